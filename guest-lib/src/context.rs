@@ -247,3 +247,12 @@ impl Context {
         }
     }
 }
+
+impl CompletionQueue {
+    /// The device that the queue belongs to.
+    pub fn device(&self) -> Context {
+        Context {
+            core: Arc::clone(&self.0.core),
+        }
+    }
+}

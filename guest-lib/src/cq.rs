@@ -19,10 +19,11 @@ pub use channel::CompletionChannel;
 pub use completion::{WorkCompletion, completion_flags};
 use ring::Ring;
 
+use crate::Error;
+use crate::driver::Core;
 use crate::driver::doorbells::bell;
-use crate::driver::{Core, lock};
 use crate::shared::{Memory, part_of};
-use crate::{Context, Error};
+use crate::sync::lock;
 
 /// Settings of a completion queue that is to be made.
 #[derive(Debug, Clone)]
@@ -62,7 +63,7 @@ impl CqBuilder {
 pub struct CompletionQueue(pub(crate) Arc<Cq>);
 
 pub(crate) struct Cq {
-    core: Arc<Core>,
+    pub core: Arc<Core>,
     epoch: u32,
     handle: u32,
     context: u64,
@@ -168,7 +169,7 @@ impl CompletionQueue {
                 event_queue: 0,
                 ring: lists[0],
             })
-            .inspect_err(|e| bury_if_unknown(core, e, &ring.memory()))?;
+            .inspect_err(|e| core.bury_if_unknown(e, &ring.memory()))?;
         let cq = Arc::new(Cq {
             core: Arc::clone(core),
             epoch,
@@ -212,13 +213,6 @@ impl CompletionQueue {
     /// Completions that the program has not taken yet.
     pub fn waiting(&self) -> u32 {
         self.lock().waiting()
-    }
-
-    /// The device that the queue belongs to.
-    pub fn device(&self) -> Context {
-        Context {
-            core: Arc::clone(&self.0.core),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -349,7 +343,7 @@ impl CompletionQueue {
         };
         let reply: ResizeCqReply = core
             .call_with_extents(*epoch, Opcode::ResizeCq, &[&extents], body)
-            .inspect_err(|e| bury_if_unknown(core, e, &ring.memory()))?;
+            .inspect_err(|e| core.bury_if_unknown(e, &ring.memory()))?;
         let old = std::mem::replace(&mut state.ring, ring);
         if old.consumer() != reply.produced {
             state.old = Some((old, reply.produced));
@@ -377,13 +371,6 @@ impl CompletionQueue {
         let mut state = self.lock();
         state.last = None;
         state.queues.remove(&number);
-    }
-}
-
-/// Keeps memory that the device may have taken without an answer.
-pub(crate) fn bury_if_unknown(core: &Core, error: &Error, memory: &Memory) {
-    if !matches!(error, Error::Command { .. } | Error::Invalid(_)) {
-        core.bury(Box::new(memory.clone()));
     }
 }
 

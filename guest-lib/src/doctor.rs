@@ -16,6 +16,7 @@ mod tests;
 
 use crate::SOCKET_VARIABLE;
 use crate::pages::{pagemap, pin};
+use crate::transport::host::adopt::{stop, write_protect};
 use crate::transport::pci::sysfs::Machine;
 
 use finding::System;
@@ -37,6 +38,8 @@ pub fn examine() -> Vec<Finding> {
         sockets: crate::device::named_sockets(),
         pagemap: pagemap::check().map_err(|e| e.to_string()),
         pin: pin::check().map_err(|e| e.to_string()),
+        write_protect: write_protect::check().map_err(|e| e.to_string()),
+        stop: stop::is_allowed(),
     })
 }
 
@@ -45,6 +48,7 @@ fn examine_system(system: &System) -> Vec<Finding> {
     if !system.sockets.is_empty() {
         // A process that shares its memory with the daemon: no device, no addresses of a guest.
         findings.extend(system.sockets.iter().map(|path| socket::socket(path)));
+        findings.push(memory::sharing(system));
         return findings;
     }
     findings.push(Finding::ok(

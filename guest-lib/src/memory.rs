@@ -235,8 +235,8 @@ macro_rules! accessors {
     };
 }
 
+use accessors;
 accessors!(SharedBuffer, SharedBuffer::memory);
-accessors!(MemoryRegion, MemoryRegion::memory);
 
 #[cfg(test)]
 mod tests {

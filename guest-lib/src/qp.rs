@@ -54,8 +54,9 @@ pub use endpoint::Endpoint;
 pub use sending::{SendQueue, Sending};
 
 use crate::cq::Consumed;
+use crate::driver::Core;
 use crate::driver::doorbells::bell;
-use crate::driver::{Core, lock};
+use crate::sync::lock;
 use crate::wr::{RecvWr, SendWr};
 use crate::{
     CompletionQueue, Error, Gid, PostError, PostReason, ProtectionDomain, SharedReceiveQueue, XrcDomain,

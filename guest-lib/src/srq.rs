@@ -10,11 +10,11 @@ use vnic_device::queue::receive_stride;
 use vnic_device::ring::{shared_receive_ring_len, shared_receive_tail};
 use vnic_device::verbs::srq_mask;
 
-use crate::cq::{bury_if_unknown, ring_entries};
+use crate::cq::ring_entries;
 use crate::driver::doorbells::bell;
-use crate::driver::lock;
 use crate::qp::receive::ReceiveRing;
 use crate::shared::{Memory, part_of};
+use crate::sync::lock;
 use crate::wr::RecvWr;
 use crate::{CompletionQueue, Error, PostError, PostReason, ProtectionDomain, XrcDomain};
 
@@ -71,7 +71,7 @@ impl SrqBuilder {
                 reserved: 0,
                 ring: lists[0],
             })
-            .inspect_err(|e| bury_if_unknown(&pd.core, e, &memory))?;
+            .inspect_err(|e| pd.core.bury_if_unknown(e, &memory))?;
         Ok(SharedReceiveQueue(Arc::new(Srq {
             handle: made.handle,
             pd: self.pd,

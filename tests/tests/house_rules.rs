@@ -115,7 +115,6 @@ fn types_are_small_and_files_know_each_other_one_way() {
 
 #[test]
 fn files_do_not_use_one_another_in_large_circles() {
-    use house::circles::{CIRCLES, circles};
     let folders = [
         "appliance/src",
         "guest-lib/src",
@@ -123,7 +122,7 @@ fn files_do_not_use_one_another_in_large_circles() {
         "guest-lib/preload/src",
         "vnic-backend/src",
     ];
-    holds(&circles(&tree(), &folders, CIRCLES));
+    holds(&house::circles::circles(&tree(), &folders));
 }
 
 /// What `tests/run` prints at its end.

@@ -8,14 +8,12 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::{Arc, Mutex};
 
-use crate::abi::{ibv_context, ibv_context_ops, verbs_context, zeros};
-use crate::devices::{Device, Seat, lock};
+use crate::abi::{ibv_context, verbs_context, zeros};
+use crate::devices::{Device, Seat};
 use crate::errno::Errno;
-use crate::events::Mailbox;
-use crate::exports::query;
+use crate::events::{Kind, Mailbox, Subject, Unacknowledged};
 use crate::handle::{Object, Uses};
-use crate::objects::operations as objects;
-use crate::work;
+use crate::sync::lock;
 
 /// An open device of `ibv_open_device`. A process may open a device any number of times; all of them share its
 /// [`Seat`].
@@ -50,8 +48,8 @@ unsafe impl Object for Context {
 }
 
 impl Context {
-    /// Opens a device.
-    pub fn open(place: &'static Device) -> Result<*mut ibv_context, Errno> {
+    /// Opens a device. `operations`: the functions that programs call by way of the context.
+    pub fn open(place: &'static Device, operations: verbs_context) -> Result<*mut ibv_context, Errno> {
         sweep();
         let nothing = File::options()
             .read(true)
@@ -59,18 +57,19 @@ impl Context {
             .open(NOTHING)
             .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
         let seat = place.seat()?;
-        let mailbox = Mailbox::open(&seat)?;
+        let mailbox = Arc::new(Mailbox::new()?);
+        seat.dispatcher.add(&mailbox);
         let base = verbs_context {
             context: ibv_context {
                 device: place.pointer(),
-                ops: operations(),
+                ops: operations.context.ops,
                 cmd_fd: nothing.as_raw_fd(),
                 async_fd: mailbox.fd(),
                 num_comp_vectors: COMPLETION_VECTORS,
                 abi_compat: std::ptr::without_provenance_mut(EXTENDED),
                 ..zeros()
             },
-            ..extended_operations()
+            ..operations
         };
         let context = crate::handle::publish(Context {
             base: UnsafeCell::new(base),
@@ -98,7 +97,7 @@ impl Context {
     /// The context of a program's pointer: the last field of the structure that we made.
     ///
     /// # Safety
-    /// [`is_ours`], and the context was not closed.
+    /// [`open`](Context::open) made the context, and it was not closed.
     pub unsafe fn of<'a>(context: *mut ibv_context) -> &'a Context {
         // SAFETY: it is the field at this offset of what `publish` made.
         unsafe {
@@ -107,22 +106,29 @@ impl Context {
         }
     }
 
+    /// Sends events about an object of this kind and number to the mailbox from now on. `pointer`: the program's pointer to
+    /// the object.
+    pub fn register(&self, kind: Kind, number: u32, pointer: usize, unacknowledged: Unacknowledged) {
+        let subject = Subject {
+            pointer,
+            unacknowledged,
+        };
+        self.seat
+            .dispatcher
+            .register(kind, number, subject, &self.mailbox);
+    }
+
+    /// Stops sending events about an object, and waits until those that the program has taken are acknowledged.
+    pub fn forget(&self, kind: Kind, number: u32, pointer: usize, unacknowledged: &Unacknowledged) {
+        self.seat.dispatcher.forget(kind, number, pointer);
+        unacknowledged.wait();
+    }
+
     /// The program's pointer to the context.
     pub fn pointer(&self) -> *mut ibv_context {
         // SAFETY: within the structure.
         unsafe { &raw mut (*self.c()).context }
     }
-}
-
-/// Whether a context is ours. Callers must ask before they do anything else with it.
-///
-/// # Safety
-/// The pointer is NULL, or that of a context, of ours or of the real library.
-pub unsafe fn is_ours(context: *const ibv_context) -> bool {
-    // SAFETY: by the caller's promise.
-    !context.is_null()
-        && unsafe { (*context).ops.poll_cq }
-            .is_some_and(|poll| std::ptr::fn_addr_eq(poll, work::poll::POLL_CQ))
 }
 
 /// The file that the program finds in place of the kernel's descriptor.
@@ -162,50 +168,6 @@ fn sweep() {
 
 /// Number of event queues for completions.
 const COMPLETION_VECTORS: c_int = 1;
-
-/// Functions that the program's inline functions call by way of the context. A missing one makes them return
-/// EOPNOTSUPP.
-fn operations() -> ibv_context_ops {
-    ibv_context_ops {
-        poll_cq: Some(work::poll::POLL_CQ),
-        post_send: Some(work::post::post_send),
-        post_recv: Some(work::post::post_recv),
-        post_srq_recv: Some(work::post::post_srq_recv),
-        bind_mw: Some(work::post::bind_mw),
-        req_notify_cq: Some(objects::req_notify_cq),
-        alloc_mw: Some(objects::alloc_mw),
-        dealloc_mw: Some(objects::dealloc_mw),
-        ..zeros()
-    }
-}
-
-/// Functions that later versions added.
-fn extended_operations() -> verbs_context {
-    verbs_context {
-        query_port: Some(query::query_port),
-        query_device_ex: Some(query::query_device_ex),
-        query_rt_values: Some(query::query_rt_values),
-        advise_mr: Some(objects::advise_mr),
-        alloc_null_mr: Some(objects::alloc_null_mr),
-        reg_dm_mr: Some(objects::reg_dm_mr),
-        alloc_dm: Some(objects::alloc_dm),
-        free_dm: Some(objects::free_dm),
-        modify_qp_rate_limit: Some(objects::modify_qp_rate_limit),
-        alloc_parent_domain: Some(objects::alloc_parent_domain),
-        dealloc_td: Some(objects::dealloc_td),
-        alloc_td: Some(objects::alloc_td),
-        modify_cq: Some(objects::modify_cq),
-        create_cq_ex: Some(objects::create_cq_ex),
-        open_qp: Some(objects::open_qp),
-        create_qp_ex: Some(objects::create_qp_ex),
-        get_srq_num: Some(objects::get_srq_num),
-        create_srq_ex: Some(objects::create_srq_ex),
-        open_xrcd: Some(objects::open_xrcd),
-        close_xrcd: Some(objects::close_xrcd),
-        sz: size_of::<verbs_context>(),
-        ..zeros()
-    }
-}
 
 #[cfg(test)]
 mod tests {

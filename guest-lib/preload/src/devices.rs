@@ -1,13 +1,14 @@
 //! Our devices that this process can see, and the one seat at each that it may have.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use vnic_verbs::{Context, DeviceAddress};
 
 use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, zeros};
 use crate::errno::{Errno, complain};
 use crate::events::Dispatcher;
+use crate::sync::lock;
 
 /// A device that was found once. It is never freed: programs keep pointers to devices for longer than the list
 /// that had them.
@@ -44,11 +45,6 @@ impl Seat {
 
 /// Every device that was ever found.
 static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
-
-/// Locks a mutex. A panic of another thread was reported; what the lock guards is whole at every step.
-pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The present devices, in the order of [`vnic_verbs::Device::list`].
 pub fn list() -> Vec<&'static Device> {

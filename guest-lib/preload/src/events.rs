@@ -14,7 +14,7 @@ mod interrupts;
 mod mailbox;
 mod unacknowledged;
 
-pub use dispatcher::{Dispatcher, Kind, Subject};
+pub use dispatcher::{Dispatcher, Kind};
 pub use interrupts::{is_nonblocking, make_blocking, wait_readable};
-pub use mailbox::Mailbox;
+pub use mailbox::{Mailbox, Subject};
 pub use unacknowledged::Unacknowledged;

@@ -27,7 +27,7 @@ macro_rules! export {
         of $context:expr, as $convention:ident $body:block)*) => {$(
         export! {
             $(#[$doc])* $version fn $name($($arg: $type),*) $(-> $ret)?,
-                if $crate::context::is_ours($context), as $convention $body
+                if $crate::work::poll::is_ours($context), as $convention $body
         }
     )*};
     ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?,

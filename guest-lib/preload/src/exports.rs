@@ -5,9 +5,10 @@ mod device;
 mod events;
 mod memory;
 mod newer;
+mod operations;
 mod private;
 mod process;
-pub mod query;
+mod query;
 mod queues;
 mod texts;
 

@@ -28,4 +28,5 @@ mod exports;
 mod handle;
 mod objects;
 mod real;
+mod sync;
 mod work;

@@ -6,7 +6,6 @@ pub mod cq;
 pub mod dm;
 pub mod mr;
 pub mod mw;
-pub mod operations;
 pub mod pd;
 pub mod qp;
 pub mod srq;
@@ -26,7 +25,7 @@ pub use xrcd::Xrcd;
 use crate::errno::Errno;
 
 /// Checks that all bits of a mask are known; `otherwise` is the error.
-fn only(mask: u64, known: u64, otherwise: Errno) -> Result<(), Errno> {
+pub fn only(mask: u64, known: u64, otherwise: Errno) -> Result<(), Errno> {
     if mask & !known == 0 {
         Ok(())
     } else {

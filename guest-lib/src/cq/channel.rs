@@ -78,17 +78,7 @@ impl CompletionChannel {
     /// Takes the oldest event that waits, and returns its queue. Never blocks. [`Error::Gone`] after the last
     /// event, when the device is gone or was reset.
     pub fn try_event(&self) -> Result<Option<CompletionQueue>, Error> {
-        loop {
-            match self.0.news.take()? {
-                None => return Ok(None),
-                // The event of a queue that was destroyed meanwhile is dropped.
-                Some(cq) => {
-                    if let Some(cq) = cq.upgrade() {
-                        return Ok(Some(CompletionQueue(cq)));
-                    }
-                }
-            }
-        }
+        Self::next(|| self.0.news.take())
     }
 
     /// Waits for an event, and returns its queue.
@@ -102,16 +92,17 @@ impl CompletionChannel {
 
     /// Waits for an event for at most `patience`. `None`: the time is over.
     pub fn wait_event(&self, patience: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
-        loop {
-            match self.0.news.wait(patience)? {
-                None => return Ok(None),
-                Some(cq) => {
-                    if let Some(cq) = cq.upgrade() {
-                        return Ok(Some(CompletionQueue(cq)));
-                    }
-                }
+        Self::next(|| self.0.news.wait(patience))
+    }
+
+    /// The next event of a queue that is there: one of a queue that was destroyed meanwhile is dropped.
+    fn next(event: impl Fn() -> Result<Option<Weak<Cq>>, Error>) -> Result<Option<CompletionQueue>, Error> {
+        while let Some(cq) = event()? {
+            if let Some(cq) = cq.upgrade() {
+                return Ok(Some(CompletionQueue(cq)));
             }
         }
+        Ok(None)
     }
 
     /// Whether the channel's device still lives.

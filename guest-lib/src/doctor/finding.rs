@@ -81,4 +81,8 @@ pub(super) struct System {
     pub(super) pagemap: Result<(), String>,
     /// Whether memory can be pinned, or why not.
     pub(super) pin: Result<(), String>,
+    /// Whether writes to memory can be caught, or why not.
+    pub(super) write_protect: Result<(), String>,
+    /// Whether other threads may be stopped instead.
+    pub(super) stop: bool,
 }

@@ -2,6 +2,7 @@
 
 use super::process::{IPC_LOCK, has};
 use super::{Finding, System};
+use crate::transport::host::adopt::{stop, write_protect};
 
 /// A limit below this is in the way of ordinary programs.
 const ENOUGH: u64 = 64 << 20;
@@ -16,6 +17,30 @@ pub fn memory(system: &System) -> Vec<Finding> {
         huge_pages(system),
         locked_memory(system),
     ]
+}
+
+/// How other threads are kept from memory while a process of the host comes to share it with the daemon.
+pub fn sharing(system: &System) -> Finding {
+    const WHAT: &str = "sharing of memory (userfaultfd)";
+    match (&system.write_protect, system.stop) {
+        (Ok(()), _) => Finding::ok(WHAT, "threads that write there meanwhile wait"),
+        (Err(why), true) => Finding::ok(
+            WHAT,
+            format!(
+                "{why}: other threads are stopped by a signal for a moment when memory is registered, so a poll or nanosleep \
+                 of theirs may end with EINTR. Without that: {}",
+                write_protect::CURE
+            ),
+        ),
+        (Err(why), false) => Finding::warning(
+            WHAT,
+            format!(
+                "{why}, and {}=0 forbids to stop threads: memory that this library did not allocate may be refused",
+                stop::VARIABLE
+            ),
+            format!("{}; or unset {}", write_protect::CURE, stop::VARIABLE),
+        ),
+    }
 }
 
 fn pagemap(system: &System) -> Finding {

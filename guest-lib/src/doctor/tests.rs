@@ -25,6 +25,8 @@ impl Made {
             sockets: Vec::new(),
             pagemap: Ok(()),
             pin: Ok(()),
+            write_protect: Ok(()),
+            stop: true,
         };
         let made = Made { dir, system };
         made.put("sys/class/dmi/id/sys_vendor", "QEMU\n");
@@ -336,9 +338,23 @@ fn a_socket() {
     assert!(findings.iter().all(|f| f.verdict == Verdict::Ok), "{findings:?}");
     assert_eq!(
         findings.len(),
-        2,
+        3,
         "a process of the host needs no device: {findings:?}"
     );
+    made.system.write_protect = Err("not permitted".to_owned());
+    let said = made.findings().pop().expect("the last one");
+    assert!(
+        said.verdict == Verdict::Ok && said.detail.contains("stopped by a signal"),
+        "{said:?}"
+    );
+    made.system.stop = false;
+    made.expect(
+        Verdict::Warning,
+        "userfaultfd",
+        "may be refused",
+        "unset VNIC_STOP_THREADS",
+    );
+    made.system.write_protect = Ok(());
     drop(listener);
     made.problem("VNIC_SOCKET", "nobody listens", "systemctl restart vnicd");
     let ethernet = made.path("a-eth.sock");

@@ -15,10 +15,11 @@ use vnic_device::ring::doorbell_ring_len;
 
 use ring::Ring;
 
-use super::control::ANSWER;
-use super::{Shared, lock};
+use super::commands::ANSWER;
+use super::shared::Shared;
 use crate::Error;
 use crate::shared::{Memory, part_of};
+use crate::sync::lock;
 
 /// Most rings. The device looks at all of them in turn, so there are few.
 const RINGS: usize = 8;
@@ -87,31 +88,29 @@ impl Doorbells {
     pub fn has(&self, handle: u32) -> bool {
         lock(&self.handles).contains(&handle)
     }
-}
 
-impl Shared {
     /// Tells the device how far a queue was written, or arms a completion queue. The queue was made in
     /// `epoch`.
     #[inline]
-    pub fn ring(&self, epoch: u32, bell: Doorbell) -> Result<(), Error> {
+    pub fn ring(&self, shared: &Shared, epoch: u32, bell: Doorbell) -> Result<(), Error> {
         let number = number_of_thread();
-        if self.ring_at_once(number, epoch, bell) {
+        if self.ring_at_once(shared, number, epoch, bell) {
             return Ok(());
         }
-        self.ring_any(number, epoch, bell)
+        self.ring_any(shared, number, epoch, bell)
     }
 
     /// The usual case: there is a ring, with room. `false`: something is special.
     #[inline(always)]
-    fn ring_at_once(&self, number: usize, epoch: u32, bell: Doorbell) -> bool {
-        let mut slot = lock(&self.doorbells.slots[number].0);
+    fn ring_at_once(&self, shared: &Shared, number: usize, epoch: u32, bell: Doorbell) -> bool {
+        let mut slot = lock(&self.slots[number].0);
         match &mut *slot {
             Some(Place {
                 epoch: e,
                 ring: Some(ring),
-            }) if *e == epoch && self.is_alive(epoch) && ring.has_room() => {
+            }) if *e == epoch && shared.is_alive(epoch) && ring.has_room() => {
                 ring.put(bell);
-                self.kick(ring);
+                self.kick(shared, ring);
                 true
             }
             _ => false,
@@ -120,30 +119,30 @@ impl Shared {
 
     /// Wakes the device, if it wants to be woken.
     #[inline]
-    fn kick(&self, ring: &Ring) {
+    fn kick(&self, shared: &Shared, ring: &Ring) {
         if ring.wants_kick() {
-            self.transport.notify(self.doorbells.wake_virtqueue);
+            shared.transport.notify(self.wake_virtqueue);
         }
     }
 
     #[cold]
-    fn ring_any(&self, number: usize, epoch: u32, bell: Doorbell) -> Result<(), Error> {
-        if self.ring_slot(number, epoch, bell)? || self.ring_slot(0, epoch, bell)? {
+    fn ring_any(&self, shared: &Shared, number: usize, epoch: u32, bell: Doorbell) -> Result<(), Error> {
+        if self.ring_slot(shared, number, epoch, bell)? || self.ring_slot(shared, 0, epoch, bell)? {
             return Ok(());
         }
         Err(Error::Protocol("there is no doorbell ring".into()))
     }
 
     /// Writes to the ring of a slot. `false`: the slot has no ring.
-    fn ring_slot(&self, number: usize, epoch: u32, bell: Doorbell) -> Result<bool, Error> {
-        let mut slot = lock(&self.doorbells.slots[number].0);
-        if !self.is_alive(epoch) {
-            return Err(self.dead());
+    fn ring_slot(&self, shared: &Shared, number: usize, epoch: u32, bell: Doorbell) -> Result<bool, Error> {
+        let mut slot = lock(&self.slots[number].0);
+        if !shared.is_alive(epoch) {
+            return Err(shared.dead());
         }
         let place = match &mut *slot {
             Some(place) if place.epoch == epoch => place,
             empty => {
-                let ring = match self.make_ring(epoch) {
+                let ring = match self.make_ring(shared, epoch) {
                     Ok(ring) => Some(ring),
                     Err(e) if number == 0 || e.is_gone() => return Err(e),
                     Err(_) => None,
@@ -157,38 +156,39 @@ impl Shared {
                 let since = OnceCell::new();
                 let goes_on = || {
                     if since.get_or_init(Instant::now).elapsed() > ANSWER {
-                        self.die_unheard("doorbells were not taken");
+                        shared.die_unheard("doorbells were not taken");
                     }
-                    self.is_alive(epoch) && self.check_transport()
+                    shared.is_alive(epoch) && shared.check_transport()
                 };
-                ring.write(bell, goes_on).ok_or_else(|| self.dead())?;
-                self.kick(ring);
+                ring.write(bell, goes_on).ok_or_else(|| shared.dead())?;
+                self.kick(shared, ring);
                 Ok(true)
             }
         }
     }
 
     /// Makes the first ring.
-    pub(super) fn make_first_ring(&self) -> Result<(), Error> {
-        let epoch = self.epoch()?;
-        let ring = Some(self.make_ring(epoch)?);
-        *lock(&self.doorbells.slots[0].0) = Some(Place { epoch, ring });
+    pub(super) fn make_first_ring(&self, shared: &Shared) -> Result<(), Error> {
+        let epoch = shared.epoch()?;
+        let ring = Some(self.make_ring(shared, epoch)?);
+        *lock(&self.slots[0].0) = Some(Place { epoch, ring });
         Ok(())
     }
 
-    fn make_ring(&self, epoch: u32) -> Result<Ring, Error> {
+    fn make_ring(&self, shared: &Shared, epoch: u32) -> Result<Ring, Error> {
         let len = doorbell_ring_len(ENTRIES);
-        let pages = self.transport.allocate(len as usize)?;
+        let pages = shared.transport.allocate(len as usize)?;
         let extents = part_of(&pages.extents, 0, len);
         let memory = Memory::of_pages(Arc::new(pages));
-        let made: Object = self.call_with_extents(epoch, Opcode::CreateDoorbells, &[&extents], |lists| {
-            CreateDoorbells {
-                entries: ENTRIES,
-                wake_queue: 0,
-                ring: lists[0],
-            }
-        })?;
-        lock(&self.doorbells.handles).push(made.handle);
+        let made: Object =
+            shared.call_with_extents(epoch, Opcode::CreateDoorbells, &[&extents], |lists| {
+                CreateDoorbells {
+                    entries: ENTRIES,
+                    wake_queue: 0,
+                    ring: lists[0],
+                }
+            })?;
+        lock(&self.handles).push(made.handle);
         Ok(Ring::new(memory))
     }
 }

@@ -10,12 +10,14 @@ use vnic_device::event::{EventKind, EventRecord, FaultQueue, fault};
 use vnic_device::ring::Extent;
 use vnic_device::zerocopy::FromBytes;
 
+use super::doorbells::Doorbells;
 use super::fork::NoFork;
+use super::shared::Shared;
 use super::virtqueue::{Piece, Queue};
-use super::{ASYNC_LIMIT, Shared, lock};
 use crate::Error;
 use crate::event::{AsyncEvent, Fault};
 use crate::shared::{Memory, part_of};
+use crate::sync::lock;
 use crate::transport::Transport;
 
 const RECORD: usize = size_of::<EventRecord>();
@@ -82,7 +84,7 @@ impl EventQueues {
 }
 
 /// Waits for interrupts until `stop` is readable or the device is gone.
-pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
+pub(super) fn run(shared: &Shared, doorbells: &Doorbells, queues: &mut EventQueues, stop: &OwnedFd) {
     loop {
         let interrupt = shared.transport.interrupt();
         let mut fds = [
@@ -101,7 +103,7 @@ pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
         if let Err(e) = shared.transport.acknowledge() {
             return shared.die(&e.to_string(), true);
         }
-        queues.drain(&*shared.transport, |record| shared.dispatch(&record));
+        queues.drain(&*shared.transport, |record| dispatch(shared, doorbells, &record));
         shared.ring_bell();
         if !shared.check_transport() {
             return;
@@ -109,65 +111,63 @@ pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
     }
 }
 
-impl Shared {
-    /// Hands an event to whoever waits for it.
-    fn dispatch(&self, record: &EventRecord) {
-        let object = record.object;
-        let Some(kind) = EventKind::from_number(record.kind) else {
-            // An event of a later version of the contract says nothing that is needed.
+/// Hands an event to whoever waits for it.
+fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
+    let object = record.object;
+    let Some(kind) = EventKind::from_number(record.kind) else {
+        // An event of a later version of the contract says nothing that is needed.
+        return;
+    };
+    let event = match kind {
+        EventKind::Completion => {
+            let sink = lock(&shared.sinks).get(&object).cloned();
+            if let Some(sink) = sink {
+                sink.completed();
+            }
             return;
-        };
-        let event = match kind {
-            EventKind::Completion => {
-                let sink = lock(&self.sinks).get(&object).cloned();
-                if let Some(sink) = sink {
-                    sink.completed();
-                }
+        }
+        EventKind::DeviceFatal => return shared.die("it reported that it has failed", false),
+        EventKind::CqError => AsyncEvent::CqError {
+            cq: object,
+            fault: None,
+        },
+        EventKind::QpFatal => AsyncEvent::QpFatal {
+            qp: object,
+            fault: None,
+        },
+        EventKind::QpRequestError => AsyncEvent::QpRequestError { qp: object },
+        EventKind::QpAccessError => AsyncEvent::QpAccessError { qp: object },
+        EventKind::CommunicationEstablished => AsyncEvent::CommunicationEstablished { qp: object },
+        EventKind::SendQueueDrained => AsyncEvent::SendQueueDrained { qp: object },
+        EventKind::PortActive => AsyncEvent::PortActive,
+        EventKind::PortError => AsyncEvent::PortError,
+        EventKind::SrqError => AsyncEvent::SrqError {
+            srq: object,
+            fault: None,
+        },
+        EventKind::SrqLimitReached => AsyncEvent::SrqLimitReached { srq: object },
+        EventKind::LastWqeReached => AsyncEvent::LastWqeReached { qp: object },
+        EventKind::GidChange => AsyncEvent::GidChange { index: object },
+        EventKind::MrLost => AsyncEvent::MrLost { mr: object },
+        EventKind::EventsLost => AsyncEvent::EventsLost { count: record.detail },
+        EventKind::QueueFault => {
+            let Some((queue, reason, index)) = fault(record.detail) else {
                 return;
-            }
-            EventKind::DeviceFatal => return self.die("it reported that it has failed", false),
-            EventKind::CqError => AsyncEvent::CqError {
-                cq: object,
-                fault: None,
-            },
-            EventKind::QpFatal => AsyncEvent::QpFatal {
-                qp: object,
-                fault: None,
-            },
-            EventKind::QpRequestError => AsyncEvent::QpRequestError { qp: object },
-            EventKind::QpAccessError => AsyncEvent::QpAccessError { qp: object },
-            EventKind::CommunicationEstablished => AsyncEvent::CommunicationEstablished { qp: object },
-            EventKind::SendQueueDrained => AsyncEvent::SendQueueDrained { qp: object },
-            EventKind::PortActive => AsyncEvent::PortActive,
-            EventKind::PortError => AsyncEvent::PortError,
-            EventKind::SrqError => AsyncEvent::SrqError {
-                srq: object,
-                fault: None,
-            },
-            EventKind::SrqLimitReached => AsyncEvent::SrqLimitReached { srq: object },
-            EventKind::LastWqeReached => AsyncEvent::LastWqeReached { qp: object },
-            EventKind::GidChange => AsyncEvent::GidChange { index: object },
-            EventKind::MrLost => AsyncEvent::MrLost { mr: object },
-            EventKind::EventsLost => AsyncEvent::EventsLost { count: record.detail },
-            EventKind::QueueFault => {
-                let Some((queue, reason, index)) = fault(record.detail) else {
-                    return;
-                };
-                let fault = Some(Fault { queue, reason, index });
-                match queue {
-                    FaultQueue::Send | FaultQueue::Receive => AsyncEvent::QpFatal { qp: object, fault },
-                    FaultQueue::SharedReceive => AsyncEvent::SrqError { srq: object, fault },
-                    FaultQueue::Completion => AsyncEvent::CqError { cq: object, fault },
-                    // No post arrives any more.
-                    FaultQueue::Doorbells => {
-                        if self.doorbells.has(object) {
-                            self.die(&format!("it takes no more doorbells ({reason:?})"), false);
-                        }
-                        return;
+            };
+            let fault = Some(Fault { queue, reason, index });
+            match queue {
+                FaultQueue::Send | FaultQueue::Receive => AsyncEvent::QpFatal { qp: object, fault },
+                FaultQueue::SharedReceive => AsyncEvent::SrqError { srq: object, fault },
+                FaultQueue::Completion => AsyncEvent::CqError { cq: object, fault },
+                // No post arrives any more.
+                FaultQueue::Doorbells => {
+                    if doorbells.has(object) {
+                        shared.die(&format!("it takes no more doorbells ({reason:?})"), false);
                     }
+                    return;
                 }
             }
-        };
-        self.news.push(event, ASYNC_LIMIT);
-    }
+        }
+    };
+    shared.raise(event);
 }

@@ -17,9 +17,9 @@ use vnic_device::ring::Extent;
 use vnic_device::status::CommandStatus;
 use vnic_device::zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::lock;
 use crate::Error;
 use crate::shared::Memory;
+use crate::sync::lock;
 use crate::transport::{Pinned, SharedPages, Transport, Virtqueue};
 
 pub(crate) struct Fake {

@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use super::{Shared, lock};
+use super::shared::Shared;
+use crate::sync::lock;
 
 /// Threads of ours hold it for reading while they work, a thread that forks for writing.
 static AT_WORK: RwLock<()> = RwLock::new(());

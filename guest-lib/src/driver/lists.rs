@@ -4,8 +4,8 @@ use vnic_device::command::Opcode;
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Shared;
 use super::control::{COMMAND_MAX, parse};
+use super::shared::Shared;
 use crate::Error;
 use crate::shared::{Memory, part_of};
 use crate::transport::{SharedPages, Transport};

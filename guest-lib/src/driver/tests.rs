@@ -1,13 +1,15 @@
 //! The driver half against a little device.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use vnic_device::command::Opcode;
 use vnic_device::event::{EventKind, EventRecord, FaultQueue, FaultReason, fault_detail};
 
 use super::fake::Fake;
-use super::*;
-use crate::{Access, Context, CqBuilder, Device, PostReason, Rc, RecvWr};
+use crate::sync::lock;
+use crate::{Access, AsyncEvent, CommandStatus, Context, CqBuilder, Device, Error, PostReason, Rc, RecvWr};
 
 fn open(fake: &Arc<Fake>) -> Context {
     Device::with_transport(Arc::clone(fake) as _).expect("it starts")

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::lock;
 use crate::Error;
+use crate::sync::lock;
 
 /// A queue with a descriptor that is readable while entries wait, or when no more will come.
 pub(crate) struct News<T> {
@@ -117,6 +117,18 @@ impl<T> News<T> {
 impl<T> AsFd for News<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// A wait that ends when the device is gone.
+pub(crate) trait Closing: Send + Sync {
+    /// Ends all waiting.
+    fn close(&self, why: &str);
+}
+
+impl<T: Send> Closing for News<T> {
+    fn close(&self, why: &str) {
+        News::close(self, why);
     }
 }
 

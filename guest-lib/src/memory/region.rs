@@ -3,14 +3,14 @@
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use vnic_device::command::Opcode;
 use vnic_device::command::memory::{MrReply, RegisterDmMr, RegisterMr, ReregisterMr};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::verbs::reregister;
 
-use super::{DeviceMemory, Sge, SharedBuffer, bounds};
-use crate::cq::bury_if_unknown;
+use super::{DeviceMemory, Sge, SharedBuffer, accessors, bounds};
 use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 use crate::{Access, Error, ProtectionDomain};
@@ -282,7 +282,7 @@ impl ProtectionDomain {
         let reply: Result<MrReply, Error> =
             pd.core
                 .call_with_extents(pd.epoch, Opcode::RegisterMr, &[extents], body);
-        let reply = reply.inspect_err(|e| bury_if_unknown(&pd.core, e, &memory))?;
+        let reply = reply.inspect_err(|e| pd.core.bury_if_unknown(e, &memory))?;
         Ok(MemoryRegion {
             pd: self.clone(),
             handle: reply.mr,
@@ -304,8 +304,10 @@ fn writes(access: Access) -> bool {
     access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND)
 }
 
+accessors!(MemoryRegion, MemoryRegion::memory);
+
 impl MemoryRegion {
-    pub(super) fn memory(&self) -> &Memory {
+    fn memory(&self) -> &Memory {
         &self.memory
     }
 
@@ -492,7 +494,7 @@ impl MemoryRegion {
             .call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[extents], body)
             .inspect_err(|e| {
                 if let Some((memory, ..)) = &new {
-                    bury_if_unknown(&core, e, memory);
+                    core.bury_if_unknown(e, memory);
                 }
             })?;
         (self.lkey, self.rkey, self.iova, self.access) = (reply.lkey, reply.rkey, iova, access);

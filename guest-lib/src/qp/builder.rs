@@ -14,7 +14,7 @@ use vnic_device::verbs::{QpState, QpType};
 use super::receive::ReceiveRing;
 use super::send::SendRing;
 use super::{Plain, Qp, QpKind, QueuePair, XrcInitiator, XrcTarget};
-use crate::cq::{Consumed, bury_if_unknown, ring_entries};
+use crate::cq::{Consumed, ring_entries};
 use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 use crate::{CompletionQueue, Error, ProtectionDomain, SharedReceiveQueue, XrcDomain};
@@ -205,8 +205,8 @@ impl<K: QpKind> QpBuilder<K> {
                 },
             )
             .inspect_err(|e| {
-                bury_if_unknown(&core, e, &send_memory);
-                bury_if_unknown(&core, e, &receive_memory);
+                core.bury_if_unknown(e, &send_memory);
+                core.bury_if_unknown(e, &receive_memory);
             })?;
         let qp = Arc::new(Qp {
             core,

@@ -10,7 +10,7 @@ use super::{
     ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RateLimit,
     RtrAttributes, RtsAttributes, Ud,
 };
-use crate::driver::lock;
+use crate::sync::lock;
 use crate::{Access, AddressVector, Context, Error};
 
 /// READs and atomics of [`ConnectOptions`] by default.

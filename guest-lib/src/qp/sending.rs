@@ -9,8 +9,8 @@ use vnic_device::verbs::QpState;
 use super::Qp;
 use super::send::SendRing;
 use crate::PostReason;
-use crate::driver::lock;
 use crate::memory::Sge;
+use crate::sync::lock;
 use crate::wr::{Data, Place, SendHead, SendWr};
 
 /// A send queue, whatever the type of its queue pair.

@@ -6,9 +6,10 @@
 //! this process. Freeing memory here while the daemon still looks at it harms nobody: the daemon has a mapping of
 //! its own, and pages go only when nobody maps them.
 
-mod adopt;
+pub(crate) mod adopt;
 mod files;
 mod free;
+mod generation;
 mod maps;
 mod memory;
 
@@ -32,7 +33,8 @@ use vnic_device::zerocopy::{FromBytes, IntoBytes};
 
 use super::{Pinned, SharedPages, Transport, Virtqueue, identity};
 use crate::Error;
-use crate::driver::lock;
+use crate::sync::lock;
+use generation::generation;
 use memory::Arenas;
 
 /// Features: `VIRTIO_F_VERSION_1`, and that vhost-user has features of its own.
@@ -111,6 +113,7 @@ impl HostTransport {
         let slots = frontend.get_max_mem_slots().map_err(asked("memory slots"))?;
         frontend.set_features(FEATURES).map_err(asked("features"))?;
         let call = eventfd()?;
+        adopt::watch();
         let interrupt = epoll_of(&call, &stream).map_err(|e| os("making an epoll descriptor")(e.into()))?;
         Ok(HostTransport {
             arenas: Arenas::new(Mutex::new(frontend.clone()), slots),
@@ -122,14 +125,14 @@ impl HostTransport {
             kicks: OnceLock::new(),
             interrupt,
             gone: Mutex::new(None),
-            generation: adopt::generation(),
+            generation: generation(),
         })
     }
 
     /// Whether this is a forked child of the process that opened the transport. The parent goes on with the
     /// device: the child does nothing to it.
     fn is_parents(&self) -> bool {
-        self.generation != adopt::generation()
+        self.generation != generation()
     }
 
     fn start_queue(&self, i: usize, queue: &Virtqueue, kick: &EventFd) -> vhost::Result<()> {

@@ -10,19 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::Visit;
 use syn::{Item, UseTree, Visibility};
 
-use super::shape::{Ceilings, compare, is_test, parsed};
+use super::shape::{is_test, parsed};
 use super::{Breach, Tree};
 
 /// Files of a circle, at most.
 const CIRCLE_MAX: usize = 3;
-
-/// Circles that are larger, and how large they may be: by their first file. The list only gets shorter.
-pub const CIRCLES: Ceilings<'static> = &[
-    ("guest-lib/preload/src/context.rs", 18),
-    ("guest-lib/src/context.rs", 5),
-    ("guest-lib/src/driver/control.rs", 7),
-    ("guest-lib/src/transport/host/adopt.rs", 4),
-];
 
 /// The names of a path, or of a module.
 type Path = Vec<String>;
@@ -47,20 +39,18 @@ struct Module {
 struct Crate(BTreeMap<Path, Module>);
 
 /// Circles of more than `CIRCLE_MAX` files in the crates below these folders.
-pub fn circles(tree: &Tree, folders: &[&str], known: Ceilings<'_>) -> Vec<Breach> {
+pub fn circles(tree: &Tree, folders: &[&str]) -> Vec<Breach> {
     let all = folders.iter().flat_map(|folder| of(tree, folder));
-    let large: Vec<Vec<String>> = all.filter(|circle| circle.len() > CIRCLE_MAX).collect();
-    let found = large
-        .iter()
-        .filter_map(|circle| Some((circle.first()?.clone(), circle.len())));
-    let what = format!("files use one another in a circle; {CIRCLE_MAX} are allowed");
-    let mut breaches = compare(&found.collect(), known, &what, "tests/src/house/circles.rs");
-    for breach in &mut breaches {
-        if let Some(circle) = large.iter().find(|circle| circle.first() == Some(&breach.place)) {
-            breach.what = format!("{}: {}", breach.what, circle.join(" "));
-        }
-    }
-    breaches
+    let large = all.filter(|circle| circle.len() > CIRCLE_MAX);
+    large
+        .map(|circle| {
+            let what = format!(
+                "{} files use one another in a circle; {CIRCLE_MAX} are allowed",
+                circle.len()
+            );
+            Breach::of(circle.join(" "), what)
+        })
+        .collect()
 }
 
 /// All circles of the crates below a folder, the largest first.
@@ -397,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn large_circles_are_breaches_and_the_list_only_gets_shorter() {
+    fn large_circles_are_breaches() {
         let file = |next: &str| format!("use crate::{next}::T as N; pub struct T;");
         let (a, b, c, d) = (file("b"), file("c"), file("d"), file("a"));
         let tree = Tree::of([
@@ -407,8 +397,7 @@ mod tests {
             ("x/src/c.rs", &c),
             ("x/src/d.rs", &d),
         ]);
-        assert_eq!(circles(&tree, &["x/src"], &[]).len(), 1);
-        assert_eq!(circles(&tree, &["x/src"], &[("x/src/a.rs", 4)]), []);
-        assert_eq!(circles(&tree, &["x/src"], &[("x/src/a.rs", 5)]).len(), 1);
+        assert_eq!(circles(&tree, &["x/src"]).len(), 1);
+        assert_eq!(circles(&tree, &["y/src"]), []);
     }
 }

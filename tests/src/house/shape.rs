@@ -26,7 +26,6 @@ pub type Ceilings<'a> = &'a [(&'static str, usize)];
 /// Types with an `impl` in more files.
 pub const SPREAD: Ceilings<'static> = &[
     ("guest-lib::ProtectionDomain", 5),
-    ("guest-lib::Shared", 5),
     ("vnic-backend/engine::Device", 6),
     ("vnic-backend/engine::Qp", 13),
     ("vnic-backend::Function", 9),

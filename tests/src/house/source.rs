@@ -255,11 +255,15 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     (
         "guest-lib/preload/src/work/fields.rs",
-        "keeps a completion between calls of programs in C",
+        "reads a completion between calls of programs in C",
     ),
     (
-        "guest-lib/preload/src/work/batch.rs",
-        "keeps work requests between calls of programs in C",
+        "guest-lib/preload/src/work/latch.rs",
+        "keeps what is taken in one call of programs in C and given back in another",
+    ),
+    (
+        "guest-lib/preload/src/work/wr.rs",
+        "follows pointers of programs in C to what they send",
     ),
     (
         "guest-lib/preload/src/work/post/tests.rs",

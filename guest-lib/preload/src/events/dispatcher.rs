@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io;
 use vnic_verbs::{AsyncEvent, NoFork};
 
-use super::mailbox::Letter;
-use super::{Mailbox, Unacknowledged};
+use super::mailbox::{Letter, Mailbox, Subject};
 use crate::abi::*;
 use crate::errno::{Errno, complain};
+use crate::sync::lock;
 
 /// Kinds of objects that events are about. Each kind has numbers of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,15 +20,6 @@ pub enum Kind {
     Cq,
     Qp,
     Srq,
-}
-
-/// An object that events are about.
-#[derive(Debug, Clone)]
-pub struct Subject {
-    /// The program's pointer to the object.
-    pub pointer: usize,
-    /// Events about it that the program has taken.
-    pub unacknowledged: Unacknowledged,
 }
 
 /// Takes the events of a device and puts each into the mailboxes that it concerns.
@@ -77,7 +68,7 @@ impl Dispatcher {
 
     /// Adds a mailbox, which gets events of the port and the device.
     pub fn add(&self, mailbox: &Arc<Mailbox>) {
-        let mut state = self.lists.lock();
+        let mut state = lock(&self.lists.0);
         state.all.retain(|m| m.strong_count() > 0);
         state.all.push(Arc::downgrade(mailbox));
         if state.closed {
@@ -87,14 +78,14 @@ impl Dispatcher {
 
     /// Sends events about an object of this kind and number to a mailbox from now on.
     pub fn register(&self, kind: Kind, number: u32, subject: Subject, mailbox: &Arc<Mailbox>) {
-        let mut state = self.lists.lock();
+        let mut state = lock(&self.lists.0);
         let subjects = state.objects.entry((kind, number)).or_default();
         subjects.push((subject, Arc::downgrade(mailbox)));
     }
 
     /// Stops sending events about an object, and drops those that wait.
     pub fn forget(&self, kind: Kind, number: u32, pointer: usize) {
-        let mut state = self.lists.lock();
+        let mut state = lock(&self.lists.0);
         let Some(subjects) = state.objects.get_mut(&(kind, number)) else {
             return;
         };
@@ -198,12 +189,8 @@ fn address(event: AsyncEvent) -> To {
 pub const LAST_WQE_REACHED: u32 = 16;
 
 impl Lists {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn dispatch(&self, event: AsyncEvent) {
-        let state = self.lock();
+        let state = lock(&self.0);
         match address(event) {
             To::Object(kind, number, event) => {
                 for (subject, mailbox) in state.objects.get(&(kind, number)).into_iter().flatten() {
@@ -228,7 +215,7 @@ impl Lists {
     }
 
     fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         state.closed = true;
         for mailbox in state.all.iter().filter_map(Weak::upgrade) {
             mailbox.close();
@@ -239,6 +226,7 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::Unacknowledged;
 
     fn subject(pointer: usize) -> Subject {
         Subject {

@@ -3,16 +3,25 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Subject, is_nonblocking, wait_readable};
-use crate::devices::Seat;
+use super::{Unacknowledged, is_nonblocking, wait_readable};
 use crate::errno::Errno;
+use crate::sync::lock;
 
 /// Most events that wait: most programs never look, and ports and GIDs change all the time.
 const LIMIT: usize = 1024;
+
+/// An object that events are about.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// The program's pointer to the object.
+    pub pointer: usize,
+    /// Events about it that the program has taken.
+    pub unacknowledged: Unacknowledged,
+}
 
 /// An event that waits.
 #[derive(Debug, Clone)]
@@ -42,14 +51,8 @@ struct State {
 }
 
 impl Mailbox {
-    /// A mailbox for a new context at this seat.
-    pub fn open(seat: &Arc<Seat>) -> Result<Arc<Mailbox>, Errno> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        seat.dispatcher.add(&mailbox);
-        Ok(mailbox)
-    }
-
-    pub(super) fn new() -> Result<Mailbox, Errno> {
+    /// A mailbox without events.
+    pub fn new() -> Result<Mailbox, Errno> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| Errno(e.raw_os_error()))?;
         Ok(Mailbox {
             fd,
@@ -62,13 +65,9 @@ impl Mailbox {
         self.fd.as_raw_fd()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an event. Without room the oldest one gives way.
     pub fn put(&self, letter: Letter) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.waiting.len() >= LIMIT {
             state.waiting.pop_front();
             crate::errno::complain(&"an asynchronous event gave way: the program takes none");
@@ -79,14 +78,14 @@ impl Mailbox {
 
     /// Closes the mailbox: no more events will come.
     pub fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         self.show(&mut state);
     }
 
     /// Removes the events about an object that ends.
     pub fn forget(&self, pointer: usize) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state
             .waiting
             .retain(|letter| letter.about.as_ref().is_none_or(|s| s.pointer != pointer));
@@ -95,7 +94,7 @@ impl Mailbox {
 
     /// Takes the oldest event, if any waits, for the program. EIO when no more will come.
     pub fn take(&self) -> Result<Option<Letter>, Errno> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Some(letter) = state.waiting.pop_front() else {
             return if state.closed {
                 Err(Errno::BROKEN)
@@ -144,7 +143,6 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
-    use crate::events::Unacknowledged;
 
     fn readable(mailbox: &Mailbox) -> bool {
         let now = Timespec::default();

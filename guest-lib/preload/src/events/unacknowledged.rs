@@ -1,6 +1,8 @@
 //! Events that wait for their acknowledgement.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::sync::lock;
 
 /// Events that the program took and did not acknowledge yet. The thread that destroys the object waits until
 /// there are none. Clones are the same count: an acknowledging thread holds one, so that it outlives the
@@ -11,13 +13,13 @@ pub struct Unacknowledged(Arc<(Mutex<u32>, Condvar)>);
 impl Unacknowledged {
     /// The program took an event.
     pub fn taken(&self) {
-        let mut count = self.lock();
+        let mut count = lock(&self.0.0);
         *count = count.saturating_add(1);
     }
 
     /// The program has acknowledged `count` events. More than it took do not count.
     pub fn acknowledge(&self, count: u32) {
-        let mut left = self.lock();
+        let mut left = lock(&self.0.0);
         *left = left.saturating_sub(count);
         if *left == 0 {
             self.0.1.notify_all();
@@ -26,14 +28,10 @@ impl Unacknowledged {
 
     /// Waits until all events are acknowledged.
     pub fn wait(&self) {
-        let mut left = self.lock();
+        let mut left = lock(&self.0.0);
         while *left > 0 {
             left = self.0.1.wait(left).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u32> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,10 +3,12 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 
+use super::operations::operations;
 use crate::abi::*;
 use crate::context::Context;
-use crate::devices::{self, lock};
+use crate::devices;
 use crate::errno::Errno;
+use crate::sync::lock;
 
 /// Lists that the program holds: our devices, then those of the real library.
 static LISTS: Mutex<Vec<List>> = Mutex::new(Vec::new());
@@ -95,7 +97,7 @@ export! {
     "IBVERBS_1.1" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context, if devices::find(device).is_some(),
         as pointer {
         let device = devices::find(device).ok_or(Errno::INVALID)?;
-        Context::open(device)
+        Context::open(device, operations())
     }
 }
 

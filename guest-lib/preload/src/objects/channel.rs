@@ -3,16 +3,16 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use vnic_verbs::CompletionChannel;
 
-use super::Cq;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::{Errno, complain};
 use crate::events::{Unacknowledged, is_nonblocking, make_blocking, wait_readable};
 use crate::handle::{Object, Use, Uses, publish};
+use crate::sync::lock;
 
 /// A completion channel.
 #[repr(C)]
@@ -54,18 +54,15 @@ impl Channel {
         }))
     }
 
-    /// Adds a queue that has its events here.
-    pub fn list(&self, cq: &Cq) {
-        let listed = Listed {
-            pointer: cq.c().expose_provenance(),
-            completions: cq.completions.clone(),
-        };
-        self.lock().insert(cq.inner.number(), listed);
+    /// Adds a queue that has its events here: its number, and the program's pointer to it.
+    pub fn list(&self, number: u32, pointer: usize, completions: &Unacknowledged) {
+        let completions = completions.clone();
+        lock(&self.queues).insert(number, Listed { pointer, completions });
     }
 
     /// Removes a queue.
-    pub fn forget(&self, cq: &Cq) {
-        self.lock().remove(&cq.inner.number());
+    pub fn forget(&self, number: u32) {
+        lock(&self.queues).remove(&number);
     }
 
     /// Takes the oldest event and returns its queue; the program must acknowledge it. Waits unless the descriptor
@@ -83,7 +80,7 @@ impl Channel {
     }
 
     fn take(&self) -> Result<Option<*mut ibv_cq>, Errno> {
-        let queues = self.lock();
+        let queues = lock(&self.queues);
         loop {
             let event = self.inner.try_event().map_err(|e| {
                 complain(&e);
@@ -97,9 +94,5 @@ impl Channel {
                 return Ok(Some(pointer));
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Listed>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use vnic_verbs::{CompletionQueue, CqBuilder};
 
-use super::{Channel, Pd, only};
+use super::{Channel, Pd};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::events::{Kind, Subject, Unacknowledged};
+use crate::events::{Kind, Unacknowledged};
 use crate::handle::{Object, Use, Uses, maybe, publish, take_back, the};
-use crate::work::poll::{self, Cursor};
+use crate::work::cursor::Cursor;
 
 /// A completion queue; the program sees the extended one, whichever it asked for.
 #[repr(C)]
@@ -33,13 +33,6 @@ pub struct Cq {
 unsafe impl Object for Cq {
     type C = ibv_cq_ex;
 }
-
-/// Fields that completions of an extended queue may have. There are no local identifiers (LIDs) and path bits on
-/// Ethernet: they read as 0, as those of other devices.
-const FIELDS: u32 = IBV_WC_STANDARD_FLAGS
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
-    | IBV_WC_EX_WITH_CVLAN;
 
 /// Settings of a new queue.
 pub struct Wanted<'a> {
@@ -90,27 +83,10 @@ impl Cq {
         // SAFETY: just made.
         let cq = unsafe { the::<Cq>(pointer) };
         if let Some(channel) = wanted.channel {
-            channel.list(cq);
+            channel.list(cq.inner.number(), pointer.expose_provenance(), &cq.completions);
         }
-        let subject = Subject {
-            pointer: pointer.expose_provenance(),
-            unacknowledged: cq.asynchronous.clone(),
-        };
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.register(Kind::Cq, cq.inner.number(), subject, &context.mailbox);
-        Ok(pointer)
-    }
-
-    /// Makes a completion queue whose completions are read field by field.
-    pub fn create_extended(
-        context: &Context,
-        wanted: &Wanted<'_>,
-        fields: u64,
-    ) -> Result<*mut ibv_cq_ex, Errno> {
-        only(fields, FIELDS.into(), Errno::UNSUPPORTED)?;
-        let pointer = Cq::create(context, wanted)?;
-        // SAFETY: just made; nobody else has it yet.
-        poll::equip(unsafe { &mut *pointer }, fields);
+        let (number, asynchronous) = (cq.inner.number(), cq.asynchronous.clone());
+        context.register(Kind::Cq, number, pointer.expose_provenance(), asynchronous);
         Ok(pointer)
     }
 
@@ -158,12 +134,10 @@ impl Cq {
         };
         cq.uses.none()?;
         if let Some(channel) = channel {
-            channel.forget(cq);
+            channel.forget(cq.inner.number());
         }
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.forget(Kind::Cq, cq.inner.number(), pointer.addr());
+        context.forget(Kind::Cq, cq.inner.number(), pointer.addr(), &cq.asynchronous);
         cq.completions.wait();
-        cq.asynchronous.wait();
         // SAFETY: by the caller's promise, and nothing of ours has it.
         drop(unsafe { take_back::<Cq>(pointer) });
         Ok(())

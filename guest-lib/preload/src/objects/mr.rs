@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use vnic_verbs::{Access, MemoryRegion, Reregister};
 
@@ -11,6 +11,7 @@ use super::{Pd, only};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, publish, take_back, the};
+use crate::sync::lock;
 
 /// A memory region.
 #[repr(C)]
@@ -91,7 +92,7 @@ impl Mr {
 
     /// The region; `None` only while it ends.
     pub fn lock(&self) -> MutexGuard<'_, Option<MemoryRegion>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Deregisters the region. EBUSY while windows are bound to it.
@@ -165,7 +166,7 @@ impl Mr {
                 (*base).pd = pd.c();
             }
         }
-        let mut needs = self.needs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut needs = lock(&self.needs);
         if let Some(pd) = pd {
             needs._pd = pd.uses.one();
         }

@@ -6,7 +6,7 @@ mod modify;
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use vnic_verbs::{Gid, QueuePair, RateLimit, XrcTarget};
 
@@ -17,8 +17,9 @@ use super::only;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::events::{Kind, Subject, Unacknowledged};
+use crate::events::{Kind, Unacknowledged};
 use crate::handle::{Object, Use, Uses, publish, take_back, the};
+use crate::sync::lock;
 use crate::work::batch::Batch;
 
 /// A queue pair; the program sees the extended one, whichever it asked for.
@@ -67,7 +68,7 @@ impl Qp {
         let AnyQp::Ud(qp) = &self.inner else {
             return Err(Errno::INVALID);
         };
-        let mut groups = self.groups();
+        let mut groups = lock(&self.groups);
         // A second attach changes nothing, as with the kernel.
         if !groups.contains(&group) {
             qp.attach_multicast(group)?;
@@ -81,17 +82,13 @@ impl Qp {
         let AnyQp::Ud(qp) = &self.inner else {
             return Err(Errno::INVALID);
         };
-        let mut groups = self.groups();
+        let mut groups = lock(&self.groups);
         if !groups.contains(&group) {
             return Err(Errno::INVALID);
         }
         qp.detach_multicast(group)?;
         groups.remove(&group);
         Ok(())
-    }
-
-    fn groups(&self) -> MutexGuard<'_, HashSet<Gid>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Limits the rate of the queue pair.
@@ -112,12 +109,10 @@ impl Qp {
         // SAFETY: by the caller's promise; the context outlives it.
         let (qp, context) = unsafe { (the::<Qp>(pointer), Context::of((*pointer).qp_base.context)) };
         qp.uses.none()?;
-        if !qp.groups().is_empty() {
+        if !lock(&qp.groups).is_empty() {
             return Err(Errno::BUSY);
         }
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.forget(Kind::Qp, qp.inner.number(), pointer.addr());
-        qp.asynchronous.wait();
+        context.forget(Kind::Qp, qp.inner.number(), pointer.addr(), &qp.asynchronous);
         // SAFETY: by the caller's promise, and nothing of ours has it.
         drop(unsafe { take_back::<Qp>(pointer) });
         Ok(())
@@ -125,14 +120,9 @@ impl Qp {
 
     /// Gives a queue pair to the program, and its events to the context's mailbox.
     fn publish(context: &Context, qp: Qp) -> *mut ibv_qp {
-        let (number, unacknowledged) = (qp.inner.number(), qp.asynchronous.clone());
+        let (number, asynchronous) = (qp.inner.number(), qp.asynchronous.clone());
         let pointer = publish(qp);
-        let subject = Subject {
-            pointer: pointer.expose_provenance(),
-            unacknowledged,
-        };
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.register(Kind::Qp, number, subject, &context.mailbox);
+        context.register(Kind::Qp, number, pointer.expose_provenance(), asynchronous);
         pointer.cast()
     }
 }

@@ -9,7 +9,7 @@ use super::{Cq, Pd, Xrcd, only};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::events::{Kind, Subject, Unacknowledged};
+use crate::events::{Kind, Unacknowledged};
 use crate::handle::{Object, Use, Uses, publish, take_back, the};
 
 /// A shared receive queue.
@@ -73,12 +73,8 @@ impl Srq {
         });
         // SAFETY: just made.
         let srq = unsafe { the::<Srq>(pointer) };
-        let subject = Subject {
-            pointer: pointer.expose_provenance(),
-            unacknowledged: srq.asynchronous.clone(),
-        };
-        let dispatcher = &device.seat.dispatcher;
-        dispatcher.register(Kind::Srq, srq.inner.number(), subject, &device.mailbox);
+        let (number, asynchronous) = (srq.inner.number(), srq.asynchronous.clone());
+        device.register(Kind::Srq, number, pointer.expose_provenance(), asynchronous);
         Ok(pointer)
     }
 
@@ -125,9 +121,7 @@ impl Srq {
         // SAFETY: by the caller's promise; the context outlives it.
         let (srq, context) = unsafe { (the::<Srq>(pointer), Context::of((*pointer).context)) };
         srq.uses.none()?;
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.forget(Kind::Srq, srq.inner.number(), pointer.addr());
-        srq.asynchronous.wait();
+        context.forget(Kind::Srq, srq.inner.number(), pointer.addr(), &srq.asynchronous);
         // SAFETY: by the caller's promise, and nothing of ours has it.
         drop(unsafe { take_back::<Srq>(pointer) });
         Ok(())

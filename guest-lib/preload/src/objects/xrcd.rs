@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::fs::fstat;
 use vnic_verbs::{QueuePair, XrcDomain, XrcTarget};
@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::devices::Seat;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, Uses, publish};
+use crate::sync::lock;
 
 /// An XRC domain.
 #[repr(C)]
@@ -45,10 +46,6 @@ static BY_FILE: Mutex<Vec<ByFile>> = Mutex::new(Vec::new());
 // SAFETY: `repr(C)`, and its first field is that.
 unsafe impl Object for Xrcd {
     type C = ibv_xrcd;
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Xrcd {

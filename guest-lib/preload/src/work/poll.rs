@@ -10,11 +10,19 @@ use crate::errno::Errno;
 use crate::handle::the;
 use crate::objects::Cq;
 
-pub use super::fields::{Cursor, equip};
-
 /// The function that identifies our contexts.
 // SAFETY: named, and called by nobody here.
 pub const POLL_CQ: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int = poll_cq;
+
+/// Whether a context is ours. Callers must ask before they do anything else with it.
+///
+/// # Safety
+/// The pointer is NULL, or that of a context, of ours or of the real library.
+pub unsafe fn is_ours(context: *const ibv_context) -> bool {
+    // SAFETY: by the caller's promise.
+    !context.is_null()
+        && unsafe { (*context).ops.poll_cq }.is_some_and(|poll| std::ptr::fn_addr_eq(poll, POLL_CQ))
+}
 
 operation! {
     /// `ibv_poll_cq`. -1 and ENODEV when the device is gone and no completion is left: a program that waits for

@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use vnic_verbs::wr::SendHead;
 use vnic_verbs::{Access, Data, MwType, Operation, PostError, PostReason, RecvWr, SendWr, Sending, Sge};
 
+use super::INLINE_MAX;
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{maybe, the};
@@ -21,9 +22,6 @@ const _: () = {
     assert!(offset_of!(Sge, len) == offset_of!(ibv_sge, length));
     assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
 };
-
-/// Most inline bytes that a device may have (`vnicd`'s limit): the size of the buffer in which pieces are gathered.
-pub const INLINE_MAX: usize = 4096;
 
 /// Flags that are the same in a work request of the device.
 pub const PLAIN_FLAGS: c_uint = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;

@@ -15,7 +15,8 @@
 //!
 //! * *Mappings.* Each adopted range may cost two more mappings (the limit is `vm.max_map_count`, 65530 by
 //!   default). Neighbours that are adopted together cost none.
-//! * *Other threads* may run and write meanwhile; nothing that they write is lost (see [`swap`]). Writes that do
+//! * *Other threads* may run and write meanwhile, or are stopped for a moment where the kernel does not let us catch
+//!   what they write, if the program's environment does not forbid that; nothing is lost (see [`swap`]). Writes that do
 //!   not go through this process's mappings are lost: a read with `O_DIRECT` that is under way, a buffer that
 //!   another device has pinned before. Register memory for several devices here first.
 //! * *Locked memory, huge pages* (`mlock`, `MADV_HUGEPAGE`) and other advice is forgotten for adopted pages.
@@ -25,10 +26,10 @@
 //! * *Shared mappings without a file that can be opened* are refused.
 
 mod fork;
-mod stop;
+pub(crate) mod stop;
 mod swap;
 mod threads;
-mod write_protect;
+pub(crate) mod write_protect;
 
 #[cfg(test)]
 mod tests;
@@ -44,9 +45,9 @@ use super::files::Outside;
 use super::maps::{self, Mapping};
 use super::memory::{Arena, Arenas, HUGE, Part, next_size};
 use crate::Error;
-use crate::driver::lock;
+use crate::sync::lock;
 use crate::transport::Pinned;
-pub(super) use fork::{generation, watch};
+pub(super) use fork::watch;
 use swap::{How, Swap};
 
 /// Bytes that are replaced at once: a thread that writes there waits no longer than this takes.

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::maps::{FileId, Mapping};
-use super::memory::file_id;
 use crate::Error;
 
 /// A file of the program's, mapped once more: the addresses of that mapping are the guest-physical ones, and they
@@ -124,7 +123,7 @@ fn reach(mapping: &Mapping, name: &[u8]) -> Result<File, Error> {
             why = "its file may not be opened for writing";
             continue;
         };
-        if file_id(&file).is_ok_and(|id| id == mapping.file) {
+        if FileId::of(&file).is_ok_and(|id| id == mapping.file) {
             return Ok(file);
         }
     }
@@ -137,7 +136,7 @@ fn candidates(mapping: &Mapping, name: &[u8]) -> Vec<PathBuf> {
     let mut paths = vec![PathBuf::from(itself)];
     let open = read_dir("/proc/self/fd").into_iter().flatten().flatten();
     paths.extend(open.map(|entry| entry.path()).filter(|path| {
-        let same = |file: File| file_id(file).is_ok_and(|id| id == mapping.file);
+        let same = |file: File| FileId::of(file).is_ok_and(|id| id == mapping.file);
         path.metadata().is_ok_and(|m| m.is_file()) && File::open(path).is_ok_and(same)
     }));
     let path = Path::new(OsStr::from_bytes(name));

@@ -5,8 +5,8 @@
 
 use std::ops::ControlFlow;
 
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, fstat, major, minor, open};
 use rustix::io::{Errno, read};
 use rustix::mm::ProtFlags;
 
@@ -33,6 +33,18 @@ pub(super) struct FileId {
     pub major: u32,
     pub minor: u32,
     pub inode: u64,
+}
+
+impl FileId {
+    /// The device and the inode of an open file, as they are in `/proc/self/maps`.
+    pub fn of(file: impl AsFd) -> Result<FileId, Errno> {
+        let stat = fstat(file)?;
+        Ok(FileId {
+            major: major(stat.st_dev),
+            minor: minor(stat.st_dev),
+            inode: stat.st_ino,
+        })
+    }
 }
 
 /// `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.

@@ -1,12 +1,11 @@
 //! Memory that this process shares with the daemon: few large anonymous files, of which parts are given out.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, major, memfd_create,
-    minor,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vhost::VhostUserMemoryRegionInfo;
@@ -14,12 +13,12 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vmm_sys_util::eventfd::EventFd;
 use vnic_device::ring::Extent;
 
-use super::adopt;
 use super::files::Outside;
 use super::free::Free;
+use super::generation::generation;
 use super::maps::{FileId, Mapping};
 use crate::Error;
-use crate::driver::lock;
+use crate::sync::lock;
 use crate::transport::SharedPages;
 
 /// Bytes of the first arena. Each further one has twice as many, so that few memory slots are enough.
@@ -139,7 +138,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if self.arena.generation != adopt::generation() {
+        if self.arena.generation != generation() {
             // The parent of this process still has it.
             return;
         }
@@ -213,7 +212,7 @@ impl Arena {
             )
         }?;
         let start = NonNull::new(at.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
-        let id = file_id(&file)?;
+        let id = FileId::of(&file)?;
         let arena = Arc::new(Arena {
             file,
             id,
@@ -221,7 +220,7 @@ impl Arena {
             len,
             huge,
             free: Mutex::new(Free::new(len)),
-            generation: adopt::generation(),
+            generation: generation(),
         });
         lock(&ARENAS).push(Arc::downgrade(&arena));
         Ok(arena)
@@ -277,19 +276,8 @@ pub(super) fn next_size(arenas: usize, len: usize) -> Option<usize> {
     len.checked_add(1)?.max(usual).checked_next_multiple_of(HUGE)
 }
 
-/// Device and inode of a file, as they are in `/proc/self/maps`.
-pub(super) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
-    let stat = fstat(file)?;
-    Ok(FileId {
-        major: major(stat.st_dev),
-        minor: minor(stat.st_dev),
-        inode: stat.st_ino,
-    })
-}
-
 impl Arenas {
     pub fn new(daemon: impl Daemon + 'static, slots: u64) -> Arc<Arenas> {
-        adopt::watch();
         Arc::new(Arenas {
             daemon: Box::new(daemon),
             slots,

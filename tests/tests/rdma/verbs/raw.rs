@@ -9,6 +9,7 @@ use vnic_tests::lab::own_process;
 
 use super::*;
 
+const EPERM: i32 = 1;
 const EFAULT: i32 = 14;
 const EINVAL: i32 = 22;
 
@@ -153,6 +154,27 @@ fn what_cannot_be_registered_is_refused() -> Result<()> {
             ..Reregister::default()
         };
         assert_eq!(region.reregister(change).expect_err("refused").errno(), EFAULT);
+        Ok(())
+    })
+}
+
+/// The kernel protects no page of a private file mapping: only stopping threads would do.
+#[test]
+fn threads_are_not_stopped_where_the_environment_forbids_it() -> Result<()> {
+    own_process(|| {
+        // SAFETY: no other thread of this process looks at the environment now.
+        unsafe { std::env::set_var("VNIC_STOP_THREADS", "0") };
+        let Pair { rig: _rig, a, .. } = pair()?;
+        static CONSTANT: [u8; 10] = [7; 10];
+        let constant = NonNull::from(&CONSTANT).cast();
+        // SAFETY: a constant is always there, and nobody may write it.
+        let refused = unsafe { a.pd.register_raw(constant, 10, 0, Access::REMOTE_READ) };
+        let refused = refused.expect_err("refused");
+        assert_eq!(refused.errno(), EPERM);
+        assert!(
+            refused.to_string().contains("unset VNIC_STOP_THREADS"),
+            "{refused}"
+        );
         Ok(())
     })
 }

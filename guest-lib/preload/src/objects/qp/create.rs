@@ -14,7 +14,8 @@ use crate::errno::Errno;
 use crate::events::Unacknowledged;
 use crate::handle::{Object, Use, Uses};
 use crate::objects::{Cq, Pd, Srq, Xrcd, only};
-use crate::work::batch::{self, Batch};
+use crate::work::batch::Batch;
+use crate::work::wr;
 
 /// Settings of a new queue pair.
 pub struct Wanted<'a> {
@@ -82,7 +83,7 @@ impl Qp {
             ..zeros()
         };
         if let Some(operations) = wanted.operations {
-            batch::equip(&mut base, wanted.kind, operations)?;
+            wr::equip(&mut base, wanted.kind, operations)?;
         }
         let target = match (&inner, wanted.xrcd) {
             (AnyQp::XrcRecv(qp), Some(xrcd)) => Some(xrcd.add(qp.clone())),

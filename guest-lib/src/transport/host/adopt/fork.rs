@@ -6,7 +6,9 @@
 //!
 //! * Pages in which nothing is registered any more stay private. They are adopted again when they are registered.
 //! * Pages in which some bytes are registered are private for the time of the fork. What the program writes into
-//!   them meanwhile is carried over afterwards. The program sees only then what the device writes there.
+//!   them meanwhile is carried over afterwards. The program sees only then what the device writes there. Its other
+//!   threads are stopped ([`stop`]) for either change; where they cannot or must not be, what they write there at that
+//!   very moment may be lost.
 //! * Pages that are registered as a whole stay shared: in the child they become private before its code goes on,
 //!   and are copied when it writes there. Until then the child sees what its parent and the device write. The
 //!   memory of this library (rings, buffers of [`SharedBuffer`](crate::SharedBuffer)) is treated alike.
@@ -19,20 +21,18 @@
 use std::ops::ControlFlow;
 use std::ptr::{with_exposed_provenance, without_provenance_mut};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicPtr, AtomicU8};
 use std::sync::{Arc, MutexGuard, Once, Weak};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
+use super::super::generation::forked;
 use super::super::maps::{self, Mapping, Rights};
 use super::super::memory::{Arena, lock_arenas};
-use super::swap::{Refused, STACK};
+use super::swap::STACK;
 use super::{POOL, Pool, REGISTERED, Registered, joined, stop};
-use crate::driver::lock;
-
-/// How many forks lie between this process and the one that loaded the library.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+use crate::sync::lock;
 
 /// State of a fork that is under way.
 static FORKING: AtomicPtr<Forking> = AtomicPtr::new(std::ptr::null_mut());
@@ -62,15 +62,12 @@ struct Edge {
     private: bool,
 }
 
-/// How many forks lie between this process and the one that loaded the library.
-pub(in super::super) fn generation() -> u32 {
-    GENERATION.load(Relaxed)
-}
-
 /// Hooks `fork` from now on.
 pub(in super::super) fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
+        // Now: a thread that forks may hold the lock of the environment (std::process::Command does).
+        stop::is_allowed();
         // It fails for want of memory only; then forks go unseen.
         // SAFETY: the three functions are there for as long as this library is.
         let _ = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
@@ -109,7 +106,7 @@ unsafe extern "C" fn child() {
     each(&forking.arenas, |arena, m| {
         let _ = make_private(arena, m);
     });
-    GENERATION.fetch_add(1, AcqRel);
+    forked();
     // What the parent has adopted is its business: the child gives nothing back.
     std::mem::forget(std::mem::replace(&mut *forking.pool, Pool::new()));
     std::mem::forget(std::mem::take(&mut forking.registered.ranges));
@@ -243,11 +240,7 @@ fn quietly(nothing: bool, mut work: impl FnMut() + Send) {
     }
     std::thread::scope(|s| {
         let stopped = || {
-            let result = stop::during(|| {
-                work();
-                Ok(())
-            });
-            if let Err(Refused::Way(_)) = result {
+            if stop::during(&mut work).is_err() {
                 work();
             }
         };

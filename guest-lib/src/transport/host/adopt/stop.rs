@@ -5,18 +5,23 @@
 //! passes signals of others on. A thread that cannot be stopped (it blocks that signal, too, or hangs in the
 //! kernel) is waited for a while; then the stop fails.
 //!
-//! A stopped thread may hold any lock, that of the allocator as well: nothing here allocates.
+//! A stopped thread may hold any lock, that of the allocator as well: while threads are stopped nothing here allocates.
+//!
+//! The program's environment may forbid it ([`VARIABLE`]).
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::swap::Refused;
 use super::threads::{self, THREADS};
+
+/// Environment variable that forbids to stop threads if it is 0.
+pub(crate) const VARIABLE: &str = "VNIC_STOP_THREADS";
 
 /// SIGSETXID of the C library.
 const SIGNAL: i32 = 33;
@@ -172,12 +177,22 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Runs `work` while all other threads of the process are stopped. One caller at a time.
+/// Whether threads may be stopped. The environment is asked once.
+pub(crate) fn is_allowed() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| std::env::var_os(VARIABLE).is_none_or(|value| value != "0"))
+}
+
+/// Runs `work` while all other threads of the process are stopped, and returns its result. EPERM: they may not be stopped.
+/// One caller at a time.
 ///
 /// `work` must not allocate, and take no lock.
-pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), Refused> {
+pub(super) fn during<R>(work: impl FnOnce() -> R) -> Result<R, Errno> {
+    if !is_allowed() {
+        return Err(Errno::PERM);
+    }
     let action = action();
-    let before = set(&action).map_err(Refused::Way)?;
+    let before = set(&action)?;
     if before.handler != action.handler {
         BEFORE_IS_TOLD.store(before.flags & libc::SA_SIGINFO as u64 != 0, Release);
         BEFORE.store(before.handler, Release);
@@ -185,10 +200,7 @@ pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), R
     WAITING.store(0, Release);
     PHASE.fetch_add(1, AcqRel);
     let stopped = stop_all();
-    let result = match stopped {
-        Ok(()) => work(),
-        Err(e) => Err(Refused::Way(e)),
-    };
+    let result = stopped.map(|()| work());
     PHASE.fetch_add(1, AcqRel);
     // SAFETY: wakes those who wait at a word that is always there.
     unsafe {

@@ -8,11 +8,12 @@
 //!   ([`holds_threads`](Swap::holds_threads)). It needs to catch writes by the kernel, too (a `read` into a
 //!   neighbour's buffer), which takes CAP_SYS_PTRACE, `vm.unprivileged_userfaultfd` = 1, or the right to open
 //!   `/dev/userfaultfd`; and it works for anonymous memory only.
-//! * *All other threads are stopped* for the time of the copy ([`stop`]). System calls that signal(7) does not let
-//!   go on after a signal (poll, nanosleep, …) end with EINTR.
+//! * *All other threads are stopped* for the time of the copy, where write protection is not to be had and the
+//!   environment does not forbid it ([`stop`]). System calls that signal(7) does not let go on after a signal (poll,
+//!   nanosleep, …) end with EINTR.
 //!
-//! If neither can be had, write protection for the program alone is left: then a system call of another thread
-//! that writes there at that very moment fails with EFAULT.
+//! If neither can be had, write protection for the program alone is left for anonymous memory: then a system call of
+//! another thread that writes there at that very moment fails with EFAULT.
 //!
 //! A thread that is made for it does the work. It has a stack that nobody has registered, so that the stack of the
 //! caller may be replaced; and while others wait it allocates nothing and writes nowhere else.
@@ -100,7 +101,7 @@ impl Swap<'_> {
     fn try_ways(&self, ways: &[How]) -> Result<(), Refused> {
         let mut last = Refused::Way(Errno::NOSYS);
         for way in ways {
-            let result = match way {
+            let done = match way {
                 How::Protect(catches) => write_protect::during(*catches, self.start, self.len, || {
                     self.copy()?;
                     match self.holds_threads() {
@@ -114,7 +115,7 @@ impl Swap<'_> {
                     self.put()
                 }),
             };
-            match result {
+            match done.unwrap_or_else(|e| Err(Refused::Way(e))) {
                 Err(refused @ Refused::Way(_)) => last = refused,
                 other => return other,
             }
@@ -191,15 +192,28 @@ impl Swap<'_> {
         put.map(|_| ()).map_err(Refused::Map)
     }
 
+    /// Why no way is possible, and what to do about it.
+    fn no_way(&self) -> String {
+        let mut cures = Vec::new();
+        let stop = if stop::is_allowed() {
+            "a thread of this program blocks the signals by which it would be stopped for a moment".to_owned()
+        } else {
+            cures.push(format!("unset {}", stop::VARIABLE));
+            format!("{}=0 forbids to stop threads for a moment", stop::VARIABLE)
+        };
+        if self.anonymous && write_protect::check().is_err() {
+            cures.push(write_protect::CURE.to_owned());
+        }
+        cures.push("allocate the memory with this library".to_owned());
+        let cures = cures.join("; or ");
+        format!("{stop}, and write protection (userfaultfd) is not to be had there: {cures}")
+    }
+
     fn explain(&self, refused: Refused) -> Error {
         let (start, len) = (self.start, self.len);
         let what = format!("{len} bytes at {start:#x} cannot be shared with the daemon");
         match refused {
-            Refused::Way(e) => Error::os(format!(
-                "{what}: a thread of this program blocks the signals by which it would be stopped for a moment, \
-                 and write protection (userfaultfd) is not available. Allow one of them: sysctl -w \
-                 vm.unprivileged_userfaultfd=1, or CAP_SYS_PTRACE; or allocate the memory with this library"
-            ))(e.into()),
+            Refused::Way(e) => Error::os(format!("{what}: {}", self.no_way()))(e.into()),
             Refused::Copy(Errno::FAULT) => {
                 Error::os(format!("{what}: not all of it can be read"))(Errno::FAULT.into())
             }

@@ -29,6 +29,7 @@ impl Daemon for Counts {
 }
 
 fn device() -> (Arc<Arenas>, Counts) {
+    watch();
     let counts = Counts::default();
     (Arenas::new(counts.clone(), 8), counts)
 }

@@ -6,8 +6,6 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::{Advice, UserfaultfdFlags, madvise, userfaultfd};
 
-use super::swap::Refused;
-
 /// Whose writes are caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Catches {
@@ -54,17 +52,17 @@ const IOC_REGISTER: Opcode = opcode::read_write::<Register>(0xaa, 0x00);
 const IOC_PROTECT: Opcode = opcode::read_write::<Protection>(0xaa, 0x06);
 const IOC_NEW: Opcode = opcode::none(0xaa, 0x00);
 
-/// Runs `work` while threads that write to the range wait. The range must be one of private anonymous
-/// memory.
+/// Runs `work` while threads that write to the range wait, and returns its result. The range must be one of private
+/// anonymous memory.
 ///
 /// `work` must neither allocate nor write to memory of others, or it might wait for itself.
-pub(super) fn during(
+pub(super) fn during<R>(
     catches: Catches,
     start: usize,
     len: usize,
-    work: impl FnOnce() -> Result<(), Refused>,
-) -> Result<(), Refused> {
-    let (faults, unpopulated) = faults(catches).map_err(Refused::Way)?;
+    work: impl FnOnce() -> R,
+) -> Result<R, Errno> {
+    let (faults, unpopulated) = faults(catches)?;
     if !unpopulated {
         populate(start, len);
     }
@@ -76,7 +74,7 @@ pub(super) fn during(
         ioctls: 0,
     };
     // SAFETY: the structure and the number are the interface's; it changes no memory.
-    unsafe { ioctl(&faults, Updater::<IOC_REGISTER, _>::new(&mut register)) }.map_err(Refused::Way)?;
+    unsafe { ioctl(&faults, Updater::<IOC_REGISTER, _>::new(&mut register)) }?;
     loop {
         let mut protect = Protection {
             start,
@@ -87,13 +85,22 @@ pub(super) fn during(
         match unsafe { ioctl(&faults, Updater::<IOC_PROTECT, _>::new(&mut protect)) } {
             Ok(()) => break,
             Err(Errno::AGAIN) => {}
-            Err(e) => return Err(Refused::Way(e)),
+            Err(e) => return Err(e),
         }
     }
     // Closing the descriptor wakes all threads that wait.
     let result = work();
     drop(faults);
-    result
+    Ok(result)
+}
+
+/// What lets a process catch writes, the kernel's on its behalf, too.
+pub(crate) const CURE: &str =
+    "sysctl -w vm.unprivileged_userfaultfd=1, or CAP_SYS_PTRACE, or the right to open /dev/userfaultfd";
+
+/// Whether this process can catch writes, the kernel's on its behalf, too.
+pub(crate) fn check() -> Result<(), Errno> {
+    faults(Catches::All).map(drop)
 }
 
 /// A descriptor for faults, and whether untouched pages can be protected.
