@@ -4,6 +4,11 @@
 //! writes, and somebody does. All access is by atomic loads and stores, so that what a copy holds may be old
 //! or mixed, but is never undefined.
 
+#![expect(
+    unsafe_code,
+    reason = "memory that the device writes at any time, reached by atomics alone"
+)]
+
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;

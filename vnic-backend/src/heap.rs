@@ -1,5 +1,7 @@
 //! The C library's heap, told to stay small.
 
+#![expect(unsafe_code, reason = "mallopt(3), for which no safe crate has a name")]
+
 /// Threads share one arena, and what is large goes back to the kernel at once. For a process of many threads that seldom
 /// allocate: by default each of them has an arena of its own (glibc: eight for each CPU), and what a thread has freed serves
 /// nobody else; and whoever frees something large for the first time makes all that is as large come from arenas from then on,

@@ -9,6 +9,11 @@
 //! whatever they are, what is checked is a private copy that was read once, and nothing is read again after its check. Ring
 //! indices, which order other accesses, are atomics.
 
+#![expect(
+    unsafe_code,
+    reason = "guest memory: mapped by the guest's leave, read and written while the guest runs"
+)]
+
 mod mapping;
 mod sigbus;
 

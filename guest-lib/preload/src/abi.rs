@@ -3,6 +3,11 @@
 //! Names are those of the header. A test compares these layouts with the header itself. Later versions add
 //! fields at the front of [`verbs_context`] and at the end of the other structures; a size or a mask says how
 //! much of those counts.
+
+#![expect(
+    unsafe_code,
+    reason = "functions of an interface in C are unsafe to call, whatever they do"
+)]
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 #![allow(missing_docs, reason = "the header documents its fields")]
 

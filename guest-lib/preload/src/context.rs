@@ -1,5 +1,10 @@
 //! Open devices, as a program sees them.
 
+#![expect(
+    unsafe_code,
+    reason = "finds a context behind the pointer of a program in C, and takes it back"
+)]
+
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::fs::File;

@@ -1,5 +1,7 @@
 //! Our devices that this process can see, and the one seat at each that it may have.
 
+#![expect(unsafe_code, reason = "devices are C structures that every thread may read")]
+
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 

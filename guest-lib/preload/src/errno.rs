@@ -1,5 +1,7 @@
 //! Errors of the interface's calls, each reported in one of three ways.
 
+#![expect(unsafe_code, reason = "the C library's place for error numbers")]
+
 use std::ffi::c_int;
 
 use vnic_verbs::{Error, PostReason};

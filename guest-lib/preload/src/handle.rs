@@ -3,6 +3,11 @@
 //! Each object is a box that begins with the structure of the header, which the program may read and the library
 //! changes: it is in an [`UnsafeCell`], and nobody makes references into it.
 
+#![expect(
+    unsafe_code,
+    reason = "finds objects behind the pointers that programs in C hold"
+)]
+
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 

@@ -3,6 +3,11 @@
 //! If our library is loaded before it (`LD_PRELOAD`), the loader finds the real one behind ours. In its place (as
 //! `libibverbs.so.1`), or in a program that is not linked with it, ours loads it by its path, and for itself alone.
 
+#![expect(
+    unsafe_code,
+    reason = "asks the loader for the real library and its functions"
+)]
+
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;

@@ -1,6 +1,8 @@
 //! A transport with a small device behind it, for tests of the driver half: memory in pages of a chosen size
 //! that are never neighbours for the device, and answers to the commands that every driver gives.
 
+#![expect(unsafe_code, reason = "the seam's other side, for tests of the driver half")]
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

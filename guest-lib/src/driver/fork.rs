@@ -8,6 +8,8 @@
 //! Children that are made without `fork` of the C library (vfork, posix_spawn, clone) are not seen: they do nothing
 //! before they execute another program.
 
+#![expect(unsafe_code, reason = "is called by fork, and its tests fork")]
+
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};

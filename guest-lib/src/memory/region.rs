@@ -1,5 +1,7 @@
 //! Memory regions.
 
+#![expect(unsafe_code, reason = "registers memory that its caller answers for")]
+
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Anonymous memory, mapped.
 
+#![expect(unsafe_code, reason = "maps, unmaps and clears memory for the device")]
+
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 

@@ -5,6 +5,8 @@
 //! the mapping. No I/O is ever done through these rings. Each ring has a table of buffers, all empty in the
 //! beginning, which Linux 5.13 and later allow.
 
+#![expect(unsafe_code, reason = "tells the kernel of memory by its address, to pin it")]
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

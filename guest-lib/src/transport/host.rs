@@ -6,6 +6,8 @@
 //! this process. Freeing memory here while the daemon still looks at it harms nobody: the daemon has a mapping of
 //! its own, and pages go only when nobody maps them.
 
+#![expect(unsafe_code, reason = "pins memory that its caller answers for")]
+
 pub(crate) mod adopt;
 mod files;
 mod free;

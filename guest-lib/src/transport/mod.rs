@@ -1,6 +1,11 @@
 //! How a driver reaches its device: the seam between verbs and the way that memory, notifications and interrupts
 //! travel.
 
+#![expect(
+    unsafe_code,
+    reason = "the seam hands out addresses, and pins memory that its caller answers for"
+)]
+
 pub mod host;
 pub mod identity;
 pub mod pci;

@@ -10,6 +10,8 @@
 //! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the
 //! VMM stops it, and only then frees the memory that the device knew: see `above_others` in `sysfs.rs`.
 
+#![expect(unsafe_code, reason = "pins memory that its caller answers for")]
+
 mod address;
 mod capability;
 mod registers;

@@ -1,5 +1,7 @@
 //! In the place of guest memory: addresses of guests are those of the model.
 
+#![expect(unsafe_code, reason = "has the functions of the product's memory")]
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 

@@ -1,5 +1,10 @@
 //! A queue: a ring and the buffers the driver uses with it.
 
+#![expect(
+    unsafe_code,
+    reason = "the test driver's buffers are shared with the device under test"
+)]
+
 use std::collections::VecDeque;
 
 use anyhow::Result;

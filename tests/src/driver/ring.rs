@@ -1,6 +1,11 @@
 //! The driver's half of a split virtqueue (virtio 1.3 section 2.7), written by hand and with every part open:
 //! hostile tests write what no driver would.
 
+#![expect(
+    unsafe_code,
+    reason = "the test driver's half of a ring is shared with the device under test"
+)]
+
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 use std::time::Duration;

@@ -22,7 +22,7 @@ pub use figures::figures;
 pub use licences::{allowed_licences, licences};
 pub use pages::{book, citations, links, page_sizes, places};
 pub use rooms::{Package, packages, rooms};
-pub use source::{core_attributes, core_bans, floors, ignored_tests, markers, unsafe_code};
+pub use source::{core_attributes, floors, markers};
 pub use text::{documented, lab_cases, locked_commands, promises, proto_comments, shell_scripts, toolchain};
 
 /// Something that breaks a rule, and where.

@@ -7,6 +7,8 @@
 //! request reads nothing of an empty file and is done before the call returns: it is one system call, as the write
 //! would be.
 
+#![expect(unsafe_code, reason = "asynchronous I/O, for which no safe crate has a name")]
+
 use std::ffi::{c_long, c_ulong};
 use std::io;
 use std::mem::MaybeUninit;

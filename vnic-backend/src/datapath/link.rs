@@ -5,6 +5,8 @@
 //! B show it to its guest. So at any instant of a `kill -9` a frame is either still to be sent, or completed: it
 //! is never seen twice.
 
+#![expect(unsafe_code, reason = "cores copy from memory that another core has lent")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

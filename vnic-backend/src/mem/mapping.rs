@@ -1,5 +1,7 @@
 //! Files that VMMs share with us, mapped: guest memory, dirty logs.
 
+#![expect(unsafe_code, reason = "maps files that VMMs share")]
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;

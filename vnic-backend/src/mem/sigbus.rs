@@ -7,6 +7,11 @@
 //!
 //! The handler interrupts any thread anywhere: it takes no lock, allocates nothing, and makes system calls only.
 
+#![expect(
+    unsafe_code,
+    reason = "a signal handler, which puts pages in the place of those that are gone"
+)]
+
 mod slot;
 
 use std::ffi::{c_int, c_void};

@@ -1,6 +1,11 @@
 //! The memory of an RDMA function: what its guest shares, and the device's own. The engine names both by one kind of
 //! address: guest-physical below 2^63, device memory above.
 
+#![expect(
+    unsafe_code,
+    reason = "payload of RDMA: copied between guests and device memory, changed by atomics"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,10 @@
 //! A ring of the contract in guest memory (`SPEC.md`, section 6): its extents, translated once.
 
+#![expect(
+    unsafe_code,
+    reason = "rings of the RDMA function live in guest memory; phases and indices are atomics there"
+)]
+
 use std::sync::Arc;
 
 use vnic_device::ring::{self, Extent};

@@ -5,6 +5,11 @@
 //! Completions are in order: nothing is ever left behind `used.idx`, which is what makes a restart after
 //! `kill -9` possible (the frontend resumes from `used.idx`).
 
+#![expect(
+    unsafe_code,
+    reason = "virtqueues live in guest memory; their indices are atomics there"
+)]
+
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! System calls for which no safe crate has a name: socket options of AF_PACKET, and what ethtool asks.
 
+#![expect(unsafe_code, reason = "system calls for which no safe crate has a name")]
+
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,5 +1,7 @@
 //! Structures that begin as zeros, as programs in C begin them.
 
+#![expect(unsafe_code, reason = "structures of C begin as zeros")]
+
 use std::mem::MaybeUninit;
 
 /// A structure of the header.

@@ -1,5 +1,10 @@
 //! `ibv_get_async_event`, `ibv_ack_async_event`.
 
+#![expect(
+    unsafe_code,
+    reason = "follows the pointers in events to the objects that they are about"
+)]
+
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;

@@ -1,5 +1,7 @@
 //! Delivery of asynchronous events.
 
+#![expect(unsafe_code, reason = "keeps signals from a thread of ours")]
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};

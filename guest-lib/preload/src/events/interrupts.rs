@@ -1,5 +1,7 @@
 //! Waiting as `read` on a descriptor of the kernel does.
 
+#![expect(unsafe_code, reason = "asks how the program handles its signals")]
+
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 

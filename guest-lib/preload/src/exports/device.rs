@@ -1,5 +1,10 @@
 //! Finding and opening devices.
 
+#![expect(
+    unsafe_code,
+    reason = "lists of pointers to devices, ours and the real library's"
+)]
+
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 

@@ -9,6 +9,11 @@
 //!                                  └─the first time: looked up by its name
 //! ```
 
+#![expect(
+    unsafe_code,
+    reason = "jumps into the real library, whatever the arguments are"
+)]
+
 use std::sync::atomic::AtomicBool;
 
 /// Whether providers may destroy what the kernel has lost already (`RDMAV_ALLOW_DISASSOC_DESTROY`). The real library

@@ -1,5 +1,7 @@
 //! Queries of device, port, GIDs and P_Keys.
 
+#![expect(unsafe_code, reason = "writes answers where programs in C want them")]
+
 use std::ffi::c_int;
 use std::mem::offset_of;
 

@@ -2,6 +2,8 @@
 //!
 //! The real library has the texts that programs know. If there is none, the terms are those of IBTA volume 1.
 
+#![expect(unsafe_code, reason = "calls functions of the real library")]
+
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::abi::*;

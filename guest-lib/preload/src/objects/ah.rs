@@ -1,5 +1,10 @@
 //! Address handles, and addresses.
 
+#![expect(
+    unsafe_code,
+    reason = "begins as the structure of the header, and reads GIDs, which are a union there"
+)]
+
 pub mod from_wc;
 
 use std::cell::UnsafeCell;

@@ -1,5 +1,7 @@
 //! Completion channels.
 
+#![expect(unsafe_code, reason = "begins as the structure of the header")]
+
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, AsRawFd as _};

@@ -1,5 +1,10 @@
 //! Completion queues.
 
+#![expect(
+    unsafe_code,
+    reason = "begins as the structure of the header; is taken back from the program"
+)]
+
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Device memory.
 
+#![expect(unsafe_code, reason = "begins as the structure of the header")]
+
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 

@@ -1,5 +1,10 @@
 //! Memory regions.
 
+#![expect(
+    unsafe_code,
+    reason = "registers memory of programs in C; is taken back from the program"
+)]
+
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;

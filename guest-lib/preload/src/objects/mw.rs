@@ -1,5 +1,7 @@
 //! Memory windows.
 
+#![expect(unsafe_code, reason = "begins as the structure of the header")]
+
 use std::cell::UnsafeCell;
 
 use vnic_verbs::{MemoryWindow, MwType};

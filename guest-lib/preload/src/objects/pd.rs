@@ -1,5 +1,7 @@
 //! Protection domains, thread domains, parent domains.
 
+#![expect(unsafe_code, reason = "begins as the structure of the header")]
+
 use std::cell::UnsafeCell;
 
 use vnic_verbs::ProtectionDomain;

@@ -1,5 +1,10 @@
 //! Shared receive queues.
 
+#![expect(
+    unsafe_code,
+    reason = "begins as the structure of the header; is taken back from the program"
+)]
+
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 

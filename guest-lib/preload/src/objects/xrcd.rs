@@ -1,5 +1,10 @@
 //! XRC domains.
 
+#![expect(
+    unsafe_code,
+    reason = "begins as the structure of the header; looks at a descriptor of the program's"
+)]
+
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;

@@ -1,5 +1,7 @@
 //! Completions that are read field by field: `ibv_start_poll` … `ibv_end_poll`, and the functions between.
 
+#![expect(unsafe_code, reason = "reads a completion between calls of programs in C")]
+
 use std::ffi::{c_int, c_uint};
 
 use super::cursor::{Cursor, State, nanos};

@@ -1,5 +1,10 @@
 //! A lock that one call of the program takes and a later one gives back.
 
+#![expect(
+    unsafe_code,
+    reason = "keeps what is taken in one call of programs in C and given back in another"
+)]
+
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 

@@ -1,5 +1,7 @@
 //! Completions: `ibv_poll_cq`, and the conversion of fields to those of the header.
 
+#![expect(unsafe_code, reason = "writes completions where programs in C want them")]
+
 use std::ffi::{c_int, c_uint};
 
 use vnic_verbs::cq::completion_flags;

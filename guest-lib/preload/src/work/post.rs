@@ -1,6 +1,8 @@
 //! `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`, `ibv_bind_mw`: lists of work requests in, at most one
 //! doorbell for each list.
 
+#![expect(unsafe_code, reason = "walks lists of work requests of programs in C")]
+
 use std::ffi::{c_int, c_uint};
 
 use arrayvec::ArrayVec;

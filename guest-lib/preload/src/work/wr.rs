@@ -1,5 +1,7 @@
 //! Sends that are built call by call: `ibv_wr_start` … `ibv_wr_complete`.
 
+#![expect(unsafe_code, reason = "follows pointers of programs in C to what they send")]
+
 use std::ffi::{c_int, c_uint, c_void};
 
 use vnic_verbs::{Data, Operation, SendWr, Sge};

@@ -1,6 +1,8 @@
 //! Memory that the program already shares with others: `MAP_SHARED` mappings of files. The daemon gets the same
 //! file, so that all who share it see the same bytes.
 
+#![expect(unsafe_code, reason = "maps files that the program shares already")]
+
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, read_dir};
 use std::os::fd::{AsFd, BorrowedFd};

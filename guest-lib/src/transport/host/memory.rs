@@ -1,5 +1,7 @@
 //! Memory that this process shares with the daemon: few large anonymous files, of which parts are given out.
 
+#![expect(unsafe_code, reason = "maps memory that is shared with the daemon")]
+
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

@@ -1,5 +1,7 @@
 //! Registers of a device: the only place that touches its BARs.
 
+#![expect(unsafe_code, reason = "registers of a PCI device, mapped")]
+
 use std::fs::File;
 use std::ptr::NonNull;
 

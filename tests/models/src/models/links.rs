@@ -1,5 +1,7 @@
 //! Two data cores with a link, and what wakes a data core.
 
+#![expect(unsafe_code, reason = "lends what has no memory")]
+
 use std::rc::Rc;
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! Memory of the program's own, registered where it is. Each test has a process of its own: pages of the heap, which all tests of a
 //! process share, become the device's, and one of the tests forks.
 
+#![expect(unsafe_code, reason = "registers memory of the heap")]
+
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr::NonNull;

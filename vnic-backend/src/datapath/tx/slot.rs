@@ -1,5 +1,10 @@
 //! A buffer that other cores copy from.
 
+#![expect(
+    unsafe_code,
+    reason = "a flooded frame that waits for other cores keeps where it is, as long as its slot is there"
+)]
+
 use arrayvec::ArrayVec;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;

@@ -1,5 +1,10 @@
 //! Buffers that other cores copy from: they are completed in the ring's order, when all of them have.
 
+#![expect(
+    unsafe_code,
+    reason = "lends guests' buffers to other cores, until they are copied"
+)]
+
 use arrayvec::ArrayVec;
 use vnic_fabric::switch::Verdict;
 

@@ -1,6 +1,11 @@
 //! The receive ring of a packet socket: memory that the kernel fills and we read (TPACKET_V2,
 //! `Documentation/networking/packet_mmap.rst` of the kernel).
 
+#![expect(
+    unsafe_code,
+    reason = "the ring of a packet socket is memory that the kernel fills"
+)]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;

@@ -1,6 +1,8 @@
 //! The program of an XDP port, and its way into the kernel (bpf(2)): five instructions that hand each frame to the socket
 //! of its receive queue.
 
+#![expect(unsafe_code, reason = "bpf(2), for which no safe crate has a name")]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 

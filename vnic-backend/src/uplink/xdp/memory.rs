@@ -1,6 +1,11 @@
 //! Memory that an AF_XDP socket shares with the kernel: frames, and four rings of places in them
 //! (`Documentation/networking/af_xdp.rst` of the kernel).
 
+#![expect(
+    unsafe_code,
+    reason = "frames and rings of AF_XDP sockets are memory that the kernel shares"
+)]
+
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};

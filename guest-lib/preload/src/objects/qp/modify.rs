@@ -1,5 +1,7 @@
 //! States and attributes of queue pairs.
 
+#![expect(unsafe_code, reason = "keeps the state up to date that programs read")]
+
 use vnic_verbs::qp::QpQuery;
 use vnic_verbs::{QpAttributes, QpMask, RateLimit};
 

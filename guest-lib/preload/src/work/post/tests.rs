@@ -1,5 +1,7 @@
 //! How work requests in C become ours.
 
+#![expect(unsafe_code, reason = "makes lists of work requests as programs in C do")]
+
 use std::fmt::Debug;
 
 use super::*;

@@ -18,6 +18,11 @@
 //! Children that are made without `fork` of the C library (vfork, posix_spawn, clone) are not seen: until they
 //! execute another program they must not write anyway.
 
+#![expect(
+    unsafe_code,
+    reason = "is called by fork, and parts a child's memory from its parent's"
+)]
+
 use std::ops::ControlFlow;
 use std::ptr::{with_exposed_provenance, without_provenance_mut};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};

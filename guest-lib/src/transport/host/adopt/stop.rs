@@ -9,6 +9,11 @@
 //!
 //! The program's environment may forbid it ([`VARIABLE`]).
 
+#![expect(
+    unsafe_code,
+    reason = "stops threads by a signal, which no library of ours speaks of"
+)]
+
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

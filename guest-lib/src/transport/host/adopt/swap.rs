@@ -18,6 +18,8 @@
 //! A thread that is made for it does the work. It has a stack that nobody has registered, so that the stack of the
 //! caller may be replaced; and while others wait it allocates nothing and writes nowhere else.
 
+#![expect(unsafe_code, reason = "puts shared pages in the place of private ones")]
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{with_exposed_provenance, without_provenance_mut};
 

@@ -1,3 +1,7 @@
+#![expect(
+    unsafe_code,
+    reason = "maps, unmaps and writes memory behind the library's back"
+)]
 use std::ptr::without_provenance_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};

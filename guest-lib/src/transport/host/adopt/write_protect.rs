@@ -1,5 +1,10 @@
 //! Memory that nobody can write for a moment: userfaultfd(2), write-protect mode (ioctl_userfaultfd(2)).
 
+#![expect(
+    unsafe_code,
+    reason = "tells the kernel of memory by its address, to protect it"
+)]
+
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;

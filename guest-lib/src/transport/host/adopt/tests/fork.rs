@@ -1,5 +1,7 @@
 //! Children.
 
+#![expect(unsafe_code, reason = "its tests fork")]
+
 use super::*;
 
 #[test]
