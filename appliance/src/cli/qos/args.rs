@@ -148,7 +148,7 @@ fn tsa(text: &str) -> Result<Eight<i32>, String> {
     .map(Into::into)
 }
 
-/// Traffic class, or none.
+/// Traffic class (ToS byte), or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forced(pub Option<u32>);
 
