@@ -66,8 +66,7 @@ pub struct Access {
     pub groups: BTreeMap<u32, Role>,
     /// Role of other clients of the Unix socket; `None`: no role.
     pub default: Option<Role>,
-    /// Roles of certificates, by alternative name (DNS, URI), or by common name of a certificate without alternative
-    /// names.
+    /// Roles of certificates, by alternative name (DNS, URI), or by common name of a certificate without alternative names.
     pub certificates: BTreeMap<String, Role>,
 }
 

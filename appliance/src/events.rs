@@ -111,8 +111,7 @@ impl EventHub {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// After [`EventHub::stop`] and the end of the NIC: takes the NIC's last events, records the end of the daemon, and
-    /// stores the log.
+    /// After [`EventHub::stop`] and the end of the NIC: takes the NIC's last events, records the end of the daemon, and stores the log.
     pub fn finish(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

@@ -59,7 +59,7 @@ pub struct MeshStatus {
     pub address: SocketAddr,
     /// Number of connections that were refused.
     pub refused: u64,
-    /// Its peers: the connected ones, and those of the list that are not.
+    /// Connected peers, and those of the list that are not connected.
     pub peers: Vec<PeerStatus>,
 }
 
@@ -68,7 +68,7 @@ pub struct MeshStatus {
 pub struct PeerStatus {
     /// Peer as it is in the list; empty: it called by itself.
     pub peer: String,
-    /// Why it is not connected, or what else is wrong; may be empty.
+    /// Why the peer is not connected, or what else is wrong; may be empty.
     pub problem: String,
     /// State of the connection, if there is one.
     pub connected: Option<Connected>,
@@ -214,8 +214,7 @@ impl Meshes {
         self.all().get(port).map(Mesh::status)
     }
 
-    /// Reads the certificates again; peers whose certificates are no longer valid lose their connections. Returns the
-    /// result for each port.
+    /// Reads the certificates again; peers whose certificates are no longer valid lose their connections. Returns the result for each port.
     pub fn reload_certificates(&self) -> Vec<(String, Result<(), String>)> {
         let all = self.all();
         let each = all.iter().map(|(name, mesh)| (name.clone(), mesh.reload()));

@@ -1,5 +1,4 @@
-//! NV configuration, as in mlxconfig: settings that act after a device reset. The start of the daemon counts as a reset,
-//! too.
+//! NV configuration, as in mlxconfig: settings that act after a device reset. The start of the daemon counts as a reset, too.
 
 mod table;
 

@@ -1,7 +1,7 @@
 //! Settings by the registry keys of WinOF-2: stored values of the driver and of adapters, and the values that act.
 //!
 //! ```text
-//!  operations ─▶ checked together ─▶ queued for the store ─▶ on the disk ─▶ told to the NIC ─▶ answered
+//!  operations ─▶ checked together ─▶ queued for the store ─▶ on the disk ─▶ set in the NIC ─▶ answered
 //!                     head ──────────────────▲                 committed ──▶ readers, watchers
 //! ```
 //!
@@ -70,8 +70,7 @@ pub struct View {
     pub stored: Option<Entry>,
     /// Value that acts after a restart, if it differs from the effective one.
     pub pending: Option<Value>,
-    /// Value that acts; `None` for the driver, for adapters that do not exist, for keys that are not built, and if no
-    /// value acts.
+    /// Value that acts; `None` for the driver, for adapters that do not exist, for keys that are not built, and if no value acts.
     pub effective: Option<Value>,
     /// Origin of the value; `None` for the driver.
     pub origin: Option<Origin>,
@@ -211,8 +210,7 @@ impl Registry {
         }
     }
 
-    /// Changes one value atomically: `change` gets the stored value and returns the new one, or an error of the caller's.
-    /// May block.
+    /// Changes one value atomically: `change` gets the stored value and returns the new one, or an error of the caller's. May block.
     pub fn edit<E: From<RegistryError>>(
         &self,
         scope: &Scope,
@@ -343,8 +341,7 @@ impl Registry {
         view(&self.shared.lock(), scope, key, acting.as_ref())
     }
 
-    /// Keys in the wanted scopes, and the revision. Of the driver only stored keys are returned; of adapters all, unless
-    /// `stored_only`.
+    /// Keys in the wanted scopes, and the revision. Of the driver only stored keys are returned; of adapters all, unless `stored_only`.
     pub fn views(&self, wanted: impl Fn(&Scope) -> bool, stored_only: bool) -> (Vec<View>, u64) {
         let inner = self.shared.lock();
         let stored = inner.committed.adapters();
@@ -434,8 +431,7 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acti
     if let Some(acting) = acting.filter(|_| key.built == Built::Yes) {
         view.effective = acting.value(key);
         let next = next.or_else(|| key.unset.map(Value::Dword));
-        // Parameters of congestion control do not wait for a restart: one that differs from the stored value is limited by
-        // the line rate.
+        // Parameters of congestion control do not wait for a restart: one that differs from the stored value is limited by the line rate.
         let waits = key.apply == Apply::Restart || settings::parameter(key.name).is_none();
         view.pending = next.filter(|next| waits && Some(next) != view.effective.as_ref());
     }

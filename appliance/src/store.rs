@@ -4,8 +4,7 @@
 //!  Batch ─▶ queue ─▶ writer thread: all that wait in one transaction ─▶ commit (fsync) ─▶ mark (fsync) ─▶ answers, in order
 //! ```
 //!
-//! A batch that is done is on the disk, whatever ends the daemon or the machine. Concurrent callers share a transaction,
-//! and so its fsync.
+//! A batch that is done is on the disk, whatever ends the daemon or the machine. Concurrent callers share a transaction, and so its fsync.
 //!
 //! *Damage* is detected when the file is opened: the checksum of each page is verified. Checksums cannot show that the
 //! last commits are missing as a whole (a file that was truncated, deleted or restored from a backup; a flipped bit that
@@ -43,8 +42,7 @@ pub const STATE_SCHEMA: Schema = Schema::new(1);
 pub struct Schema {
     /// Number of the schema.
     pub number: u32,
-    /// Migrations; the last one converts a file from `number - 1` to `number`, the one before it from `number - 2`, and so
-    /// on.
+    /// Migrations; the last one converts a file from `number - 1` to `number`, the one before it from `number - 2`, and so on.
     pub migrations: &'static [Migration],
 }
 
@@ -182,8 +180,7 @@ impl Store {
         self.rows(table, &[], usize::MAX)
     }
 
-    /// At most `most` rows of a table from the key `first` on, in the order of the keys. They include each batch that is
-    /// done.
+    /// At most `most` rows of a table from the key `first` on, in the order of the keys. They include each batch that is done.
     pub fn rows(&self, table: &'static str, first: &[u8], most: usize) -> Result<Rows, StoreError> {
         match &*self.open_queue() {
             Some(queue) => queue.database().rows(table, first, most),
@@ -230,8 +227,7 @@ impl Store {
     }
 }
 
-/// Keeps a copy of a file with this schema; it replaces the copy of an earlier migration. It is on the disk when this
-/// returns.
+/// Keeps a copy of a file with this schema; it replaces the copy of an earlier migration. It is on the disk when this returns.
 fn keep_before(file: &Path, schema: u32) -> io::Result<()> {
     let kept = before(file, schema);
     let mut half = kept.as_os_str().to_owned();

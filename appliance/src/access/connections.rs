@@ -121,8 +121,7 @@ async fn accept_failed(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Accepts connections to the Unix socket until the receiver is dropped. Administrators have their own places, which
-/// others cannot take.
+/// Accepts connections to the Unix socket until the receiver is dropped. Administrators have their own places, which others cannot take.
 pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let (admins, others) = (Room::new(), Room::new());

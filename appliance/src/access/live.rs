@@ -109,8 +109,7 @@ impl Live {
         }
     }
 
-    /// Sets new roles, if they are given, and ends connections that are no longer valid. The caller has read the
-    /// certificates again.
+    /// Sets new roles, if they are given, and ends connections that are no longer valid. The caller has read the certificates again.
     pub fn changed(&self, access: Option<Access>, tls: Option<&Tls>) {
         if let Some(access) = access {
             *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;

@@ -1,5 +1,4 @@
-//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. Those of other services (LDAP, …) are given by
-//! number.
+//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. Those of other services (LDAP, …) are given by number.
 
 /// Lines of a file, each split at its colons.
 fn lines(file: &str) -> Vec<Vec<String>> {

@@ -48,8 +48,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes the session of a capture that is started already, of `owners` (all if empty); [`Session::run`] gets its
-    /// frames.
+    /// Makes the session of a capture that is started already, of `owners` (all if empty); [`Session::run`] gets its frames.
     pub fn new(nic: Nic, owners: Vec<String>, snaplen: u32, limits: Limits) -> Session {
         Session {
             nic,

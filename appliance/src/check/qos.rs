@@ -277,8 +277,7 @@ impl MapOrder {
     }
 }
 
-/// Checks the shares of ETS classes: together 100 if there are such classes, and 0 for all others. With `weights` the sum
-/// may be less.
+/// Checks the shares of ETS classes: together 100 if there are such classes, and 0 for all others. With `weights` the sum may be less.
 pub fn shares(ets: &[bool], percents: &[u32], weights: bool) -> Checked<()> {
     for (tc, (ets, share)) in ets.iter().zip(percents).enumerate() {
         if !ets && *share > 0 {

@@ -20,8 +20,7 @@ struct Diagnostic {
     message: String,
 }
 
-/// Problems of a configuration file, in the file's order. Each is displayed as a line `FILE:LINE:COLUMN: KEY: problem and
-/// what is allowed`.
+/// Problems of a configuration file, in the file's order. Each is displayed as a line `FILE:LINE:COLUMN: KEY: problem and what is allowed`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Diagnostics {
     file: PathBuf,

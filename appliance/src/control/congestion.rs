@@ -73,8 +73,7 @@ impl Congestion<'_> {
             .collect()
     }
 
-    /// Changes the fields that a wish names, unless the settings have changed since etag `since`; empty: in any case. May
-    /// block.
+    /// Changes the fields that a wish names, unless the settings have changed since etag `since`; empty: in any case. May block.
     pub fn set(&self, by: &str, adapter: &str, since: &str, wish: &Wish) -> Result<CongestionNow, Refused> {
         let _order = self.0.qos_order();
         let what = self.change(adapter, since, wish).inspect_err(|refused| {

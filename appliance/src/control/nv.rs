@@ -62,8 +62,7 @@ impl NvConfig<'_> {
         Ok(changed)
     }
 
-    /// Resets the device: all adapters restart. Returns the parameters whose acting value changed and the restarted
-    /// adapters. May block.
+    /// Resets the device: all adapters restart. Returns the parameters whose acting value changed and the restarted adapters. May block.
     pub fn reset_device(&self, by: &str) -> Result<(Vec<&'static NvDef>, Vec<String>), Refused> {
         let changed = self.0.nv.reset_device();
         self.0.registry.set_roce_off(self.0.nv.roce_off());

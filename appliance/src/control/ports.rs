@@ -34,8 +34,7 @@ impl Ports<'_> {
         self.0.nic.port(name).map_err(refused)
     }
 
-    /// Makes a port, with its mesh if it has one; settings that are stored for its name act, and it joins its team. May
-    /// block.
+    /// Makes a port, with its mesh if it has one; settings that are stored for its name act, and it joins its team. May block.
     pub fn create(&self, spec: PortSpec, mesh: Option<MeshSpec>) -> Result<PortStatus, Refused> {
         let (name, kind) = (spec.name.clone(), spec.kind.name());
         let status = self

@@ -67,8 +67,7 @@ fn refused(error: NicError) -> Refused {
 }
 
 impl Qos<'_> {
-    /// Quality of service of an owner. Adapters and ports have one namespace; an owner of the other kind is not found. May
-    /// block.
+    /// Quality of service of an owner. Adapters and ports have one namespace; an owner of the other kind is not found. May block.
     pub fn get(&self, owner: &Owner) -> Result<QosNow, Refused> {
         let status = self.look(owner)?;
         let etag = etag(&stored::qos::encode(&status.spec, &status.keys));

@@ -42,7 +42,7 @@ impl Rdma<'_> {
             gid: gid.gid,
             kind: gid.kind,
             vlan: gid.vlan,
-            // The NIC accepts no other address.
+            // An operator's GID always has the adapter's first address.
             mac: spec.macs.first().copied().unwrap_or_default(),
             source: GidSource::Operator,
         })

@@ -56,7 +56,7 @@ pub enum Refused {
     InTeam {
         /// The port.
         port: String,
-        /// Its team.
+        /// Name of the team.
         team: String,
         /// Remedy, in words.
         cure: &'static str,

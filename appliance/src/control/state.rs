@@ -134,8 +134,7 @@ impl Control {
         }
     }
 
-    /// Book of teams. The lock is held during each change of a team, and while a port may go, so that these are one after
-    /// the other.
+    /// Book of teams. The lock is held during each change of a team, and while a port may go, so that these are one after the other.
     pub fn teams(&self) -> MutexGuard<'_, Book> {
         self.teams.lock().unwrap_or_else(PoisonError::into_inner)
     }

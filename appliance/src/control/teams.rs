@@ -36,11 +36,11 @@ pub struct TeamNow {
     pub team: Team,
     /// Parts of the team that [`Team`] has not.
     pub more: More,
-    /// Its bond; `None` without members.
+    /// Bond of the team; `None` without members.
     pub bond: Option<BondStatus>,
     /// How the bond spreads its load; of an aggregate team only on request.
     pub view: Option<View>,
-    /// Its members, in the team's order.
+    /// Members of the team, in its order.
     pub members: Vec<MemberNow>,
     /// Why the team does not carry frames as it should; may be empty.
     pub problem: String,
@@ -395,14 +395,12 @@ impl Teams<'_> {
         act::configure(self.0)
     }
 
-    /// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also
-    /// causes an event.
+    /// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes an event.
     pub fn bring_back(&self) -> Result<(), crate::store::StoreError> {
         act::bring_back(self.0)
     }
 
-    /// Adds a new port to the team that has it as a member. A refusal of the NIC causes an event, and is shown with the
-    /// team.
+    /// Adds a new port to the team that has it as a member. A refusal of the NIC causes an event, and is shown with the team.
     pub(super) fn port_made(&self, port: &str) {
         act::port_made(self.0, port);
     }

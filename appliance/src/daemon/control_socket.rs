@@ -1,5 +1,4 @@
-//! Unix socket of the control interface: never accessible to more users than configured; it replaces a socket that a
-//! killed daemon left.
+//! Unix socket of the control interface: never accessible to more users than configured; it replaces a socket that a killed daemon left.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;

@@ -242,8 +242,7 @@ impl Daemon {
         &self.control
     }
 
-    /// Reads the certificates of the control interface and of meshes again, and the roles. Connections that are no longer
-    /// valid end.
+    /// Reads the certificates of the control interface and of meshes again, and the roles. Connections that are no longer valid end.
     pub fn reload(&self) {
         for (port, read) in self.control.meshes.reload_certificates() {
             let problem = read.err().map(|e| format!("port {port}: {e}"));
@@ -308,8 +307,7 @@ impl Daemon {
             }
         }
         let control = self.control.clone();
-        // Both databases wait for the disk, and the data cores for the kernel: at the same time, because guests wait for
-        // the next daemon.
+        // Both databases wait for the disk, and the data cores for the kernel: at the same time, because guests wait for the next daemon.
         let work = move || {
             std::thread::scope(|scope| {
                 scope.spawn(|| control.store.close());

@@ -2,8 +2,7 @@
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Moves the calling thread, and the threads that it will start, to the CPUs that are not data cores. If there is none,
-/// the affinity stays.
+/// Moves the calling thread, and the threads that it will start, to the CPUs that are not data cores. If there is none, the affinity stays.
 pub fn leave_data_cores(cpus: &[usize], data_cores: &[usize]) {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| !data_cores.contains(cpu)) {

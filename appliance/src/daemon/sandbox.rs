@@ -64,8 +64,7 @@ pub fn forbid() -> Result<(), String> {
     filter.enter().map_err(|e| e.to_string())
 }
 
-/// Restricts where files are created, changed and executed, for this thread and all that it starts. A kernel without
-/// Landlock is no error.
+/// Restricts where files are created, changed and executed, for this thread and all that it starts. A kernel without Landlock is no error.
 pub fn files(settings: &Settings) -> Result<(), String> {
     // A rule needs an existing directory. (An error is reported by the code that needs the directory.)
     let _ = private::directory(&settings.state_dir);

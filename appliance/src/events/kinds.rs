@@ -20,8 +20,7 @@ pub struct Kind {
     pub meaning: &'static str,
 }
 
-/// Origin of an event. The log has a share for each origin, so that a flood of one origin does not displace the others'
-/// events.
+/// Origin of an event. The log has a share for each origin, so that a flood of one origin does not displace the others' events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The daemon and its operators.

@@ -597,8 +597,7 @@ impl Shared {
     }
 }
 
-/// Boot ID of this machine. A systemd unit without access to this part of /proc passes it in a variable (`%b`,
-/// systemd.unit(5)).
+/// Boot ID of this machine. A systemd unit without access to this part of /proc passes it in a variable (`%b`, systemd.unit(5)).
 fn boot_id() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let told = kernel.or_else(|| std::env::var("VNIC_BOOT_ID").ok());

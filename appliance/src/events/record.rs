@@ -36,8 +36,7 @@ pub struct Record {
     pub kind: &'static Kind,
     /// Owner.
     pub owner: Owner,
-    /// Separates sums of events of one owner and kind. It must not depend on what a guest chooses: there is a sum for each
-    /// key.
+    /// Separates sums of events of one owner and kind. It must not depend on what a guest chooses: there is a sum for each key.
     pub key: u64,
     /// Message for people.
     pub message: String,

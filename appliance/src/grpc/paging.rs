@@ -1,5 +1,4 @@
-//! Pages of a list (AIP-158). The token is the key of the last element, so that elements may come and go between two
-//! pages.
+//! Pages of a list (AIP-158). The token is the key of the last element, so that elements may come and go between two pages.
 
 use tonic::Status;
 

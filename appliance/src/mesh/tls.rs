@@ -130,8 +130,7 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
     })
 }
 
-/// Verifier of a called peer's certificate: it must be signed by the CA. Its names are checked after the handshake, as
-/// those of a caller.
+/// Verifier of a called peer's certificate: it must be signed by the CA. Its names are checked after the handshake, as those of a caller.
 #[derive(Debug)]
 struct SignedByOurs {
     roots: Arc<RootCertStore>,

@@ -20,8 +20,7 @@ use super::render::{Snapshot, render};
 use crate::control::Control;
 use crate::paced::Paced;
 
-/// Greatest number of connections. Beyond it, a new connection closes the oldest, so that idle connections do not lock
-/// others out.
+/// Greatest number of connections. Beyond it, a new connection closes the oldest, so that idle connections do not lock others out.
 const CONNECTIONS_MAX: usize = 64;
 /// Time limit of a connection, which is for one request.
 const CONNECTION_MAX: Duration = Duration::from_secs(30);

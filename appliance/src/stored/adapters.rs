@@ -9,8 +9,7 @@ use vnic_control::v1;
 use super::values;
 use crate::check::{self, Violations};
 
-/// Values of a request for an adapter. A value that is `None` is chosen when the adapter is made, by the daemon's
-/// directories and cores.
+/// Values of a request for an adapter. A value that is `None` is chosen when the adapter is made, by the daemon's directories and cores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewAdapter {
     /// Addresses of the adapter; empty: one is derived from its name.

@@ -416,8 +416,7 @@ impl Reader<'_> {
     }
 }
 
-/// Writes fields of a request into the configured settings. If a value is wrong, it is noted, and the caller makes no
-/// change.
+/// Writes fields of a request into the configured settings. If a value is wrong, it is noted, and the caller makes no change.
 pub fn take(
     fields: &[&str],
     from: &v1::Qos,

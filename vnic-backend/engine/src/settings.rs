@@ -287,8 +287,7 @@ pub struct DelayDrop {
     /// Greatest time for which a frame waits for a receive buffer, in 100 us, at most
     /// [`TIMEOUT_MAX`](crate::dropless::TIMEOUT_MAX); 0: the mode is off.
     pub timeout: u8,
-    /// Number of the operator's write: another number is another write. 0: none, the value is the one that acts while
-    /// nothing is stored.
+    /// Number of the operator's write: another number is another write. 0: none, the value is the one that acts while nothing is stored.
     pub act: u64,
 }
 
@@ -349,8 +348,7 @@ impl Default for AdapterSettings {
 /// Row of a key by its name or one of its other spellings; case does not matter, as in registry value names.
 pub fn key(name: &str) -> Option<&'static KeyDef> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
-    // The exact name is tried first, because it is the usual case: settings of all adapters are read by name at each
-    // change.
+    // The exact name is tried first, because it is the usual case: settings of all adapters are read by name at each change.
     let exact = KEYS.iter().find(|k| k.name == name);
     exact.or_else(|| KEYS.iter().find(|k| is(&k.name) || k.aliases.iter().any(is)))
 }

@@ -9,8 +9,7 @@ pub fn field(key: &str) -> Option<&'static str> {
     settings::key(key)?.messages().first().copied()
 }
 
-/// Operations that bring the keys of these fields to the values in `keys`. An entry of a table is not stored if it is the
-/// documented one.
+/// Operations that bring the keys of these fields to the values in `keys`. An entry of a table is not stored if it is the documented one.
 pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
     let settings = AdapterSettings {
         qos: keys.clone(),

@@ -197,8 +197,7 @@ fn configured(control: &Control, book: &mut Book, spec: &TeamSpec) -> Result<(),
     act(control, book, guid, None)
 }
 
-/// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes
-/// an event.
+/// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes an event.
 pub fn bring_back(control: &Control) -> Result<(), StoreError> {
     let rows = control.store.all(TABLE)?;
     let Some((_, bytes)) = rows.into_iter().find(|(key, _)| key == KEY) else {

@@ -9,8 +9,7 @@ use vnic_control::v1::Event;
 /// events, so that an owner with many events does not displace those of another.
 #[derive(Debug, Default)]
 pub struct Share {
-    /// Revision and time in seconds since 1970 of the events of each owner; events without adapter and port have the empty
-    /// owner.
+    /// Revision and time in seconds since 1970 of the events of each owner; events without adapter and port have the empty owner.
     owners: HashMap<String, VecDeque<(u64, i64)>>,
     count: usize,
 }

@@ -227,8 +227,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Value of a sum; `None` if the owner has none of the added terms. An adapter without an RDMA function adds no RDMA
-    /// traffic.
+    /// Value of a sum; `None` if the owner has none of the added terms. An adapter without an RDMA function adds no RDMA traffic.
     fn sum(self, sum: Sum) -> Option<u64> {
         let part = |terms: &[Term]| {
             let known = terms.iter().filter_map(|t| self.term(*t));

@@ -188,8 +188,7 @@ pub fn query(code: u32, facts: &Facts<'_>, room: usize) -> Answer {
     }
 }
 
-/// Answer with a counter: 8 bytes, or the low 4 if there is no room for more; `needed` is 8 in both cases, as NDIS
-/// requires.
+/// Answer with a counter: 8 bytes, or the low 4 if there is no room for more; `needed` is 8 in both cases, as NDIS requires.
 fn counter(value: u64, room: usize) -> Answer {
     let whole = value.to_le_bytes();
     if room >= whole.len() || room < 4 {

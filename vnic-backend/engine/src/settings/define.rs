@@ -101,8 +101,7 @@ impl KeyDef {
         KeyDef { rules, ..self }
     }
 
-    /// Makes the key `REG_SZ` in written `.reg` files: it is documented so, or a standardized keyword (these are all
-    /// `REG_SZ`).
+    /// Makes the key `REG_SZ` in written `.reg` files: it is documented so, or a standardized keyword (these are all `REG_SZ`).
     pub(super) const fn sz(self) -> KeyDef {
         KeyDef {
             reg: RegType::Sz,

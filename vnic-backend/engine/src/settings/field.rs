@@ -147,8 +147,7 @@ impl KeyDef {
         }
     }
 
-    /// Value of the key's field. `None`: the key is not built, or the field is not set and something else decides what
-    /// acts (a preset).
+    /// Value of the key's field. `None`: the key is not built, or the field is not set and something else decides what acts (a preset).
     pub fn get(&self, settings: &AdapterSettings) -> Option<Value> {
         (self.field?.get)(self, settings)
     }

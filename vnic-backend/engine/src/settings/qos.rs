@@ -55,8 +55,7 @@ pub struct QosKeys {
     pub priorities: PriorityRules,
     /// `DscpToPriorityMappingTable_0..63`.
     pub dscp_to_priority: [u8; 64],
-    /// `DscpBasedEtsEnabled`: whether `dscp_to_priority` counts; otherwise the static map does, eight values for each
-    /// priority.
+    /// `DscpBasedEtsEnabled`: whether `dscp_to_priority` counts; otherwise the static map does, eight values for each priority.
     pub dscp_table: bool,
     /// `PriorityToDscpMappingTable_0..7`.
     pub priority_to_dscp: [u8; 8],

@@ -20,8 +20,7 @@ pub struct Conflict {
 /// Checks the values of one adapter against each other. `lookup` returns the stored value that counts for a key (the
 /// adapter's, else the driver's); if it is `None`, the value that acts while nothing is stored counts.
 ///
-/// Stored values count, not only acting ones: a value that waits for a restart would otherwise break the rule at the
-/// restart.
+/// Stored values count, not only acting ones: a value that waits for a restart would otherwise break the rule at the restart.
 ///
 /// # Errors
 ///

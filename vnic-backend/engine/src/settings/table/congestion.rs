@@ -1,7 +1,6 @@
 //! RoCEv2 congestion management (DCQCN).
 //!
-//! The defaults are those of the example of `-Get`: preset `winof2-doc`. With another preset, its values act while nothing
-//! is stored.
+//! The defaults are those of the example of `-Get`: preset `winof2-doc`. With another preset, its values act while nothing is stored.
 
 use super::super::congestion::{PARAMETER, enable_bit};
 use super::KeyDef;
@@ -30,8 +29,7 @@ const fn parameter(row: KeyDef) -> KeyDef {
     dcqcn(row).acts(PARAMETER)
 }
 
-/// Parameters that are keys. The other spellings are those of sysfs (`ecn/roce_rp`, `ecn/roce_np`) and debugfs
-/// (`cc_params`) of Linux.
+/// Parameters that are keys. The other spellings are those of sysfs (`ecn/roce_rp`, `ecn/roce_np`) and debugfs (`cc_params`) of Linux.
 pub(in super::super) const PARAMETERS: &[KeyDef] = &[
     parameter(KeyDef::switch("DcqcnClampTgtRate").default(0))
         .alias(&["rp_clamp_tgt_rate", "clamp_tgt_rate"])
