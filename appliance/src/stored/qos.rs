@@ -1,7 +1,7 @@
 //! Quality of service as `vnic.v1.Qos`: conversion between the message and the types of the NIC.
 //!
 //! The message's descriptor has the list of fields. A field that is a registry key is converted by the key's row in the
-//! table of settings; each other field has a [`Row`].
+//! table of settings; each other field has a `Row`.
 
 use prost::Message as _;
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
