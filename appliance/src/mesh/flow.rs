@@ -1,8 +1,8 @@
 //! Frames between the switch and the peers.
 //!
-//! From the switch: a frame for an address behind a known peer goes to that peer, any other frame to each peer. From a
-//! peer: each frame goes to the switch, never to another peer. Each daemon has a connection to each other, so there are no
-//! loops.
+//! From the switch: a frame for an address behind a known peer goes to that peer, any other frame to all peers. From a
+//! peer: each frame goes to the switch, never to another peer. Every daemon has a connection to every other one: there are
+//! no loops.
 
 use std::future::Future;
 use std::io;

@@ -11,7 +11,7 @@ use crate::check::{Violations, nearest};
 use crate::control::refused::Refused;
 use crate::registry::{Action, Operation, Scope};
 
-/// Names of `DcqcnDceTcpG` in Linux, which has the weight of the old alpha.
+/// Names of `DcqcnDceTcpG` in Linux, where it is the weight of the old alpha.
 const KEPT: [&str; 2] = ["rp_dce_tcp_g", "dce_tcp_g"];
 
 /// Request for a change.

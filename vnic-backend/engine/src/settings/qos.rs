@@ -59,7 +59,7 @@ pub struct QosKeys {
     pub dscp_table: bool,
     /// `PriorityToDscpMappingTable_0..7`.
     pub priority_to_dscp: [u8; 8],
-    /// `RroceDscpMarkPriorityFlowControl[0..7]`: older name of `PriorityToDscpMappingTable`, which counts if it is set.
+    /// `RroceDscpMarkPriorityFlowControl[0..7]`: older name of `PriorityToDscpMappingTable_0..7`; a value here overrides it.
     pub priority_marks: [Option<u8>; 8],
     /// Rules of the DSCP of RDMA packets.
     pub marks: MarkRules,
