@@ -1,4 +1,4 @@
-//! Who may do what: roles, who has which, and the gate that every request passes.
+//! Access control of the control interface: roles, and the gate that each request passes.
 //!
 //! ```text
 //!  Unix socket: the kernel tells uid and gid ─┐
@@ -27,22 +27,22 @@ pub use live::Live;
 pub use people::{group_id, user_id};
 pub use tls::{Tls, TlsFiles};
 
-/// What a client may do. Each role may do what those before it may.
+/// Role of a client. Each role includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Reads and watches.
+    /// May read and watch.
     Viewer,
-    /// Changes what can be changed back: settings, fault rules, GIDs; restarts adapters.
+    /// May make reversible changes: settings, fault rules, GIDs, restarts of adapters.
     Operator,
-    /// Everything: makes and removes adapters and ports, reads guests' traffic.
+    /// May do all: make and remove adapters and ports, read guests' traffic.
     Admin,
 }
 
 impl Role {
-    /// All, from the least to the most.
+    /// All roles, from the least to the greatest.
     pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Admin];
 
-    /// Its name.
+    /// Name of the role.
     pub fn name(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
@@ -51,27 +51,27 @@ impl Role {
         }
     }
 
-    /// The role with this name.
+    /// Role of a name.
     pub fn named(name: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
-/// Who has which role.
+/// Roles of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Roles of users, by number. What is said here about a user goes before everything else.
+    /// Roles of users, by number. They override all other rules.
     pub users: BTreeMap<u32, Role>,
-    /// Roles of groups, by number: of several the one that may do most.
+    /// Roles of groups, by number: the greatest of a user's groups counts.
     pub groups: BTreeMap<u32, Role>,
-    /// Whoever else can open the Unix socket; `None`: may do nothing.
+    /// Role of other clients of the Unix socket; `None`: no role.
     pub default: Option<Role>,
-    /// Roles of certificates, by alternative name (DNS, URI), or by common name where there is no alternative one.
+    /// Roles of certificates, by alternative name (DNS, URI), or by common name of a certificate without alternative names.
     pub certificates: BTreeMap<String, Role>,
 }
 
 impl Default for Access {
-    /// Root and the daemon's own user are administrators; whoever else the socket's rights let in reads.
+    /// Root and the daemon's user are administrators; other clients that can open the socket are viewers.
     fn default() -> Access {
         Access {
             users: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl Default for Access {
 }
 
 impl Access {
-    /// The role of a user who connects to the Unix socket. `own` is the daemon's user, `groups` are the user's groups.
+    /// Role of a user at the Unix socket. `own` is the daemon's user, `groups` are the user's groups.
     pub fn of_user(&self, uid: u32, own: u32, groups: &[u32]) -> Option<Role> {
         if let Some(role) = self.users.get(&uid) {
             return Some(*role);
@@ -95,25 +95,25 @@ impl Access {
         by_group.copied().or(self.default)
     }
 
-    /// The role of a certificate with these names: of several the one that may do most.
+    /// Role of a certificate with these names: the greatest of those.
     pub fn of_certificate<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Option<Role> {
         let roles = names.into_iter().filter_map(|name| self.certificates.get(name));
         roles.max().copied()
     }
 }
 
-/// The other end of a connection.
+/// Client of a connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// Who it is, such as `uid 1000 (alice)` or `certificate "ops.example.com" from 10.0.0.1`.
+    /// Name of the client, such as `uid 1000 (alice)` or `certificate "ops.example.com" from 10.0.0.1`.
     pub who: String,
-    /// Its role.
+    /// Role of the client.
     pub role: Option<Role>,
-    /// The limit that the connection is beyond: its requests are refused.
+    /// Limit that the connection exceeds, so that its requests are refused.
     pub over: Option<String>,
 }
 
-/// Who sent a request, for the event log: such as `uid 1000 (alice)`.
+/// Client of a request for the event log, such as `uid 1000 (alice)`.
 pub fn who<T>(request: &Request<T>) -> String {
     let peer = request.extensions().get::<Arc<Peer>>();
     peer.map_or_else(|| "an unknown client".to_owned(), |peer| peer.who.clone())

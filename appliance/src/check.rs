@@ -1,5 +1,5 @@
-//! What a single setting may be. The configuration file, the command line and gRPC all ask here, so that they
-//! refuse the same values with the same words: what is wrong, and what is allowed.
+//! Checks of single settings. The configuration file, the command line and gRPC share them, so that they refuse the same
+//! values with the same texts: the problem, and what is allowed.
 
 pub mod fault;
 pub mod qos;
@@ -17,20 +17,20 @@ use vnic_backend::{
     VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
 };
 
-/// The MTU of an adapter or a port for which none is given.
+/// Default MTU of an adapter or a port.
 pub const MTU_DEFAULT: u16 = 1500;
-/// The number of queue pairs of an adapter for which none is given.
+/// Default number of queue pairs of an adapter.
 pub const QUEUE_PAIRS_DEFAULT: u16 = 1;
-/// Addresses one adapter can have.
+/// Greatest number of addresses of an adapter.
 pub const MACS_MAX: usize = 16;
-/// Most of an adapter's `allowed_addresses`: each frame of its guest is compared with all of them.
+/// Greatest number of an adapter's `allowed_addresses`: each frame of its guest is compared with all of them.
 pub const ALLOWED_ADDRESSES_MAX: usize = 64;
-/// The highest index that a GID table can have.
+/// Greatest index of a GID table.
 pub const GID_INDEX_MAX: u16 = 4095;
-/// Longest path of a Unix socket, in bytes (`sockaddr_un` has 108 with the end mark).
+/// Greatest length of a Unix socket's path in bytes (`sockaddr_un` has 108 with the terminating zero).
 pub const SOCKET_PATH_MAX: usize = 107;
 
-/// A value, or the sentence that tells what is wrong and what is allowed.
+/// A checked value, or an error text: the problem, and what is allowed.
 pub type Checked<T> = Result<T, String>;
 
 /// Name of an adapter or a port.
@@ -47,12 +47,12 @@ pub fn name(text: &str) -> Checked<String> {
     }
 }
 
-/// An address or a prefix that a guest may claim.
+/// IP address or prefix that a guest may use.
 pub fn allowed_address(text: &str) -> Checked<Prefix> {
     text.parse().map_err(|e| format!("{text:?}: {e}"))
 }
 
-/// How many of these an adapter has.
+/// Number of an adapter's `allowed_addresses`.
 pub fn allowed_addresses(count: usize) -> Checked<()> {
     match count {
         0..=ALLOWED_ADDRESSES_MAX => Ok(()),
@@ -62,7 +62,7 @@ pub fn allowed_addresses(count: usize) -> Checked<()> {
     }
 }
 
-/// An adapter's own address.
+/// MAC address of an adapter.
 pub fn mac(text: &str) -> Checked<MacAddr> {
     let mac: MacAddr = text.parse().map_err(|_| {
         format!("{text:?} is not a MAC address: six hexadecimal bytes such as 02:00:5e:00:00:01")
@@ -123,7 +123,7 @@ pub fn gid(text: &str) -> Checked<[u8; 16]> {
     })
 }
 
-/// An index of a GID table. How long the table is, its adapter knows.
+/// Index of a GID table. The adapter checks it against the length of its table.
 pub fn gid_index(value: i64) -> Checked<u16> {
     within(value, 0..=GID_INDEX_MAX, "")
 }
@@ -133,7 +133,7 @@ pub fn queue_pairs(value: i64) -> Checked<u16> {
     within(value, QUEUE_PAIRS_RANGE, "")
 }
 
-/// Memory of an adapter's RDMA function.
+/// Memory of an adapter's RDMA function in MiB.
 pub fn rdma_memory(value: i64) -> Checked<u32> {
     within(value, RDMA_MEMORY_RANGE, " MiB")
 }
@@ -148,7 +148,7 @@ pub fn vmm_descriptors(value: i64) -> Checked<u32> {
     within(value, VMM_DESCRIPTORS_RANGE, "")
 }
 
-/// Events that are kept.
+/// Number of events that are kept.
 pub fn events_kept(value: i64) -> Checked<usize> {
     usize::try_from(value)
         .ok()
@@ -156,12 +156,12 @@ pub fn events_kept(value: i64) -> Checked<usize> {
         .ok_or_else(|| format!("{value} is out of range: 100 to 1000000 events"))
 }
 
-/// A VLAN id.
+/// VLAN ID.
 pub fn vlan_id(value: i64) -> Checked<u16> {
     within(value, 1..=4094, "")
 }
 
-/// The data core of an adapter or a port.
+/// CPU of the data core of an adapter or a port.
 pub fn data_core(value: i64, data_cores: &[usize]) -> Checked<usize> {
     usize::try_from(value)
         .ok()
@@ -169,7 +169,7 @@ pub fn data_core(value: i64, data_cores: &[usize]) -> Checked<usize> {
         .ok_or_else(|| format!("CPU {value} is not a data core: {}", list(data_cores)))
 }
 
-/// The data cores of the NIC: at least one, each once, each a CPU this process may run on.
+/// CPUs of the NIC's data cores: at least one, each once, each a CPU on which this process may run.
 pub fn data_cores(values: &[usize], allowed: &[usize]) -> Checked<()> {
     if values.is_empty() {
         return Err("at least one data core is needed".to_owned());
@@ -188,7 +188,7 @@ pub fn data_cores(values: &[usize], allowed: &[usize]) -> Checked<()> {
     Ok(())
 }
 
-/// A list of CPUs such as `2,4-6`.
+/// List of CPUs such as `2,4-6`.
 pub fn cpu_list(text: &str) -> Checked<Vec<usize>> {
     let wrong = || format!("{text:?} is not a list of CPUs: numbers and ranges such as 2,4-6");
     let mut cpus = Vec::new();
@@ -234,7 +234,7 @@ pub fn socket_path(path: &Path) -> Checked<PathBuf> {
     }
 }
 
-/// Where the control interface can listen.
+/// Address on which the control interface listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlListen {
     /// A Unix socket.
@@ -243,7 +243,7 @@ pub enum ControlListen {
     Tcp(SocketAddr),
 }
 
-/// `unix:PATH`, an absolute path, `tcp:ADDR:PORT` or `ADDR:PORT`.
+/// Address of the control interface: `unix:PATH`, an absolute path, `tcp:ADDR:PORT` or `ADDR:PORT`.
 pub fn control_listen(text: &str) -> Checked<ControlListen> {
     let path = text
         .strip_prefix("unix:")
@@ -260,7 +260,7 @@ pub fn control_listen(text: &str) -> Checked<ControlListen> {
     Ok(ControlListen::Tcp(addr))
 }
 
-/// `ADDR:PORT` for the metrics, or `off`.
+/// Address of metrics: `ADDR:PORT`, or `off`.
 pub fn metrics_listen(text: &str) -> Checked<Option<SocketAddr>> {
     if text == "off" {
         return Ok(None);
@@ -270,7 +270,7 @@ pub fn metrics_listen(text: &str) -> Checked<Option<SocketAddr>> {
         .map_err(|_| format!("{text:?} is no address for metrics: ADDR:PORT such as 127.0.0.1:9400, or off"))
 }
 
-/// Numbers as people write them.
+/// Numbers in words.
 pub fn list(values: &[usize]) -> String {
     match values {
         [] => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! Counters of one owner, under whatever names: for gRPC.
+//! Counters of one owner, by the data path's names or those that users know: for gRPC.
 
 pub mod baseline;
 
@@ -10,10 +10,10 @@ use vnic_backend::counters::{AdapterValues, CoreValues, PortValues, Values};
 
 use crate::names as resources;
 
-/// The set of the data path's own names.
+/// Name of the set with the data path's names.
 pub const NATIVE: &str = "native";
 
-/// Whose counters.
+/// Owner of counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// An adapter, by name.
@@ -25,7 +25,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// From a resource name.
+    /// Parses a resource name.
     pub fn parse(name: &str) -> Option<Owner> {
         if let Some(id) = resources::id(resources::ADAPTERS, name) {
             return Some(Owner::Adapter(id.to_owned()));
@@ -37,7 +37,7 @@ impl Owner {
         Some(Owner::Core(cpu.parse().ok()?))
     }
 
-    /// Its counters, if it is there.
+    /// Counters of the owner, if it exists.
     pub fn find(&self, values: Values) -> Option<OwnerValues> {
         match self {
             Owner::Adapter(name) => {
@@ -55,7 +55,7 @@ impl Owner {
         }
     }
 
-    /// Has it counters under the names of this set?
+    /// Whether the owner has counters in this set.
     pub fn has(&self, set: &Set) -> bool {
         match self {
             Owner::Adapter(_) => set.instance != Instance::Port,
@@ -65,28 +65,28 @@ impl Owner {
     }
 }
 
-/// The counters of one owner, read together.
+/// Counters of one owner, read together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnerValues {
-    /// Of an adapter.
+    /// Counters of an adapter.
     Adapter(AdapterValues),
-    /// Of an uplink port.
+    /// Counters of an uplink port.
     Port(PortValues),
-    /// Of a data core.
+    /// Counters of a data core.
     Core(CoreValues),
 }
 
 /// A set of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// The data path's own.
+    /// Names of the data path.
     Native,
-    /// Those that users know.
+    /// Names that users of other cards and tools know.
     Set(&'static Set),
 }
 
 impl Names {
-    /// By title, id or resource name.
+    /// Finds a set by title, id or resource name.
     pub fn find(wanted: &str) -> Option<Names> {
         let wanted = resources::id(resources::COUNTER_SETS, wanted).unwrap_or(wanted);
         if wanted.eq_ignore_ascii_case(NATIVE) {
@@ -95,7 +95,7 @@ impl Names {
         names::set(wanted).map(Names::Set)
     }
 
-    /// Those of a family that an owner has.
+    /// Sets of a family that an owner has.
     pub fn of_family(family: Family, owner: &Owner) -> Vec<Names> {
         let sets = SETS.iter().copied();
         sets.filter(|s| s.family == family && owner.has(s))
@@ -103,7 +103,7 @@ impl Names {
             .collect()
     }
 
-    /// The id in its resource name.
+    /// Id in the set's resource name.
     pub fn id(self) -> String {
         match self {
             Names::Native => NATIVE.to_owned(),
@@ -111,7 +111,7 @@ impl Names {
         }
     }
 
-    /// As its users write it.
+    /// Title as users write it.
     pub fn title(self) -> &'static str {
         match self {
             Names::Native => NATIVE,
@@ -119,7 +119,7 @@ impl Names {
         }
     }
 
-    /// Every name of it that can have a value, with `[i]` for queue pairs and `[p]` for priorities.
+    /// Names in the set, with `[i]` for queue pairs and `[p]` for priorities.
     pub fn known(self) -> BTreeSet<&'static str> {
         match self {
             Names::Native => vnic_backend::counters::all().map(|def| def.name).collect(),
@@ -128,39 +128,39 @@ impl Names {
     }
 }
 
-/// A value under one of its names.
+/// A value with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The name.
+    /// Name.
     pub name: String,
-    /// The same with `[i]` for a queue pair and `[p]` for a priority.
+    /// Name with `[i]` for a queue pair and `[p]` for a priority.
     pub pattern: &'static str,
-    /// The queue pair it is about.
+    /// Queue pair of the value.
     pub queue: Option<u16>,
-    /// The priority it is about.
+    /// Priority of the value.
     pub priority: Option<u8>,
-    /// The drop reason.
+    /// Drop reason of the value.
     pub reason: Option<&'static str>,
-    /// Unit, or empty.
+    /// Unit; may be empty.
     pub unit: &'static str,
-    /// Does it only grow?
+    /// Counter or gauge.
     pub kind: Kind,
-    /// The value, or why there is none.
+    /// Value, or why there is none.
     pub reading: Reading,
 }
 
-/// What tells a value apart from the others of its set.
+/// Key of a value within its set.
 pub type Key = (&'static str, Option<u16>, Option<u8>, Option<&'static str>);
 
 impl Item {
-    /// What tells it apart from the others of its set.
+    /// Key of the value within its set.
     pub fn key(&self) -> Key {
         (self.pattern, self.queue, self.priority, self.reason)
     }
 }
 
 impl OwnerValues {
-    /// The values under these names.
+    /// Values of a set.
     pub fn items(&self, names: Names) -> Vec<Item> {
         let named = match (names, self) {
             (Names::Native, _) => return self.samples().iter().map(native).collect(),
@@ -191,7 +191,7 @@ impl OwnerValues {
         values.samples()
     }
 
-    /// Is this the same owner, not a new one of its name?
+    /// Whether both are of the same owner, not of another one of its name.
     pub fn same_life(&self, other: &OwnerValues) -> bool {
         match (self, other) {
             (OwnerValues::Adapter(a), OwnerValues::Adapter(b)) => a.life == b.life,
@@ -201,7 +201,7 @@ impl OwnerValues {
         }
     }
 
-    /// What was counted since `base` was read; all of it when `base` is another owner's.
+    /// Growth since `base` was read; all of it if `base` is another owner's.
     pub fn since(self, base: &OwnerValues) -> OwnerValues {
         if !self.same_life(base) {
             return self;

@@ -1,4 +1,4 @@
-//! What happens in the NIC and in the control plane: logged here, stored for a while, and handed on to watchers.
+//! Events of the NIC and of the control plane: logged, stored for a while, and sent to watchers.
 
 mod control;
 pub mod kinds;
@@ -20,16 +20,16 @@ pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, Told, describe, told};
 
-/// What watchers get.
+/// Item of a watcher's stream.
 #[derive(Debug, Clone)]
 pub enum Notice {
-    /// Something happened.
+    /// An event.
     Event(Arc<NicEvent>),
-    /// Events were lost before they came here: whoever keeps a picture must look again.
+    /// Events were lost: a watcher that keeps state must read it again.
     Gap,
 }
 
-/// Does it change what watchers show? What guests cause besides holds up none of them.
+/// Whether an event changes what watchers show. Other events, which guests can cause in any number, are not sent to them.
 fn watched(kind: &NicEventKind) -> bool {
     matches!(
         kind,
@@ -42,17 +42,17 @@ fn watched(kind: &NicEventKind) -> bool {
     )
 }
 
-/// Takes events from the NIC, logs them and hands them on.
+/// Takes events from the NIC, logs them, and sends them to watchers.
 pub struct EventHub {
     sender: broadcast::Sender<Notice>,
-    /// The last events.
+    /// Log of events.
     pub log: Arc<EventLog>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl EventHub {
-    /// Opens the log in the state directory, notes that the daemon starts, and starts the thread that takes the events.
+    /// Opens the log in the state directory, records the start of the daemon, and starts the thread that takes the events.
     pub fn start(nic: Nic, file: EventFile, keep: Keep) -> std::io::Result<EventHub> {
         let (sender, _) = broadcast::channel(BACKLOG);
         let stop = Arc::new(AtomicBool::new(false));
@@ -75,11 +75,11 @@ impl EventHub {
                         }
                         log.append(Record::of(&event, |name| nic.port(name).is_ok()));
                         if watched(&event.kind) {
-                            // Nobody watches: that is fine.
+                            // An error means that there is no watcher.
                             let _ = sender.send(Notice::Event(Arc::new(event)));
                         }
                     }
-                    // Disconnected: the NIC shuts down, or we were too slow.
+                    // The channel is closed: the NIC shuts down, or this thread was too slow.
                     if stop.load(Ordering::Acquire) {
                         return;
                     }
@@ -96,23 +96,22 @@ impl EventHub {
         Ok(hub)
     }
 
-    /// Events from now on.
+    /// Subscribes to events from now on.
     pub fn watch(&self) -> broadcast::Receiver<Notice> {
         self.sender.subscribe()
     }
 
-    /// Notes what happens in the control plane.
+    /// Records an event of the control plane.
     pub fn record(&self, event: impl Into<Record>) {
         self.log.append(event.into());
     }
 
-    /// The next time that the NIC ends the events, stop instead of asking again.
+    /// Makes the thread end when the NIC next closes its events, instead of subscribing again.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Takes the NIC's last events, when it has ended after [`EventHub::stop`], notes that the daemon ends, and stores
-    /// the log.
+    /// After [`EventHub::stop`] and the end of the NIC: takes the NIC's last events, records the end of the daemon, and stores the log.
     pub fn finish(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -121,7 +120,7 @@ impl EventHub {
         self.close();
     }
 
-    /// As [`EventHub::finish`], for a NIC that does not end.
+    /// [`EventHub::finish`] for a NIC that does not end.
     pub fn close(&self) {
         self.record(ControlEvent::DaemonStopped);
         self.log.close();

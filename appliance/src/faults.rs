@@ -1,4 +1,4 @@
-//! Fault rules as messages: for the service, and for the command line, which makes them from options and files.
+//! Messages of fault rules: for the service, and for the command line, which makes them from options and files.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use vnic_control::v1::fault::Action as Wire;
 
 use crate::names;
 
-/// A rule as a message; `owner` gives the resource name of an adapter or port.
+/// Message of a rule; `owner` gives the resource name of an adapter or port.
 pub fn message(spec: &FaultSpec, owner: impl Fn(&str) -> String) -> v1::Fault {
     let owned = |name: &Option<String>| name.as_deref().map(&owner).unwrap_or_default();
     let matches = v1::FaultMatch {
@@ -40,7 +40,7 @@ pub fn message(spec: &FaultSpec, owner: impl Fn(&str) -> String) -> v1::Fault {
     }
 }
 
-/// A rule with its counters as a message; the lifetime is left open.
+/// Message of a rule with its counters, without the lifetime.
 pub fn status_message(status: &FaultStatus, owner: impl Fn(&str) -> String) -> v1::Fault {
     v1::Fault {
         id: status.id,
@@ -53,7 +53,7 @@ pub fn status_message(status: &FaultStatus, owner: impl Fn(&str) -> String) -> v
 }
 
 fn action(action: &Action) -> Wire {
-    // Neither is longer than a minute.
+    // Neither span is longer than a minute.
     let span = |d: Duration| Some(prost_types::Duration::try_from(d).unwrap_or_default());
     match *action {
         Action::Drop => Wire::Drop(v1::DropFault {}),

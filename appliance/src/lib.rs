@@ -1,6 +1,5 @@
-//! The appliance: `vnicd`, the NIC daemon, and `vnicctl`, its command line. This room composes: it reads the
-//! configuration, starts the NIC of `vnic-backend` and puts its faces around it (gRPC, Prometheus, systemd,
-//! logs).
+//! The appliance: `vnicd`, the NIC daemon, and `vnicctl`, its command line. This crate reads the configuration, starts the
+//! NIC of `vnic-backend`, and serves gRPC and Prometheus; it notifies systemd and writes logs.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -32,10 +31,10 @@ pub mod teams;
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Revision the binary was built from, when the build was told (`VNIC_GIT_REVISION`).
+/// Revision from which the binary was built, if `VNIC_GIT_REVISION` was set for the build.
 pub const GIT_REVISION: Option<&str> = option_env!("VNIC_GIT_REVISION");
 
-/// What this build can do, sorted: for `GetServerInfo`.
+/// Features of this build, sorted, for `GetServerInfo`.
 pub const FEATURES: &[&str] = &[
     "capture-pcapng",
     "embedded-switch",

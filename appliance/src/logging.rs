@@ -17,7 +17,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging. What is logged: `$VNIC_LOG`, such as `debug` or `info,h2=warn`; `info` where it is not set.
+/// Starts logging. `$VNIC_LOG` is the filter, such as `debug` or `info,h2=warn`; default: `info`.
 pub fn start(format: LogFormat) {
     let wanted = std::env::var("VNIC_LOG").unwrap_or_default();
     let (filter, wrong) = match wanted.parse::<Targets>() {

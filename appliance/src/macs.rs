@@ -1,20 +1,19 @@
-//! Addresses for adapters that were given none: locally administered, the same at every start of the same
-//! daemon (a guest must not lose its address when the daemon restarts), different between daemons.
+//! Addresses for adapters without one: locally administered, the same at each start of the same daemon (a guest must not
+//! lose its address when the daemon restarts), and different between daemons.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use vnic_backend::MacAddr;
 
-/// Derives addresses from what stays the same on this machine for this daemon.
+/// Source of addresses that are derived from the identity of machine and daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MacSource {
     seed: u64,
 }
 
 impl MacSource {
-    /// A source for the daemon whose state is in `state_dir` and whose sockets are in `socket_dir`, on the
-    /// machine `machine_id`.
+    /// Makes the source of the daemon with the directories `state_dir` and `socket_dir` on the machine `machine_id`.
     pub fn new(machine_id: &str, state_dir: &Path, socket_dir: &Path) -> MacSource {
         let mut seed = FNV_OFFSET;
         for part in [
@@ -27,7 +26,7 @@ impl MacSource {
         MacSource { seed }
     }
 
-    /// The address of the adapter `name`, avoiding those in `taken`.
+    /// Address of the adapter `name` that is not in `taken`.
     pub fn derive(&self, name: &str, taken: &BTreeSet<MacAddr>) -> MacAddr {
         let mut hash = fnv1a(self.seed, name.as_bytes());
         loop {
@@ -41,7 +40,7 @@ impl MacSource {
         }
     }
 
-    /// The GUID of the team `name`; with another `salt` another one. It is of version 8 (RFC 9562 clause 5.8).
+    /// GUID of the team `name`; another `salt` gives another GUID. Its version is 8 (RFC 9562 clause 5.8).
     pub fn guid(&self, name: &str, salt: u64) -> u128 {
         let hash = fnv1a(fnv1a(self.seed, &salt.to_be_bytes()), name.as_bytes());
         let both = u128::from(mix(hash)) << 64 | u128::from(mix(!hash));
@@ -49,7 +48,7 @@ impl MacSource {
     }
 }
 
-/// What identifies this machine and survives reboots; the host's name where nothing better exists.
+/// Text that identifies this machine and survives reboots; the host name if there is no machine ID.
 pub fn machine_id() -> String {
     ["/etc/machine-id", "/var/lib/dbus/machine-id"]
         .iter()
@@ -58,11 +57,11 @@ pub fn machine_id() -> String {
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
 }
 
-// FNV-1a (draft-eastlake-fnv): stable for ever, unlike the standard library's hashers.
+// FNV-1a (draft-eastlake-fnv) is stable for ever, unlike the standard library's hashers.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// Adds `bytes` and an end mark to `hash`.
+/// Adds `bytes` and an end byte to `hash`.
 fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -70,7 +69,7 @@ fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
         .fold(hash, |h, b| (h ^ u64::from(*b)).wrapping_mul(FNV_PRIME))
 }
 
-/// The finalizer of MurmurHash3: every input bit reaches every output bit.
+/// The finalizer of MurmurHash3: each input bit affects each output bit.
 fn mix(mut h: u64) -> u64 {
     h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -87,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_same_daemon_gets_the_same_address_for_ever() {
-        // Changing the derivation changes the addresses of running guests: this value is a promise.
+        // Another derivation would change the addresses of running guests: this value must not change.
         let mac = source("0123456789abcdef", "/var/lib/vnic", "/run/vnic").derive("vf0", &BTreeSet::new());
         assert_eq!(mac.to_string(), "e2:24:cb:94:52:3a");
     }

@@ -40,7 +40,7 @@ pub use spec::MeshSpec;
 #[derive(Default)]
 pub struct Meshes(Mutex<BTreeMap<String, Mesh>>);
 
-/// A mesh that runs.
+/// A running mesh.
 struct Mesh {
     spec: MeshSpec,
     address: SocketAddr,
@@ -50,56 +50,56 @@ struct Mesh {
     thread: JoinHandle<()>,
 }
 
-/// A mesh as it is now.
+/// State of a mesh.
 #[derive(Debug, Clone)]
 pub struct MeshStatus {
-    /// What it was made from.
+    /// Specification of the mesh.
     pub spec: MeshSpec,
-    /// Where it really listens.
+    /// Address on which it listens, with port 0 resolved.
     pub address: SocketAddr,
-    /// Connections of strangers, which were refused.
+    /// Number of connections that were refused.
     pub refused: u64,
-    /// Its peers: those that are connected, and those of the list that are not.
+    /// Connected peers, and those of the list that are not connected.
     pub peers: Vec<PeerStatus>,
 }
 
-/// A peer as it is now.
+/// State of a peer.
 #[derive(Debug, Clone, Default)]
 pub struct PeerStatus {
-    /// As in the list; empty: it came by itself.
+    /// Peer as it is in the list; empty: it called by itself.
     pub peer: String,
-    /// Why it is not connected, or what else is wrong.
+    /// Why the peer is not connected, or what else is wrong; may be empty.
     pub problem: String,
-    /// What is known while it is connected.
+    /// State of the connection, if there is one.
     pub connected: Option<Connected>,
 }
 
-/// A connected peer as it is now.
+/// State of a connected peer.
 #[derive(Debug, Clone)]
 pub struct Connected {
-    /// Where it is.
+    /// Address of the peer.
     pub address: SocketAddr,
     /// Names of its certificate, alternative names first.
     pub names: Vec<String>,
-    /// Since when.
+    /// Time of the connection.
     pub since: SystemTime,
     /// MTU of its port.
     pub mtu: u16,
-    /// The longest UDP payload that the path was found to carry.
+    /// Greatest UDP payload that the path carries, as path MTU discovery found.
     pub path_mtu: u16,
-    /// The most that a datagram carries.
+    /// Greatest payload of a datagram.
     pub max_datagram: usize,
     /// Round trip time.
     pub rtt: Duration,
-    /// QUIC packets to it that were lost.
+    /// Number of QUIC packets to the peer that were lost.
     pub lost: u64,
-    /// Frames to it: sent, their bytes, dropped for want of room.
+    /// Frames to the peer: sent, bytes of these, dropped for want of room.
     pub tx: [u64; 3],
-    /// Frames from it: received, their bytes, dropped for want of room.
+    /// Frames from the peer: received, bytes of these, dropped for want of room.
     pub rx: [u64; 3],
-    /// Frames from it of which pieces were lost.
+    /// Frames from the peer that lack pieces.
     pub incomplete: u64,
-    /// Datagrams from it that were none of ours.
+    /// Malformed datagrams from the peer.
     pub malformed: u64,
 }
 
@@ -108,7 +108,7 @@ impl Meshes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a port with its mesh. Nothing is left of it when that fails.
+    /// Adds a port with its mesh; after an error nothing is left of them.
     pub fn add(
         &self,
         nic: &Nic,
@@ -191,7 +191,7 @@ impl Meshes {
         let Some(mesh) = self.all().remove(port) else {
             return remove();
         };
-        // The next port of this name shall not hear of this one's link.
+        // The next port of this name shall not get link changes of this one.
         mesh.node.set_mute(true);
         let removed = remove();
         if removed.is_ok() {
@@ -203,7 +203,7 @@ impl Meshes {
         removed
     }
 
-    /// Ends all of them. May block.
+    /// Ends all meshes. May block.
     pub fn end(&self) {
         let all = std::mem::take(&mut *self.all());
         all.into_values().for_each(Mesh::end);
@@ -214,8 +214,7 @@ impl Meshes {
         self.all().get(port).map(Mesh::status)
     }
 
-    /// Reads the certificates again; peers whose certificates do not count any more lose their connections. What is wrong is
-    /// said for each port.
+    /// Reads the certificates again; peers whose certificates are no longer valid lose their connections. Returns the result for each port.
     pub fn reload_certificates(&self) -> Vec<(String, Result<(), String>)> {
         let all = self.all();
         let each = all.iter().map(|(name, mesh)| (name.clone(), mesh.reload()));
@@ -225,7 +224,7 @@ impl Meshes {
 
 impl Mesh {
     fn end(self) {
-        // If it has ended already, so much the better.
+        // An error means that the mesh has ended already.
         let _ = self.stop.send(());
         if self.thread.join().is_err() {
             tracing::error!(owner = self.node.port, "the thread of the mesh ended in a panic");

@@ -14,23 +14,23 @@ pub const CORES: &str = "cores";
 /// Collection of fault rules.
 pub const FAULTS: &str = "faults";
 
-/// Collection of teams. Their names may have slashes of their own.
+/// Collection of teams, whose names may have slashes.
 pub const TEAMS: &str = "teams";
 
-/// Collection of sets of counters.
+/// Collection of counter sets.
 pub const COUNTER_SETS: &str = "counterSets";
 
-/// The resource name of `id` in `collection`.
+/// Resource name of `id` in `collection`.
 pub fn of(collection: &str, id: &str) -> String {
     format!("{collection}/{id}")
 }
 
-/// The resource name of an entry of an adapter's GID table.
+/// Resource name of an entry of an adapter's GID table.
 pub fn gid(adapter: &str, index: u16) -> String {
     format!("{ADAPTERS}/{adapter}/gids/{index}")
 }
 
-/// The adapter and the index, as it is written, in the resource name of an entry of a GID table.
+/// Adapter and index, as written, of the resource name of an entry of a GID table.
 pub fn gid_parts(name: &str) -> Option<(&str, &str)> {
     let (adapter, index) = name.rsplit_once("/gids/")?;
     let adapter = id(ADAPTERS, adapter)?;
@@ -38,23 +38,23 @@ pub fn gid_parts(name: &str) -> Option<(&str, &str)> {
     digits.then_some((adapter, index))
 }
 
-/// The resource name of the quality of service of an adapter or a port.
+/// Resource name of the quality of service of an adapter or a port, whose resource name is `owner`.
 pub fn qos(owner: &str) -> String {
     format!("{owner}/qos")
 }
 
-/// The resource name of congestion control of an adapter.
+/// Resource name of congestion control of an adapter.
 pub fn congestion(adapter: &str) -> String {
     format!("{ADAPTERS}/{adapter}/congestion")
 }
 
-/// The id in the resource name `name`, when it is one of `collection`.
+/// Id of the resource name `name`, if it is one of `collection`.
 pub fn id<'a>(collection: &str, name: &'a str) -> Option<&'a str> {
     let id = name.strip_prefix(collection)?.strip_prefix('/')?;
     (!id.is_empty() && !id.contains('/')).then_some(id)
 }
 
-/// The id at the end of any resource name; the name itself when it has no collection.
+/// Id at the end of a resource name; a name without a collection is returned as it is.
 pub fn last(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, id)| id)
 }

@@ -1,5 +1,4 @@
-//! NV configuration, as of mlxconfig: the third kind of state, beside settings that act at once and settings that wait for
-//! an adapter's restart. It takes effect when the device is reset; the start of the daemon is a reset, too.
+//! NV configuration, as in mlxconfig: settings that act after a device reset. The start of the daemon counts as a reset, too.
 
 mod table;
 
@@ -11,36 +10,36 @@ pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
 use crate::check::nearest;
 use crate::store::{Batch, Store, StoreError};
 
-/// Rows: parameter; its next value.
+/// Table of the store. Key of a row: the parameter's name; value: its next value.
 const TABLE: &str = "nv";
 
 /// Why a parameter is not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NvWhy {
-    /// There is no such parameter.
+    /// There is no parameter of this name.
     #[error("there is no parameter {name:?}{}", nearest.map(|n| format!(": did you mean {n}?")).unwrap_or_default())]
     Unknown {
-        /// The name.
+        /// Name of the unknown parameter.
         name: String,
-        /// One that is nearly the same.
+        /// Known parameter with a similar name.
         nearest: Option<&'static str>,
     },
     /// The value is not allowed.
     #[error("{name}: {value:?} is not allowed; allowed: {allowed}")]
     NotAllowed {
-        /// The parameter.
+        /// Name of the parameter.
         name: &'static str,
-        /// The value.
+        /// Refused value.
         value: String,
-        /// What is allowed.
+        /// Allowed values.
         allowed: String,
     },
-    /// It is not built.
+    /// The parameter is not built.
     #[error("{name}: not implemented: this parameter waits for {waits_for}")]
     NotBuilt {
-        /// The parameter.
+        /// Name of the parameter.
         name: &'static str,
-        /// What it waits for.
+        /// What the parameter waits for.
         waits_for: &'static str,
     },
 }
@@ -48,11 +47,11 @@ pub enum NvWhy {
 /// A parameter and its values.
 #[derive(Debug, Clone, Copy)]
 pub struct NvView {
-    /// Its row.
+    /// Row of the parameter.
     pub def: &'static NvDef,
-    /// Its value now.
+    /// Acting value.
     pub current: Option<u32>,
-    /// Its value after the next reset.
+    /// Value after the next reset.
     pub next: Option<u32>,
 }
 
@@ -62,14 +61,14 @@ pub struct Nv {
     values: Mutex<Values>,
 }
 
-/// What is set; a parameter that is not has its default.
+/// Values that are set; other parameters have their defaults.
 #[derive(Default)]
 struct Values {
     current: BTreeMap<&'static str, u32>,
     next: BTreeMap<&'static str, u32>,
 }
 
-/// The row of a parameter, whatever the case of its letters.
+/// Row of a parameter; case does not matter.
 pub fn parameter(name: &str) -> Result<&'static NvDef, NvWhy> {
     let found = PARAMETERS.iter().find(|p| p.name.eq_ignore_ascii_case(name));
     found.ok_or_else(|| {
@@ -82,7 +81,7 @@ pub fn parameter(name: &str) -> Result<&'static NvDef, NvWhy> {
 }
 
 impl NvDef {
-    /// What is allowed, for people.
+    /// Allowed values in words.
     pub fn allowed(&self) -> String {
         match self.kind {
             NvKind::Number { min, max } => format!("{min} to {max}"),
@@ -94,8 +93,8 @@ impl NvDef {
         }
     }
 
-    /// The value of a text: a number in decimal, or after `0x` in hexadecimal, or the word for it. It is refused if the
-    /// parameter does not allow it, or is not built.
+    /// Parses a value: a decimal number, a hexadecimal one after `0x`, or a word. An error if the parameter does not allow
+    /// it, or is not built.
     pub fn check(&'static self, text: &str) -> Result<u32, NvWhy> {
         if let Some(waits_for) = self.waits_for {
             return Err(NvWhy::NotBuilt {
@@ -129,7 +128,7 @@ impl NvDef {
 }
 
 impl Nv {
-    /// Reads what is stored, and resets the device: what was to be next is current.
+    /// Reads the stored values. This counts as a device reset: the next values act.
     pub fn new(store: Arc<Store>) -> Result<Nv, StoreError> {
         let mut values = Values::default();
         for (name, bytes) in store.all(TABLE)? {
@@ -169,9 +168,9 @@ impl Nv {
         }
     }
 
-    /// Sets next values: of all, or of none. May block.
+    /// Sets next values, all or none. May block.
     pub fn set(&self, assignments: &[(&'static NvDef, u32)]) -> Result<(), StoreError> {
-        // Held while it is written: what is remembered is what is stored.
+        // Locked during the write, so that the values in memory are the stored ones.
         let mut values = self.lock();
         let mut batch = Batch::new();
         for (def, value) in assignments {
@@ -184,7 +183,7 @@ impl Nv {
         Ok(())
     }
 
-    /// Sets next values to their defaults; gives those that change. May block.
+    /// Sets next values to their defaults; returns the parameters that change. May block.
     pub fn reset(&self, wanted: &[&'static NvDef]) -> Result<Vec<&'static NvDef>, StoreError> {
         let mut values = self.lock();
         let changed: Vec<&'static NvDef> = wanted
@@ -203,7 +202,7 @@ impl Nv {
         Ok(changed)
     }
 
-    /// The device is reset: next values are current; gives the parameters whose value has changed.
+    /// Resets the device: the next values act. Returns the parameters whose acting value has changed.
     pub fn reset_device(&self) -> Vec<&'static NvDef> {
         let mut values = self.lock();
         let (before, next) = (values.current.clone(), values.next.clone());
@@ -214,7 +213,7 @@ impl Nv {
         changed.collect()
     }
 
-    /// Have adapters no RDMA function?
+    /// Whether adapters have no RDMA function.
     pub fn roce_off(&self) -> bool {
         self.lock().current.get(ROCE_CONTROL) == Some(&ROCE_OFF)
     }

@@ -1,4 +1,4 @@
-//! Readings that cost the data cores time and that anybody may ask for.
+//! Readings that take time of the data cores, and that any client may request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// Time between the beginnings of two readings.
 pub const PACE: Duration = Duration::from_millis(100);
 
-/// A reading, one at a time and one each [`PACE`], however many ask. Who asks gets a reading that began after the question:
-/// all who ask meanwhile share the next one.
+/// A reading that runs once at a time, and at most once in [`PACE`]. A caller gets a reading that began after its call;
+/// calls that wait at the same time share the next one.
 #[derive(Debug)]
 pub struct Paced<T>(Arc<Mutex<Option<(Instant, T)>>>);
 
@@ -22,7 +22,7 @@ impl<T> Default for Paced<T> {
 }
 
 impl<T: Clone + Send + 'static> Paced<T> {
-    /// The next reading; `read` may block. An error is a panic of `read`.
+    /// Returns the next reading; `read` may block. An error is a panic of `read`.
     pub async fn get(&self, read: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
         let asked = Instant::now();
         let mut last = self.0.clone().lock_owned().await;
@@ -33,7 +33,7 @@ impl<T: Clone + Send + 'static> Paced<T> {
             tokio::time::sleep_until(*began + PACE).await;
         }
         let began = Instant::now();
-        // The lock goes with the reading: it is the only one even if nobody waits for it any more.
+        // The reading holds the lock, so that there is one reading even if its caller is gone.
         tokio::task::spawn_blocking(move || {
             let value = read();
             *last = Some((began, value.clone()));
@@ -60,14 +60,14 @@ mod tests {
         };
         let begin = Instant::now();
         assert_eq!(ask().await, 1);
-        // Virtual time: the first one waits for nothing.
+        // In virtual time the first call waits for nothing.
         assert_eq!(begin.elapsed(), Duration::ZERO);
         let all: Vec<_> = (0..1000).map(|_| tokio::spawn(ask())).collect();
         for asked in all {
             assert_eq!(asked.await.expect("an answer"), 2);
         }
         assert_eq!(begin.elapsed(), PACE);
-        // Who gave up leaves nothing behind.
+        // A cancelled call leaves nothing behind.
         let patience = tokio::time::timeout(PACE / 2, ask());
         assert!(patience.await.is_err());
         assert_eq!(ask().await, 3);

@@ -1,5 +1,5 @@
-//! Do the data cores turn? A thread of its own asks them, for systemd's watchdog and for whoever wants to know: calls of
-//! clients, however many there are, do not hold it up.
+//! Liveness of the data cores. A thread of its own queries them, for systemd's watchdog and for probes, so that calls of
+//! clients do not delay it.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -12,17 +12,17 @@ use vnic_backend::Nic;
 
 use crate::systemd::notify;
 
-/// Data cores that make no round within this time are stuck.
+/// Time within which a data core that turns responds.
 const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
 enum Wish {
-    /// An answer.
+    /// Request for the liveness.
     Answer(oneshot::Sender<bool>),
-    /// Pings for systemd's watchdog from now on, so often.
+    /// Request to ping systemd's watchdog at this interval.
     Pings(Duration),
 }
 
-/// Asks the data cores.
+/// Liveness of the data cores.
 pub struct Pulse(Mutex<Option<Sender<Wish>>>);
 
 impl Pulse {
@@ -35,14 +35,14 @@ impl Pulse {
         Ok(Pulse(Mutex::new(Some(sender))))
     }
 
-    /// Do all data cores answer? Those who ask at the same time share an answer.
+    /// Whether all data cores respond. Concurrent callers share a result.
     pub async fn beats(&self) -> bool {
         let (asker, answer) = oneshot::channel();
         self.wish(Wish::Answer(asker));
         answer.await.unwrap_or(false)
     }
 
-    /// From now on systemd's watchdog, if there is one, is pinged as long as every data core answers.
+    /// Starts to ping systemd's watchdog, if there is one, while all data cores respond.
     pub fn ping_systemd(&self) {
         if let Some(limit) = sd_notify::watchdog_enabled() {
             self.wish(Wish::Pings((limit / 3).max(Duration::from_millis(10))));
@@ -51,19 +51,19 @@ impl Pulse {
 
     fn wish(&self, wish: Wish) {
         if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // The thread ends after the sender.
+            // The receiver lives as long as the sender.
             let _ = sender.send(wish);
         }
     }
 
-    /// The NIC ends: nobody asks any more.
+    /// Ends the thread, when the NIC ends.
     pub fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 fn feel(nic: &Nic, wishes: &Receiver<Wish>) {
-    // How often systemd is pinged, and when next.
+    // Interval of pings, and time of the next one.
     let mut pings: Option<(Duration, Instant)> = None;
     loop {
         let first = match pings {
@@ -84,7 +84,7 @@ fn feel(nic: &Nic, wishes: &Receiver<Wish>) {
         let due = pings.filter(|(_, at)| *at <= now).map(|(interval, _)| interval);
         let beats = nic.turning(due.unwrap_or(LIVE_WITHIN));
         for asker in asked {
-            // Who asked may have gone.
+            // The caller may be gone.
             let _ = asker.send(beats);
         }
         if let Some(interval) = due {

@@ -1,12 +1,12 @@
-//! Settings by the names that WinOF-2 users know: what is stored for the driver and for adapters, and what of it acts.
+//! Settings by the registry keys of WinOF-2: stored values of the driver and of adapters, and the values that act.
 //!
 //! ```text
-//!  operations ─▶ checked together ─▶ queued for the store ─▶ on the disk ─▶ told to the NIC ─▶ answered
+//!  operations ─▶ checked together ─▶ queued for the store ─▶ on the disk ─▶ set in the NIC ─▶ answered
 //!                     head ──────────────────▲                 committed ──▶ readers, watchers
 //! ```
 //!
-//! Two pictures are kept: `head`, with everything that was accepted, against which the next operations are checked; and
-//! `committed`, what is on the disk, which readers see. So nobody ever sees a value that a crash could take back, and
+//! The registry has two states: `head` has all accepted transactions, and the next operations are checked against it;
+//! `committed` has those on the disk, and readers see it. So no reader sees a value that a crash could take back, and
 //! writers share an fsync without waiting for each other.
 
 mod acting;
@@ -31,69 +31,69 @@ pub use check::{Action, Operation, Refusal, Warning, Why, known};
 pub use exchange::{Import, ImportOptions};
 pub use state::{Change, Commit, Entry, NoScope, Scope, State};
 
-/// Transactions that are kept for watchers that come back.
+/// Number of transactions that are kept for watchers that come back.
 pub const KEPT: usize = 4096;
 
-/// Transactions that a watcher may be behind before its stream is ended.
+/// Number of transactions that a watcher may be behind before its stream ends.
 const BACKLOG: usize = 4096;
 
-/// Why a transaction did not happen.
+/// Error of a transaction.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RegistryError {
-    /// Some of it is not allowed; nothing has changed, but for [`Why::AboveLineRate`] with a stored value.
+    /// Operations are refused; nothing has changed, except with [`Why::AboveLineRate`] and a stored value.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused(Vec<Refusal>),
-    /// It cannot be stored; nothing has changed.
+    /// The store fails; nothing has changed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A transaction that happened.
+/// Result of a transaction.
 #[derive(Debug, Clone)]
 pub struct Done {
-    /// Its revision; the last one, if it changed nothing.
+    /// Revision of the transaction; the last one, if it changed nothing.
     pub revision: u64,
-    /// What it changed.
+    /// Changed values.
     pub changes: Vec<Change>,
-    /// What was stored otherwise than asked for.
+    /// Values that are stored otherwise than asked for.
     pub warnings: Vec<Warning>,
 }
 
-/// A key in a scope.
+/// Values of a key in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Where.
+    /// Scope.
     pub scope: Scope,
-    /// Which.
+    /// Key.
     pub key: &'static KeyDef,
-    /// What is stored there.
+    /// Stored value.
     pub stored: Option<Entry>,
-    /// What will act after a restart, if that is something else.
+    /// Value that acts after a restart, if it differs from the effective one.
     pub pending: Option<Value>,
-    /// What acts; none for the driver, for adapters that do not exist, for keys that are not built and where nothing acts.
+    /// Value that acts; `None` for the driver, for adapters that do not exist, for keys that are not built, and if no value acts.
     pub effective: Option<Value>,
-    /// From where what counts is; none for the driver.
+    /// Origin of the value; `None` for the driver.
     pub origin: Option<Origin>,
 }
 
-/// What watchers are told.
+/// Message to watchers.
 #[derive(Debug, Clone)]
 pub enum Told {
-    /// A transaction.
+    /// A transaction is on the disk.
     Committed(Arc<Commit>),
-    /// An adapter restarted: what acts now where something else acted before.
+    /// An adapter restarted, and values that act have changed.
     Applied(Arc<Applied>),
 }
 
-/// What was, and what will be.
+/// State of the registry for a watcher, and the changes after it.
 pub struct Following {
-    /// What is stored, when no revision was given.
+    /// Stored values, if no revision was given.
     pub snapshot: Option<State>,
-    /// Transactions after the revision that was given, oldest first.
+    /// Transactions after the given revision, oldest first.
     pub before: Vec<Arc<Commit>>,
-    /// The revision up to here.
+    /// Revision of the state.
     pub revision: u64,
-    /// What comes behind them, without a gap.
+    /// Changes after `revision`, without a gap.
     pub news: broadcast::Receiver<Told>,
 }
 
@@ -102,7 +102,7 @@ pub struct Registry {
     nic: Nic,
     store: Arc<Store>,
     shared: Arc<Shared>,
-    /// Held while the NIC is told: what it is told last is what is stored last.
+    /// Held while the NIC is configured, so that the NIC's last configuration is what was stored last.
     telling: Mutex<()>,
 }
 
@@ -114,14 +114,14 @@ struct Shared {
 struct Inner {
     head: State,
     committed: State,
-    /// Accepted and not yet on the disk, oldest first.
+    /// Accepted transactions that are not on the disk yet, oldest first.
     waiting: VecDeque<Arc<Commit>>,
     history: VecDeque<Arc<Commit>>,
-    /// Adapters that there are.
+    /// Adapters that exist.
     live: BTreeSet<String>,
-    /// RDMA is off for all adapters (NV configuration).
+    /// Whether RDMA is off for all adapters (NV configuration).
     roce_off: bool,
-    /// Indexes of adapters in `.reg` files: once given, an adapter keeps its.
+    /// Indexes of adapters in `.reg` files; an adapter keeps its index.
     indexes: BTreeMap<String, u16>,
 }
 
@@ -130,7 +130,7 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The oldest waiting transaction is on the disk, or failed; then all behind it fail, too.
+    /// Settles the oldest waiting transaction, which is on the disk or failed. After a failure all later ones fail, too.
     fn settle(&self, result: &Result<(), StoreError>) {
         let mut inner = self.lock();
         let Some(commit) = inner.waiting.pop_front() else {
@@ -146,25 +146,25 @@ impl Shared {
             inner.history.pop_front();
         }
         inner.history.push_back(commit.clone());
-        // Nobody watches: that is fine. Sent under the lock, so that who follows misses nothing.
+        // An error means that there is no watcher. The message is sent under the lock, so that a new watcher misses none.
         let _ = self.news.send(Told::Committed(commit));
     }
 }
 
-/// The answer of the store.
+/// Result of the store.
 type Answer = Receiver<Result<(), StoreError>>;
 
-/// A transaction that was accepted.
+/// An accepted transaction.
 struct Accepted {
     plan: check::Plan,
-    /// None: it changes nothing.
+    /// Transaction and the store's result; `None`: it changes nothing.
     commit: Option<(Arc<Commit>, Answer)>,
-    /// Its revision; the last one, if it changes nothing.
+    /// Revision of the transaction; the last one, if it changes nothing.
     revision: u64,
 }
 
 impl Registry {
-    /// Reads what is stored. Rows that cannot be read are logged and left as they are.
+    /// Reads the stored values. Rows that cannot be read are logged and stay in the store.
     pub fn new(nic: Nic, store: Arc<Store>) -> Result<Registry, StoreError> {
         let (state, indexes, unread) = state::read(&store)?;
         for row in unread {
@@ -190,8 +190,7 @@ impl Registry {
         })
     }
 
-    /// Carries out operations: all of them, or none. The answer comes when they are on the disk and the NIC has heard of
-    /// them. May block.
+    /// Carries out operations, all or none. Returns when they are on the disk and the NIC is configured. May block.
     pub fn transact(&self, operations: &[Operation]) -> Result<Done, RegistryError> {
         let accepted = {
             let mut inner = self.shared.lock();
@@ -201,7 +200,7 @@ impl Registry {
         self.finish(accepted)
     }
 
-    /// What [`Registry::transact`] would do. May block.
+    /// Checks operations as [`Registry::transact`] does, but changes nothing. May block.
     pub fn validate(&self, operations: &[Operation]) -> Result<Vec<Warning>, RegistryError> {
         let head = self.shared.lock().head.clone();
         let plan = check::plan(&head, &self.nic, operations)?;
@@ -211,8 +210,7 @@ impl Registry {
         }
     }
 
-    /// Changes one value by looking at it: `change` gets what is stored and gives what is to be stored, or an error of
-    /// the caller's. Nothing comes between the look and the change. May block.
+    /// Changes one value atomically: `change` gets the stored value and returns the new one, or an error of the caller's. May block.
     pub fn edit<E: From<RegistryError>>(
         &self,
         scope: &Scope,
@@ -238,7 +236,7 @@ impl Registry {
         Ok(self.finish(accepted)?)
     }
 
-    /// Accepts a plan, and what is to be stored with it. None of it is on the disk yet.
+    /// Accepts a plan with further rows for the store. It is not on the disk yet.
     fn accept(&self, inner: &mut Inner, plan: check::Plan, with: Batch) -> Accepted {
         if plan.changes.is_empty() && with.is_empty() {
             return Accepted {
@@ -256,7 +254,7 @@ impl Registry {
         inner.waiting.push_back(commit.clone());
         let (sender, answer) = crossbeam_channel::bounded(1);
         let shared = self.shared.clone();
-        // Under the lock: the store gets transactions in the order of their revisions.
+        // Submitted under the lock: the store gets transactions in the order of their revisions.
         self.store.submit(
             state::batch(&commit, with),
             Box::new(move |result| {
@@ -271,7 +269,7 @@ impl Registry {
         }
     }
 
-    /// Waits for the disk, and tells the NIC.
+    /// Waits for the disk, and configures the NIC.
     fn finish(&self, accepted: Accepted) -> Result<Done, RegistryError> {
         let Accepted {
             plan,
@@ -279,7 +277,7 @@ impl Registry {
             revision,
         } = accepted;
         match commit {
-            // What it saw may not be on the disk yet.
+            // The state that the plan was checked against may not be on the disk yet.
             None => self.store.commit(Batch::new())?,
             Some((commit, answer)) => {
                 answer.recv().unwrap_or(Err(StoreError::Closed))?;
@@ -299,7 +297,7 @@ impl Registry {
         }
     }
 
-    /// Puts back what a transaction changed, where nobody has changed it since.
+    /// Restores the values before a transaction, except those that have been changed since.
     fn roll_back(&self, commit: &Commit) -> Result<(), RegistryError> {
         let accepted = {
             let mut inner = self.shared.lock();
@@ -327,23 +325,23 @@ impl Registry {
         Ok(())
     }
 
-    /// What is on the disk.
+    /// Values on the disk.
     pub fn committed(&self) -> State {
         self.shared.lock().committed.clone()
     }
 
-    /// Number of the last transaction on the disk.
+    /// Revision of the last transaction on the disk.
     pub fn revision(&self) -> u64 {
         self.shared.lock().committed.revision
     }
 
-    /// A key in a scope.
+    /// Values of a key in a scope.
     pub fn view(&self, scope: &Scope, key: &'static KeyDef) -> View {
         let acting = Acting::of(&self.nic, scope);
         view(&self.shared.lock(), scope, key, acting.as_ref())
     }
 
-    /// All keys in these scopes, those of adapters with what acts; of the driver only what is stored. And the revision.
+    /// Keys in the wanted scopes, and the revision. Of the driver only stored keys are returned; of adapters all, unless `stored_only`.
     pub fn views(&self, wanted: impl Fn(&Scope) -> bool, stored_only: bool) -> (Vec<View>, u64) {
         let inner = self.shared.lock();
         let stored = inner.committed.adapters();
@@ -363,8 +361,8 @@ impl Registry {
         (views, inner.committed.revision)
     }
 
-    /// The transactions after this revision, or what is stored, and what comes then. An error is the oldest revision that
-    /// could be given.
+    /// Follows the registry: from a revision with the transactions after it, or from the stored values. An error is the
+    /// oldest revision from which on transactions are kept.
     pub fn follow(&self, after: Option<u64>) -> Result<Following, u64> {
         let inner = self.shared.lock();
         let revision = inner.committed.revision;
@@ -378,7 +376,7 @@ impl Registry {
             None => following.snapshot = Some(inner.committed.clone()),
             Some(after) => {
                 let oldest = inner.history.front().map_or(revision, |c| c.revision - 1);
-                // One from the future is of another life of the registry.
+                // A greater revision is of another life of the registry.
                 if after < oldest || after > revision {
                     return Err(oldest);
                 }
@@ -390,14 +388,14 @@ impl Registry {
     }
 }
 
-/// What acts on an adapter.
+/// Values that act on an adapter.
 struct Acting {
     settings: AdapterSettings,
     congestion: Points,
 }
 
 impl Acting {
-    /// None: there is no such adapter, or it is the driver's scope.
+    /// Values of an adapter; `None` if it does not exist, or if the scope is the driver's.
     fn of(nic: &Nic, scope: &Scope) -> Option<Acting> {
         let name = scope.adapter()?;
         let status = nic.adapter(name).ok()?;
@@ -407,8 +405,8 @@ impl Acting {
         })
     }
 
-    /// Of a key: what its field is; but a preset of congestion control says what acts while nothing is stored, no rate above that of
-    /// the line.
+    /// Value of a key: that of its field. A parameter of congestion control has the value of its preset if none is stored,
+    /// and no rate is above the line rate.
     fn value(&self, key: &KeyDef) -> Option<Value> {
         if let Some(parameter) = settings::parameter(key.name) {
             return Some(Value::Dword(parameter.get(&self.congestion)));
@@ -433,7 +431,7 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acti
     if let Some(acting) = acting.filter(|_| key.built == Built::Yes) {
         view.effective = acting.value(key);
         let next = next.or_else(|| key.unset.map(Value::Dword));
-        // A parameter of congestion control acts already: a rate that is lower than what is stored is that of the line.
+        // Parameters of congestion control do not wait for a restart: one that differs from the stored value is limited by the line rate.
         let waits = key.apply == Apply::Restart || settings::parameter(key.name).is_none();
         view.pending = next.filter(|next| waits && Some(next) != view.effective.as_ref());
     }

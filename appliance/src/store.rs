@@ -1,16 +1,15 @@
-//! The embedded store: tables of bytes in one file, for state that survives the daemon.
+//! Embedded store: tables of bytes in one file, for state that survives the daemon.
 //!
 //! ```text
 //!  Batch ─▶ queue ─▶ writer thread: all that wait in one transaction ─▶ commit (fsync) ─▶ mark (fsync) ─▶ answers, in order
 //! ```
 //!
-//! An answered batch is on the disk, whatever ends the daemon or the machine. Callers that write at the same time share a
-//! transaction, and so its fsync.
+//! A batch that is done is on the disk, whatever ends the daemon or the machine. Concurrent callers share a transaction, and so its fsync.
 //!
-//! *Damage* is looked for when the file is opened: the checksum of every page is verified. That cannot show that the last
-//! commits are missing as a whole (a file that was cut, emptied, deleted or put back from a backup; a flipped bit that makes
-//! the database take its last commit for one that a crash interrupted). So the number of the last commit is also written to a
-//! small file beside it, the mark, before the commit is answered; a database that is behind its mark is damaged.
+//! *Damage* is detected when the file is opened: the checksum of each page is verified. Checksums cannot show that the
+//! last commits are missing as a whole (a file that was truncated, deleted or restored from a backup; a flipped bit that
+//! makes the database take its last commit for an interrupted one). So the number of the last commit is also written to a
+//! small file beside it, the mark, before the commit is done; a database that is behind its mark is damaged.
 
 mod database;
 mod error;
@@ -37,22 +36,22 @@ pub const STATE: &str = "state.redb";
 /// Schema of [`STATE`].
 pub const STATE_SCHEMA: Schema = Schema::new(1);
 
-/// What the rows of a file look like: a number, which grows when an older version could not read what a newer one writes,
-/// and the steps that bring an older file up to it.
+/// Format of the rows of a file. The number grows when an older version could not read the rows of a newer one; the
+/// migrations convert older files.
 #[derive(Clone, Copy)]
 pub struct Schema {
-    /// The number.
+    /// Number of the schema.
     pub number: u32,
-    /// The last brings a file from `number - 1` to `number`, the one before it from `number - 2`, and so on.
+    /// Migrations; the last one converts a file from `number - 1` to `number`, the one before it from `number - 2`, and so on.
     pub migrations: &'static [Migration],
 }
 
-/// One step: what to write, made of the rows that are there; or why it cannot be made. It is written in one transaction
-/// together with the new number.
+/// A migration: returns the changes to the rows of a file, or why it is impossible. The changes and the new number are
+/// written in one transaction.
 pub type Migration = fn(&dyn Fn(&'static str) -> Result<Rows, StoreError>) -> Result<Batch, String>;
 
 impl Schema {
-    /// A schema that no older file can be brought up to.
+    /// Schema without migrations.
     pub const fn new(number: u32) -> Schema {
         Schema {
             number,
@@ -60,42 +59,42 @@ impl Schema {
         }
     }
 
-    /// The steps from an older number to this one; none if they are not known.
+    /// Migrations from an older number to this one; `None` if there are none.
     fn from(&self, found: u32) -> Option<&'static [Migration]> {
         let missing = usize::try_from(self.number.checked_sub(found)?).ok()?;
         self.migrations.get(self.migrations.len().checked_sub(missing)?..)
     }
 }
 
-/// What to do about a damaged file.
+/// Action for a damaged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDamage {
-    /// Do not open.
+    /// Refuse to open it.
     Refuse,
-    /// Keep it under another name and begin with an empty one.
+    /// Rename it and begin with an empty one.
     Reset,
 }
 
 /// A damaged file that was put aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reset {
-    /// Where it is now; none when there was nothing left to keep.
+    /// New path of the file; `None` if there was no file any more.
     pub kept: Option<PathBuf>,
-    /// What was found.
+    /// Detected problem.
     pub problem: String,
 }
 
-/// Tables of bytes in one file. Dropping it writes what has been submitted.
+/// Tables of bytes in one file. Dropping the store writes the submitted batches.
 pub struct Store {
     file: PathBuf,
-    /// None: closed.
+    /// Queue of the writer; `None`: the store is closed.
     queue: RwLock<Option<Queue>>,
     stats: Arc<Stats>,
 }
 
 impl Store {
-    /// Opens `dir/name`, or makes it. A file with an older schema is brought up to date, and kept as it was under
-    /// `NAME.schema-N`; one with a newer schema is refused.
+    /// Opens `dir/name`, or creates it. A file with an older schema is migrated, and a copy is kept as `NAME.schema-N`;
+    /// one with a newer schema is refused.
     pub fn open(
         dir: &Path,
         name: &str,
@@ -154,7 +153,7 @@ impl Store {
             _ => {}
         }
         if found < schema.number {
-            // The copy is one of a file that nobody has open.
+            // The copy is made while the file is closed.
             drop(database);
             keep_before(file, found).map_err(os)?;
             database = Database::open(file)?;
@@ -171,17 +170,17 @@ impl Store {
         })
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Everything in a table, in the order of the keys.
+    /// All rows of a table, in the order of the keys.
     pub fn all(&self, table: &'static str) -> Result<Rows, StoreError> {
         self.rows(table, &[], usize::MAX)
     }
 
-    /// At most `most` rows of a table from this key on, in the order of the keys. What has been answered is in it.
+    /// At most `most` rows of a table from the key `first` on, in the order of the keys. They include each batch that is done.
     pub fn rows(&self, table: &'static str, first: &[u8], most: usize) -> Result<Rows, StoreError> {
         match &*self.open_queue() {
             Some(queue) => queue.database().rows(table, first, most),
@@ -193,23 +192,23 @@ impl Store {
         self.queue.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what has been submitted and gives the file back. Nothing can be read or written any more.
+    /// Writes the submitted batches and closes the file. Later reads and writes fail.
     pub fn close(&self) {
         let queue = self.queue.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(queue);
     }
 
-    /// Writes a batch, all of it or nothing, behind those submitted before. `done` is called on the writer's thread, in the
-    /// order of submission, when the batch is on the disk or has failed; it must not block for long, nor use the store. It
-    /// is dropped uncalled when the store is closed.
+    /// Submits a batch, which is written atomically after those submitted before. `done` is called on the writer's thread,
+    /// in the order of submission, when the batch is on the disk or has failed; it must not block for long, nor use the
+    /// store. If the store is closed, it is dropped without a call.
     pub fn submit(&self, batch: Batch, done: Done) {
-        // `done` is dropped uncalled when the store is closed.
+        // If the store is closed, `done` is dropped without a call.
         if let Some(queue) = &*self.open_queue() {
             queue.write(batch, done);
         }
     }
 
-    /// As [`Store::submit`], and waits. May block.
+    /// Submits a batch as [`Store::submit`] does, and waits for the result. May block.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
         self.submit(
@@ -221,14 +220,14 @@ impl Store {
         receiver.recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Batches written, and commits that it took: fewer, because callers share them.
+    /// Number of written batches, and of their commits: fewer, because callers share them.
     pub fn written(&self) -> (u64, u64) {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         (get(&self.stats.batches), get(&self.stats.commits))
     }
 }
 
-/// Keeps a copy of a file with this schema; one of an earlier upgrade is replaced. It is on the disk when this returns.
+/// Keeps a copy of a file with this schema; it replaces the copy of an earlier migration. It is on the disk when this returns.
 fn keep_before(file: &Path, schema: u32) -> io::Result<()> {
     let kept = before(file, schema);
     let mut half = kept.as_os_str().to_owned();
@@ -238,7 +237,7 @@ fn keep_before(file: &Path, schema: u32) -> io::Result<()> {
     std::fs::rename(&half, &kept)
 }
 
-/// Brings a file with an older schema up to date, one number after the other.
+/// Migrates a file with an older schema, one number after the other.
 fn migrate(database: &Database, file: &Path, found: u32, schema: Schema) -> Result<(), StoreError> {
     let older = |found: u32, problem: String| StoreError::Older {
         file: file.to_owned(),
@@ -267,7 +266,7 @@ fn migrate(database: &Database, file: &Path, found: u32, schema: Schema) -> Resu
     Ok(())
 }
 
-/// Gives a damaged file, and its mark, another name.
+/// Renames a damaged file and its mark.
 fn put_aside(file: &Path) -> Result<Option<PathBuf>, StoreError> {
     let os = |error: io::Error| StoreError::Os {
         file: file.to_owned(),
@@ -280,7 +279,7 @@ fn put_aside(file: &Path) -> Result<Option<PathBuf>, StoreError> {
         name.push(format!(".damaged-{stamp}"));
         PathBuf::from(name)
     };
-    // Twice within a second must not lose the first.
+    // A second file within a second gets another name.
     while aside(stamp).exists() {
         stamp += 1;
     }

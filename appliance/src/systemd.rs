@@ -1,18 +1,18 @@
-//! What systemd wants to hear (sd_notify(3)): ready, alive, stopping. Without systemd nothing happens.
+//! Notifications of systemd (sd_notify(3)): ready, watchdog, stopping. Without systemd they do nothing.
 
 use sd_notify::NotifyState;
 
-/// Tells that the daemon is ready.
+/// Notifies that the daemon is ready.
 pub fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Tells that the daemon ends.
+/// Notifies that the daemon ends.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Tells systemd.
+/// Notifies systemd of a state.
 pub fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot notify systemd: {error}");

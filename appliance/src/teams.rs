@@ -1,4 +1,4 @@
-//! Teams: what is said of one besides what link aggregation knows of it.
+//! Teams: settings beside those of link aggregation.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use vnic_backend::{LacpSpec, VlanMode};
 
 use crate::check::{Checked, Violations, nearest};
 
-/// Affinities that a team may have.
+/// Greatest number of affinities of a team.
 pub const AFFINITIES_MAX: usize = 1024;
 
 /// Settings of a team besides those that `mlx5muxtool` has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamSettings {
-    /// Which flow goes by which member.
+    /// Hash policy, which assigns flows to members.
     pub hash: Policy,
-    /// Link aggregation control; none: static.
+    /// LACP; `None`: the aggregation is static.
     pub lacp: Option<LacpSpec>,
-    /// Delays, and how many flows the view has room for. The mode in it says nothing.
+    /// Delays, and number of flows in the view. Its mode is not used.
     pub bond: BondSettings,
-    /// `patience` of a bond that has none, so that it is not forgotten.
+    /// Value of `bond.patience` that is kept while that is `None`.
     pub patience: Duration,
     /// VLAN membership of the team's port of the switch.
     pub vlan: VlanMode,
@@ -39,7 +39,7 @@ impl Default for TeamSettings {
 }
 
 impl TeamSettings {
-    /// Are they possible for a team of this type? An error is the field and what is wrong.
+    /// Checks the settings for a team of this type. An error has the field and the problem.
     pub fn check(&self, kind: TeamType) -> Result<(), (&'static str, String)> {
         if kind == TeamType::Failover {
             if self.lacp.is_some() {
@@ -64,7 +64,7 @@ impl TeamSettings {
     }
 }
 
-/// A hash policy by its name.
+/// Hash policy of a name.
 pub fn hash(text: &str) -> Checked<Policy> {
     let names = Policy::ALL.map(Policy::name);
     text.parse().map_err(|e: vnic_backend::lag::LagError| {
@@ -76,28 +76,28 @@ pub fn hash(text: &str) -> Checked<Policy> {
 /// A team of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamSpec {
-    /// Its name.
+    /// Name of the team.
     pub name: String,
-    /// What its members do.
+    /// Type of the team.
     pub kind: TeamType,
     /// `NoFailBackToPrimary`.
     pub no_failback: bool,
-    /// Its ports.
+    /// Ports of the team.
     pub members: Vec<String>,
-    /// The one that carries frames if it can.
+    /// Member that carries frames if it can.
     pub primary: Option<String>,
-    /// The one whose address it has; none: the first.
+    /// Member whose address the team has; `None`: the first.
     pub mac_of: Option<String>,
     /// `VlanID`.
     pub vlan_id: u16,
     /// `VlanPrio`.
     pub vlan_prio: u8,
-    /// The others.
+    /// Other settings.
     pub settings: TeamSettings,
 }
 
 impl TeamSpec {
-    /// What is wrong with it, as far as it can be told without its ports: the key, and what.
+    /// Checks the team as far as possible without its ports. An error has the key and the problem.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=MEMBERS_MAX).contains(&self.members.len()) {
             let n = self.members.len();
@@ -124,10 +124,10 @@ impl TeamSpec {
     }
 }
 
-/// What can be written of a team.
+/// Writable settings of a team.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// What its members do; it cannot be changed.
+    /// Type of the team, which cannot be changed.
     pub kind: TeamType,
     /// `NoFailBackToPrimary`.
     pub no_failback: bool,
@@ -135,16 +135,16 @@ pub struct Draft {
     pub vlan_id: u16,
     /// `VlanPrio`.
     pub vlan_prio: u8,
-    /// The others.
+    /// Other settings.
     pub settings: TeamSettings,
-    /// LACP of the settings; while it is off, parts of it are written here.
+    /// LACP of the settings; fields are written here while LACP is off.
     pub lacp: LacpSpec,
-    /// Is LACP on?
+    /// Whether LACP is on.
     pub speaks: bool,
 }
 
 impl Draft {
-    /// From what a team has.
+    /// Makes a draft from the settings of a team.
     pub fn new(kind: TeamType, no_failback: bool, vlan: (u16, u8), settings: TeamSettings) -> Draft {
         Draft {
             kind,
@@ -157,7 +157,7 @@ impl Draft {
         }
     }
 
-    /// What does not fit together.
+    /// Checks whether the settings fit together.
     pub fn check(&self, wrong: &mut Violations) {
         if let Err((field, problem)) = self.settings.check(self.kind) {
             wrong.add(format!("team.{field}"), problem);
@@ -165,18 +165,18 @@ impl Draft {
     }
 }
 
-/// What goes by a member of its own.
+/// Affinity of a team: traffic that has a member of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Direction {
-    /// What.
+    /// Traffic.
     pub what: Affinity,
-    /// The adapter whose address it is about, as it was called then.
+    /// Name of the adapter whose address the affinity has, when it was set.
     pub adapter: Option<String>,
-    /// The member.
+    /// Member.
     pub port: String,
 }
 
-/// The name of a state of LACP's receive machine.
+/// Name of a state of LACP's receive machine.
 pub fn receive_name(state: LacpReceive) -> &'static str {
     match state {
         LacpReceive::PortDisabled => "port_disabled",
@@ -186,7 +186,7 @@ pub fn receive_name(state: LacpReceive) -> &'static str {
     }
 }
 
-/// The name of a state of LACP's mux machine.
+/// Name of a state of LACP's mux machine.
 pub fn mux_name(state: LacpMux) -> &'static str {
     match state {
         LacpMux::Detached => "detached",
@@ -196,14 +196,14 @@ pub fn mux_name(state: LacpMux) -> &'static str {
     }
 }
 
-/// A GUID as Windows writes it.
+/// Text of a GUID in Windows' format.
 pub fn guid_text(guid: u128) -> String {
     let (a, b, c) = (guid >> 96, guid >> 80 & 0xffff, guid >> 64 & 0xffff);
     let (d, e) = (guid >> 48 & 0xffff, guid & 0xffff_ffff_ffff);
     format!("{{{a:08X}-{b:04X}-{c:04X}-{d:04X}-{e:012X}}}")
 }
 
-/// Reads one.
+/// Parses a GUID in Windows' format.
 pub fn guid_of(text: &str) -> Option<u128> {
     let text = text.strip_prefix('{')?.strip_suffix('}')?;
     let parts: Vec<usize> = text.split('-').map(str::len).collect();

@@ -1,4 +1,4 @@
-//! Answers to requests: a refusal with a stable reason (AIP-193), and work in the place of its call.
+//! Responses to requests: errors with a stable reason (AIP-193), and calls that may block.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::places::Place;
 
-/// The domain of our error reasons.
+/// Domain of error reasons.
 pub const DOMAIN: &str = "vnic";
 
 tokio::task_local! {
-    /// The place of the call that a task answers.
+    /// Place of the call that a task serves.
     pub static CALL: Arc<Place>;
 }
 
-/// A status with a stable reason for programs and a text for people.
+/// Status with a stable reason for programs and a message for people.
 pub fn status<'a>(
     code: Code,
     reason: &str,
@@ -32,8 +32,8 @@ pub fn status<'a>(
     )
 }
 
-/// Runs a call that may block where that holds nobody up. The request has its place as long as that takes, even if the
-/// client has gone: who gives up a call has no place for another one before its work is done.
+/// Runs work on a thread for blocking calls. The work keeps the call's place until it is done, even if the client has
+/// cancelled the call: so a client cannot begin more work by cancelling.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     let place = CALL.try_with(Arc::clone).ok();
     let work = move || {
@@ -45,7 +45,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         .map_err(|error| bug(&error))
 }
 
-/// A panic of ours.
+/// Error of a panic in the daemon.
 pub fn bug(error: &JoinError) -> Status {
     tracing::error!("a request failed by a bug: {error}");
     status(

@@ -1,4 +1,4 @@
-//! Connections: accepted, counted, and given a name and a role before the first request.
+//! Connections of the control interface: accepted, counted, and identified before the first request.
 
 use std::io;
 use std::pin::Pin;
@@ -18,17 +18,18 @@ use super::places::{Limits, Place, Places, group};
 use super::{Peer, Role, Tls, people, tls};
 use crate::events::{ControlEvent, Tell};
 
-/// How long a TLS handshake may take.
+/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that wait for the server.
+/// Number of connections that wait for the server.
 const WAITING: usize = 16;
 
-/// Connections of one kind. As many again are accepted to say why they are refused; those beyond are closed.
+/// Limits of connections of one kind. As many again are accepted so that their requests can be refused with a cause; those
+/// beyond are closed.
 const CONNECTIONS: Limits = Limits {
     total: 1024,
     peer: 64,
 };
-/// TLS handshakes under way: their other ends are not known.
+/// Limits of TLS handshakes, whose clients are not known yet.
 const HANDSHAKES: Limits = Limits { total: 512, peer: 32 };
 
 /// Places of connections of one kind.
@@ -47,7 +48,7 @@ impl Room {
         }
     }
 
-    /// A place, and the limit that it is beyond; `None`: there is no place at all.
+    /// Takes a place; returns it with the limit that the connection exceeds, if any. `None`: the connection is closed.
     fn enter(&self, peer: &str) -> Option<(Place, Option<String>)> {
         match self.places.take(peer) {
             Ok(place) => Some((place, None)),
@@ -56,7 +57,7 @@ impl Room {
     }
 }
 
-/// A connection whose other end is known. It ends when what let it in does not hold any more.
+/// An identified connection. It ends when its certificate or role is no longer valid.
 pub struct Connection<S> {
     stream: S,
     peer: Arc<Peer>,
@@ -114,14 +115,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
 type Incoming<S> = ReceiverStream<io::Result<Connection<S>>>;
 
-/// Out of descriptors or the like: that may pass.
+/// Waits after an error of accept(2), such as a lack of descriptors, which may pass.
 async fn accept_failed(error: &io::Error) {
     tracing::warn!("cannot accept a connection to the control interface: {error}");
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Accepts connections to the Unix socket until nobody takes them. Administrators have places of their own: whatever others
-/// hold, they get in.
+/// Accepts connections to the Unix socket until the receiver is dropped. Administrators have their own places, which others cannot take.
 pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let (admins, others) = (Room::new(), Room::new());
@@ -138,7 +138,7 @@ pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
                     continue;
                 }
             };
-            // A peer that the kernel does not tell is nobody.
+            // A client without credentials of the kernel is closed.
             let Ok(cred) = stream.peer_cred() else { continue };
             let generation = live.generation();
             let identity = Identity::User {
@@ -175,7 +175,7 @@ pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
     ReceiverStream::new(receiver)
 }
 
-/// Accepts connections over TCP, each with TLS and a certificate of the client, until nobody takes them.
+/// Accepts TCP connections with mutual TLS until the receiver is dropped.
 pub fn mutual_tls(
     listener: TcpListener,
     tls: Arc<Tls>,
@@ -209,11 +209,11 @@ pub fn mutual_tls(
                     continue;
                 }
             };
-            // Without it small answers wait; that it cannot be set harms nobody.
+            // Without TCP_NODELAY small responses are delayed; an error does no harm.
             let _ = stream.set_nodelay(true);
             let (tls, live, tell, sender) = (tls.clone(), live.clone(), tell.clone(), sender.clone());
             let room = room.clone();
-            // A handshake that takes long holds up only itself.
+            // Each handshake has its own task, so that a slow one delays no other.
             tokio::spawn(async move {
                 let generation = live.generation();
                 let shaken = tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(stream)).await;

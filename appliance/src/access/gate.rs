@@ -1,4 +1,4 @@
-//! The gate that every request passes: the role of the method, limits, and the deadline of calls.
+//! Gate of all requests: the role of the method, limits, and the deadline of calls.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use super::places::{Limits, Place, Places};
 use super::{Peer, Role, methods};
 use crate::events::{ControlEvent, Tell};
 
-/// How long a call that answers once may take.
+/// Deadline of unary calls.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// Streams of the clients of one role: none takes those of another.
+/// Limits of the streams of each role.
 pub const STREAMS: Limits = Limits { total: 256, peer: 64 };
 
-/// Calls of the clients of one role that are worked on. A call may hold a thread, and ask data cores. One viewer leaves places
-/// to others; who may change something may well do much at a time.
+/// Limits of the calls of a role that are in progress. A call may hold a thread and use data cores. One viewer leaves
+/// places to others; a client that may change settings may use all.
 pub fn calls(role: Role) -> Limits {
     let total = 128;
     let peer = if role == Role::Viewer { total / 2 } else { total };
     Limits { total, peer }
 }
 
-/// Puts the gate in front of a service.
+/// Layer that puts the gate in front of a service.
 #[derive(Clone)]
 pub struct Gate {
     tell: Tell,
-    /// By role.
+    /// Places of calls, by role.
     calls: [Arc<Places>; Role::ALL.len()],
-    /// By role.
+    /// Places of streams, by role.
     streams: [Arc<Places>; Role::ALL.len()],
     deadline: Duration,
 }
 
 impl Gate {
-    /// `tell` is told of those who may not do what they asked for.
+    /// Makes a gate; `tell` gets an event for each refused client.
     pub fn new(tell: Tell) -> Gate {
         Gate {
             tell,
@@ -51,7 +51,7 @@ impl Gate {
         }
     }
 
-    /// May this peer call this method? Its place among the streams or calls.
+    /// Checks whether a peer may call a method; returns its place among the streams or calls.
     fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Admitted, Status> {
         let row = methods::row(path);
         let needs = row.map_or(Role::Admin, |row| row.role);
@@ -66,7 +66,7 @@ impl Gate {
             let has = role.map_or("", Role::name);
             (self.tell)(ControlEvent::AccessRefused {
                 by: who.to_owned(),
-                // What is not ours may be anything, of any length.
+                // An unknown method's name is not logged: it may be any text of any length.
                 method: row.map_or("an unknown method", |row| row.path).to_owned(),
                 needs: needs.name(),
                 has,
@@ -93,7 +93,7 @@ impl Gate {
     }
 }
 
-/// What was asked for may begin.
+/// Place of an admitted request.
 enum Admitted {
     Call(Place),
     Stream(Place),
@@ -141,7 +141,7 @@ where
             Ok(admitted) => admitted,
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
-        // The one that was polled ready is used; the copy stays.
+        // The ready service is used; its clone stays.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
@@ -171,7 +171,7 @@ fn late(deadline: Duration) -> Status {
     status(Code::DeadlineExceeded, "TOO_LATE", text, [])
 }
 
-/// The body of a stream, which has its place as long as it lives.
+/// Body of a stream, which holds its place until it is dropped.
 struct Counted {
     body: Body,
     _place: Place,
@@ -207,7 +207,7 @@ mod tests {
     enum Fake {
         Answers,
         NeverAnswers,
-        /// Works until the other end of the channel is gone.
+        /// Works until the other end of the channel is dropped.
         Works(Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
 
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Asks a future once.
+    /// Polls a future once.
     fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
         Pin::new(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
     }
@@ -319,7 +319,7 @@ mod tests {
                 ..
             }
         ));
-        // A request without a peer is nobody's.
+        // A request without a peer is refused.
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = WATCH.parse().expect("a path");
         let response = bench.service.call(request).await.expect("an answer");
@@ -346,7 +346,7 @@ mod tests {
         let status = bench.refusal(viewer(4), WATCH).await;
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(status.message().contains("256 streams in total"), "{status}");
-        // Calls go on, and so do streams of those who may do more.
+        // Calls are still admitted, and so are streams of administrators.
         for path in [CREATE, WATCH] {
             let answer = bench.call(peer(Some(Role::Admin)), path).await;
             assert!(answer.headers().is_empty(), "{path}");
@@ -358,7 +358,7 @@ mod tests {
                 .headers()
                 .is_empty()
         );
-        // A stream that ends makes room.
+        // The end of a stream frees its place.
         streams.pop();
         assert!(bench.call(viewer(4), WATCH).await.headers().is_empty());
     }
@@ -373,7 +373,7 @@ mod tests {
             ..peer(Some(Role::Viewer))
         };
         let Limits { total, peer: most } = calls(Role::Viewer);
-        // Clients that do not wait for their answers.
+        // Clients that do not wait for their responses.
         for n in 0..total {
             let request = Bench::request(viewer(n / most), LIST);
             let mut call = slow.service.call(request);
@@ -390,10 +390,10 @@ mod tests {
             status.message().contains("128 calls at a time in total"),
             "{status}"
         );
-        // Administrators have places of their own.
+        // Administrators have their own places.
         let request = Bench::request(peer(Some(Role::Admin)), CREATE);
         assert!(poll_once(&mut slow.service.call(request)).is_pending());
-        // When the work is done there are places again.
+        // The end of the work frees the places.
         drop(begin);
         while slow.service.gate.calls[Role::Viewer as usize]
             .take("uid 0")
@@ -426,7 +426,7 @@ mod tests {
             .await;
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert!(status.message().contains("30 s"), "{status}");
-        // Virtual time.
+        // Elapsed virtual time.
         assert_eq!(before.elapsed().as_secs(), DEADLINE.as_secs());
     }
 }

@@ -1,5 +1,5 @@
-//! Connections that live: each ends when what let it in does not hold any more. Certificates expire, are revoked, or are those
-//! of a CA that counts no longer; roles are taken away or changed.
+//! Live connections. Each ends when it is no longer valid: its certificate has expired, was revoked, or is of a CA that is
+//! no longer accepted; or its role has changed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,30 +15,30 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use super::{Access, Peer, Role, Tls, people, tls};
 use crate::events::{ControlEvent, Tell};
 
-/// How often certificates are looked at: so long after it has expired one may still be used.
+/// Interval of expiry checks: how long an expired certificate is accepted at most.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// By what the other end of a connection is known.
+/// Identity of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
     /// A user of this machine.
     User {
-        /// Its number.
+        /// User ID.
         uid: u32,
-        /// The group with which it runs.
+        /// Primary group of the process.
         gid: u32,
     },
-    /// A certificate, and behind it those between it and its CA.
+    /// A certificate, followed by those between it and its CA.
     Certificates(Vec<CertificateDer<'static>>),
 }
 
-/// All connections, and who may do what now.
+/// Live connections, and the present roles.
 pub struct Live {
     access: RwLock<Access>,
-    /// Our own user.
+    /// User ID of the daemon.
     own: u32,
     tell: Tell,
-    /// How often what lets somebody in has changed.
+    /// Number of changes of roles or certificates.
     generation: AtomicU64,
     next: AtomicU64,
     all: Mutex<BTreeMap<u64, Entry>>,
@@ -50,7 +50,7 @@ struct Entry {
     end: oneshot::Sender<()>,
 }
 
-/// A connection's place among all. It is over when this says so; dropping it leaves them.
+/// Registration of a connection. It tells when the connection must end; dropping it removes the connection.
 pub struct Alive {
     live: Arc<Live>,
     number: u64,
@@ -59,7 +59,7 @@ pub struct Alive {
 }
 
 impl Live {
-    /// Nobody is connected.
+    /// Starts without connections.
     pub fn new(access: Access, tell: Tell) -> Arc<Live> {
         Arc::new(Live {
             access: RwLock::new(access),
@@ -75,12 +75,12 @@ impl Live {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes whenever something changes that lets somebody in: who was looked at before is looked at again.
+    /// Number of changes of roles or certificates: a connection that was checked before a change is checked again.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// The role of this one now.
+    /// Present role of a client.
     pub fn role(&self, identity: &Identity) -> Option<Role> {
         let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
         match identity {
@@ -95,7 +95,7 @@ impl Live {
         }
     }
 
-    /// One more connection.
+    /// Registers a connection.
     pub fn enter(self: &Arc<Live>, peer: Arc<Peer>, identity: Identity) -> Alive {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (end, ended) = oneshot::channel();
@@ -109,8 +109,7 @@ impl Live {
         }
     }
 
-    /// Who has which role from now on, if that is given; and whatever else counts has been read again. Ends connections for
-    /// which it does not hold any more.
+    /// Sets new roles, if they are given, and ends connections that are no longer valid. The caller has read the certificates again.
     pub fn changed(&self, access: Option<Access>, tls: Option<&Tls>) {
         if let Some(access) = access {
             *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
@@ -120,7 +119,7 @@ impl Live {
         self.look(|entry| self.holds(entry, tls, now));
     }
 
-    /// The same for one that has just entered, if something changed since `generation`.
+    /// Checks a connection that was just registered, if something changed since `generation`.
     pub fn look_again(&self, alive: &Alive, generation: u64, tls: Option<&Tls>) {
         if self.generation() != generation {
             let now = UnixTime::now();
@@ -133,7 +132,7 @@ impl Live {
         }
     }
 
-    /// Ends connections whose certificates have expired by now.
+    /// Ends connections whose certificates have expired.
     pub fn expire(&self, now: UnixTime) {
         self.look(|entry| match &entry.identity {
             Identity::User { .. } => Ok(()),
@@ -141,7 +140,7 @@ impl Live {
         });
     }
 
-    /// Does so from time to time, for ever.
+    /// Checks for expired certificates at intervals, for ever.
     pub async fn watch(self: Arc<Live>) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -179,7 +178,7 @@ impl Live {
         let Some(entry) = self.all().remove(&number) else {
             return;
         };
-        // It may have ended by itself.
+        // The connection may have ended by itself.
         let _ = entry.end.send(());
         (self.tell)(ControlEvent::ConnectionEnded {
             by: entry.peer.who.clone(),
@@ -189,7 +188,7 @@ impl Live {
 }
 
 impl Alive {
-    /// Must it end? The task that asks is woken when it must.
+    /// Returns an error if the connection must end; else the task is woken when it must.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.over && Pin::new(&mut self.ended).poll(cx).is_pending() {
             return Ok(());
@@ -219,7 +218,7 @@ mod tests {
         Identity::Certificates(vec![made.der().clone()])
     }
 
-    /// A year has about so many seconds.
+    /// Approximate: an average year.
     fn begin_of(year: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_556_952))
     }
@@ -260,7 +259,7 @@ mod tests {
             self.live.enter(Arc::new(peer), identity)
         }
 
-        /// Who was told of, and why.
+        /// Clients and causes of ended connections.
         fn told(&self) -> Vec<(String, String)> {
             let events = std::mem::take(&mut *self.told.lock().expect("events"));
             let words = |event| match event {
@@ -319,7 +318,7 @@ mod tests {
         assert!(over(&mut first) && !over(&mut second) && !over(&mut third));
         let why = "it has viewer now, and had admin".to_owned();
         assert_eq!(bench.told(), [("a".to_owned(), why)]);
-        // One that was let in before and enters behind it.
+        // A client that was accepted before the change and registers after it.
         let identity = certificate("b", 4000);
         let peer = Peer {
             who: "late".to_owned(),

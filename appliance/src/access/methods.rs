@@ -1,16 +1,15 @@
-//! The role that each method of the control interface takes. A method without a row takes [`Role::Admin`], and a test
-//! fails.
+//! Roles that the methods of the control interface need. A method without a row needs [`Role::Admin`], and a test fails.
 
 use super::Role::{self, Admin, Operator, Viewer};
 
 /// A method.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its path, such as `/vnic.v1.AdapterService/GetAdapter`.
+    /// Path, such as `/vnic.v1.AdapterService/GetAdapter`.
     pub path: &'static str,
-    /// Who may call it.
+    /// Role that the method needs.
     pub role: Role,
-    /// Does it answer with a stream?
+    /// Whether it responds with a stream.
     pub stream: bool,
 }
 
@@ -40,7 +39,7 @@ pub static METHODS: &[Method] = &[
     stream("/vnic.v1.AdapterService/WatchAdapters", Viewer),
     call("/vnic.v1.AdapterService/AddMacAddresses", Operator),
     call("/vnic.v1.AdapterService/RemoveMacAddresses", Operator),
-    // Captures hold what guests say to each other.
+    // Captures have the traffic of guests.
     stream("/vnic.v1.CaptureService/StreamCapture", Admin),
     call("/vnic.v1.CaptureService/CreateCapture", Admin),
     call("/vnic.v1.CaptureService/ListCaptures", Viewer),
@@ -94,7 +93,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.RegistryService/DeleteEntry", Operator),
     call("/vnic.v1.RegistryService/ApplyTransaction", Operator),
     call("/vnic.v1.RegistryService/ExportRegistry", Viewer),
-    // A file replaces settings of many adapters at a time.
+    // A file replaces settings of many adapters at once.
     call("/vnic.v1.RegistryService/ImportRegistry", Admin),
     stream("/vnic.v1.RegistryService/WatchEntries", Viewer),
     call("/vnic.v1.ServerService/GetServerInfo", Viewer),
@@ -112,7 +111,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.TeamService/DeleteTeamAffinity", Operator),
 ];
 
-/// The row of a path.
+/// Row of a path.
 pub fn row(path: &str) -> Option<&'static Method> {
     METHODS.iter().find(|m| m.path == path)
 }

@@ -1,7 +1,6 @@
-//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. Those that other services know (LDAP, …) have
-//! numbers.
+//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. Those of other services (LDAP, …) are given by number.
 
-/// Lines of a file, each cut at its colons.
+/// Lines of a file, each split at its colons.
 fn lines(file: &str) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let cut = |line: &str| line.split(':').map(str::to_owned).collect();
@@ -12,7 +11,7 @@ fn by_name(lines: &[Vec<String>], name: &str) -> Option<u32> {
     lines.iter().find(|f| f[0] == name)?.get(2)?.parse().ok()
 }
 
-/// The number of a group, by number or by its name in `/etc/group`.
+/// ID of a group: a number, or a name in `/etc/group`.
 pub fn group_id(text: &str) -> Result<u32, String> {
     if let Ok(id) = text.parse() {
         return Ok(id);
@@ -21,7 +20,7 @@ pub fn group_id(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not a group of this machine: a name in /etc/group or a number"))
 }
 
-/// The number of a user, by number or by its name in `/etc/passwd`.
+/// ID of a user: a number, or a name in `/etc/passwd`.
 pub fn user_id(text: &str) -> Result<u32, String> {
     if let Ok(id) = text.parse() {
         return Ok(id);
@@ -30,7 +29,7 @@ pub fn user_id(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not a user of this machine: a name in /etc/passwd or a number"))
 }
 
-/// The name of a user.
+/// Name of a user.
 pub fn user_name(uid: u32) -> Option<String> {
     let uid = uid.to_string();
     let mut users = lines("/etc/passwd").into_iter();
@@ -39,7 +38,7 @@ pub fn user_name(uid: u32) -> Option<String> {
         .map(|mut f| f.swap_remove(0))
 }
 
-/// The groups of a user: the one it runs with, and those that count it among their members.
+/// Groups of a user: the primary group, and those that list the user as a member.
 pub fn groups_of(name: Option<&str>, gid: u32) -> Vec<u32> {
     let mut groups = vec![gid];
     if let Some(name) = name {

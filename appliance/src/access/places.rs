@@ -1,15 +1,15 @@
-//! Places of which each user, certificate or address may hold a part: connections, handshakes, streams, calls.
+//! Limited places, in total and for each peer: connections, handshakes, streams, calls.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many places there are.
+/// Numbers of places.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// In total.
+    /// Number of places in total.
     pub total: usize,
-    /// For one peer.
+    /// Number of places for one peer.
     pub peer: usize,
 }
 
@@ -21,7 +21,7 @@ pub struct Places {
     taken: Mutex<HashMap<String, usize>>,
 }
 
-/// One place; dropping it gives it back.
+/// A taken place; dropping it frees it.
 #[derive(Debug)]
 pub struct Place {
     places: Arc<Places>,
@@ -29,7 +29,7 @@ pub struct Place {
 }
 
 impl Places {
-    /// None is taken. `what` names what takes them, in the plural.
+    /// Makes free places. `what` names them, in the plural.
     pub fn new(what: &'static str, limits: Limits) -> Arc<Places> {
         Arc::new(Places {
             what,
@@ -38,7 +38,7 @@ impl Places {
         })
     }
 
-    /// A place, or the limit that is reached.
+    /// Takes a place; the error is the limit that is reached.
     pub fn take(self: &Arc<Places>, peer: &str) -> Result<Place, String> {
         let Limits { total, peer: most } = self.limits;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ impl Drop for Place {
     }
 }
 
-/// Who an address is, where places are counted: an IPv6 host usually has all addresses of a /64.
+/// Peer of an address, for counting places: an IPv6 host usually has all addresses of a /64.
 pub fn group(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! Mutual TLS: the daemon's certificate, and whose clients' certificates it takes. TLS 1.3 only: there are no old
+//! Mutual TLS of the control interface: the daemon's certificate, and the CA of clients. TLS 1.3 only: there are no old
 //! clients.
 
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// Where the certificates are: PEM files.
+/// Paths of PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The daemon's certificate, and behind it those between it and its CA.
+    /// The daemon's certificate, followed by those between it and its CA.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The CA, or several, whose clients may connect.
+    /// CA certificates of clients.
     pub client_ca: PathBuf,
-    /// Lists of certificates that were revoked (X.509 CRL), one of each CA that signs clients' certificates and of those between.
+    /// Certificate revocation lists (X.509 CRL), one of each CA of clients and of each intermediate CA.
     pub client_crl: Option<PathBuf>,
 }
 
-/// What TLS needs. It can be read again while the daemon runs.
+/// TLS configuration, which can be read again while the daemon runs.
 pub struct Tls {
     files: TlsFiles,
     read: RwLock<Read>,
@@ -45,7 +45,7 @@ fn read(path: &Path, key: &str) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|e| format!("{key}: cannot read {}: {e}", path.display()))
 }
 
-/// The certificates in a file, which is the value of this key: at least one, each of them valid now.
+/// Certificates of a file: at least one, and all valid now. `key` is the key of the settings that names the file.
 pub(crate) fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |why: &str| format!("{key}: {}: {why}", path.display());
     let text = read(path, key)?;
@@ -74,7 +74,7 @@ pub(crate) fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<
     Ok(all)
 }
 
-/// The private key in a file, which is the value of this key of the settings.
+/// Private key of a file. `key` is the key of the settings that names the file.
 pub(crate) fn private_key(path: &Path, key: &str) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(&read(path, key)?).map_err(|e| {
         format!(
@@ -84,7 +84,7 @@ pub(crate) fn private_key(path: &Path, key: &str) -> Result<PrivateKeyDer<'stati
     })
 }
 
-/// The certificates in a file, as those whose signatures count.
+/// CA certificates of a file. `key` is the key of the settings that names the file.
 pub(crate) fn authorities(path: &Path, key: &str) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path, key)? {
@@ -95,7 +95,7 @@ pub(crate) fn authorities(path: &Path, key: &str) -> Result<RootCertStore, Strin
     Ok(roots)
 }
 
-/// The lists of revoked certificates in a file, which is the value of this key: at least one.
+/// Certificate revocation lists of a file: at least one. `key` is the key of the settings that names the file.
 pub(crate) fn revoked(path: &Path, key: &str) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let wrong = |why: &str| format!("{key}: {}: {why}", path.display());
     let all = CertificateRevocationListDer::pem_slice_iter(&read(path, key)?)
@@ -107,7 +107,7 @@ pub(crate) fn revoked(path: &Path, key: &str) -> Result<Vec<CertificateRevocatio
     Ok(all)
 }
 
-/// Looks at certificates of clients. Where there is a list of revoked certificates, there must be one of each CA.
+/// Verifier of clients' certificates. If there are revocation lists, there must be one of each CA.
 pub(crate) fn verifier(
     roots: Arc<RootCertStore>,
     revoked: Vec<CertificateRevocationListDer<'static>>,
@@ -119,7 +119,7 @@ pub(crate) fn verifier(
         .map_err(|e| e.to_string())
 }
 
-/// Has one of these certificates expired? Says so.
+/// Returns an error if one of the certificates has expired.
 pub(crate) fn expired(chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     for der in chain {
@@ -160,7 +160,7 @@ fn load(files: &TlsFiles) -> Result<Read, String> {
             other => format!("control.tls.key: {}: {other}", files.key.display()),
         })?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // A session that is taken up again shows no certificate: each connection begins anew.
+    // Without resumption, each connection has a full handshake with certificates.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     let config = Arc::new(config);
@@ -176,7 +176,7 @@ impl Tls {
         })
     }
 
-    /// Reads the files again; if something is wrong with them, what was read before stays.
+    /// Reads the files again; after an error the old configuration stays.
     pub fn reload(&self) -> Result<(), String> {
         let new = load(&self.files)?;
         *self.read.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -187,19 +187,19 @@ impl Tls {
         self.read.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the next connection.
+    /// Acceptor of new connections.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.read().config.clone())
     }
 
-    /// Would a client with these certificates be let in at this time?
+    /// Checks a client's certificates at a time.
     pub fn check(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let verifier = self.read().verifier.clone();
         check(&*verifier, chain, now)
     }
 }
 
-/// Would a client with these certificates be let in at this time?
+/// Checks a client's certificates at a time.
 pub(crate) fn check(
     verifier: &dyn ClientCertVerifier,
     chain: &[CertificateDer<'_>],
@@ -210,7 +210,7 @@ pub(crate) fn check(
     verified.map(|_| ()).map_err(|e| e.to_string())
 }
 
-/// The name for people and the certificates of the other end.
+/// Name of the client in words, and its certificates.
 pub(crate) fn of_client(
     stream: &TlsStream<TcpStream>,
 ) -> Result<(String, Vec<CertificateDer<'static>>), String> {
@@ -222,8 +222,8 @@ pub(crate) fn of_client(
     Ok((name.unwrap_or_default(), chain))
 }
 
-/// The common names and the alternative names (DNS and URI) of a certificate. One that has alternative names of any type has
-/// no common ones (RFC 6125, section 6.4.4): what a CA checks is the former.
+/// Common names and alternative names (DNS and URI) of a certificate. A certificate with alternative names of any type has
+/// no common names here (RFC 6125, section 6.4.4), because a CA checks the alternative ones.
 pub(crate) fn names(der: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|e| format!("its certificate: {e}"))?;
     let common = certificate.subject().iter_common_name();
@@ -339,7 +339,7 @@ mod tests {
         };
         assert!(refused(&no_certificate).contains("no certificate in it"));
 
-        // What is wrong when it is read again changes nothing.
+        // An error while the files are read again changes nothing.
         let before = tls.read().config.clone();
         std::fs::write(&good.files.certificate, "nonsense").expect("a file");
         assert!(tls.reload().is_err());

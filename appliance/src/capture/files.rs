@@ -13,73 +13,73 @@ use vnic_backend::{CaptureSpec, Nic, NicError};
 use super::session::{End, Limits, Session};
 use crate::private;
 
-/// Captures to files that run at a time.
+/// Greatest number of running captures to files.
 pub const RUNNING_MAX: usize = 8;
-/// Ended captures that are remembered.
+/// Greatest number of ended captures that are kept in the list.
 const ENDED_MAX: usize = 100;
 
-/// Is a capture running, and if not, why not?
+/// State of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It runs.
+    /// The capture is running.
     Running,
-    /// Someone ended it.
+    /// A client or the end of the daemon stopped it.
     Stopped,
     /// A limit ended it.
     LimitReached,
-    /// The file could not be written.
+    /// The file could not be written; the cause.
     Failed(String),
 }
 
-/// What is known of a capture.
+/// Capture to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
-    /// The file's name without its extension.
+    /// Name of the file without its extension.
     pub id: String,
-    /// What is captured.
+    /// Filter of the capture.
     pub spec: CaptureSpec,
-    /// When it ends by itself.
+    /// Limits of the capture.
     pub limits: Limits,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Is it running?
+    /// State of the capture.
     pub state: State,
-    /// Frames written.
+    /// Number of written frames.
     pub frames: u64,
-    /// Bytes written.
+    /// Number of written bytes.
     pub bytes: u64,
-    /// When it began.
+    /// Time of the start.
     pub start: SystemTime,
-    /// When it ended.
+    /// Time of the end.
     pub end: Option<SystemTime>,
 }
 
-/// Why a capture was refused.
+/// Error of a capture to a file.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The NIC refused.
+    /// The NIC refused the capture.
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// The name is taken.
+    /// A capture or file of this name exists.
     #[error("capture {id} exists already: {}", path.display())]
     Exists {
-        /// Which.
+        /// Name of the capture.
         id: String,
-        /// Its file.
+        /// Path of its file.
         path: PathBuf,
     },
-    /// Too many run.
+    /// The greatest number of captures is running.
     #[error("{RUNNING_MAX} captures to files run already; stop one")]
     TooMany,
-    /// The file could not be made.
+    /// The file could not be created.
     #[error("cannot write {}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// There is no such capture.
+    /// There is no capture of this name.
     #[error("no capture is named {0}")]
     NotFound(String),
 }
@@ -101,7 +101,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CaptureFiles {
-    /// Files go to `dir`, which is made when it is needed.
+    /// Makes an empty list. Files are created in `dir`, which is made when it is needed.
     pub fn new(dir: PathBuf) -> CaptureFiles {
         CaptureFiles {
             dir,
@@ -109,7 +109,7 @@ impl CaptureFiles {
         }
     }
 
-    /// Starts a capture. Without an id it gets one from the time.
+    /// Starts a capture. Without an id it gets one that is made from the time.
     pub fn create(
         &self,
         nic: &Nic,
@@ -206,7 +206,7 @@ impl CaptureFiles {
         self.dir.join(format!("{id}.pcapng"))
     }
 
-    /// A file with a name made from the time.
+    /// Creates a file with a name that is made from the time.
     fn unnamed(&self) -> Result<(String, PathBuf, File), CaptureError> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -231,7 +231,7 @@ impl CaptureFiles {
             .collect()
     }
 
-    /// Ends a capture and waits until its file is complete.
+    /// Stops a capture and waits until its file is complete.
     pub fn stop(&self, id: &str) -> Result<Info, CaptureError> {
         let (info, thread) = {
             let mut entries = lock(&self.entries);
@@ -250,10 +250,10 @@ impl CaptureFiles {
         Ok(lock(&info).clone())
     }
 
-    /// Ends all captures.
+    /// Stops all captures.
     pub fn stop_all(&self) {
         for info in self.list() {
-            // Not found: it was forgotten meanwhile.
+            // An error means that the capture was removed from the list meanwhile.
             let _ = self.stop(&info.id);
         }
     }

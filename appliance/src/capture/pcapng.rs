@@ -1,5 +1,5 @@
-//! Captured frames as pcapng (draft-ietf-opsawg-pcapng): one interface for each adapter or port, the direction
-//! in `epb_flags`, the drop reason and what faults did to it as comments.
+//! Captured frames as pcapng (draft-ietf-opsawg-pcapng): one interface for each adapter or port, the direction in
+//! `epb_flags`, the drop reason and the action of fault rules as comments.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,10 +16,10 @@ use vnic_backend::{CapturedFrame, Direction};
 /// `epb_flags`, bits 0 and 1 (section 4.3.1): 01 inbound, 10 outbound.
 const INBOUND: u32 = 0b01;
 const OUTBOUND: u32 = 0b10;
-/// `if_tsresol`: nanoseconds.
+/// Value of `if_tsresol`: nanoseconds.
 const NANOSECONDS: u8 = 9;
 
-/// Makes pcapng blocks in memory; [`PcapngWriter::take`] gives what is there.
+/// Writer of pcapng blocks in memory; [`PcapngWriter::take`] returns the bytes.
 pub struct PcapngWriter {
     blocks: BlockWriter<Vec<u8>>,
     names: Vec<String>,
@@ -27,7 +27,7 @@ pub struct PcapngWriter {
 }
 
 impl PcapngWriter {
-    /// Begins with the section header; `snaplen` is what the interfaces declare.
+    /// Writes the section header; `snaplen` is the interfaces' `if_snaplen`.
     pub fn new(snaplen: u32) -> Result<PcapngWriter, PcapError> {
         let header = SectionHeaderBlock {
             endianness: Endianness::native(),
@@ -44,7 +44,7 @@ impl PcapngWriter {
         })
     }
 
-    /// The number of the interface `name`, described when it is new.
+    /// Number of the interface `name`; a new one gets a description block.
     pub fn interface(&mut self, name: &str) -> Result<u32, PcapError> {
         if let Some(index) = self.names.iter().position(|n| n == name) {
             return Ok(index_of(index));
@@ -61,7 +61,7 @@ impl PcapngWriter {
         Ok(index_of(self.names.len() - 1))
     }
 
-    /// A frame seen at the interface `name`.
+    /// Writes a frame of the interface `name`.
     pub fn frame(&mut self, name: &str, frame: &CapturedFrame) -> Result<(), PcapError> {
         let interface_id = self.interface(name)?;
         let flags = match frame.direction {
@@ -86,12 +86,12 @@ impl PcapngWriter {
         Ok(())
     }
 
-    /// Bytes that wait to be taken.
+    /// Number of bytes to take.
     pub fn pending(&self) -> usize {
         self.blocks.get_ref().len()
     }
 
-    /// The bytes so far.
+    /// Takes the bytes so far.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(self.blocks.get_mut())
     }

@@ -1,4 +1,4 @@
-//! One running capture: takes frames from the NIC until a limit, its reader or someone else ends it.
+//! A running capture: takes frames from the NIC until a limit, its reader or another cause ends it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,46 +9,46 @@ use vnic_backend::{CapturedFrame, Nic, PortId};
 
 use super::pcapng::PcapngWriter;
 
-/// When a capture ends by itself.
+/// Limits after which a capture ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// After this many frames.
+    /// Number of frames.
     pub frames: Option<u64>,
-    /// After this time.
+    /// Time.
     pub duration: Option<Duration>,
-    /// When it has this many bytes, or one frame more.
+    /// Number of bytes; the capture may exceed it by one frame.
     pub bytes: Option<u64>,
 }
 
-/// Why a capture ended.
+/// Cause of the end of a capture.
 #[derive(Debug)]
 pub enum End {
-    /// Someone asked for it, or the NIC ended.
+    /// The capture was stopped, or the NIC ended.
     Stopped,
     /// A limit was reached.
     Limit,
-    /// The reader is gone.
+    /// The reader was dropped.
     ReaderGone,
-    /// The bytes could not be made.
+    /// The bytes could not be written.
     Failed(PcapError),
 }
 
-/// Bytes handed to the reader at once, about.
+/// Approximate size of the chunks for the reader, in bytes.
 const CHUNK: usize = 256 << 10;
-/// At least this often the reader gets what there is.
+/// Greatest time between two chunks while there are bytes.
 const FLUSH: Duration = Duration::from_millis(100);
 
-/// One running capture.
+/// A running capture.
 pub struct Session {
     nic: Nic,
-    /// Adapters and ports that are asked for; empty: all.
+    /// Names of adapters and ports to capture; empty: all.
     owners: Vec<String>,
     snaplen: u32,
     limits: Limits,
 }
 
 impl Session {
-    /// A capture of `owners` (all when empty), which is started already and gives its frames to [`Session::run`].
+    /// Makes the session of a capture that is started already, of `owners` (all if empty); [`Session::run`] gets its frames.
     pub fn new(nic: Nic, owners: Vec<String>, snaplen: u32, limits: Limits) -> Session {
         Session {
             nic,
@@ -58,8 +58,8 @@ impl Session {
         }
     }
 
-    /// Runs until the end. `sink` gets the bytes in order, each time with the number of frames so far; it says
-    /// whether it wants more. `stop` ends the capture when it is closed.
+    /// Runs until the end. `sink` gets the bytes in order, each time with the number of frames so far; it returns whether
+    /// it wants more. The capture ends when `stop` is closed.
     pub fn run(
         &self,
         frames: &Receiver<CapturedFrame>,
@@ -99,7 +99,7 @@ impl Session {
                     Err(_) => break End::Stopped,
                 },
                 recv(stop) -> _ => {
-                    // What was captured before the end belongs into the file.
+                    // Frames that were captured before the end are part of the file.
                     for frame in frames.try_iter().take(frames.len()) {
                         if self.full(&file) {
                             break;
@@ -110,7 +110,7 @@ impl Session {
                 }
                 recv(deadline) -> _ => break End::Limit,
                 recv(ticks) -> _ => {
-                    // A port's number can get a new owner: names are good until here.
+                    // A port number can get a new owner, so names are looked up again.
                     file.names.clear();
                     if !file.flush(sink) {
                         return Ok(End::ReaderGone);
@@ -130,13 +130,13 @@ impl Session {
         Ok(end)
     }
 
-    /// Is a limit of frames or bytes reached?
+    /// Whether the limit of frames or bytes is reached.
     fn full(&self, file: &Progress) -> bool {
         self.limits.frames.is_some_and(|most| file.frames >= most)
             || self.limits.bytes.is_some_and(|most| file.bytes() >= most)
     }
 
-    /// Adapters and ports that exist now and are asked for.
+    /// Names of existing adapters and ports that are captured.
     fn present(&self) -> Vec<String> {
         let adapters = self.nic.adapters().into_iter().map(|a| a.spec.name);
         let ports = self.nic.ports().into_iter().map(|p| p.spec.name);
@@ -147,12 +147,12 @@ impl Session {
     }
 }
 
-/// The file so far.
+/// The output so far.
 struct Progress {
     writer: PcapngWriter,
     names: HashMap<PortId, String>,
     frames: u64,
-    /// Bytes that the reader has.
+    /// Number of bytes that the reader has got.
     taken: u64,
 }
 
@@ -171,7 +171,7 @@ impl Progress {
         self.taken + self.writer.pending() as u64
     }
 
-    /// Hands over what there is; says whether the reader wants more.
+    /// Hands the bytes to the reader; returns whether it wants more.
     fn flush(&mut self, sink: &mut impl FnMut(Vec<u8>, u64) -> bool) -> bool {
         let chunk = self.writer.take();
         self.taken += chunk.len() as u64;

@@ -1,4 +1,4 @@
-//! What the parts of a fault rule may be.
+//! Checks of the parts of a fault rule.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use vnic_backend::fault::{
 
 use super::Checked;
 
-/// A frame that is to be overtaken leaves after this time where nothing else is said.
+/// Default time after which a reordered frame leaves even if no frame has overtaken it.
 pub const AT_MOST_DEFAULT: Duration = Duration::from_millis(10);
 
 fn within(value: i64, range: RangeInclusive<u32>) -> Checked<u32> {
@@ -19,7 +19,7 @@ fn within(value: i64, range: RangeInclusive<u32>) -> Checked<u32> {
         .ok_or_else(|| format!("{value} is out of range: {} to {}", range.start(), range.end()))
 }
 
-/// A probability, in millionths.
+/// Probability in millionths.
 pub fn probability(value: f64) -> Checked<u32> {
     let wrong = || {
         format!(
@@ -47,17 +47,17 @@ pub fn probability_text(text: &str) -> Checked<u32> {
     probability(number * scale)
 }
 
-/// The number of a queue pair.
+/// Number of a queue pair.
 pub fn destination_qp(value: i64) -> Checked<u32> {
     within(value, 0..=BITS24_MAX)
 }
 
-/// A packet sequence number.
+/// Packet sequence number.
 pub fn psn(value: i64) -> Checked<u32> {
     within(value, 0..=BITS24_MAX)
 }
 
-/// Packet sequence numbers such as `7`, `10-20` or, over the end of the number space, `16777214-3`.
+/// Range of packet sequence numbers such as `7`, `10-20` or, across the end of the number space, `16777214-3`.
 pub fn psn_text(text: &str) -> Checked<PsnRange> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |part: &str| integer(part).and_then(psn);
@@ -69,12 +69,12 @@ pub fn psn_text(text: &str) -> Checked<PsnRange> {
     }
 }
 
-/// A BTH opcode by number.
+/// BTH opcode by number.
 pub fn opcode(value: i64) -> Checked<u8> {
     within(value, 0..=255).map(|v| v as u8)
 }
 
-/// A BTH opcode by name or number, such as `RC_SEND_ONLY`, `4` or `0x04`.
+/// BTH opcode by name or number, such as `RC_SEND_ONLY`, `4` or `0x04`.
 pub fn opcode_text(text: &str) -> Checked<u8> {
     if let Some(opcode) = opcode_of(text) {
         return Ok(opcode);
@@ -84,42 +84,42 @@ pub fn opcode_text(text: &str) -> Checked<u8> {
     })
 }
 
-/// Several opcodes; none means any.
+/// Set of opcodes; `None`: any.
 pub fn opcodes(list: Vec<u8>) -> Option<Opcodes> {
     (!list.is_empty()).then(|| list.into_iter().collect())
 }
 
-/// An EtherType.
+/// EtherType.
 pub fn ethertype(value: i64) -> Checked<u16> {
     within(value, 0..=0xffff).map(|v| v as u16)
 }
 
-/// After how many injections a rule is spent.
+/// Number of injections after which a rule is spent.
 pub fn count(value: i64) -> Checked<u64> {
     u64::try_from(value).map_err(|_| format!("{value} is negative"))
 }
 
-/// How many frames overtake one that is held back.
+/// Number of frames that overtake a reordered one.
 pub fn reorder(value: i64) -> Checked<u32> {
     within(value, 1..=REORDER_MAX)
 }
 
-/// How many copies are made.
+/// Number of copies.
 pub fn copies(value: i64) -> Checked<u32> {
     within(value, 1..=COPIES_MAX)
 }
 
-/// How many bits are flipped, anywhere or in one byte.
+/// Number of flipped bits, anywhere or in one byte.
 pub fn bits(value: i64, in_one_byte: bool) -> Checked<u32> {
     within(value, if in_one_byte { 1..=8 } else { 1..=BITS_MAX })
 }
 
-/// Which byte is corrupted.
+/// Index of the corrupted byte.
 pub fn offset(value: i64) -> Checked<u16> {
     within(value, 0..=0xffff).map(|v| v as u16)
 }
 
-/// How long a frame may be held back.
+/// Time for which a frame is held back.
 pub fn held(span: Duration) -> Checked<Duration> {
     if span.is_zero() || span > HOLD_MAX {
         return Err(format!(
@@ -129,7 +129,7 @@ pub fn held(span: Duration) -> Checked<Duration> {
     Ok(span)
 }
 
-/// A span of time with its unit, such as `1.2ms`, `50us`, `3 s`.
+/// Time span with its unit, such as `1.2ms`, `50us`, `3 s`.
 pub fn span(text: &str) -> Checked<Duration> {
     let wrong =
         || format!("{text:?} is not a span of time: a number with ns, us, ms, s, min or h, such as 1.2ms");
@@ -149,7 +149,7 @@ pub fn span(text: &str) -> Checked<Duration> {
     let seconds = match unit {
         "min" => number * 60.0,
         "h" => number * 3600.0,
-        // Whole nanoseconds: 1.2 ms shall not become 1.199999.
+        // Computed in whole nanoseconds, so that 1.2 ms does not become 1.199999.
         _ => return nanoseconds_of(number * f64::from(nanoseconds)).ok_or_else(wrong),
     };
     nanoseconds_of(seconds * 1e9).ok_or_else(wrong)
@@ -162,7 +162,7 @@ fn nanoseconds_of(n: f64) -> Option<Duration> {
     (0.0..1.8e19).contains(&n).then(|| Duration::from_nanos(whole))
 }
 
-/// An integer, decimal or hexadecimal with `0x`.
+/// Integer, decimal or hexadecimal with `0x`.
 pub fn integer(text: &str) -> Checked<i64> {
     let text = text.trim();
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

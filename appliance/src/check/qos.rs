@@ -1,4 +1,4 @@
-//! How people write rates, lists and maps of quality of service.
+//! Parsers of rates, lists and maps of quality of service.
 
 pub mod message;
 
@@ -6,10 +6,10 @@ use vnic_control::v1;
 
 use super::Checked;
 
-/// Priorities, and traffic classes.
+/// Number of priorities, and of traffic classes.
 pub const COUNT: usize = 8;
 
-/// A rate in bit/s: `5G`, `1.5G`, `500M`, `64k`, or a plain number; `0`, `none` or `unlimited` for no limit.
+/// Rate in bit/s: `5G`, `1.5G`, `500M`, `64k`, or a plain number; `0`, `none` or `unlimited` for no limit.
 pub fn rate(text: &str) -> Checked<u64> {
     let wrong =
         || format!("{text:?} is not a rate: such as 5G, 1.5G, 500M or 64k (bit/s), or 0 for no limit");
@@ -52,7 +52,7 @@ pub fn rate(text: &str) -> Checked<u64> {
     Ok(rate)
 }
 
-/// A rate as [`rate`] reads it, in the unit in which it is short.
+/// Text of a rate, as [`rate`] parses it, in the unit in which it is short.
 pub fn rate_text(rate: u64) -> String {
     let (unit, word) = match rate {
         0 => return "unlimited".to_owned(),
@@ -68,7 +68,7 @@ pub fn rate_text(rate: u64) -> String {
     }
 }
 
-/// Eight values, separated by commas, one for each priority or traffic class.
+/// Eight values separated by commas, one for each priority or traffic class.
 pub fn eight<T: Copy + Default>(
     text: &str,
     of: &str,
@@ -93,7 +93,7 @@ pub fn eight<T: Copy + Default>(
     Ok(all)
 }
 
-/// A whole number up to `max`.
+/// Integer up to `max`.
 pub fn up_to(text: &str, max: u32) -> Checked<u32> {
     text.parse()
         .ok()
@@ -101,12 +101,12 @@ pub fn up_to(text: &str, max: u32) -> Checked<u32> {
         .ok_or_else(|| format!("{text:?} is out of range: 0 to {max}"))
 }
 
-/// Traffic class by priority: eight of 0 to 7.
+/// Traffic class of each priority: eight of 0 to 7.
 pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "priority", |t| up_to(t, 7))
 }
 
-/// Switches by priority: eight of 0 and 1.
+/// Switch of each priority or traffic class: eight of 0 and 1.
 pub fn switches(text: &str, of: &str) -> Checked<[bool; COUNT]> {
     eight(text, of, |t| match t {
         "0" => Ok(false),
@@ -115,27 +115,27 @@ pub fn switches(text: &str, of: &str) -> Checked<[bool; COUNT]> {
     })
 }
 
-/// Per cent by traffic class: eight of 0 to 100.
+/// Per cent of each traffic class: eight of 0 to 100.
 pub fn percents(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "traffic class", |t| up_to(t.trim_end_matches('%'), 100))
 }
 
-/// Rates by traffic class.
+/// Rate of each traffic class.
 pub fn rates(text: &str) -> Checked<[u64; COUNT]> {
     eight(text, "traffic class", rate)
 }
 
-/// What becomes of the congestion point of a traffic class.
+/// Change of the ECN profile of a traffic class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileOrder {
     /// Traffic class.
     pub class: usize,
-    /// Its profile; none: it is switched off, its thresholds stay.
+    /// Profile; `None`: ECN and WRED are disabled, and the thresholds stay.
     pub profile: Option<v1::EcnProfile>,
 }
 
 impl ProfileOrder {
-    /// Carries it out.
+    /// Applies the change.
     pub fn put(&self, all: &mut Vec<v1::EcnProfile>) {
         all.resize(COUNT, v1::EcnProfile::default());
         if let Some(place) = all.get_mut(self.class) {
@@ -148,7 +148,7 @@ impl ProfileOrder {
     }
 }
 
-/// Bytes: a number, or one with k (1000) or Ki (1024) behind it.
+/// Number of bytes, with an optional k (1000) or Ki (1024).
 pub fn bytes(text: &str) -> Checked<u32> {
     let (number, unit) = match text.strip_suffix("Ki") {
         Some(number) => (number, 1024),
@@ -160,7 +160,7 @@ pub fn bytes(text: &str) -> Checked<u32> {
     read.ok_or_else(|| format!("{text:?} is no number of bytes: such as 5000, 5k or 64Ki"))
 }
 
-/// Per cent with up to four decimals, in parts of a million.
+/// Per cent with up to four decimals, as parts per million.
 pub fn ppm(text: &str) -> Checked<u32> {
     let wrong = || format!("{text:?} is out of range: 0 to 100 per cent, with four decimals at most");
     let number = text.trim_end_matches('%');
@@ -173,7 +173,7 @@ pub fn ppm(text: &str) -> Checked<u32> {
     if ppm > 1_000_000 { Err(wrong()) } else { Ok(ppm) }
 }
 
-/// Reads what becomes of a congestion point: `3=5000:200000:1%`, with `:wred`, `:drop` or `:enqueue` behind it, or `3=off`.
+/// Change of an ECN profile: `3=5000:200000:1%`, with an optional `:wred`, `:drop` or `:enqueue`, or `3=off`.
 pub fn profile(text: &str) -> Checked<ProfileOrder> {
     let wrong = || format!("{text:?}: TC=MIN:MAX:PERCENT[:wred|:drop][:enqueue] and TC=off are allowed");
     let (class, rest) = text.split_once('=').ok_or_else(wrong)?;
@@ -204,7 +204,7 @@ pub fn profile(text: &str) -> Checked<ProfileOrder> {
     })
 }
 
-/// Fields of a register and their values: `ee=1,ew=0`, decimal or with 0x.
+/// Fields of a register with values: `ee=1,ew=0`, decimal or with 0x.
 pub fn assignments(text: &str) -> Checked<Vec<(String, u32)>> {
     let one = |part: &str| {
         let (name, value) = part.split_once('=')?;
@@ -220,18 +220,18 @@ pub fn assignments(text: &str) -> Checked<Vec<(String, u32)>> {
         .collect()
 }
 
-/// An order for the map by DSCP, as `mlnx_qos --dscp2prio` has them.
+/// Change of the map from DSCP to priority, as in `mlnx_qos --dscp2prio`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapOrder {
     /// `set,DSCP,PRIORITY`.
     Set(u8, u8),
-    /// `del,DSCP,PRIORITY`: back to what it is while nothing is configured.
+    /// `del,DSCP,PRIORITY`: back to the default.
     Delete(u8, u8),
-    /// `flush`: all of them.
+    /// `flush`: all back to the default.
     Flush,
 }
 
-/// Reads an order for the map by DSCP.
+/// Parses a change of the map.
 pub fn map_order(text: &str) -> Checked<MapOrder> {
     const FORMS: &str = "set,DSCP,PRIORITY, del,DSCP,PRIORITY (such as set,30,5) and flush are allowed";
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -249,9 +249,9 @@ pub fn map_order(text: &str) -> Checked<MapOrder> {
 }
 
 impl MapOrder {
-    /// Carries it out.
+    /// Applies the change.
     pub fn put(self, priorities: &mut [u32]) -> Checked<()> {
-        // Eight values each, as long as nothing is configured.
+        // Default: eight values for each priority.
         let plain = |dscp: u8| u32::from(dscp / 8);
         match self {
             MapOrder::Set(dscp, priority) => {
@@ -277,7 +277,7 @@ impl MapOrder {
     }
 }
 
-/// The shares of ETS classes: together 100, where there are such classes, and 0 for all others. `weights`: less is fine.
+/// Checks the shares of ETS classes: together 100 if there are such classes, and 0 for all others. With `weights` the sum may be less.
 pub fn shares(ets: &[bool], percents: &[u32], weights: bool) -> Checked<()> {
     for (tc, (ets, share)) in ets.iter().zip(percents).enumerate() {
         if !ets && *share > 0 {

@@ -1,6 +1,6 @@
-//! The nearest known word to a mistyped one.
+//! Suggestion of a known word for a mistyped one.
 
-/// The candidate that is nearest to `word`, when it is near enough to be meant.
+/// Candidate that is nearest to `word`, if it is near enough.
 pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     candidates
         .iter()

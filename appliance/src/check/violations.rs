@@ -1,42 +1,42 @@
-//! Everything that is wrong with what somebody asks for, field by field.
+//! Problems of a request, by field.
 
 use std::fmt;
 
 use super::Checked;
 
-/// What is wrong with a field.
+/// Problem of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The path of the field.
+    /// Path of the field.
     pub field: String,
-    /// What is wrong, and what is allowed.
+    /// Problem, and what is allowed.
     pub problem: String,
 }
 
-/// Collects everything that is wrong.
+/// Problems of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
 
 impl Violations {
-    /// One wrong field.
+    /// One problem.
     pub fn one(field: impl Into<String>, problem: impl Into<String>) -> Violations {
         let mut one = Violations::default();
         one.add(field, problem);
         one
     }
 
-    /// Notes that a field is wrong.
+    /// Adds a problem.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         let (field, problem) = (field.into(), problem.into());
         self.0.push(Violation { field, problem });
     }
 
-    /// The value, or `None` and a note.
+    /// Passes a checked value on; an error is added to the problems.
     pub fn check<T>(&mut self, field: impl Into<String>, checked: Checked<T>) -> Option<T> {
         checked.map_err(|problem| self.add(field, problem)).ok()
     }
 
-    /// The value when nothing was wrong.
+    /// Returns the value, or the problems if there are any.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, Violations> {
         match value {
             Some(value) if self.0.is_empty() => Ok(value),
@@ -44,7 +44,7 @@ impl Violations {
         }
     }
 
-    /// The same fields by other paths.
+    /// Changes the paths of all fields.
     pub fn rename(mut self, path: impl Fn(&str) -> String) -> Violations {
         for one in &mut self.0 {
             one.field = path(&one.field);
@@ -52,12 +52,12 @@ impl Violations {
         self
     }
 
-    /// Adds others.
+    /// Adds the problems of `others`.
     pub fn extend(&mut self, others: Violations) {
         self.0.extend(others.0);
     }
 
-    /// All of them, in the order in which they were found.
+    /// Problems in the order in which they were added.
     pub fn all(&self) -> &[Violation] {
         &self.0
     }

@@ -107,7 +107,7 @@ fn state(adapter: &v1::Adapter) -> &'static str {
     }
 }
 
-/// Why the adapter is there after a restart of the daemon.
+/// Whether the adapter exists after a restart of the daemon.
 fn kept(adapter: &v1::Adapter) -> &'static str {
     match adapter.lifetime() {
         v1::Lifetime::Configured => "configured",
@@ -227,7 +227,7 @@ fn facts(a: &v1::Adapter) -> String {
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
 }
 
-/// What is used of a budget.
+/// Used part of a budget in words.
 fn of(budget: Option<v1::Budget>, show: impl Fn(u64) -> String) -> String {
     let budget = budget.unwrap_or_default();
     format!("{} of {}", show(budget.used), show(budget.limit))
@@ -267,7 +267,7 @@ fn rdma_state(rdma: &v1::RdmaFunction) -> &'static str {
     }
 }
 
-/// How long something exists, in words.
+/// Lifetime of an adapter in words.
 pub fn lifetime(lifetime: v1::Lifetime) -> &'static str {
     match lifetime {
         v1::Lifetime::Unspecified => "",

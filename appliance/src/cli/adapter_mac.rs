@@ -47,14 +47,14 @@ pub async fn run(verb: MacVerb, client: &Client, out: &Output) -> Result<(), Fai
     out.message("Adapter", &adapter, || table(&adapter))
 }
 
-/// The adapter.
+/// Gets the adapter.
 pub async fn list(client: &Client, name: &str) -> Result<v1::Adapter, Failure> {
     let name = resource(ADAPTERS, name);
     let request = v1::GetAdapterRequest { name };
     Ok(client.adapters().await?.get_adapter(request).await?.into_inner())
 }
 
-/// Adds addresses to its list.
+/// Adds addresses to the adapter's list.
 pub async fn add(client: &Client, name: &str, macs: Vec<String>) -> Result<v1::Adapter, Failure> {
     let name = resource(ADAPTERS, name);
     let request = v1::AddMacAddressesRequest { name, macs };
@@ -62,7 +62,7 @@ pub async fn add(client: &Client, name: &str, macs: Vec<String>) -> Result<v1::A
     Ok(service.add_mac_addresses(request).await?.into_inner())
 }
 
-/// Removes addresses from its list.
+/// Removes addresses from the adapter's list.
 pub async fn delete(client: &Client, name: &str, macs: Vec<String>) -> Result<v1::Adapter, Failure> {
     let name = resource(ADAPTERS, name);
     let request = v1::RemoveMacAddressesRequest { name, macs };

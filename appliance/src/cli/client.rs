@@ -1,4 +1,4 @@
-//! The connection to the daemon, and its refusals in words.
+//! Connection to the daemon, and text of its errors.
 
 use std::fmt::Write as _;
 
@@ -26,17 +26,17 @@ use super::Failure;
 use super::tls::TlsArgs;
 use crate::names;
 
-/// Largest answer that is taken, in bytes.
+/// Greatest response in bytes.
 const RESPONSE_MAX: usize = 16 << 20;
 
-/// A daemon that can be connected to.
+/// Address of a daemon, and clients of its services.
 pub struct Client {
     endpoint: Endpoint,
     shown: String,
 }
 
 impl Client {
-    /// For `unix:PATH`, a path, or `https://ADDR:PORT`.
+    /// Parses `unix:PATH`, a path, or `https://ADDR:PORT`.
     pub fn new(text: &str, tls: &TlsArgs) -> Result<Client, Failure> {
         const ALLOWED: &str = "unix:PATH or https://HOST:PORT is allowed";
         let wrong = |why: &str| Failure::Usage(format!("--endpoint {text}: {why}"));
@@ -76,7 +76,7 @@ impl Client {
         })
     }
 
-    /// Where the daemon is, as people write it.
+    /// Endpoint as the user wrote it.
     pub fn shown(&self) -> &str {
         &self.shown
     }
@@ -154,8 +154,7 @@ impl Client {
         Ok(ServerServiceClient::new(self.channel().await?))
     }
 
-    /// The resource name of what a person calls `vf0`, `p0` or `adapters/vf0`: adapters and ports have their names
-    /// from one set.
+    /// Resource name of `vf0`, `p0` or `adapters/vf0`: adapters and ports have one namespace.
     pub async fn owner(&self, name: &str) -> Result<String, Failure> {
         if name.contains('/') {
             return Ok(name.to_owned());
@@ -165,12 +164,12 @@ impl Client {
         };
         match self.ports().await?.get_port(request).await {
             Ok(port) => Ok(port.into_inner().name),
-            // The service that is asked next says so when there is no such adapter either.
+            // If there is no such adapter either, the next service reports it.
             Err(_) => Ok(names::of(names::ADAPTERS, name)),
         }
     }
 
-    /// As [`Client::owner`], for several.
+    /// [`Client::owner`] for several names.
     pub async fn owners(&self, all: &[String]) -> Result<Vec<String>, Failure> {
         let mut found = Vec::new();
         for name in all {
@@ -180,7 +179,7 @@ impl Client {
     }
 }
 
-/// The resource name of an adapter or port from what a person typed.
+/// Resource name of an adapter or port from a name or a resource name.
 pub fn resource(collection: &str, name: &str) -> String {
     if name.contains('/') {
         name.to_owned()
@@ -189,7 +188,7 @@ pub fn resource(collection: &str, name: &str) -> String {
     }
 }
 
-/// What is at the bottom of an error.
+/// Innermost source of an error.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -198,7 +197,7 @@ fn cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// A refusal in words: what, and each wrong field.
+/// Text of an error: the message, and each wrong field.
 pub fn explain(status: &Status) -> String {
     let mut text = String::new();
     let details = status.get_error_details();

@@ -78,7 +78,7 @@ fn request(adapter: &str) -> v1::SetCongestionRequest {
     }
 }
 
-/// The request that switches priorities on or off.
+/// Request that enables or disables priorities of the given ends.
 fn switch(ends: &Ends, on: bool) -> v1::SetCongestionRequest {
     let mask = match ends.priorities.as_slice() {
         [] => 0xff,
@@ -88,7 +88,7 @@ fn switch(ends: &Ends, on: bool) -> v1::SetCongestionRequest {
     priorities(&ends.name, on, reaction, notification)
 }
 
-/// The request that switches these priorities on or off.
+/// Request that enables or disables these priorities.
 pub fn priorities(adapter: &str, on: bool, reaction: u32, notification: u32) -> v1::SetCongestionRequest {
     let request = request(adapter);
     match on {
@@ -105,7 +105,7 @@ pub fn priorities(adapter: &str, on: bool, reaction: u32, notification: u32) -> 
     }
 }
 
-/// The request that sets parameters.
+/// Request that sets parameters.
 pub fn parameters(adapter: &str, parameters: HashMap<String, String>) -> v1::SetCongestionRequest {
     v1::SetCongestionRequest {
         parameters,

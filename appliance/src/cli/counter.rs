@@ -201,7 +201,7 @@ pub async fn run(verb: CounterVerb, client: &Client, out: &Output) -> Result<(),
                     set.values.retain(|v| v.value != Some(0));
                 }
             }
-            // One set is shown with what it has not: whoever names it looks for that, too.
+            // A named set is shown with its names without a value: the user may look for one of these.
             let all = all || which.set.is_some();
             out.message("ReadCounterSetsResponse", &answer, || {
                 match (which.set.is_none(), which.names) {
@@ -347,14 +347,14 @@ fn wire_span(span: Duration) -> Result<prost_types::Duration, Failure> {
     prost_types::Duration::try_from(span).map_err(|_| Failure::Usage(format!("{span:?} is too long")))
 }
 
-/// What the user's reset left.
+/// Baseline of the user's reset; empty without one.
 fn baseline(args: &ViewArgs, client: &Client, owner: &str) -> Result<Vec<u8>, Failure> {
     if args.total {
         return Ok(Vec::new());
     }
     match &args.view {
         Some(file) => View::find(Some(file), client, owner)?.must_read(),
-        // Without a place for files of the user's, nothing was reset.
+        // If the user has no state directory, there was no reset.
         None => match View::find(None, client, owner) {
             Ok(view) => view.read(),
             Err(_) => Ok(Vec::new()),
@@ -362,7 +362,7 @@ fn baseline(args: &ViewArgs, client: &Client, owner: &str) -> Result<Vec<u8>, Fa
     }
 }
 
-/// Says since when, beside the result.
+/// Prints to standard error since when the values count.
 fn since(answer: &v1::ReadCounterSetsResponse, owner: &str) {
     if answer.baseline_outdated {
         let owner = names::last(owner);

@@ -1,4 +1,4 @@
-//! Completion scripts and man pages, made from the command lines themselves.
+//! Completion scripts and man pages, made from clap's definition of the command lines.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub fn man(dir: &Path) -> Result<(), Failure> {
         .section("8")
         .render(&mut page)?;
     std::fs::write(dir.join("vnicd.8"), page)?;
-    // Global options, repeated on the page of every command, would bury the command's own.
+    // The global options are not repeated on the page of each command.
     clap_mangen::generate_to(Args::command(), dir)?;
     Ok(())
 }

@@ -68,7 +68,7 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
     }
 }
 
-/// The filter of a request.
+/// Event filter of a request.
 async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Failure> {
     let owner = match &args.owner {
         None => String::new(),

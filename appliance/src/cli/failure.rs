@@ -1,22 +1,22 @@
-//! Why a command did not work.
+//! Errors of commands.
 
-/// Why a command did not work.
+/// Error of a command.
 #[derive(Debug)]
 pub enum Failure {
-    /// The daemon refused.
+    /// The daemon refuses.
     Refused(Box<tonic::Status>),
     /// The daemon cannot be reached, or a file cannot be written.
     Failed(String),
     /// The command line is wrong in a way that clap does not see.
     Usage(String),
-    /// Whoever read our output has seen enough.
+    /// The reader of standard output has closed it.
     OutputClosed,
 }
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Failure {
         use std::error::Error as _;
-        // A refusal of the daemon has no source; one made here for a broken connection has.
+        // A status of the daemon has no source; one that tonic made for a broken connection has.
         if status.source().is_some() {
             return Failure::Failed(format!("the connection to vnicd broke: {}", status.message()));
         }

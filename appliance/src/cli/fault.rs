@@ -66,7 +66,7 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
     }
 }
 
-/// The rules of a file.
+/// Reads the rules of a file.
 fn read(file: &Path) -> Result<Vec<FaultSpec>, Failure> {
     let mut text = String::new();
     let (shown, read) = if file == Path::new("-") {
@@ -83,7 +83,7 @@ fn read(file: &Path) -> Result<Vec<FaultSpec>, Failure> {
     faults_from_text(shown, &text).map_err(|wrong| Failure::Usage(format!("nothing was made:\n{wrong}")))
 }
 
-/// What the options ask for.
+/// Rule that the options describe.
 fn spec(add: &FaultAdd) -> Result<FaultSpec, Failure> {
     let usage = |option: &str, problem| Failure::Usage(format!("{option}: {problem}"));
     let held = |option: &str, span: Duration| limits::held(span).map_err(|e| usage(option, e));
@@ -126,7 +126,7 @@ fn spec(add: &FaultAdd) -> Result<FaultSpec, Failure> {
     })
 }
 
-/// Requests for rules, with the resource names of the adapters and ports that they are about.
+/// Requests for rules, with resource names of adapters and ports.
 async fn requests(client: &Client, specs: &[FaultSpec]) -> Result<Vec<v1::CreateFaultRequest>, Failure> {
     let mut owners = BTreeMap::new();
     for name in specs.iter().flat_map(|s| [&s.from, &s.to]).flatten() {
@@ -160,7 +160,7 @@ fn span(d: Option<prost_types::Duration>) -> String {
         .map_or_else(String::new, |d| format!("{d:?}"))
 }
 
-/// What happens, in words.
+/// Action of a rule in words.
 fn action(fault: &v1::Fault) -> String {
     match &fault.action {
         None => String::new(),
@@ -180,7 +180,7 @@ fn action(fault: &v1::Fault) -> String {
     }
 }
 
-/// Which frames, without from and to, in words.
+/// Match of a rule in words, without `from` and `to`.
 fn condition(m: &v1::FaultMatch) -> String {
     let mut parts = Vec::new();
     if m.roce {
@@ -216,7 +216,7 @@ fn any(text: &str) -> String {
 }
 
 fn percent(probability: Option<f64>) -> String {
-    // Millionths are ten thousandths of a per cent.
+    // A millionth is a ten thousandth of a per cent.
     let text = format!("{:.4}", probability.unwrap_or(1.0) * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }

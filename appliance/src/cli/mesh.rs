@@ -30,7 +30,7 @@ pub struct MeshArgs {
     pub names: Vec<String>,
 }
 
-/// The message.
+/// Message of the options.
 pub fn uplink(listen: &str, args: &MeshArgs) -> v1::MeshUplink {
     v1::MeshUplink {
         listen: listen.to_owned(),
@@ -44,7 +44,7 @@ pub fn uplink(listen: &str, args: &MeshArgs) -> v1::MeshUplink {
     }
 }
 
-/// Where it listens.
+/// Address on which the mesh listens.
 pub fn address(mesh: &v1::MeshUplink) -> &str {
     if mesh.address.is_empty() {
         &mesh.listen
@@ -53,7 +53,7 @@ pub fn address(mesh: &v1::MeshUplink) -> &str {
     }
 }
 
-/// What it is made from, and how it is.
+/// Adds configuration and state of a mesh.
 pub fn facts(mesh: &v1::MeshUplink, facts: &mut Facts) {
     facts
         .add("certificate", mesh.certificate.clone())
@@ -64,7 +64,7 @@ pub fn facts(mesh: &v1::MeshUplink, facts: &mut Facts) {
         .add("refused calls", mesh.refused.to_string());
 }
 
-/// The daemons, a line each.
+/// Table of the peers.
 pub fn peers(mesh: &v1::MeshUplink) -> String {
     let mut table = Table::new(&[
         "PEER",

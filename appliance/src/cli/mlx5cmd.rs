@@ -1,4 +1,4 @@
-//! `vnicctl mlx5cmd`: verbs as users of the Windows tool write them, with its single-dash options.
+//! `vnicctl mlx5cmd`: verbs in the syntax of the Windows tool, with its single-dash options.
 
 mod dcqcn;
 
@@ -32,10 +32,10 @@ Examples:
 Options may be written in small or capital letters. Verbs of the tool whose feature this NIC does not have yet are \
 refused.";
 
-/// What the tool says when it has done something.
+/// Output of the tool after success.
 const DONE: &str = "The command was executed successfully\n";
 
-/// What was asked for.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wish {
     MacQuery(String),
@@ -121,7 +121,7 @@ async fn qos(client: &Client, adapter: &str) -> Result<v1::Qos, Failure> {
     Ok(client.qos().await?.get_qos(request).await?.into_inner())
 }
 
-/// Reads the tool's command line.
+/// Parses the tool's command line.
 fn parse(words: &[String]) -> Result<Wish, String> {
     let is = |word: &String, option: &str| word.eq_ignore_ascii_case(option);
     let Some((verb, mut rest)) = words.split_first() else {
@@ -207,7 +207,7 @@ fn parse(words: &[String]) -> Result<Wish, String> {
     Err(format!("{} is not implemented\n\n{HELP}", words.join(" ")))
 }
 
-/// An address as the tool writes it.
+/// Address in the tool's format.
 fn dashed(mac: &str) -> String {
     mac.replace(':', "-").to_uppercase()
 }
@@ -233,7 +233,7 @@ fn reg_keys(name: &str, entries: &[v1::RegistryEntry]) -> String {
     text + DONE
 }
 
-/// What the adapter can and does, as far as it is here.
+/// Features of the adapter that this NIC has.
 fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>) -> String {
     let mut text = format!("Features of adapter '{}':\n", names::last(&adapter.name));
     let rdma = match &adapter.rdma {

@@ -1,6 +1,6 @@
-//! `vnicctl mlx5muxtool`: verbs as users of the Windows tool write them, and what it answers.
+//! `vnicctl mlx5muxtool`: verbs and output in the syntax of the Windows tool.
 //!
-//! Adapters of the tool are ports here; their names stand for its GUIDs, also in braces.
+//! Adapters of the tool are ports here; their names are in the place of its GUIDs, also in braces.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ Examples:
 Words may be written in small or capital letters. Names of ports stand where the tool has GUIDs. What the tool \
 cannot say (hash, LACP, delays, VLAN, view, affinities): vnicctl team.";
 
-/// What was asked for.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wish {
     ShowList,
@@ -138,7 +138,7 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
     }
 }
 
-/// Reads the tool's command line.
+/// Parses the tool's command line.
 fn parse(words: &[String]) -> Result<Wish, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
@@ -146,7 +146,7 @@ fn parse(words: &[String]) -> Result<Wish, String> {
         let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
         inner.unwrap_or(text).to_owned()
     };
-    // The flags at the end, each once, in any order.
+    // Flags at the end, each once, in any order.
     let flags = |given: &[&str], known: [&str; 2]| -> Result<[bool; 2], String> {
         let mut on = [false; 2];
         for word in given {
@@ -199,7 +199,7 @@ fn parse(words: &[String]) -> Result<Wish, String> {
     }
 }
 
-/// What is behind a port, in words.
+/// Device of a port in words.
 fn described(ports: &[v1::Port], name: &str) -> String {
     let port = ports.iter().find(|p| names::last(&p.name) == names::last(name));
     port.map_or_else(|| "not there".to_owned(), port::uplink)

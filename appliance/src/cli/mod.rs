@@ -1,4 +1,4 @@
-//! `vnicctl`: the command line of the daemon, a client of its gRPC interface and nothing else.
+//! `vnicctl`, the command-line client of the daemon's gRPC interface.
 
 mod adapter;
 mod adapter_mac;
@@ -38,13 +38,13 @@ use client::Client;
 use failure::Failure;
 use output::Output;
 
-/// How `vnicctl` ends.
+/// Exit codes of `vnicctl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// The daemon refused, or cannot be reached.
+    /// The daemon refused or could not be reached.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -56,7 +56,7 @@ impl From<ExitCode> for process::ExitCode {
     }
 }
 
-/// `vnicctl`, from its command line to its exit code.
+/// Runs `vnicctl`, from its command line to its exit code.
 pub fn run() -> ExitCode {
     let args = Args::parse();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

@@ -50,7 +50,7 @@ pub enum NvVerb {
     },
 }
 
-/// Asks a person. A script must say -y.
+/// Asks for confirmation. Without a terminal, `-y` is needed.
 fn confirm(yes: bool, what: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -152,7 +152,7 @@ fn table(parameters: &[v1::NvParameter]) -> String {
             true => (value(p.current_value), value(p.next_value)),
             false => ("not implemented".to_owned(), "-".to_owned()),
         };
-        // As mlxconfig marks what the next reset changes.
+        // As in mlxconfig, an asterisk marks a value that the next reset changes.
         let mark = if p.current_value == p.next_value { "" } else { " *" };
         table.row([
             p.name.clone(),

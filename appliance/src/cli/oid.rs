@@ -51,7 +51,7 @@ pub enum OidVerb {
     },
 }
 
-/// The bytes of a buffer.
+/// Contents of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bytes(Vec<u8>);
 
@@ -150,7 +150,7 @@ fn heading(code: u32, status: Option<&v1::NdisStatus>) -> Facts {
     facts
 }
 
-/// A buffer, 16 bytes a line.
+/// Hexadecimal dump of a buffer, 16 bytes a line.
 fn dump(data: &[u8]) -> String {
     let mut text = String::new();
     for (i, line) in data.chunks(16).enumerate() {

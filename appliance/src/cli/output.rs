@@ -1,4 +1,4 @@
-//! Results: tables for people, JSON for scripts.
+//! Output: tables for people, JSON for scripts.
 
 use std::io::{self, Write as _};
 
@@ -16,7 +16,7 @@ pub enum Format {
     Json,
 }
 
-/// Where results go.
+/// Writer of output in one format.
 pub struct Output {
     format: Format,
 }
@@ -26,7 +26,7 @@ impl Output {
         Output { format }
     }
 
-    /// A message as JSON, or as text for people.
+    /// Prints a message as JSON, or as text.
     pub fn message<M: prost::Message>(
         &self,
         name: &str,
@@ -39,7 +39,7 @@ impl Output {
         }
     }
 
-    /// One message of a stream: as JSON on one line, or as text for people.
+    /// Prints one message of a stream: as JSON on one line, or as text.
     pub fn streamed<M: prost::Message>(
         &self,
         name: &str,
@@ -52,7 +52,7 @@ impl Output {
         }
     }
 
-    /// All messages of a stream, each as it comes: as in [`Output::streamed`].
+    /// Prints each message of a stream as it arrives, as [`Output::streamed`] does.
     pub async fn follow<M: prost::Message>(
         &self,
         name: &str,
@@ -65,7 +65,7 @@ impl Output {
         Ok(())
     }
 
-    /// Something that is not a message of ours.
+    /// Prints a value that is not a message of `vnic.v1`.
     pub fn value(&self, value: &serde_json::Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.format {
             Format::Json => print(&format!("{value:#}\n")),
@@ -74,7 +74,7 @@ impl Output {
     }
 }
 
-/// Writes to standard output, at once.
+/// Writes text to standard output and flushes it.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -82,7 +82,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file to standard output.
+/// Writes bytes to standard output and flushes them.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;
@@ -90,7 +90,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Any message of the package as JSON: the descriptors know its fields.
+/// JSON of any message of the package, by its descriptor.
 fn to_json<M: prost::Message>(name: &str, message: &M) -> Result<serde_json::Value, Failure> {
     let bug = |e: &dyn std::fmt::Display| Failure::Failed(format!("cannot show vnic.v1.{name} as JSON: {e}"));
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|e| bug(&e))?;

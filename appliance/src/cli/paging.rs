@@ -1,13 +1,13 @@
-//! Lists that come page by page (AIP-158).
+//! Lists of several pages (AIP-158).
 
 use tonic::{Response, Status};
 use vnic_control::v1;
 
 use super::Failure;
 
-/// A page of a list; whole lists have the same type.
+/// A page of a list; a whole list has the same type.
 pub trait Page: Default {
-    /// Adds the page that follows, and gives the token of the one behind that; empty: there is none.
+    /// Appends the next page; returns the token of the page after that, which may be empty.
     fn add(&mut self, next: Self) -> String;
 }
 
@@ -36,7 +36,7 @@ pages! {
     ListRdmaResourcesResponse: resources;
 }
 
-/// Everything that a method lists: `ask` gets the token of the page that it is to ask for.
+/// Asks for all pages of a list: `ask` gets the token of the page.
 pub async fn all<P: Page>(
     mut ask: impl AsyncFnMut(String) -> Result<Response<P>, Status>,
 ) -> Result<P, Failure> {

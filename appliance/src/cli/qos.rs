@@ -78,7 +78,7 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
     out.message("Qos", &done, || show::text(&done))
 }
 
-/// The quality of service of `adapters/{adapter}` or `ports/{port}`.
+/// Gets the quality of service of `adapters/{adapter}` or `ports/{port}`.
 async fn get(client: &Client, owner: &str) -> Result<v1::Qos, Failure> {
     let request = v1::GetQosRequest {
         name: names::qos(owner),
@@ -86,7 +86,7 @@ async fn get(client: &Client, owner: &str) -> Result<v1::Qos, Failure> {
     Ok(client.qos().await?.get_qos(request).await?.into_inner())
 }
 
-/// Changes fields of what was read; its etag is with it, so that nothing is overwritten that was not seen.
+/// Changes fields; the etag of the read settings is sent with them, so that no change by another client is overwritten.
 async fn update(client: &Client, qos: v1::Qos, fields: Vec<&'static str>) -> Result<v1::Qos, Failure> {
     let request = v1::UpdateQosRequest {
         qos: Some(qos),
@@ -97,7 +97,7 @@ async fn update(client: &Client, qos: v1::Qos, fields: Vec<&'static str>) -> Res
     Ok(client.qos().await?.update_qos(request).await?.into_inner())
 }
 
-/// Puts what the options say into what is, and gives the names of the fields.
+/// Writes the options into the settings; returns the names of the fields.
 fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure> {
     let fields = set.put(now).map_err(Failure::Usage)?;
     if set.tsa.is_some() || set.tcbw.is_some() {
@@ -112,7 +112,7 @@ fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure
     Ok(fields)
 }
 
-/// The schedule queue that is asked for.
+/// Schedule queue that the options describe.
 async fn queue(
     client: &Client,
     limit: &QosLimit,
@@ -149,7 +149,7 @@ async fn queue(
     Ok(Some(queue))
 }
 
-/// Traffic classes that schedule queues are about, a bit each.
+/// Traffic classes that a schedule queue may have, a bit each.
 async fn supported(client: &Client, adapter: &str) -> Result<u32, Failure> {
     let request = v1::GetEntryRequest {
         scope: resource(ADAPTERS, adapter),

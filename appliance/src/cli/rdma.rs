@@ -53,7 +53,7 @@ pub async fn gid(verb: GidVerb, client: &Client, out: &Output) -> Result<(), Fai
             out.message("Gid", &gid, || table(std::slice::from_ref(&gid)))
         }
         GidVerb::Clear { adapter, index } => {
-            // The adapter may be given by its resource name.
+            // `adapter` may be a resource name.
             let adapter = client::resource(ADAPTERS, &adapter);
             let name = names::gid(names::last(&adapter), index);
             service.delete_gid(v1::DeleteGidRequest { name }).await?;
@@ -85,7 +85,7 @@ fn parent(adapter: Option<String>) -> String {
         .unwrap_or_default()
 }
 
-/// GIDs in the shape of show_gids, and where they come from.
+/// GIDs in the output format of show_gids, with their sources.
 pub fn table(gids: &[v1::Gid]) -> String {
     let mut table = Table::new(&["DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "DEV", "SOURCE"]);
     for g in gids {

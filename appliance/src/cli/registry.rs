@@ -144,7 +144,7 @@ pub struct Condition {
     if_absent: bool,
 }
 
-/// The scope that a person means by `vf0`, `driver` or `adapters/vf0`.
+/// Scope of `vf0`, `driver` or `adapters/vf0`.
 fn scope(text: &str) -> String {
     if text == "driver" {
         text.to_owned()
@@ -245,7 +245,7 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
         RegistryVerb::Export { scopes, file, utf8 } => {
             let request = v1::ExportRegistryRequest {
                 scopes: scopes.iter().map(|s| scope(s)).collect(),
-                // A terminal shows UTF-8.
+                // The default on a terminal is UTF-8.
                 utf8: utf8 || (file.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout())),
             };
             let content = service.export_registry(request).await?.into_inner().content;
@@ -393,7 +393,7 @@ async fn describe(key: Option<&str>, client: &Client, out: &Output) -> Result<()
     let Some(key) = key else {
         return out.message("ListKeysResponse", &all, || keys(&all.keys));
     };
-    // The daemon knows other spellings, too, and says so when there is no such key.
+    // The daemon knows other spellings of the key, and reports a key that does not exist.
     let request = v1::GetEntryRequest {
         scope: "driver".to_owned(),
         key: key.to_owned(),

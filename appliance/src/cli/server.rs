@@ -53,7 +53,7 @@ fn facts(info: &v1::ServerInfo) -> String {
     facts.finish()
 }
 
-/// The overall health; anything but SERVING is a failure.
+/// Prints the overall health; each status but SERVING is a failure.
 pub async fn health(client: &Client, out: &Output) -> Result<(), Failure> {
     let mut service = HealthClient::new(client.channel().await?);
     let request = HealthCheckRequest {

@@ -104,12 +104,12 @@ pub async fn run(verb: TeamVerb, client: &Client, out: &Output) -> Result<(), Fa
     out.message("Team", &team, || show::team(&team))
 }
 
-/// The resource name of a team, whose name may have slashes.
+/// Resource name of a team; the team's name may have slashes.
 pub fn team_name(name: &str) -> String {
     names::of(TEAMS, name)
 }
 
-/// All teams, and ports in none.
+/// Gets all teams, and the ports in none.
 pub async fn list(client: &Client) -> Result<v1::ListTeamsResponse, Failure> {
     let mut service = client.teams().await?;
     Ok(service.list_teams(v1::ListTeamsRequest {}).await?.into_inner())

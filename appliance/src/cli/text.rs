@@ -1,16 +1,16 @@
-//! Text for people: tables, numbers and times they can read.
+//! Text for people: tables, numbers and times.
 
 use std::fmt::Write as _;
 
 /// A table with aligned columns.
 pub struct Table {
     rows: Vec<Vec<String>>,
-    /// Columns that hold numbers are aligned to the right.
+    /// Columns of numbers, which are aligned to the right.
     numbers: Vec<bool>,
 }
 
 impl Table {
-    /// With these headings; one that begins with `>` is a column of numbers.
+    /// Makes a table with these headings; a heading that begins with `>` makes a column of numbers.
     pub fn new(headings: &[&str]) -> Table {
         Table {
             numbers: headings.iter().map(|h| h.starts_with('>')).collect(),
@@ -28,7 +28,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table; `nothing` when it has no rows.
+    /// Text of the table; `nothing` if it has no rows.
     pub fn finish(self, nothing: &str) -> String {
         if self.rows.len() == 1 {
             return format!("{nothing}\n");
@@ -62,7 +62,7 @@ impl Table {
 pub struct Facts(Vec<(&'static str, String)>);
 
 impl Facts {
-    /// Adds a line; without a value it is left out.
+    /// Adds a line, unless the value is empty.
     pub fn add(&mut self, name: &'static str, value: impl Into<String>) -> &mut Facts {
         let value = value.into();
         if !value.is_empty() {
@@ -71,7 +71,7 @@ impl Facts {
         self
     }
 
-    /// The lines.
+    /// Text of the lines.
     pub fn finish(&self) -> String {
         let width = self.0.iter().map(|(n, _)| n.len()).max().unwrap_or(0);
         let mut text = String::new();
@@ -82,7 +82,7 @@ impl Facts {
     }
 }
 
-// Three digits are shown: what a float rounds away is not.
+// Three digits are shown, fewer than an `f64` has.
 #[allow(clippy::cast_precision_loss)]
 fn scaled(n: u64, base: u64, units: &[&str]) -> String {
     let mut value = n as f64;
@@ -100,7 +100,7 @@ fn scaled(n: u64, base: u64, units: &[&str]) -> String {
     format!("{value:.digits$}{}", units.get(unit).copied().unwrap_or_default())
 }
 
-/// A number of things: exact when it is small, three digits when it is large.
+/// Count: exact if it is small, three digits if it is large.
 pub fn count(n: u64) -> String {
     if n < 100_000 {
         n.to_string()

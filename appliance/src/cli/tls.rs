@@ -1,4 +1,4 @@
-//! Who this client is, and whom it trusts, when the daemon is reached over TCP.
+//! TLS options: the client's certificate, and the CA of the daemon's.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// What TLS needs; all three files must be named.
+    /// TLS configuration; all three files must be given.
     pub fn config(&self) -> Result<ClientTlsConfig, Failure> {
         let file = |path: &Option<PathBuf>, option: &str, variable: &str| {
             let path: &Path = path.as_deref().ok_or_else(|| {

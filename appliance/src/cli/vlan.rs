@@ -19,7 +19,7 @@ pub struct VlanArgs {
 }
 
 impl VlanArgs {
-    /// The message; `None` where nothing was said.
+    /// Message of the options; `None` without an option.
     pub fn message(&self) -> Result<Option<v1::Vlan>, Failure> {
         let mode = if let Some(vlan) = self.access_vlan {
             v1::vlan::Mode::Access(v1::AccessVlan { vlan })

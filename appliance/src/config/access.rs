@@ -1,4 +1,4 @@
-//! `[access]` and `[control.tls]`: who may do what.
+//! `[access]` and `[control.tls]`: roles and certificates of the control interface.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::access::{Access, Role, TlsFiles, group_id, user_id};
 use crate::check::Checked;
 use crate::mesh::spec::file;
 
-/// Names of the user's choice, each with a role.
+/// Table from names of the user's choice to roles.
 type Roles = BTreeMap<Spanned<String>, Spanned<String>>;
 
 /// `[access]`.
@@ -38,7 +38,7 @@ fn role(text: &str) -> Checked<Role> {
         .ok_or_else(|| format!("{text:?} is no role: \"viewer\", \"operator\" and \"admin\" are allowed"))
 }
 
-/// A table from names of the user's choice to roles.
+/// Reads a table from names of the user's choice to roles.
 fn roles<K: Ord>(sink: &Sink<'_>, table: Roles, name: impl Fn(&str) -> Checked<K>) -> BTreeMap<K, Role> {
     let mut roles = BTreeMap::new();
     for (who, what) in table {
@@ -53,7 +53,7 @@ fn roles<K: Ord>(sink: &Sink<'_>, table: Roles, name: impl Fn(&str) -> Checked<K
     roles
 }
 
-/// `[access]`.
+/// Reads `[access]`.
 pub(super) fn access(sink: &Sink<'_>, table: AccessTable) -> Access {
     let default = sink.text(table.default, |text| match text {
         "none" => Ok(None),
@@ -70,7 +70,7 @@ pub(super) fn access(sink: &Sink<'_>, table: AccessTable) -> Access {
     }
 }
 
-/// `[control.tls]`; what is wrong with the files themselves is found when the daemon starts.
+/// Reads `[control.tls]`. The files themselves are checked when the daemon starts.
 pub(super) fn tls(sink: &Sink<'_>, table: Spanned<TlsTable>) -> TlsFiles {
     let (at, table) = (table.span(), table.into_inner());
     let required = |key, text| sink.text(sink.required(&at, key, text), file).unwrap_or_default();

@@ -137,7 +137,7 @@ fn macs(
     macs
 }
 
-/// The path of an adapter's socket; `default` where the key is not there.
+/// Path of an adapter's socket; `default` if the key is absent.
 fn socket(
     sink: &Sink<'_>,
     at: &Range<usize>,

@@ -1,4 +1,4 @@
-//! Settings without a file: adapters `vf0…`, all by default.
+//! Settings without a configuration file: adapters `vf0…` with defaults.
 
 use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::check::{self, ControlListen};
 use crate::events::Keep;
 use crate::macs::MacSource;
 
-/// How long a poll loop spins without work where nothing else is said.
+/// Default time for which a poll loop spins without work.
 pub const IDLE_SPIN_DEFAULT: Duration = Duration::from_micros(50);
 
-/// What the command line says when there is no file.
+/// Settings of the command line without a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Simple {
-    /// Adapters `vf0`, `vf1`, …
+    /// Number of adapters `vf0`, `vf1`, …
     pub adapters: usize,
-    /// Queue pairs of each.
+    /// Queue pairs of each adapter.
     pub queue_pairs: u16,
-    /// TAP uplinks.
+    /// Uplink ports over TAP devices.
     pub taps: Vec<Uplink>,
-    /// Uplinks over network devices of the host.
+    /// Uplink ports over network devices of the host.
     pub packets: Vec<Uplink>,
     /// Uplink ports over AF_XDP sockets.
     pub xdps: Vec<Uplink>,
@@ -55,7 +55,7 @@ impl std::str::FromStr for Uplink {
     }
 }
 
-/// The directories, absolute.
+/// Absolute paths of the socket directory and the state directory.
 pub(super) fn directories(
     socket_dir: Option<&Path>,
     state_dir: Option<&Path>,
@@ -73,7 +73,7 @@ pub(super) fn directories(
     Ok((socket_dir, state_dir))
 }
 
-/// The control interface: the Unix socket always, TCP on request.
+/// Settings of the control interface: a Unix socket, and TCP on request.
 pub(super) fn control(
     listen: &[ControlListen],
     tls: Option<TlsFiles>,
@@ -112,17 +112,17 @@ pub(super) fn control(
     Ok(control)
 }
 
-/// The socket of an adapter where nothing else is said.
+/// Default path of an adapter's socket.
 pub(crate) fn eth_socket(socket_dir: &Path, adapter: &str) -> PathBuf {
     socket_dir.join(format!("{adapter}-eth.sock"))
 }
 
-/// The socket of an adapter's RDMA function where nothing else is said.
+/// Default path of the socket of an adapter's RDMA function.
 pub(crate) fn rdma_socket(socket_dir: &Path, adapter: &str) -> PathBuf {
     socket_dir.join(format!("{adapter}-rdma.sock"))
 }
 
-/// Settings without a file.
+/// Settings without a configuration file.
 pub(super) fn settings(
     simple: &Simple,
     overrides: &Overrides,

@@ -1,4 +1,4 @@
-//! Everything that is wrong with a configuration, each with its place in the file.
+//! Diagnostics of a configuration file, each with its place.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,19 +9,18 @@ use toml::Spanned;
 
 use crate::check::Checked;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Diagnostic {
-    /// Line and column, from 1; `None` when it has no place in the file.
+    /// Line and column, from 1; `None` for a problem of the whole file.
     place: Option<(usize, usize)>,
     /// Path of the key, such as `adapter[1].mtu`.
     key: String,
-    /// What is wrong and what is allowed.
+    /// Problem, and what is allowed.
     message: String,
 }
 
-/// All that is wrong with one configuration file, in the file's order. Displayed one a line as
-/// `FILE:LINE:COLUMN: KEY: what is wrong and what is allowed`.
+/// Problems of a configuration file, in the file's order. Each is displayed as a line `FILE:LINE:COLUMN: KEY: problem and what is allowed`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Diagnostics {
     file: PathBuf,
@@ -29,7 +28,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Something that concerns the file as a whole.
+    /// Problem of the whole file.
     pub fn general(file: &Path, message: String) -> Diagnostics {
         Diagnostics {
             file: file.to_owned(),
@@ -41,12 +40,12 @@ impl Diagnostics {
         }
     }
 
-    /// How many things are wrong.
+    /// Number of problems.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Is nothing wrong?
+    /// Whether there is no problem.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -74,26 +73,26 @@ impl fmt::Display for Diagnostics {
 /// A key of a file with its value, or an element of a list.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Its path, such as `adapter[1].mtu`.
+    /// Path of the key, such as `adapter[1].mtu`.
     pub path: String,
-    /// Where the key is; of an element: where the key of its list is.
+    /// Span of the key; of an element: span of its list's key.
     pub key: Range<usize>,
-    /// Where the value is.
+    /// Span of the value.
     pub value: Range<usize>,
 }
 
-/// Collects what is wrong with a file.
+/// Collector of a file's problems.
 #[derive(Debug)]
 pub struct Sink<'a> {
     file: &'a Path,
     text: &'a str,
-    /// All of the file. What lies in something comes behind it.
+    /// Entries of the file, each before the entries in it.
     pub(super) entries: Vec<Entry>,
     list: RefCell<Vec<(usize, Diagnostic)>>,
 }
 
 impl<'a> Sink<'a> {
-    /// For the file `file` with the content `text`.
+    /// Makes a collector for the file `file` with the content `text`.
     pub fn new(file: &'a Path, text: &'a str) -> Sink<'a> {
         Sink {
             file,
@@ -103,7 +102,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Notes that the value at `span` of the key `key` is wrong.
+    /// Adds a problem of the value at `span` of the key `key`.
     pub fn error(&self, span: Range<usize>, key: impl Into<String>, message: impl Into<String>) {
         self.list.borrow_mut().push((
             span.start,
@@ -115,10 +114,10 @@ impl<'a> Sink<'a> {
         ));
     }
 
-    /// The innermost key or value around a place.
+    /// Innermost key or value around a place.
     pub(super) fn around(&self, place: &Range<usize>) -> Option<&Entry> {
         let around = |span: &Range<usize>| span.start <= place.start && place.end <= span.end;
-        // Of tables with one header the last is the innermost; a list has its key before its elements.
+        // Of tables with one header the last is the innermost; a list's key comes before its elements.
         let (last, mut best) = (self.entries.len(), None);
         for (i, entry) in self.entries.iter().enumerate() {
             for (span, rank) in [(&entry.key, i), (&entry.value, last - i)] {
@@ -135,25 +134,25 @@ impl<'a> Sink<'a> {
         self.around(place).map_or("", |entry| &entry.path)
     }
 
-    /// Notes that the value or key at `span` is wrong.
+    /// Adds a problem of the value or key at `span`.
     pub fn wrong(&self, span: &Range<usize>, message: impl Into<String>) {
         self.error(span.clone(), self.path(span), message);
     }
 
-    /// Where the value of a key of a table is, if it is there.
+    /// Span of the value of a table's key, if the key is present.
     pub fn place(&self, table: &Range<usize>, key: &str) -> Option<Range<usize>> {
         let path = format!("{}.{key}", self.path(table));
         let entry = self.entries.iter().find(|entry| entry.path == path);
         entry.map(|entry| entry.value.clone())
     }
 
-    /// Notes that a key of a table is wrong, whether it is there or not.
+    /// Adds a problem of a table's key, which may be absent.
     pub fn wrong_key(&self, table: &Range<usize>, key: &str, message: impl Into<String>) {
         let place = self.place(table, key).unwrap_or_else(|| table.clone());
         self.error(place, format!("{}.{key}", self.path(table)), message);
     }
 
-    /// The value of a key that must be there. One of a wrong type was noted already.
+    /// Value of a required key. A value of a wrong type is a known problem already.
     pub fn required<T>(&self, table: &Range<usize>, key: &str, value: Option<T>) -> Option<T> {
         if value.is_none() && self.place(table, key).is_none() {
             self.wrong_key(table, key, "this key is required");
@@ -161,7 +160,7 @@ impl<'a> Sink<'a> {
         value
     }
 
-    /// Passes a value through a check; what the check refuses is noted.
+    /// Passes a value through a check; a refusal is added to the problems.
     pub fn check<T, U>(&self, value: Option<Spanned<T>>, check: impl FnOnce(T) -> Checked<U>) -> Option<U> {
         let value = value?;
         let span = value.span();
@@ -169,7 +168,7 @@ impl<'a> Sink<'a> {
         checked.map_err(|message| self.wrong(&span, message)).ok()
     }
 
-    /// As [`Sink::check`], of a text.
+    /// [`Sink::check`] for a text.
     pub fn text<U>(
         &self,
         text: Option<Spanned<String>>,
@@ -178,13 +177,13 @@ impl<'a> Sink<'a> {
         self.check(text, |text| check(&text))
     }
 
-    /// As [`Sink::text`], of several; those that are refused are left out.
+    /// [`Sink::text`] for several texts; refused ones are left out.
     pub fn texts<U>(&self, texts: Vec<Spanned<String>>, check: impl Fn(&str) -> Checked<U>) -> Vec<U> {
         let checked = texts.into_iter().filter_map(|text| self.text(Some(text), &check));
         checked.collect()
     }
 
-    /// `value` when nothing was wrong.
+    /// Returns `value`, or the problems if there are any.
     pub fn finish<T>(self, value: T) -> Result<T, Diagnostics> {
         match self.failed() {
             true => Err(self.into_diagnostics()),
@@ -192,7 +191,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// What was wrong.
+    /// Problems.
     pub fn into_diagnostics(self) -> Diagnostics {
         let mut list = self.list.into_inner();
         list.sort_by_key(|(at, _)| *at);
@@ -202,18 +201,18 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Was anything wrong so far?
+    /// Whether there is a problem so far.
     pub fn failed(&self) -> bool {
         !self.list.borrow().is_empty()
     }
 
-    /// The line of a place, for messages that point at another one.
+    /// Line of a place, for messages that point at another one.
     pub fn line(&self, place: &Range<usize>) -> usize {
         line_and_column(self.text, place.start).0
     }
 }
 
-/// Line and column of a byte offset, both from 1, columns in characters.
+/// Line and column of a byte offset, both from 1; columns are characters.
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {

@@ -1,9 +1,9 @@
-//! What the surroundings say: systemd's directories, rights, CPUs. Read once, so that tests can say otherwise.
+//! Environment of the daemon: systemd's directories, privileges, CPUs. It is read once, so that tests can replace it.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The surroundings of the daemon.
+/// Environment of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// `$RUNTIME_DIRECTORY` of systemd (the first of several).
@@ -12,16 +12,16 @@ pub struct Environment {
     pub state_directory: Option<PathBuf>,
     /// `$XDG_RUNTIME_DIR`.
     pub xdg_runtime_dir: Option<PathBuf>,
-    /// Does the daemon run as root?
+    /// Whether the daemon runs as root.
     pub root: bool,
-    /// CPUs this process may run on, ascending.
+    /// CPUs on which this process may run, ascending.
     pub cpus: Vec<usize>,
-    /// What identifies the machine.
+    /// Text that identifies the machine.
     pub machine_id: String,
 }
 
 impl Environment {
-    /// The real surroundings.
+    /// Environment of this process.
     pub fn current() -> Environment {
         let first = |name| {
             env::var_os(name)
@@ -38,7 +38,7 @@ impl Environment {
         }
     }
 
-    /// The directory of the sockets where nothing else is said.
+    /// Default socket directory.
     pub fn socket_dir(&self) -> Result<PathBuf, String> {
         if let Some(dir) = &self.runtime_directory {
             Ok(dir.clone())
@@ -55,8 +55,7 @@ impl Environment {
         }
     }
 
-    /// The directory of the state where nothing else is said: the system's for the system's daemon, one beside
-    /// the sockets for a daemon that someone starts for himself.
+    /// Default state directory: the system's for the system's daemon, else one beside the sockets.
     pub fn state_dir(&self, socket_dir: &Path) -> PathBuf {
         if let Some(dir) = &self.state_directory {
             dir.clone()
@@ -67,13 +66,13 @@ impl Environment {
         }
     }
 
-    /// The data core where nothing else is said: the last CPU, for the first ones serve interrupts.
+    /// Default data core: the last CPU, because the first ones serve interrupts.
     pub fn data_cores(&self) -> Vec<usize> {
         self.cpus.last().copied().into_iter().collect()
     }
 }
 
-/// CPUs this process may run on.
+/// CPUs on which this process may run.
 fn allowed_cpus() -> Vec<usize> {
     match rustix::thread::sched_getaffinity(None) {
         Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU)

@@ -1,4 +1,4 @@
-//! `[[fault]]` tables: in the configuration file, and in a file of their own for `vnicctl fault load`.
+//! `[[fault]]` tables: in the configuration file, and in a separate file for `vnicctl fault load`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use super::reader::{self, Scalar};
 use super::taken::{limit, name_once};
 use crate::check::{self, Checked, fault as limits};
 
-/// Names of adapters and ports, with the line where.
+/// Names of adapters and ports, with their lines.
 type Owners = BTreeMap<String, usize>;
 
-/// Which keys belong to which action.
+/// Keys of each action.
 const OF_ACTION: [(&str, &[&str]); 6] = [
     ("drop", &[]),
     ("delay", &["delay", "jitter"]),
@@ -55,7 +55,7 @@ pub(super) struct FaultTable {
     offset: Option<Spanned<i64>>,
 }
 
-/// Reads a file that holds nothing but `[[fault]]` tables.
+/// Reads a file that has only `[[fault]]` tables.
 pub fn from_text(path: &Path, text: &str) -> Result<Vec<FaultSpec>, Diagnostics> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -71,7 +71,7 @@ pub fn from_text(path: &Path, text: &str) -> Result<Vec<FaultSpec>, Diagnostics>
     sink.finish(faults)
 }
 
-/// The tables `[[fault]]`. Rules are about adapters and ports among the `owners`; `None`: about any.
+/// Reads the tables `[[fault]]`. Rules may name the adapters and ports in `owners`; `None`: any.
 pub(super) fn faults(
     sink: &Sink<'_>,
     tables: Vec<Spanned<FaultTable>>,

@@ -1,5 +1,5 @@
-//! The configuration file: every key, what it may be, and what it is when it is not there. The commented
-//! example is `deploy/config/vnicd.toml`; a test holds it to this file.
+//! The configuration file: its keys, with allowed values and defaults. The commented example is
+//! `deploy/config/vnicd.toml`; a test compares it with this file.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -154,7 +154,7 @@ pub(super) fn parse_access(path: &Path, text: &str) -> Result<Access, Diagnostic
     sink.finish(access)
 }
 
-/// A number of some unit.
+/// Reads a number as a duration in a unit.
 fn duration(
     sink: &Sink<'_>,
     number: Option<Spanned<i64>>,
@@ -170,7 +170,7 @@ fn duration(
     })
 }
 
-/// `[nic]`, and the directories of sockets and of state.
+/// Reads `[nic]`; returns also the directories of sockets and of state.
 fn nic(
     sink: &Sink<'_>,
     table: NicTable,
@@ -248,7 +248,7 @@ fn data_cores(
     cores.unwrap_or_else(|| environment.data_cores())
 }
 
-/// `[control]`; `None`: it was wrong.
+/// Reads `[control]`; `None`: it is wrong.
 fn control(
     sink: &Sink<'_>,
     table: ControlTable,
@@ -279,7 +279,7 @@ fn control(
             group,
             ..control
         }),
-        // Without a socket directory the path cannot be judged; that was reported already.
+        // Without a socket directory the path cannot be checked; the directory's problem was added already.
         Err(_) if socket_dir.as_os_str().is_empty() => None,
         Err(message) => {
             sink.error(span, "control.listen", message);

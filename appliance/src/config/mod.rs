@@ -1,4 +1,4 @@
-//! The daemon's settings: from a TOML file or from the command line, checked in full before anything starts.
+//! Settings of the daemon: from a TOML file or from the command line, checked in full before anything starts.
 
 mod access;
 mod adapter;
@@ -35,14 +35,14 @@ impl Settings {
         file::parse(path, &text, overrides, environment)
     }
 
-    /// Reads a configuration file again for what may change while the daemon runs: who may do what.
+    /// Reads the part of a configuration file that may change while the daemon runs: `[access]`.
     pub fn access_from_file(path: &std::path::Path) -> Result<Access, Diagnostics> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Diagnostics::general(path, format!("cannot read the file: {e}")))?;
         file::parse_access(path, &text)
     }
 
-    /// As [`Settings::from_file`], with the file's text.
+    /// [`Settings::from_file`] with the file's text.
     pub fn from_text(
         path: &std::path::Path,
         text: &str,
@@ -52,7 +52,7 @@ impl Settings {
         file::parse(path, text, overrides, environment)
     }
 
-    /// Settings without a file.
+    /// Settings without a configuration file.
     pub fn from_command_line(
         simple: &Simple,
         overrides: &Overrides,

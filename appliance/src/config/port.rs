@@ -35,13 +35,13 @@ pub(super) struct PortTable {
     names: Vec<Spanned<String>>,
 }
 
-/// The type of port whose other end is the daemon's own.
+/// Type of a port whose other end is in the daemon.
 const MESH: &str = "mesh";
 
-/// Keys that only a mesh has.
+/// Keys of ports of type `mesh` only.
 const OF_MESH: [&str; 7] = ["listen", "certificate", "key", "ca", "crl", "peers", "names"];
 
-/// A port, and what it is made from if it is a mesh.
+/// Reads a port, with its mesh if it has one.
 pub(super) fn port(
     sink: &Sink<'_>,
     table: Spanned<PortTable>,
@@ -101,7 +101,7 @@ pub(super) fn port(
     (port, mesh)
 }
 
-/// What a mesh is made from; what is wrong with the files themselves is found when the daemon starts.
+/// Reads the specification of a mesh. The files themselves are checked when the daemon starts.
 fn mesh(sink: &Sink<'_>, at: &Range<usize>, table: &mut PortTable) -> MeshSpec {
     let listen = sink.text(sink.required(at, "listen", table.listen.take()), spec::listen);
     let file = |key, text| {

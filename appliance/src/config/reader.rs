@@ -1,5 +1,5 @@
-//! Reads a TOML file with serde. What its tables do not take becomes a diagnostic with its place; the key is left out and the rest
-//! read again, so that one run reports everything.
+//! Reads a TOML file with serde. A key that the tables do not accept becomes a diagnostic with its place; it is left out
+//! and the rest is read again, so that one run reports all problems.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,46 +12,46 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::diagnostics::{Diagnostics, Entry, Sink};
 use crate::check;
 
-/// A value that can be written as a number or as a text.
+/// A value that can be written as a number or as a string.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "expected a number or a string")]
 pub enum Scalar {
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// Any other number.
+    /// A number with a fraction.
     Float(f64),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
-/// Some numbers, as a list or in a text.
+/// Numbers, as a list or as a string.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of integers")]
 pub enum Numbers {
-    /// A text.
+    /// A string.
     Text(String),
     /// A list.
     List(Vec<i64>),
 }
 
-/// One text or several.
+/// One string or several.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub enum Texts {
-    /// One.
+    /// One string.
     One(String),
-    /// Several.
+    /// Several strings.
     Several(Vec<String>),
 }
 
-/// Reads the tables `T` of a file. What is wrong with them is in the sink, and is not in the tables.
+/// Reads the tables `T` of a file. Wrong keys are in the sink, and not in the tables.
 pub fn read<'a, T: DeserializeOwned>(path: &'a Path, text: &'a str) -> Result<(T, Sink<'a>), Diagnostics> {
     let mut sink = Sink::new(path, text);
     let (mut tree, syntax) = DeTable::parse_recoverable(text);
     for error in &syntax {
         sink.error(error.span().unwrap_or(0..0), "", error.message());
     }
-    // The tree of a broken file is a guess: what is missing in it would be reported as wrong.
+    // The tree of a file with syntax errors is a guess; missing keys in it would be reported as problems.
     if sink.failed() {
         return Err(sink.into_diagnostics());
     }
@@ -73,7 +73,7 @@ pub fn read<'a, T: DeserializeOwned>(path: &'a Path, text: &'a str) -> Result<(T
     }
 }
 
-/// Notes all keys of a table.
+/// Adds the entries of a table.
 fn keys(table: &DeTable<'_>, path: &str, all: &mut Vec<Entry>) {
     let dot = if path.is_empty() { "" } else { "." };
     for (key, value) in table {
@@ -99,7 +99,7 @@ fn entries(path: String, key: Range<usize>, of: &Spanned<DeValue<'_>>, all: &mut
     }
 }
 
-/// Removes the key at this place. Was there one?
+/// Removes the key at this place; returns whether it was there.
 fn remove(table: &mut DeTable<'_>, key: &Range<usize>) -> bool {
     match table.keys().find(|k| k.span() == *key).cloned() {
         Some(here) => table.remove(&here).is_some(),
@@ -115,7 +115,7 @@ fn remove_in(value: &mut Spanned<DeValue<'_>>, key: &Range<usize>) -> bool {
     }
 }
 
-/// What serde says of a key, for people.
+/// Message of serde in the words of a user.
 fn message(text: &str, path: &str) -> String {
     if text.starts_with("unknown field") {
         let mut known: Vec<&str> = text.split('`').skip(1).step_by(2).collect();

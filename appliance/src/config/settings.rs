@@ -1,4 +1,4 @@
-//! What the daemon is told: complete and checked.
+//! Settings of the daemon: complete and checked.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,77 +13,77 @@ use crate::macs::MacSource;
 use crate::mesh::MeshSpec;
 use crate::teams::TeamSpec;
 
-/// Everything the daemon needs to know, complete and checked.
+/// Settings of the daemon: complete and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The file they came from.
+    /// Path of the configuration file, if there is one.
     pub config_file: Option<PathBuf>,
     /// Settings of the NIC.
     pub nic: NicConfig,
-    /// Where adapters' sockets are.
+    /// Directory of adapters' sockets.
     pub socket_dir: PathBuf,
-    /// Where the daemon keeps files.
+    /// Directory of the daemon's files.
     pub state_dir: PathBuf,
-    /// The control interface.
+    /// Addresses of the control interface.
     pub control: Control,
-    /// Who may do what on it.
+    /// Roles of clients of the control interface.
     pub access: Access,
-    /// Where metrics are served; `None`: nowhere.
+    /// Address of metrics; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
-    /// How many events are kept, and how long.
+    /// Limits of the event log.
     pub events: Keep,
     /// Adapters to start with.
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.
     pub ports: Vec<PortSpec>,
-    /// Meshes of those of type `mesh`, by name.
+    /// Meshes of ports of type `mesh`, by name of the port.
     pub meshes: BTreeMap<String, MeshSpec>,
     /// Teams to start with.
     pub teams: Vec<TeamSpec>,
     /// Fault rules to start with.
     pub faults: Vec<FaultSpec>,
-    /// Makes addresses for adapters that were given none.
+    /// Source of addresses for adapters without one.
     pub macs: MacSource,
-    /// Damaged state is put aside, and defaults are used.
+    /// Whether damaged state is put aside, so that defaults are used.
     pub reset_damaged_state: bool,
 }
 
-/// Where and for whom the control interface listens.
+/// Addresses and access of the control interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub unix: PathBuf,
-    /// Its mode.
+    /// Mode of the Unix socket.
     pub mode: u32,
-    /// Its group, by number; `None`: the daemon's.
+    /// Group of the Unix socket, by number; `None`: the daemon's.
     pub group: Option<u32>,
-    /// A TCP address; it takes `tls`.
+    /// TCP address, which needs `tls`.
     pub tcp: Option<SocketAddr>,
     /// Certificates for TCP.
     pub tls: Option<TlsFiles>,
 }
 
-/// The mode of the control socket: its group may use it, others may not.
+/// Mode of the control socket: its group may use it, others may not.
 pub const CONTROL_MODE: u32 = 0o660;
 
-/// What the command line says over the file.
+/// Options of the command line that override the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Where adapters' sockets are.
+    /// Directory of adapters' sockets.
     pub socket_dir: Option<PathBuf>,
-    /// Where the daemon keeps files.
+    /// Directory of the daemon's files.
     pub state_dir: Option<PathBuf>,
-    /// The CPUs with a poll loop.
+    /// CPUs of the data cores.
     pub data_cores: Option<Vec<usize>>,
-    /// Where metrics are served; `Some(None)`: nowhere.
+    /// Address of metrics; `Some(None)`: no metrics.
     pub metrics: Option<Option<SocketAddr>>,
-    /// Where the control interface listens.
+    /// Addresses of the control interface.
     pub control: Vec<ControlListen>,
-    /// Damaged state is put aside, and defaults are used.
+    /// Whether damaged state is put aside, so that defaults are used.
     pub reset_damaged_state: bool,
 }
 
-/// The address of the metrics where nothing else is said.
+/// Default address of metrics.
 pub fn metrics_default() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9400))
 }

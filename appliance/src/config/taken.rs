@@ -1,4 +1,4 @@
-//! What a file says once only, and how often it says the rest.
+//! Names and addresses that may occur once in a file, and limits of its tables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,18 +10,18 @@ use vnic_backend::MacAddr;
 use super::diagnostics::Sink;
 use crate::check;
 
-/// Names and addresses that are in use, with the line where.
+/// Names and addresses in use, with their lines.
 #[derive(Default)]
 pub(super) struct Taken {
     pub names: BTreeMap<String, usize>,
     pub macs: BTreeMap<MacAddr, (String, usize)>,
     pub sockets: BTreeMap<PathBuf, String>,
-    /// Names of ports among them, also of ports that are wrong otherwise.
+    /// Names of ports in `names`, also of ports that are wrong otherwise.
     pub ports: Vec<String>,
 }
 
 impl Taken {
-    /// The name of an adapter or port, which nothing else has.
+    /// Reads the name of an adapter or port, which must be unique.
     pub fn name(
         &mut self,
         sink: &Sink<'_>,
@@ -32,7 +32,7 @@ impl Taken {
     }
 }
 
-/// A name that nothing else of its kind has.
+/// Reads a name that must be unique in `names`.
 pub(super) fn name_once(
     sink: &Sink<'_>,
     at: &Range<usize>,
@@ -55,7 +55,7 @@ pub(super) fn name_once(
     Some(name)
 }
 
-/// Notes that there are more tables of a kind than may be.
+/// Adds a problem if there are too many tables of a kind.
 pub(super) fn limit<T>(sink: &Sink<'_>, tables: &[Spanned<T>], most: usize, what: &str) {
     if let Some(first_too_many) = tables.get(most) {
         sink.wrong(

@@ -38,7 +38,7 @@ pub(super) struct TeamTable {
     view_flows: Option<Spanned<i64>>,
 }
 
-/// The tables `[[team]]`, of these `ports`.
+/// Reads the tables `[[team]]`. Their members are of `ports`.
 pub(super) fn teams(sink: &Sink<'_>, tables: Vec<Spanned<TeamTable>>, ports: &[String]) -> Vec<TeamSpec> {
     let mut reader = Reader {
         sink,
@@ -57,11 +57,11 @@ pub(super) fn teams(sink: &Sink<'_>, tables: Vec<Spanned<TeamTable>>, ports: &[S
 struct Reader<'s, 'a> {
     sink: &'s Sink<'a>,
     ports: &'s [String],
-    /// Names in small letters, with the line where.
+    /// Names in lower case, with their lines.
     names: BTreeMap<String, usize>,
-    /// The team of a port, and the line where.
+    /// Team and line of each member.
     members: BTreeMap<String, (String, usize)>,
-    /// Judges names.
+    /// Teams for the check of names.
     teams: Teams,
 }
 
@@ -100,7 +100,7 @@ impl Reader<'_, '_> {
             vlan_prio: vlan_prio.unwrap_or(0).try_into().ok()?,
             settings,
         };
-        // Of members that were refused already nothing more is said.
+        // Refused members are a known problem already.
         if let Err((key, problem)) = spec.check()
             && Some(spec.members.len()) == named
         {

@@ -1,4 +1,4 @@
-//! The VLAN membership of an adapter, a port or a team.
+//! VLAN membership of an adapter, a port or a team.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -17,7 +17,7 @@ pub(super) struct VlanTable {
     native: Option<Spanned<i64>>,
 }
 
-/// The membership that a table says.
+/// Reads a VLAN membership.
 pub(super) fn vlan(sink: &Sink<'_>, table: Option<Spanned<VlanTable>>) -> VlanMode {
     let Some(table) = table else {
         return VlanMode::default();

@@ -1,4 +1,4 @@
-//! Adapters: made on request and of the configuration, stored, and made again when the daemon starts.
+//! Adapters of requests and of the configuration: made, stored, and made again when the daemon starts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use crate::store::{Batch, StoreError};
 use crate::stored;
 use crate::stored::adapters::NewAdapter;
 
-/// Rows of the store: name; a form of [`stored::adapters`].
+/// Table of the store. Key of a row: the adapter's name; value: see [`stored::adapters`].
 const TABLE: &str = "adapters";
-/// The key of the list of further addresses.
+/// Registry key of the list of further addresses.
 const MACS: &str = "mac-address-list";
 
 /// Adapters.
 pub struct Adapters<'a>(pub &'a Control);
 
-/// What becomes of the list of further addresses.
+/// Change of the list of further addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edit {
     /// Addresses are added.
@@ -38,7 +38,7 @@ pub enum Edit {
     Remove,
 }
 
-/// The path of a field of [`AdapterSpec`].
+/// Path of a field of [`AdapterSpec`] in a request.
 fn path(name: &str) -> String {
     match name {
         "name" => "adapter_id".to_owned(),
@@ -56,19 +56,19 @@ fn key(refusal: &Refusal) -> String {
 }
 
 impl Adapters<'_> {
-    /// An adapter as it is now. May block.
+    /// Status of an adapter. May block.
     pub fn get(&self, name: &str) -> Result<AdapterStatus, Refused> {
         self.0.nic.adapter(name).map_err(refused)
     }
 
-    /// Makes an adapter and stores it. `found` is what is known to be wrong already. May block.
+    /// Makes an adapter and stores it. `found` has the violations that the caller has found already. May block.
     pub fn create(&self, name: &str, new: &NewAdapter, found: Violations) -> Result<AdapterStatus, Refused> {
         let spec = self.spec(name, new, found)?;
         let status = self.add(spec).map_err(Refused::nic(path))?;
         let mut batch = Batch::new();
         batch.put(TABLE, name.as_bytes(), stored::adapters::encode(new));
         if let Err(error) = self.0.store.commit(batch) {
-            // What cannot be stored is not there.
+            // An adapter that cannot be stored is not kept.
             let _ = self.0.nic.remove_adapter(name);
             self.0.registry.adapter_taken_back(name);
             return Err(error.into());
@@ -77,7 +77,7 @@ impl Adapters<'_> {
         Ok(status)
     }
 
-    /// Removes an adapter: it is not made again, and what is stored for it is forgotten. May block.
+    /// Removes an adapter and all settings that are stored for it. May block.
     pub fn remove(&self, name: &str) -> Result<(), Refused> {
         self.get(name)?;
         let mut batch = Batch::new();
@@ -91,7 +91,7 @@ impl Adapters<'_> {
         Ok(())
     }
 
-    /// Lets settings act that wait for it; the guest's link goes down and comes back. May block.
+    /// Restarts an adapter, so that pending settings act; the guest's link goes down and comes back. May block.
     pub fn restart(&self, by: &str, name: &str) -> Result<AdapterStatus, Refused> {
         let status = self.0.registry.restart(name).map_err(refused)?;
         self.0.hub.record(ControlEvent::AdapterRestarted {
@@ -101,8 +101,8 @@ impl Adapters<'_> {
         Ok(status)
     }
 
-    /// Adds addresses to an adapter's list of further ones, or removes them; all of them or none. The list is a key of the registry, so
-    /// that there is one list and not two. May block.
+    /// Adds addresses to the list of further addresses of an adapter, or removes them; all of them or none. The list is a
+    /// registry key, so that it exists once. May block.
     pub fn edit_macs(
         &self,
         by: &str,
@@ -110,7 +110,7 @@ impl Adapters<'_> {
         macs: &[MacAddr],
         edit: Edit,
     ) -> Result<AdapterStatus, Refused> {
-        /// Why there was no edit.
+        /// Cause of a refusal.
         enum Why {
             /// The list and the addresses do not fit together.
             List(Violations),
@@ -155,7 +155,8 @@ impl Adapters<'_> {
         self.get(name)
     }
 
-    /// Makes an adapter with what is stored for it. What of that is refused now is told as an event: it lives without. May block.
+    /// Makes an adapter with its stored settings. If they are refused now, an event is recorded and the adapter is made
+    /// without them. May block.
     pub fn add(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
         let owner = Owner::Adapter(spec.name.clone());
         let slowing = Congestion(self.0).stored(&spec.name);
@@ -176,7 +177,7 @@ impl Adapters<'_> {
         Ok(status)
     }
 
-    /// Makes the stored adapters again. One that cannot be made is told as an event, and stays stored. May block.
+    /// Makes the stored adapters again. An adapter that cannot be made causes an event and stays stored. May block.
     pub fn bring_back(&self) -> Result<(), StoreError> {
         for (name, adapter) in self.0.store.all(TABLE)? {
             let name = String::from_utf8_lossy(&name).into_owned();
@@ -205,7 +206,7 @@ impl Adapters<'_> {
         Ok(())
     }
 
-    /// What an adapter is made from: what is not given is found, and no address or socket is used twice.
+    /// Specification of a new adapter: absent values are filled in; no address or socket may be used twice.
     fn spec(&self, name: &str, new: &NewAdapter, found: Violations) -> Result<AdapterSpec, Violations> {
         let mut wrong = Violations::default();
         let others = self.0.nic.adapters();
@@ -232,7 +233,7 @@ impl Adapters<'_> {
         let mut socket = |field: &str, path: &Option<PathBuf>, default: fn(&Path, &str) -> PathBuf| {
             let path = match path {
                 Some(path) => path.clone(),
-                // What is wrong with the name is told where names are checked.
+                // `check::name` reports what is wrong with the name.
                 None => wrong.check(
                     "adapter_id",
                     check::socket_path(&default(&self.0.settings.socket_dir, id.as_ref()?)),
@@ -240,7 +241,7 @@ impl Adapters<'_> {
             };
             let uses =
                 |a: &&AdapterStatus| a.spec.eth_socket == path || a.spec.rdma_socket.as_ref() == Some(&path);
-            // One with the same name is refused for that.
+            // An adapter of the same name is refused because of its name.
             if let Some(other) = others.iter().filter(|a| a.spec.name != name).find(uses) {
                 wrong.add(
                     format!("adapter.{field}"),

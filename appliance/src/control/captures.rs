@@ -1,4 +1,4 @@
-//! Captures: which frames, and until when.
+//! Captures: their filters and limits.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use super::refused::Refused;
 use crate::capture::{CaptureError, Info, Limits, Session};
 use crate::check::{Checked, Violations};
 
-/// Largest frame that is kept: a segmentation request of 64 KiB with its headers fits.
+/// Greatest `snaplen`: a segmentation request of 64 KiB with its headers fits.
 const SNAPLEN_MAX: u32 = 262_144;
-/// Size of a file where none is given, in bytes.
+/// Default limit of a file, in bytes.
 const FILE_DEFAULT: u64 = 256 << 20;
-/// Smallest size of a file that can be asked for, in bytes.
+/// Least limit of a file that can be asked for, in bytes.
 const FILE_MIN: u64 = 4096;
 
 /// Captures.
 pub struct Captures<'a>(pub &'a Control);
 
-/// What is to be captured.
+/// Request for a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Names of adapters and ports; none: all.
+    /// Names of adapters and ports; empty: all.
     pub owners: Vec<String>,
     /// Bytes of a frame that are kept; 0: all.
     pub snaplen: u32,
-    /// Only frames that are dropped.
+    /// Whether only dropped frames are captured.
     pub drops_only: bool,
-    /// Frames after which it ends; 0: any number.
+    /// Frames after which the capture ends; 0: any number.
     pub frames: u64,
-    /// How long it lasts.
+    /// Time after which the capture ends.
     pub duration: Option<Duration>,
 }
 
-/// The path of a field of [`CaptureSpec`].
+/// Path of a field of [`CaptureSpec`] in a request.
 fn path(name: &str) -> String {
     format!("filter.{name}")
 }
@@ -73,7 +73,7 @@ fn checked(asked: Asked, wrong: &mut Violations) -> (CaptureSpec, Limits) {
     (spec, limits)
 }
 
-/// The name of a capture; empty: it is given one.
+/// Checks the name of a capture; empty: the daemon chooses one.
 fn name(text: &str) -> Checked<Option<String>> {
     let first = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let rest = |b: u8| first(b) || b == b'-' || b == b'_';
@@ -89,7 +89,7 @@ fn name(text: &str) -> Checked<Option<String>> {
 }
 
 impl Captures<'_> {
-    /// Starts a capture for a reader. `found` is what is known to be wrong already. May block.
+    /// Starts a capture for a reader. `found` has the violations that the caller has found already. May block.
     pub fn stream(&self, asked: Asked, mut found: Violations) -> Result<(Session, Capture), Refused> {
         let (spec, limits) = checked(asked, &mut found);
         found.finish(Some(()))?;
@@ -98,7 +98,8 @@ impl Captures<'_> {
         Ok((session, capture))
     }
 
-    /// Starts a capture to a file of at most `max_bytes`, 0: of a size that fits most. `found` as above. May block.
+    /// Starts a capture to a file of at most `max_bytes`; 0: the default. `found` has the violations that the caller has
+    /// found already. May block.
     pub fn create(&self, id: &str, asked: Asked, max_bytes: u64, found: Violations) -> Result<Info, Refused> {
         let mut wrong = Violations::default();
         let id = wrong.check("capture_id", name(id));

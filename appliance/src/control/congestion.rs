@@ -20,24 +20,24 @@ use crate::stored;
 use change::Change;
 pub use change::Wish;
 
-/// The name that events and the store have for this kind of settings. Rows of the store: adapter; a form of
+/// Name of these settings in events, and table of the store. Key of a row: the adapter's name; value: see
 /// [`stored::congestion`].
 const STORE: &str = "congestion";
 
 /// Congestion control.
 pub struct Congestion<'a>(pub &'a Control);
 
-/// Congestion control of an adapter as it is now.
+/// Congestion control of an adapter at one time.
 pub struct CongestionNow {
-    /// What is configured, and what acts.
+    /// Configured and acting settings.
     pub status: CongestionStatus,
-    /// What has no effect.
+    /// Settings without effect, in words.
     pub warnings: Vec<String>,
-    /// It changes with what acts.
+    /// ETag; it changes with the acting settings.
     pub etag: String,
 }
 
-/// The path of a field of the specification.
+/// Path of a field of the specification in a request.
 fn path(name: &str) -> String {
     match name {
         "algorithm" | "reaction" => name.to_owned(),
@@ -54,7 +54,7 @@ fn etag_of(adapter: &str, now: &CongestionStatus) -> String {
 }
 
 impl Congestion<'_> {
-    /// As it is now. May block.
+    /// Congestion control of an adapter. May block.
     pub fn get(&self, adapter: &str) -> Result<CongestionNow, Refused> {
         let status = self.look(adapter)?;
         Ok(CongestionNow {
@@ -64,16 +64,16 @@ impl Congestion<'_> {
         })
     }
 
-    /// Of all adapters. May block.
+    /// Congestion control of all adapters. May block.
     pub fn list(&self) -> Vec<(String, CongestionNow)> {
         let adapters = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
-        // One that has been removed meanwhile is left out.
+        // An adapter that was removed meanwhile is left out.
         adapters
             .filter_map(|name| Some((name.clone(), self.get(&name).ok()?)))
             .collect()
     }
 
-    /// Changes what a wish names, unless something has changed since an etag was given. May block.
+    /// Changes the fields that a wish names, unless the settings have changed since etag `since`; empty: in any case. May block.
     pub fn set(&self, by: &str, adapter: &str, since: &str, wish: &Wish) -> Result<CongestionNow, Refused> {
         let _order = self.0.qos_order();
         let what = self.change(adapter, since, wish).inspect_err(|refused| {
@@ -84,7 +84,7 @@ impl Congestion<'_> {
         self.changed(by, adapter, what)
     }
 
-    /// Everything is as while nothing is configured. May block.
+    /// Resets congestion control of an adapter to the defaults. May block.
     pub fn reset(&self, by: &str, adapter: &str) -> Result<CongestionNow, Refused> {
         let _order = self.0.qos_order();
         let now = self.look(adapter)?;
@@ -98,7 +98,7 @@ impl Congestion<'_> {
         )
     }
 
-    /// Flows that are limited, of one adapter or of all, by number. May block.
+    /// Limited flows of one adapter or of all, by number of the queue pair. May block.
     pub fn flows(&self, only: Option<&str>) -> Result<Vec<(String, Vec<CongestionFlow>)>, Refused> {
         let mut all = match only {
             Some(name) => vec![(
@@ -107,7 +107,7 @@ impl Congestion<'_> {
             )],
             None => {
                 let names = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
-                // One that has no RDMA function, or has been removed meanwhile, has no flows.
+                // An adapter without an RDMA function, or one that was removed meanwhile, has no flows.
                 names
                     .map(|name| {
                         (
@@ -129,7 +129,7 @@ impl Congestion<'_> {
         status.map_err(Refused::nic(str::to_owned))
     }
 
-    /// A change happened.
+    /// Records a change as an event.
     fn changed(&self, by: &str, adapter: &str, what: String) -> Result<CongestionNow, Refused> {
         self.0
             .settings_changed(Owner::Adapter(adapter.to_owned()), STORE, what, by);
@@ -169,7 +169,7 @@ impl Congestion<'_> {
         said
     }
 
-    /// What is asked for, for people.
+    /// Carries out a wish; returns the change in words.
     fn change(&self, adapter: &str, since: &str, wish: &Wish) -> Result<String, Refused> {
         let now = self.look(adapter)?;
         let etag = etag_of(adapter, &now);
@@ -190,7 +190,7 @@ impl Congestion<'_> {
         }
     }
 
-    /// Stores and lets act what was checked.
+    /// Stores checked settings and applies them.
     fn carry_out(
         &self,
         adapter: &str,
@@ -218,7 +218,7 @@ impl Congestion<'_> {
         })
     }
 
-    /// The row is again what it was.
+    /// Restores the row of the settings `before`.
     fn put_back(&self, adapter: &str, before: &CongestionSpec) {
         let mut batch = Batch::new();
         put(&mut batch, adapter, before);
@@ -227,12 +227,12 @@ impl Congestion<'_> {
         }
     }
 
-    /// Adds to a batch what forgets an adapter's row.
+    /// Adds the removal of an adapter's row to a batch.
     pub(super) fn forget(batch: &mut Batch, adapter: &str) {
         batch.delete(STORE, adapter.as_bytes());
     }
 
-    /// What is stored for an adapter. What cannot be read is told as an event, and does not act.
+    /// Stored settings of an adapter. A row that cannot be read causes an event, and the default is returned.
     pub(super) fn stored(&self, adapter: &str) -> CongestionSpec {
         let rows = self.0.store.all(STORE).map_err(|error| error.to_string());
         let row = rows.and_then(|rows| {
@@ -251,7 +251,7 @@ impl Congestion<'_> {
     }
 }
 
-/// Adds to a batch what stores this.
+/// Adds the row of a specification to a batch.
 fn put(batch: &mut Batch, adapter: &str, spec: &CongestionSpec) {
     if *spec == CongestionSpec::default() {
         Congestion::forget(batch, adapter);

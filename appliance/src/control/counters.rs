@@ -1,4 +1,4 @@
-//! Counters by the names that users know: how they are read, and how they grow.
+//! Counters by the names that users know: their values and rates.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,27 +12,27 @@ use crate::counters::{Item, Key, Names, Owner, OwnerValues};
 /// Counters.
 pub struct Counters<'a>(pub &'a Control);
 
-/// A value, and how it grew.
+/// A value and its rate.
 pub struct Shown {
     /// The value.
     pub item: Item,
-    /// Growth in a second, where two samples were taken.
+    /// Growth per second; `None` without two samples.
     pub rate: Option<f64>,
 }
 
-/// Values of an owner.
+/// Counters of an owner.
 pub struct Reading {
-    /// When they were read.
+    /// Time of the sample.
     pub time: SystemTime,
-    /// The baseline that counts, if it is of this life of the owner.
+    /// Time of the baseline that is subtracted; `None` without one of this life of the owner.
     pub since: Option<SystemTime>,
-    /// The baseline is of another life of the owner, or of the daemon: it does not count.
+    /// Whether a baseline was given that is of another life of the owner or of the daemon; it is not subtracted.
     pub outdated: bool,
-    /// Each set with its values.
+    /// Counter sets with their values.
     pub sets: Vec<(Names, Vec<Shown>)>,
 }
 
-/// Growth in a second.
+/// Growth per second.
 // Rates are shown with a few digits.
 #[allow(clippy::cast_precision_loss)]
 fn rate(now: u64, before: u64, elapsed: Duration) -> f64 {
@@ -42,12 +42,12 @@ fn rate(now: u64, before: u64, elapsed: Duration) -> f64 {
 }
 
 impl Counters<'_> {
-    /// Values of an owner as they are now; none: there is no such owner. May block.
+    /// Counters of an owner; `None` if there is no such owner. May block.
     pub fn values(&self, owner: &Owner) -> Option<OwnerValues> {
         owner.find(self.0.nic.counter_values())
     }
 
-    /// Sets of an owner, and where there was a sample before, how fast they grew since then.
+    /// Counter sets of an owner, with rates if there is a sample `first`.
     pub fn read(
         sets: Vec<Names>,
         first: Option<(OwnerValues, Instant)>,
@@ -61,7 +61,7 @@ impl Counters<'_> {
             sets: Vec::new(),
         };
         let elapsed = first.as_ref().map(|(_, at)| at.elapsed()).unwrap_or_default();
-        // Of an owner that is new since then, everything is new.
+        // If the owner is newer than the first sample, all its values are new.
         let first = first
             .map(|(first, _)| first)
             .filter(|first| first.same_life(&now));
@@ -76,7 +76,7 @@ impl Counters<'_> {
             }
         };
         for names in sets {
-            // Both samples without the baseline, so that they have the same queues.
+            // Both samples are without the baseline, so that they have the same queues.
             let samples = first.as_ref().map(|first| (first.items(names), now.items(names)));
             let values = shown.items(names).into_iter().enumerate().map(|(i, item)| {
                 let grown = samples
@@ -90,57 +90,57 @@ impl Counters<'_> {
         reading
     }
 
-    /// A baseline of values that were read at this time.
+    /// Encodes values that were read at `time` as a baseline.
     pub fn snapshot(&self, values: &OwnerValues, time: SystemTime) -> Vec<u8> {
         baseline::encode(values, baseline::daemon(self.0.life.started.0), time)
     }
 
-    /// A baseline that [`Counters::snapshot`] gave; none: it is something else.
+    /// Decodes a baseline of [`Counters::snapshot`]; `None` if the bytes are none.
     pub fn baseline(&self, bytes: &[u8]) -> Option<Baseline> {
         baseline::decode(bytes, baseline::daemon(self.0.life.started.0))
     }
 }
 
-/// Of a counter that grows: what it is now, and what it was.
+/// Present and former value of a counter that grows.
 fn grown(before: &[Item], now: &Item) -> Option<(u64, u64)> {
     let names::Reading::Grown(grown) = now.reading else {
         return None;
     };
     let before = before.iter().find(|b| b.key() == now.key()).map(|b| b.reading);
-    // A queue that was not there had counted nothing.
+    // A queue that was absent had counted nothing.
     match before {
         Some(names::Reading::Grown(before)) => Some((grown, before)),
         _ => Some((grown, 0)),
     }
 }
 
-/// What of an owner's counters is followed.
+/// A counter set of an owner that a client watches.
 pub struct Followed {
-    /// The set.
+    /// Counter set.
     pub names: Names,
-    /// Names of counters; none: all of the set.
+    /// Names of counters; empty: all of the set.
     pub only: Vec<String>,
-    /// Only what changed is told.
+    /// Whether only changed values are sent.
     pub on_change: bool,
-    /// What is subtracted.
+    /// Values to subtract.
     pub base: Option<OwnerValues>,
     known: Option<Known>,
 }
 
-/// What was told last.
+/// The last sample.
 struct Known {
     at: Instant,
     values: OwnerValues,
     shown: HashMap<Key, u64>,
 }
 
-/// What is told.
+/// A sample for the client.
 pub struct Told {
-    /// When the sample was taken.
+    /// Time of the sample.
     pub time: SystemTime,
-    /// Since the sample before.
+    /// Time since the sample before.
     pub elapsed: Option<Duration>,
-    /// Values.
+    /// Values with their rates.
     pub values: Vec<Shown>,
 }
 
@@ -152,7 +152,7 @@ fn number(item: &Item) -> u64 {
 }
 
 impl Followed {
-    /// Nothing was told yet.
+    /// Starts before the first sample.
     pub fn new(names: Names, only: Vec<String>, on_change: bool, base: Option<OwnerValues>) -> Followed {
         Followed {
             names,
@@ -176,10 +176,10 @@ impl Followed {
         items
     }
 
-    /// What a sample tells; nothing, when there is nothing to tell.
+    /// Takes a sample; `None` if no value has changed and only changes are wanted.
     pub fn next(&mut self, values: OwnerValues) -> Option<Told> {
         let (at, time) = (Instant::now(), SystemTime::now());
-        // Of an owner that is new since then, everything is new.
+        // If the owner is newer than the sample before, all its values are new.
         let before = self.known.take().filter(|k| k.values.same_life(&values));
         let items = self.items(values.clone());
         let shown = items.iter().map(|i| (i.key(), number(i))).collect();
@@ -188,7 +188,7 @@ impl Followed {
             let Some((before, elapsed)) = before.as_ref().zip(elapsed) else {
                 return Some(Shown { item, rate: None });
             };
-            // A queue that was not there had counted nothing.
+            // A queue that was absent had counted nothing.
             let before = before.shown.get(&item.key()).copied().unwrap_or_default();
             if self.on_change && before == number(&item) {
                 return None;
@@ -198,7 +198,7 @@ impl Followed {
         };
         let changed: Vec<Shown> = items.into_iter().filter_map(one).collect();
         let quiet = self.on_change && before.is_some() && changed.is_empty();
-        // The values of a quiet sample are those of the sample before: growth is over the last interval alone.
+        // A sample that is not sent is kept too, so that rates are over the last interval alone.
         self.known = Some(Known { at, values, shown });
         (!quiet).then_some(Told {
             time,

@@ -9,7 +9,7 @@ use crate::names;
 /// Fault rules.
 pub struct Faults<'a>(pub &'a Control);
 
-/// The path of a field of [`FaultSpec`].
+/// Path of a field of [`FaultSpec`] in a request.
 fn path(name: &str) -> String {
     match name {
         "name" => "fault_id".to_owned(),
@@ -21,12 +21,12 @@ fn path(name: &str) -> String {
 }
 
 impl Faults<'_> {
-    /// A rule with its counters. May block.
+    /// Status of a rule with its counters. May block.
     pub fn get(&self, name: &str) -> Result<FaultStatus, Refused> {
         self.0.nic.fault(name).map_err(Refused::nic(str::to_owned))
     }
 
-    /// Makes rules, all or none. `at` gives what stands in front of the paths of the fields of each. May block.
+    /// Makes rules, all or none. `at` gives the prefix of the field paths of each rule. May block.
     pub fn create(
         &self,
         specs: Vec<FaultSpec>,
@@ -36,7 +36,7 @@ impl Faults<'_> {
         made.map_err(|(i, error)| Refused::nic(|field| format!("{}{}", at(i), path(field)))(error))
     }
 
-    /// Removes a rule, and says what it did. May block.
+    /// Removes a rule; returns its last status. May block.
     pub fn remove(&self, name: &str) -> Result<FaultStatus, Refused> {
         let last = self
             .0
@@ -47,7 +47,7 @@ impl Faults<'_> {
         Ok(last)
     }
 
-    /// Is a rule of the configuration?
+    /// Whether a rule is of the configuration.
     pub fn is_configured(&self, name: &str) -> bool {
         self.0.origins.is_configured(&names::of(names::FAULTS, name))
     }

@@ -1,10 +1,10 @@
-//! Which fields a change names, and etags of what they are fields of.
+//! Field masks of changes, and etags.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use crate::check::{Violations, nearest};
 
-/// The fields that a change names, each once; `such_as` is one, for people.
+/// Fields that a field mask names, each once; `such_as` is an example for error texts.
 pub fn named(
     paths: &[String],
     known: &'static [&'static str],
@@ -33,7 +33,7 @@ pub fn named(
     wrong.finish(Some(named))
 }
 
-/// An etag: it is another one where these bytes are others.
+/// ETag of an encoding: equal bytes have equal etags.
 pub fn etag(of: &[u8]) -> String {
     let hash = BuildHasherDefault::<DefaultHasher>::default();
     format!("{:016x}", hash.hash_one(of))

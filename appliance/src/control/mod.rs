@@ -1,12 +1,12 @@
-//! The control plane without its faces: what operators do with the NIC, as plain types and functions that may block. The daemon
-//! builds a [`Control`], gRPC translates messages into calls of it, metrics read it; another front could do the same.
+//! The control plane below gRPC and metrics: operations on the NIC as plain types and functions that may block. The daemon
+//! builds a [`Control`], gRPC translates messages into calls of it, metrics read it.
 //!
 //! ```text
 //!   grpc, metrics, daemon ─▶ Adapters, Ports, Teams, Qos, Congestion, Keys, Nv, Oids, … ─▶ Control ─▶ NIC, store, events
 //! ```
 //!
-//! A change is checked as a whole, stored, and acts, in an order that each kind of setting says; what happens and what is refused are
-//! events. Paths of fields are those of the resources: `adapter.mtu`, `qos.pfc`.
+//! A change is checked as a whole, then stored and applied, in an order that is documented with each kind of setting;
+//! changes and refusals are events. Paths of fields are those of the resources: `adapter.mtu`, `qos.pfc`.
 
 mod adapters;
 mod captures;

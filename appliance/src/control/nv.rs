@@ -1,4 +1,4 @@
-//! NV configuration as operators change it.
+//! Changes of the NV configuration by operators.
 
 use vnic_backend::NicError;
 
@@ -9,14 +9,14 @@ use crate::events::Owner;
 use crate::names;
 use crate::nv::{NvDef, NvWhy, PARAMETERS, parameter};
 
-/// The name that events have for this kind of settings.
+/// Name of these settings in events.
 const STORE: &str = "nvconfig";
 
 /// NV configuration.
 pub struct NvConfig<'a>(pub &'a Control);
 
 impl NvConfig<'_> {
-    /// Sets parameters, by name and value, from the next reset of the device on; says which. May block.
+    /// Sets parameters, by name and value, from the next device reset on; returns them. May block.
     pub fn set<'n>(
         &self,
         by: &str,
@@ -44,7 +44,8 @@ impl NvConfig<'_> {
         Ok(named)
     }
 
-    /// Parameters, or all if none is named, have their default from the next reset of the device on; says which change. May block.
+    /// Resets the named parameters, or all if none is named, to their defaults from the next device reset on; returns
+    /// those that change. May block.
     pub fn reset(&self, by: &str, names: &[String]) -> Result<Vec<&'static NvDef>, Refused> {
         let mut wanted: Vec<&'static NvDef> = Vec::new();
         for (i, name) in names.iter().enumerate() {
@@ -61,7 +62,7 @@ impl NvConfig<'_> {
         Ok(changed)
     }
 
-    /// Resets the device: all adapters restart. Says which parameters act otherwise than before, and which adapters restarted. May block.
+    /// Resets the device: all adapters restart. Returns the parameters whose acting value changed and the restarted adapters. May block.
     pub fn reset_device(&self, by: &str) -> Result<(Vec<&'static NvDef>, Vec<String>), Refused> {
         let changed = self.0.nv.reset_device();
         self.0.registry.set_roce_off(self.0.nv.roce_off());
@@ -71,7 +72,7 @@ impl NvConfig<'_> {
             let name = adapter.spec.name;
             match self.0.registry.restart(&name) {
                 Ok(_) => adapters.push(name),
-                // Removed meanwhile.
+                // The adapter was removed meanwhile.
                 Err(NicError::NotFound { .. }) => {}
                 Err(NicError::ShuttingDown) => return Err(Refused::Nic(NicError::ShuttingDown)),
                 Err(error) => wrong.add(names::of(names::ADAPTERS, &name), error.to_string()),

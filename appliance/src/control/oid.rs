@@ -1,4 +1,4 @@
-//! OIDs: what NDIS asks an adapter, and sets.
+//! OIDs of NDIS: queries and sets of an adapter.
 
 use vnic_backend::counters::Scope;
 use vnic_backend::oid::{self, Act, Answer, Facts, Link, Statistics};
@@ -8,9 +8,9 @@ use super::Control;
 use super::refused::Refused;
 use crate::events::{ControlEvent, Owner};
 
-/// What an adapter is, for people.
+/// Vendor description of an adapter.
 const DESCRIPTION: &str = "vnic virtual RoCE adapter";
-/// What dropless mode waits when it is switched on by its OID, in 100 us (WinOF-2 Ethernet Network, Dropless Mode:
+/// Timeout of dropless mode when its OID enables it, in 100 us (WinOF-2 Ethernet Network, Dropless Mode:
 /// Enabling/Disabling the Feature).
 const DROPLESS_DEFAULT: u8 = 50;
 
@@ -19,9 +19,9 @@ pub struct Oids<'a>(pub &'a Control);
 
 /// The answer to a query.
 pub struct Queried {
-    /// As a driver would get it.
+    /// Answer as a driver would get it.
     pub answer: Answer,
-    /// For people; empty: there is nothing to say.
+    /// The answer in words; may be empty.
     pub text: String,
 }
 
@@ -30,7 +30,7 @@ fn refused(error: NicError) -> Refused {
 }
 
 impl Oids<'_> {
-    /// What an OID says of an adapter, in a buffer of this length. May block.
+    /// Queries an OID of an adapter with a buffer of `room` bytes. May block.
     pub fn query(&self, adapter: &str, code: u32, room: usize) -> Result<Queried, Refused> {
         let status = self.0.nic.adapter(adapter).map_err(refused)?;
         let dropless = self.0.nic.dropless(adapter).map_err(refused)?;
@@ -43,7 +43,7 @@ impl Oids<'_> {
         Ok(Queried { answer, text })
     }
 
-    /// Sets an OID of an adapter. The answer is the bytes that were read, or what NDIS says instead. May block.
+    /// Sets an OID of an adapter. Returns the number of bytes read, or the failure that NDIS would report. May block.
     pub fn set(
         &self,
         by: &str,
@@ -71,23 +71,23 @@ impl Oids<'_> {
     }
 }
 
-/// What a dropped frame counts as.
+/// NDIS statistic that counts a dropped frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drop {
-    /// Sent, and something is wrong with it.
+    /// Sent with an error.
     OutError,
-    /// Sent, and nothing is wrong with it.
+    /// Sent without an error.
     OutDiscard,
-    /// For the adapter, and something is wrong with it.
+    /// Received with an error.
     InError,
-    /// For the adapter, and nothing is wrong with it.
+    /// Received without an error.
     InDiscard,
-    /// As `InDiscard`, for want of a receive buffer.
+    /// Received without an error, but without a receive buffer.
     NoBuffer,
 }
 
-/// Of which adapter a drop counts depends on its reason: its sender's, or its receiver's. `receiver_down` is almost always
-/// found by the switch, and then it is the sender's.
+/// Statistic of a drop reason. The reason decides whether the drop counts for the sender or for the receiver;
+/// `receiver_down` counts for the sender, because almost always the switch finds it.
 const fn drop_of(reason: DropReason) -> Drop {
     match reason {
         DropReason::Runt
@@ -120,7 +120,7 @@ const fn drop_of(reason: DropReason) -> Drop {
     }
 }
 
-/// Statistics of an adapter with its RDMA function: NDIS counts both.
+/// Statistics of an adapter and its RDMA function, which NDIS counts together.
 fn statistics(samples: &[Sample], adapter: &str) -> Statistics {
     let own = |scope: Scope| {
         samples
@@ -132,7 +132,7 @@ fn statistics(samples: &[Sample], adapter: &str) -> Statistics {
         values.fold(None, |sum, value| Some(sum.unwrap_or(0) + value))
     };
     let ethernet = |name: &str| total(Scope::AdapterQueue, name);
-    // An adapter without the function has no such counters.
+    // An adapter without an RDMA function has no such counters.
     let rdma = |name: &str| total(Scope::Rdma, name).unwrap_or(0);
     let dropped = |what: &[Drop]| -> u64 {
         let reasons = DropReason::ALL
@@ -142,8 +142,8 @@ fn statistics(samples: &[Sample], adapter: &str) -> Statistics {
         let matching = own(Scope::AdapterDrop).filter(|s| s.reason.is_some_and(|r| names.contains(&r)));
         matching.map(|s| s.value).sum()
     };
-    // Counters of the data path: all, those for groups, and among these those for everybody. They are read one after the
-    // other, so that a part may be ahead of the whole.
+    // Counters of the data path: all frames, of these the ones to groups, and of these the broadcasts. They are read one
+    // after the other, so that a part may be ahead of the whole.
     let direction = |way: &str, what: &str, rdma_what: &str| {
         let suffix = if what == "bytes" { "_bytes" } else { "" };
         let all = ethernet(&format!("{way}_{what}"));
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn statistics_add_up() {
         let mut samples = Vec::new();
-        // Two queues: the numbers below are counted twice.
+        // The numbers below are counted twice: there are two queues.
         for _ in 0..2 {
             for (name, value) in [
                 ("rx_frames", 1000),
@@ -302,7 +302,7 @@ mod tests {
             (Some(10_100), Some(9_090), Some(610), Some(400))
         );
         let dropped = [got.in_errors, got.in_discards, got.out_errors, got.out_discards];
-        // Each reason is in one of them, and only in one.
+        // Each reason counts in exactly one statistic.
         assert_eq!(
             dropped.into_iter().flatten().sum::<u64>(),
             (1 << DropReason::ALL.len()) - 1

@@ -14,7 +14,7 @@ use crate::mesh::MeshSpec;
 /// Uplink ports.
 pub struct Ports<'a>(pub &'a Arc<Control>);
 
-/// The path of a field of [`PortSpec`].
+/// Path of a field of [`PortSpec`] in a request.
 fn path(kind: &str, name: &str) -> String {
     match name {
         "name" => "port_id".to_owned(),
@@ -29,12 +29,12 @@ fn refused(error: NicError) -> Refused {
 }
 
 impl Ports<'_> {
-    /// A port as it is now. May block.
+    /// Status of a port. May block.
     pub fn get(&self, name: &str) -> Result<PortStatus, Refused> {
         self.0.nic.port(name).map_err(refused)
     }
 
-    /// Makes a port, with its mesh if it has one; what is stored for its name acts, and it joins its team. May block.
+    /// Makes a port, with its mesh if it has one; settings that are stored for its name act, and it joins its team. May block.
     pub fn create(&self, spec: PortSpec, mesh: Option<MeshSpec>) -> Result<PortStatus, Refused> {
         let (name, kind) = (spec.name.clone(), spec.kind.name());
         let status = self
@@ -44,7 +44,7 @@ impl Ports<'_> {
         Ok(status)
     }
 
-    /// Makes a port of the configuration, whose teams are made later. May block.
+    /// Makes a port of the configuration; its team is made later. May block.
     pub fn add(&self, spec: PortSpec, mesh: Option<MeshSpec>) -> Result<PortStatus, NicError> {
         let name = spec.name.clone();
         let status = match mesh {
@@ -64,12 +64,12 @@ impl Ports<'_> {
         Ok(status)
     }
 
-    /// Sets the speed that a port is said to have; none: that of its device. May block.
+    /// Sets the speed that a port reports; `None`: that of its device. May block.
     pub fn set_speed(&self, name: &str, mbps: Option<u32>) -> Result<PortStatus, Refused> {
         self.0.nic.set_port_speed(name, mbps).map_err(refused)
     }
 
-    /// Removes a port that is in no team, with what is stored for it. May block.
+    /// Removes a port that is in no team, and the settings that are stored for it. May block.
     pub fn remove(&self, name: &str) -> Result<(), Refused> {
         self.get(name)?;
         Teams(self.0).remove_port(name, || {

@@ -20,24 +20,25 @@ use crate::registry::{Operation, Refusal};
 use crate::store::{Batch, StoreError};
 use crate::stored;
 
-/// The name that events, the registry and the store have for this kind of settings. Rows of the store: `adapters/{adapter}` or
-/// `ports/{port}`; a form of [`stored::qos`]. What has a key in an adapter's registry is there as it was then, and not read.
+/// Name of these settings in events and the registry, and table of the store. Key of a row: `adapters/{adapter}` or
+/// `ports/{port}`; value: see [`stored::qos`]. A field that is a key of an adapter's registry is stored in the row, too,
+/// but read from the registry.
 const STORE: &str = "qos";
 
 /// Quality of service.
 pub struct Qos<'a>(pub &'a Control);
 
-/// Quality of service of an adapter or a port as it is now.
+/// Quality of service of an adapter or a port at one time.
 pub struct QosNow {
-    /// What is configured, and what waits.
+    /// Configured settings, and queues.
     pub status: QosStatus,
-    /// What has no effect, or promises too much.
+    /// Settings without effect, or guarantees that cannot be kept, in words.
     pub warnings: Vec<String>,
-    /// It changes with what is configured.
+    /// ETag; it changes with the configured settings.
     pub etag: String,
 }
 
-/// The name by which the store knows an owner.
+/// Key of an owner's row.
 fn resource(owner: &Owner) -> String {
     match owner {
         Owner::Adapter(name) => names::of(names::ADAPTERS, name),
@@ -53,7 +54,7 @@ fn id(owner: &Owner) -> &str {
     }
 }
 
-/// The path of a field.
+/// Path of a field in a request.
 fn path(name: &str) -> String {
     match name {
         "name" => name.to_owned(),
@@ -66,7 +67,7 @@ fn refused(error: NicError) -> Refused {
 }
 
 impl Qos<'_> {
-    /// As it is now. Adapters and ports share their names, so that an owner is also asked whether it exists. May block.
+    /// Quality of service of an owner. Adapters and ports have one namespace; an owner of the other kind is not found. May block.
     pub fn get(&self, owner: &Owner) -> Result<QosNow, Refused> {
         let status = self.look(owner)?;
         let etag = etag(&stored::qos::encode(&status.spec, &status.keys));
@@ -78,7 +79,7 @@ impl Qos<'_> {
         })
     }
 
-    /// Of all adapters, then of all ports. May block.
+    /// Quality of service of all adapters, then of all ports. May block.
     pub fn list(&self) -> Vec<(Owner, QosNow)> {
         let adapters = self
             .0
@@ -87,12 +88,12 @@ impl Qos<'_> {
             .into_iter()
             .map(|a| Owner::Adapter(a.spec.name));
         let ports = self.0.nic.ports().into_iter().map(|p| Owner::Port(p.spec.name));
-        // One that has been removed meanwhile is left out.
+        // An owner that was removed meanwhile is left out.
         let one = |owner: Owner| Some((owner.clone(), self.get(&owner).ok()?));
         adapters.chain(ports).filter_map(one).collect()
     }
 
-    /// Changes fields by what `write` puts into them, unless something has changed since an etag was given. May block.
+    /// Changes the named fields by `write`, unless the settings have changed since an etag; empty: in any case. May block.
     pub fn update(
         &self,
         by: &str,
@@ -111,7 +112,7 @@ impl Qos<'_> {
         self.changed(by, owner, what)
     }
 
-    /// Everything is as while nothing is configured. May block.
+    /// Resets quality of service of an owner to the defaults. May block.
     pub fn reset(&self, by: &str, owner: &Owner) -> Result<QosNow, Refused> {
         let _order = self.0.qos_order();
         let now = self.look(owner)?;
@@ -119,7 +120,7 @@ impl Qos<'_> {
             Owner::Adapter(name) => keys::forget(name),
             _ => Vec::new(),
         };
-        // Whatever is stored goes.
+        // The row is removed whatever it has.
         let mut row = Batch::new();
         Qos::forget(&mut row, owner);
         self.carry_out(owner, &now, (QosSpec::default(), row), &operations)?;
@@ -130,7 +131,7 @@ impl Qos<'_> {
         )
     }
 
-    /// The rate of a queue pair, in kbit/s; 0: no limit but the driver's. May block.
+    /// Sets the rate of a queue pair in kbit/s; 0: only the driver's limit. May block.
     pub fn set_queue_pair_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), Refused> {
         let done = self.0.nic.set_qp_rate(adapter, qp, kbps);
         done.map_err(Refused::nic(|_| "rate_bps".to_owned()))
@@ -151,7 +152,7 @@ impl Qos<'_> {
         found.and_then(|()| self.0.nic.qos(id(owner))).map_err(refused)
     }
 
-    /// A change happened.
+    /// Records a change as an event.
     fn changed(&self, by: &str, owner: &Owner, what: String) -> Result<QosNow, Refused> {
         self.0.settings_changed(owner.clone(), STORE, what, by);
         self.get(owner)
@@ -197,7 +198,7 @@ impl Qos<'_> {
         said
     }
 
-    /// Guarantees of all adapters that a limited port cannot keep.
+    /// Adds a warning if a limited port cannot keep the guarantees of all adapters.
     fn promises(&self, owner: &Owner, spec: &QosSpec, said: &mut Vec<String>) {
         if spec.queue.is_none() && matches!(owner, Owner::Adapter(_)) {
             return;
@@ -224,7 +225,7 @@ impl Qos<'_> {
         }
     }
 
-    /// What is now what, for people.
+    /// Carries out a change; returns it in words.
     fn change(
         &self,
         owner: &Owner,
@@ -238,16 +239,16 @@ impl Qos<'_> {
             return Err(Refused::Changed(etag));
         }
         let (mut spec, mut keys) = (now.spec.clone(), now.keys.clone());
-        // What acts counts, not what the registry would say of it.
+        // Acting watermarks count, not the registry's.
         keys.guard = keys.acting_watermarks();
         write(&fields, &mut spec, &mut keys)?;
         if fields.contains(&"cable_length_m") && !fields.contains(&"buffer_headroom") {
             let needed = Buffer::headroom_for(spec.rate, spec.buffer.cable_len, self.mtu(owner)?);
-            // Guests send more at a time than a wire holds.
+            // The headroom has a floor: guests send more at a time than a wire holds.
             spec.buffer.headroom = needed.max(Buffer::default().headroom);
         }
         if fields.contains(&"storm_critical_ms") && !fields.contains(&"storm_minor_ms") {
-            // As Linux has it: the minor one follows.
+            // As in Linux, the minor watermark follows the critical one.
             keys.guard.minor_ms = keys.acting_watermarks().minor_ms;
         }
         if let Owner::Port(_) = owner {
@@ -277,7 +278,7 @@ impl Qos<'_> {
         mtu.map_err(refused)
     }
 
-    /// Stores and lets act what was checked.
+    /// Stores checked settings and applies them.
     fn carry_out(
         &self,
         owner: &Owner,
@@ -304,7 +305,7 @@ impl Qos<'_> {
         })
     }
 
-    /// The row of `qos` is again what it was.
+    /// Restores the row of the settings `before`.
     fn put_back(&self, owner: &Owner, before: &QosStatus) {
         let mut batch = Batch::new();
         put(&mut batch, owner, &before.spec, &before.keys);
@@ -316,12 +317,12 @@ impl Qos<'_> {
         }
     }
 
-    /// Adds to a batch what forgets an owner's row.
+    /// Adds the removal of an owner's row to a batch.
     pub(super) fn forget(batch: &mut Batch, owner: &Owner) {
         batch.delete(STORE, resource(owner).as_bytes());
     }
 
-    /// What is stored for an adapter or a port; none: nothing. What cannot be read is told as an event.
+    /// Stored settings of an adapter or a port, if any. A row that cannot be read causes an event.
     pub(super) fn stored(&self, owner: &Owner) -> Option<QosSpec> {
         let rows = match self.0.store.all(STORE) {
             Ok(rows) => rows,
@@ -348,12 +349,12 @@ impl Qos<'_> {
         }
     }
 
-    /// What is stored cannot act: it is told.
+    /// Records that stored settings cannot act.
     pub(super) fn lives_without(&self, owner: Owner, problem: &str) {
         self.record_refused(owner, format!("what is stored does not act: {problem}"), "");
     }
 
-    /// A port was made: what is stored for its name acts.
+    /// Applies the settings that are stored for the name of a new port.
     pub(super) fn port_made(&self, port: &str) {
         let owner = Owner::Port(port.to_owned());
         if let Some(spec) = self.stored(&owner)
@@ -363,7 +364,7 @@ impl Qos<'_> {
         }
     }
 
-    /// A port is about to be removed: what is stored for it goes.
+    /// Removes the row of a port that is about to be removed.
     pub(super) fn forget_port(&self, port: &str) -> Result<(), StoreError> {
         let mut batch = Batch::new();
         Qos::forget(&mut batch, &Owner::Port(port.to_owned()));
@@ -371,7 +372,7 @@ impl Qos<'_> {
     }
 }
 
-/// Adds to a batch what stores this.
+/// Adds the row of an owner to a batch.
 fn put(batch: &mut Batch, owner: &Owner, spec: &QosSpec, keys: &QosKeys) {
     let plain = match owner {
         Owner::Port(_) => *keys == QosKeys::default(),

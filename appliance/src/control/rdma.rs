@@ -8,7 +8,7 @@ use super::refused::Refused;
 /// RDMA functions.
 pub struct Rdma<'a>(pub &'a Control);
 
-/// The path of what the NIC calls this.
+/// Path of a field of [`GidSetting`] in a request.
 fn path(name: &str) -> String {
     match name {
         "index" => name.to_owned(),
@@ -17,11 +17,11 @@ fn path(name: &str) -> String {
 }
 
 impl Rdma<'_> {
-    /// The RDMA functions of one adapter or of all, by name of the adapter. May block.
+    /// RDMA functions of one adapter or of all, with the adapter's name. May block.
     pub fn functions(&self, only: Option<&str>) -> Result<Vec<(String, RdmaStatus)>, Refused> {
         let Some(name) = only else {
             let names = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
-            // One that has been removed meanwhile has none.
+            // An adapter that was removed meanwhile has no function.
             let found = names.filter_map(|name| Some((self.0.nic.rdma(&name).ok()??, name)));
             return Ok(found.map(|(status, name)| (name, status)).collect());
         };
@@ -32,7 +32,7 @@ impl Rdma<'_> {
             .collect())
     }
 
-    /// Puts an entry into an adapter's GID table, without an index at the first that is free. May block.
+    /// Sets an entry of an adapter's GID table; without an index, the first free one. May block.
     pub fn set_gid(&self, adapter: &str, index: Option<u16>, gid: GidSetting) -> Result<GidRow, Refused> {
         let found = self.0.nic.adapter(adapter);
         let spec = found.map_err(Refused::nic(str::to_owned))?.spec;
@@ -42,13 +42,13 @@ impl Rdma<'_> {
             gid: gid.gid,
             kind: gid.kind,
             vlan: gid.vlan,
-            // The only one that is taken.
+            // An operator's GID always has the adapter's first address.
             mac: spec.macs.first().copied().unwrap_or_default(),
             source: GidSource::Operator,
         })
     }
 
-    /// Takes an entry out of an adapter's GID table. May block.
+    /// Removes an entry of an adapter's GID table. May block.
     pub fn clear_gid(&self, adapter: &str, index: u16) -> Result<(), Refused> {
         let cleared = self.0.nic.set_gid(adapter, Some(index), None);
         cleared.map(drop).map_err(Refused::nic(|_| "name".to_owned()))

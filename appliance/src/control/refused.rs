@@ -1,4 +1,4 @@
-//! Why something does not happen.
+//! Errors of the control plane.
 
 use vnic_backend::NicError;
 
@@ -8,70 +8,70 @@ use crate::nv::NvWhy;
 use crate::registry::{Refusal, RegistryError, Why};
 use crate::store::StoreError;
 
-/// Why something that was asked for does not happen. Nothing has changed then, but for [`Refused::AboveLineRate`].
+/// Error of a request. The request has changed nothing, except with [`Refused::AboveLineRate`].
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// These fields are wrong.
+    /// Fields that are wrong.
     #[error("{0}")]
     Fields(Violations),
-    /// The NIC refuses, and not because of a field.
+    /// The NIC refuses for another cause than a field.
     #[error(transparent)]
     Nic(NicError),
-    /// It cannot be stored.
+    /// The store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Operations that the registry refuses, with the fields that asked for them.
+    /// The registry refuses operations; each with the field that asked for it.
     #[error("{}", .0.iter().map(|(_, refusal)| refusal.to_string()).collect::<Vec<_>>().join("; "))]
     Registry(Vec<(String, Refusal)>),
-    /// An NV parameter is not set, and the field that asked for it.
+    /// The NV configuration refuses a parameter; with the field that asked for it.
     #[error("{1}")]
     Nv(String, NvWhy),
-    /// There is no such thing.
+    /// The resource does not exist.
     #[error("there is no {kind} \"{name}\"")]
     NotFound {
-        /// What it would be.
+        /// Kind of the resource.
         kind: &'static str,
-        /// Which one.
+        /// Name of the resource.
         name: String,
     },
     /// The team has no such affinity.
     #[error("team \"{0}\" has no such affinity")]
     NoAffinity(String),
-    /// There is one of this name already.
+    /// A resource of this name exists already.
     #[error("there is a {kind} \"{name}\" already")]
     Exists {
-        /// What it is.
+        /// Kind of the resource.
         kind: &'static str,
-        /// Its name.
+        /// Name of the resource.
         name: String,
     },
-    /// There are as many as can be.
+    /// A limit of resources is reached.
     #[error("{0}")]
     Limit(String),
-    /// It has changed since it was looked at: its etag now.
+    /// The resource has changed since the request's etag; its etag now.
     #[error("it has changed meanwhile: its etag is {0}")]
     Changed(String),
-    /// A port is in a team, and may not be for this.
+    /// A port cannot do this as a member of a team.
     #[error("port {port} is in team \"{team}\": {cure}")]
     InTeam {
         /// The port.
         port: String,
-        /// Its team.
+        /// Name of the team.
         team: String,
-        /// What helps.
+        /// Remedy, in words.
         cure: &'static str,
     },
     /// The line rate is stored instead of a rate above it.
     #[error("{text}")]
     AboveLineRate {
-        /// The key of the rate.
+        /// Registry key of the rate.
         key: &'static str,
-        /// What is stored.
+        /// Stored rate.
         stored: u32,
-        /// For people.
+        /// Error text.
         text: String,
     },
-    /// A capture to a file.
+    /// A capture to a file fails.
     #[error(transparent)]
     Capture(CaptureError),
 }
@@ -83,12 +83,12 @@ impl From<Violations> for Refused {
 }
 
 impl Refused {
-    /// One wrong field.
+    /// Error of one field.
     pub fn field(field: impl Into<String>, problem: impl Into<String>) -> Refused {
         Refused::Fields(Violations::one(field, problem))
     }
 
-    /// What the NIC refuses; `path` gives the path of a field of a specification.
+    /// Translates an error of the NIC; `path` gives the path of a field of a specification.
     pub fn nic(path: impl FnOnce(&str) -> String) -> impl FnOnce(NicError) -> Refused {
         move |error| match error {
             NicError::Invalid { field, problem } => Refused::field(path(field), problem),
@@ -96,7 +96,7 @@ impl Refused {
         }
     }
 
-    /// What the registry refuses; `path` gives the path of the field that asked for an operation.
+    /// Translates an error of the registry; `path` gives the path of the field that asked for an operation.
     pub fn registry(error: RegistryError, path: impl Fn(&Refusal) -> String) -> Refused {
         match error {
             RegistryError::Store(error) => Refused::Store(error),
@@ -109,7 +109,7 @@ impl Refused {
         }
     }
 
-    /// The refusal that stands for all, where those of the registry are of one kind that says more than that a field is wrong.
+    /// First refusal of the registry, if all are of one kind that says more than that a field is wrong.
     pub fn of_one_kind(refusals: &[(String, Refusal)]) -> Option<&Refusal> {
         let (_, first) = refusals.first()?;
         let one = refusals
@@ -118,7 +118,7 @@ impl Refused {
         (one && kind(&first.why) != 0).then_some(first)
     }
 
-    /// Is it a rate above the line rate?
+    /// Whether the error is a rate above the line rate.
     pub fn is_above_line_rate(&self) -> bool {
         match self {
             Refused::AboveLineRate { .. } => true,
@@ -129,7 +129,7 @@ impl Refused {
         }
     }
 
-    /// The fields that are wrong, where it is about fields.
+    /// Wrong fields, if the error is about fields.
     pub fn wrong_fields(&self) -> Option<Violations> {
         match self {
             Refused::Fields(wrong) => Some(wrong.clone()),
@@ -147,14 +147,14 @@ impl Refused {
         }
     }
 
-    /// What is wrong, for people.
+    /// Error text.
     pub fn text(&self) -> String {
         self.wrong_fields()
             .map_or_else(|| self.to_string(), |wrong| wrong.to_string())
     }
 }
 
-/// Refusals of one kind have one number; 0: a field is wrong.
+/// Number of a kind of refusals; 0: a field is wrong.
 fn kind(why: &Why) -> u8 {
     match why {
         Why::WrongScope(_) | Why::NotAllowed(_) | Why::Conflict(_) | Why::Nic(_) => 0,

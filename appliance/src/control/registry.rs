@@ -1,29 +1,29 @@
-//! The registry as operators change it: what happens and what is refused are events.
+//! Changes of the registry by operators; changes and refusals are events.
 
 use super::Control;
 use super::refused::Refused;
 use crate::events::Owner;
 use crate::registry::{Done, Import, ImportOptions, Operation, Refusal, RegistryError, Scope, Warning, Why};
 
-/// Bytes of a `.reg` file.
+/// Greatest size of a `.reg` file in bytes.
 const FILE_MAX: usize = 512 << 10;
 
 /// The registry.
 pub struct Keys<'a>(pub &'a Control);
 
-/// What came of a `.reg` file.
+/// Result of an import of a `.reg` file.
 pub struct Imported {
-    /// Scope, key and message of what was left out.
+    /// Scope, key and error text of operations that were left out.
     pub left_out: Vec<(String, String, String)>,
-    /// What is stored otherwise than the file says.
+    /// Values that are stored otherwise than the file has them.
     pub warnings: Vec<Warning>,
-    /// How many values changed.
+    /// Number of changed values.
     pub changed: usize,
-    /// The registry's revision afterwards.
+    /// Revision of the registry after the import.
     pub revision: u64,
 }
 
-/// Whose settings a scope holds.
+/// Owner of the settings of a scope.
 fn owner(scope: &Scope) -> Owner {
     match scope {
         Scope::Driver => Owner::Nic,
@@ -45,7 +45,7 @@ impl Keys<'_> {
         Ok(done)
     }
 
-    /// What [`Keys::transact`] would say.
+    /// Checks operations as [`Keys::transact`] does, but changes nothing.
     pub fn validate(
         &self,
         by: &str,
@@ -56,7 +56,7 @@ impl Keys<'_> {
         found.map_err(|error| self.refused(by, error, field))
     }
 
-    /// May a scope be read? Its adapter exists, or has something stored.
+    /// Whether a scope can be read: its adapter exists, or has stored values.
     pub fn readable(&self, scope: &Scope) -> Result<(), Why> {
         match scope.adapter() {
             Some(name)
@@ -69,13 +69,13 @@ impl Keys<'_> {
         }
     }
 
-    /// Writes a `.reg` file of the scopes that are wanted; gives the revision, too. May block.
+    /// Writes a `.reg` file of the wanted scopes; returns it with the revision. May block.
     pub fn export(&self, wanted: impl Fn(&Scope) -> bool, utf8: bool) -> Result<(Vec<u8>, u64), Refused> {
         let file = self.0.registry.write_file(wanted, utf8);
         file.map_err(|error| self.refused("", error, |refusal| refusal.key.clone()))
     }
 
-    /// Carries out a `.reg` file, or only says what would come of it. May block.
+    /// Imports a `.reg` file, or only checks it. May block.
     pub fn import(
         &self,
         by: &str,
@@ -123,7 +123,7 @@ impl Keys<'_> {
         Ok(imported)
     }
 
-    /// A transaction that is refused, as an event for what an operator should know.
+    /// Translates a refusal of a transaction, and records it as an event.
     pub(super) fn refused(
         &self,
         by: &str,
@@ -151,7 +151,7 @@ impl Keys<'_> {
         Refused::registry(error, field)
     }
 
-    /// A transaction that happened, as an event.
+    /// Records a transaction as an event.
     pub(super) fn changed(&self, by: &str, done: &Done) {
         let Some(first) = done.changes.first() else { return };
         let words: Vec<String> = done

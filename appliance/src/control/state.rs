@@ -1,4 +1,4 @@
-//! What the daemon consists of while it runs.
+//! State of the running daemon.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,18 +21,18 @@ use crate::pulse::Pulse;
 use crate::registry::Registry;
 use crate::store::{Store, StoreError};
 
-/// Where the daemon really listens (port 0 resolved).
+/// Addresses on which the daemon listens, with port 0 resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// `unix:PATH`, then `https://ADDR:PORT` where TCP was asked for.
+    /// `unix:PATH`, and `https://ADDR:PORT` if TCP is configured.
     pub control: Vec<String>,
-    /// `http://ADDR:PORT/metrics`.
+    /// `http://ADDR:PORT/metrics`, if metrics are configured.
     pub metrics_url: Option<String>,
 }
 
-/// What survives the daemon.
+/// State that survives the daemon.
 pub struct Kept {
-    /// Where it is.
+    /// Store.
     pub store: Arc<Store>,
     /// Settings of the driver and of adapters.
     pub registry: Registry,
@@ -41,7 +41,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads it. The device is reset by this: what was to be next in the NV configuration counts from now on.
+    /// Reads the state from the store. This counts as a device reset: the pending NV configuration acts from now on.
     pub fn read(nic: &Nic, store: Store) -> Result<Kept, StoreError> {
         let store = Arc::new(store);
         let registry = Registry::new(nic.clone(), store.clone())?;
@@ -51,13 +51,13 @@ impl Kept {
     }
 }
 
-/// A daemon without its faces: the NIC, what is known of it besides, and what survives it.
+/// The daemon below gRPC and metrics.
 pub struct Control {
     /// The NIC.
     pub nic: Nic,
-    /// What the daemon was started with.
+    /// Settings with which the daemon was started.
     pub settings: Settings,
-    /// Where it listens.
+    /// Addresses on which the daemon listens.
     pub endpoints: Endpoints,
     /// Events of the NIC.
     pub hub: EventHub,
@@ -65,27 +65,27 @@ pub struct Control {
     pub captures: CaptureFiles,
     /// Meshes of ports.
     pub meshes: Meshes,
-    /// What survives the daemon.
+    /// Store.
     pub store: Arc<Store>,
     /// Settings of the driver and of adapters.
     pub registry: Registry,
     /// NV configuration.
     pub nv: Nv,
-    /// Do the data cores turn?
+    /// Whether the data cores turn.
     pub pulse: Pulse,
     /// The switch's address table.
     pub fdb: Paced<Arc<[FdbEntry]>>,
-    /// Where adapters, ports and fault rules come from.
+    /// Origins of adapters, ports and fault rules.
     pub origins: Origins,
-    /// Whether the daemon is up, and since when.
+    /// Whether the daemon is ready, and since when it runs.
     pub life: Life,
-    /// Held while quality of service is looked at and changed: nothing comes between.
+    /// Held during each change of quality of service or congestion control, so that changes are one after the other.
     qos_order: Mutex<()>,
     teams: Mutex<Book>,
 }
 
 impl Control {
-    /// Records that settings of this kind were changed, and by whom.
+    /// Records that settings of a kind were changed, and by whom.
     pub(super) fn settings_changed(&self, owner: Owner, store: &'static str, what: String, by: &str) {
         self.hub.record(ControlEvent::SettingsChanged {
             owner,
@@ -95,7 +95,7 @@ impl Control {
         });
     }
 
-    /// Records that a change of settings of this kind was refused, and whose it was.
+    /// Records that a change of settings of a kind was refused, and whose it was.
     pub(super) fn settings_refused(&self, owner: Owner, store: &'static str, what: String, by: &str) {
         self.hub.record(ControlEvent::SettingsRefused {
             owner,
@@ -134,38 +134,38 @@ impl Control {
         }
     }
 
-    /// Teams. Held while one is looked at and changed, or a port of one may go: nothing comes between.
+    /// Book of teams. The lock is held during each change of a team, and while a port may go, so that these are one after the other.
     pub fn teams(&self) -> MutexGuard<'_, Book> {
         self.teams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held while quality of service or congestion control is looked at and changed: nothing comes between.
+    /// Held during each change of quality of service or congestion control, so that changes are one after the other.
     pub(super) fn qos_order(&self) -> MutexGuard<'_, ()> {
         self.qos_order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The CPU of a data core that is asked for; none: any.
+    /// Checks the CPU of a requested data core; `None`: any.
     pub fn data_core(&self, asked: Option<u32>) -> Checked<Option<usize>> {
         let one = |core| check::data_core(i64::from(core), &self.settings.nic.data_cores);
         asked.map(one).transpose()
     }
 
-    /// Names of the adapters that there are.
+    /// Names of the adapters.
     pub fn adapter_names(&self) -> BTreeSet<String> {
         self.nic.adapters().into_iter().map(|a| a.spec.name).collect()
     }
 
-    /// Names of the ports that there are.
+    /// Names of the ports.
     pub fn port_names(&self) -> BTreeSet<String> {
         self.nic.ports().into_iter().map(|p| p.spec.name).collect()
     }
 }
 
-/// Where adapters and ports, by name, and fault rules, by resource name, come from.
+/// Origins of adapters and ports, by name, and of fault rules, by resource name.
 pub struct Origins {
-    /// These are as the configuration says.
+    /// Names from the configuration.
     configured: Mutex<BTreeSet<String>>,
-    /// These adapters were made at run time and are stored.
+    /// Adapters that were made at run time and are stored.
     stored: Mutex<BTreeSet<String>>,
 }
 
@@ -184,22 +184,22 @@ impl Origins {
         }
     }
 
-    /// Is the adapter, port or rule as the configuration says?
+    /// Whether the adapter, port or rule is of the configuration.
     pub fn is_configured(&self, name: &str) -> bool {
         lock(&self.configured).contains(name)
     }
 
-    /// Is it an adapter that was made at run time and is stored?
+    /// Whether the adapter was made at run time and is stored.
     pub fn is_stored(&self, name: &str) -> bool {
         lock(&self.stored).contains(name)
     }
 
-    /// It is an adapter that was made at run time and is stored.
+    /// Notes that the adapter was made at run time and is stored.
     pub(super) fn set_stored(&self, name: &str) {
         lock(&self.stored).insert(name.to_owned());
     }
 
-    /// The adapter, port or rule was removed: a new one of this name is not that of the configuration.
+    /// Forgets the origin of a removed adapter, port or rule: a new one of its name is not of the configuration.
     pub(super) fn forget(&self, name: &str) {
         for set in [&self.configured, &self.stored] {
             lock(set).remove(name);
@@ -207,7 +207,7 @@ impl Origins {
     }
 }
 
-/// Whether the daemon is up.
+/// Readiness and end of the daemon.
 pub struct Life {
     /// When the daemon started.
     pub started: (SystemTime, Instant),
@@ -226,17 +226,17 @@ impl Default for Life {
 }
 
 impl Life {
-    /// All sockets of the configuration listen, and the daemon is not ending.
+    /// Whether all sockets of the configuration listen and the daemon is not ending.
     pub fn ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// All sockets of the configuration listen.
+    /// Notes that all sockets of the configuration listen.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
     }
 
-    /// The daemon ends: streams must.
+    /// Begins the end of the daemon: it is no longer ready, and streams end.
     pub fn begin_shutdown(&self) {
         self.ready.store(false, Ordering::Release);
         self.ending.send_replace(true);
@@ -246,7 +246,7 @@ impl Life {
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut ending = self.ending.subscribe();
         async move {
-            // An error means that the daemon is gone: that is an end, too.
+            // An error means that the sender is gone, which is an end, too.
             let _ = ending.wait_for(|ending| *ending).await;
         }
     }

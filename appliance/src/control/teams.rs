@@ -1,4 +1,4 @@
-//! Teams. A team is a bond of the NIC, made of those of its members that there are.
+//! Teams. A team is a bond of the NIC over those of its members that exist.
 //!
 //! ```text
 //!  wish ─▶ change of a copy of the book ─▶ the NIC's bond ─▶ store ─▶ the copy is the book
@@ -23,50 +23,50 @@ use crate::teams::{AFFINITIES_MAX, Direction, Draft};
 
 pub use book::{Book, More};
 
-/// The name that events have for this kind of settings.
+/// Name of these settings in events.
 const STORE: &str = "team";
 
 /// Teams.
 pub struct Teams<'a>(pub &'a Control);
 
-/// A team as it is now.
+/// A team at one time.
 #[derive(Debug, Clone)]
 pub struct TeamNow {
     /// The team.
     pub team: Team,
-    /// What belongs to it besides.
+    /// Parts of the team that [`Team`] has not.
     pub more: More,
-    /// Its bond; none without members.
+    /// Bond of the team; `None` without members.
     pub bond: Option<BondStatus>,
-    /// How its load is spread; of an aggregate team only where it is asked for.
+    /// How the bond spreads its load; of an aggregate team only on request.
     pub view: Option<View>,
-    /// Its members, in the order of the team's.
+    /// Members of the team, in its order.
     pub members: Vec<MemberNow>,
-    /// Why it does not carry frames as it should; empty: it does.
+    /// Why the team does not carry frames as it should; may be empty.
     pub problem: String,
 }
 
-/// A member of a team as it is now.
+/// A member of a team at one time.
 #[derive(Debug, Clone)]
 pub struct MemberNow {
-    /// There is no such port.
+    /// Whether there is no such port.
     pub missing: bool,
-    /// It can carry frames.
+    /// Whether it can carry frames.
     pub up: bool,
-    /// It is the one that carries frames of a failover team.
+    /// Whether it is the active member of a failover team.
     pub active: bool,
-    /// LACP at it.
+    /// State of LACP.
     pub lacp: Option<LacpView>,
 }
 
-/// What a change did.
+/// Result of a change.
 struct Change {
     guid: u128,
-    /// For people.
+    /// The change in words.
     what: String,
 }
 
-/// The path of a field that the NIC refuses.
+/// Path of a field that the NIC refuses.
 fn path(name: &str) -> String {
     match name {
         "affinity" | "members" | "primary" => name.to_owned(),
@@ -74,7 +74,7 @@ fn path(name: &str) -> String {
     }
 }
 
-/// What link aggregation refuses.
+/// Translates an error of link aggregation.
 fn lag(error: LagError) -> Refused {
     let field = match error.field {
         "name" => "team_id".to_owned(),
@@ -94,7 +94,7 @@ fn not_found(name: &str) -> Refused {
     }
 }
 
-/// A team of the book by its name.
+/// Finds a team of the book by its name.
 fn find<'b>(book: &'b Book, name: &str) -> Result<(&'b Team, &'b More), Refused> {
     let guid = book.teams.query(name).map(|t| t.guid);
     guid.ok()
@@ -102,7 +102,7 @@ fn find<'b>(book: &'b Book, name: &str) -> Result<(&'b Team, &'b More), Refused>
         .ok_or_else(|| not_found(name))
 }
 
-/// The same, to change what belongs to it besides.
+/// Finds a team of the book by its name, to change its [`More`].
 fn more<'b>(book: &'b mut Book, name: &str) -> Result<(u128, &'b mut More), Refused> {
     let guid = find(book, name)?.0.guid;
     let more = book.more.get_mut(&guid);
@@ -110,14 +110,14 @@ fn more<'b>(book: &'b mut Book, name: &str) -> Result<(u128, &'b mut More), Refu
 }
 
 impl Teams<'_> {
-    /// A team as it is now. May block.
+    /// A team without the spread of its load. May block.
     pub fn get(&self, name: &str) -> Result<TeamNow, Refused> {
         let book = self.0.teams().clone();
         let (team, more) = find(&book, name)?;
         Ok(self.now(team, more, &self.ports()))
     }
 
-    /// A team with how its load is spread. May block.
+    /// A team with the spread of its load. May block.
     pub fn view(&self, name: &str) -> Result<TeamNow, Refused> {
         let mut now = self.get(name)?;
         if let (Some(made), None) = (&now.more.made, &now.view) {
@@ -126,7 +126,7 @@ impl Teams<'_> {
         Ok(now)
     }
 
-    /// All teams, and the ports that are in none. May block.
+    /// All teams, and the ports that are in no team. May block.
     pub fn list(&self) -> (Vec<TeamNow>, Vec<String>) {
         let book = self.0.teams().clone();
         let ports = self.ports();
@@ -170,7 +170,7 @@ impl Teams<'_> {
         })
     }
 
-    /// Puts a port into a team. May block.
+    /// Adds a port to a team. May block.
     pub fn attach(
         &self,
         by: &str,
@@ -202,7 +202,7 @@ impl Teams<'_> {
         })
     }
 
-    /// Takes a port out of a team. May block.
+    /// Removes a port from a team. May block.
     pub fn detach(&self, by: &str, name: &str, port: &str) -> Result<TeamNow, Refused> {
         self.carry_out(
             by,
@@ -218,7 +218,7 @@ impl Teams<'_> {
         )
     }
 
-    /// Changes fields of a team by what `write` puts into them. May block.
+    /// Changes the named fields of a team by `write`. May block.
     pub fn update(
         &self,
         by: &str,
@@ -244,7 +244,7 @@ impl Teams<'_> {
         })
     }
 
-    /// Removes a team, and says what it was. May block.
+    /// Removes a team; returns its last state. May block.
     pub fn remove(&self, by: &str, name: &str) -> Result<TeamNow, Refused> {
         let mut book = self.0.teams();
         let (team, more) = find(&book, name)?;
@@ -258,7 +258,7 @@ impl Teams<'_> {
         Ok(last)
     }
 
-    /// Lets something go by a member of its own: `read` says what, and which adapter it is about. May block.
+    /// Directs traffic to a member of its own; `read` gives the affinity and the adapter that it is about. May block.
     pub fn set_affinity(
         &self,
         by: &str,
@@ -294,7 +294,7 @@ impl Teams<'_> {
         })
     }
 
-    /// Lets nothing of this kind go by a member of its own any more. May block.
+    /// Removes an affinity. May block.
     pub fn remove_affinity(&self, by: &str, name: &str, what: Affinity) -> Result<TeamNow, Refused> {
         self.carry_out(by, path, |book| {
             let (guid, more) = more(book, name)?;
@@ -307,7 +307,7 @@ impl Teams<'_> {
         })
     }
 
-    /// The address of an adapter, as an affinity of a queue pair has it.
+    /// Address of an adapter, for an affinity of a queue pair.
     pub fn adapter_mac(&self, adapter: &str) -> Checked<MacAddr> {
         let found = self.0.nic.adapter(adapter);
         let found = found.map_err(|_| format!("adapter {adapter} does not exist"))?;
@@ -315,7 +315,7 @@ impl Teams<'_> {
         mac.ok_or_else(|| format!("adapter {adapter} has no address"))
     }
 
-    /// The address of the adapter of an affinity that a team has: the adapter may be gone.
+    /// Address of the adapter of an affinity that a team has; the adapter may be gone.
     pub fn known_mac(&self, name: &str, adapter: &str, qp: u32) -> Option<MacAddr> {
         let book = self.0.teams();
         let (_, more) = find(&book, name).ok()?;
@@ -370,7 +370,7 @@ impl Teams<'_> {
         }
     }
 
-    /// Runs a change with nothing between its look and its act, and tells what came of it.
+    /// Carries out a change under the lock of the book, and records it or its refusal as an event.
     fn carry_out(
         &self,
         by: &str,
@@ -390,18 +390,17 @@ impl Teams<'_> {
         self.0.settings_changed(Owner::Nic, STORE, what, by);
     }
 
-    /// Makes the teams of the configuration. The error is the team and what is wrong.
+    /// Makes the teams of the configuration. The error has the team's name.
     pub fn configure(&self) -> Result<(), (String, NicError)> {
         act::configure(self.0)
     }
 
-    /// Makes the stored teams again. One that cannot be made is told as an event, and stays stored; so is a port that is
-    /// missing.
+    /// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes an event.
     pub fn bring_back(&self) -> Result<(), crate::store::StoreError> {
         act::bring_back(self.0)
     }
 
-    /// A port was made: if it is a member of a team, it joins. What the NIC refuses is told, and shown with the team.
+    /// Adds a new port to the team that has it as a member. A refusal of the NIC causes an event, and is shown with the team.
     pub(super) fn port_made(&self, port: &str) {
         act::port_made(self.0, port);
     }

@@ -1,8 +1,8 @@
-//! What a client keeps to see counters from a moment of its choice on.
+//! Baseline of counters, which a client keeps to see growth since a time of its choice.
 //!
-//! The baseline travels with the client and comes back with each request. So a reset needs no room in the daemon and no name
-//! there, cannot be forgotten there, cannot disturb anybody, and is good after a broken connection. A daemon or an owner
-//! that is new since then is recognised, and the baseline no longer applied.
+//! The client sends the baseline with each request. So a reset needs neither memory nor a name in the daemon, changes
+//! nothing for other clients, and survives a broken connection. A baseline of another run of the daemon, or of another
+//! owner of the same name, is recognised and not applied.
 
 use std::time::SystemTime;
 
@@ -14,22 +14,22 @@ use vnic_backend::counters::{
 
 use super::OwnerValues;
 
-/// The form of a baseline. Another one is another program's.
+/// Version of the encoding. A baseline with another version is another program's.
 const VERSION: u32 = 1;
-/// Longer ones are not made: 16 queue pairs of an adapter with an RDMA function take about half of it.
+/// Greatest size of a baseline: 16 queue pairs of an adapter with an RDMA function take about half of it.
 pub const BYTES_MAX: usize = 16 << 10;
 
-/// A baseline on the wire.
+/// Encoding of a baseline.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Wire {
     #[prost(uint32, tag = "1")]
     version: u32,
-    /// Which daemon made it.
+    /// Number of the daemon's run.
     #[prost(fixed64, tag = "2")]
     daemon: u64,
     #[prost(message, optional, tag = "3")]
     time: Option<prost_types::Timestamp>,
-    /// 0 an adapter, 1 a port, 2 a core.
+    /// Kind of the owner: 0 an adapter, 1 a port, 2 a core.
     #[prost(uint32, tag = "4")]
     kind: u32,
     #[prost(string, tag = "5")]
@@ -40,27 +40,27 @@ struct Wire {
     queues: Vec<u32>,
     #[prost(bool, tag = "8")]
     rdma: bool,
-    /// Queue by queue or the port's traffic, then drops, then the link, then RDMA.
+    /// Values of each queue or the port's traffic, then drops, then the link, then RDMA.
     #[prost(uint64, repeated, tag = "9")]
     values: Vec<u64>,
 }
 
-/// What a client sent back.
+/// A decoded baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Baseline {
-    /// Values of an owner, and when they were read.
+    /// Values of an owner, and their time.
     Of(OwnerValues, prost_types::Timestamp),
-    /// Another run of the daemon made it.
+    /// The baseline is of another run of the daemon.
     Outdated,
 }
 
-/// A number for this run of the daemon.
+/// Number of this run of the daemon.
 pub fn daemon(started: SystemTime) -> u64 {
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The bytes for the client.
+/// Encodes a baseline.
 pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
     let mut wire = Wire {
         version: VERSION,
@@ -102,7 +102,7 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
     wire.encode_to_vec()
 }
 
-/// Reads what a client sent. Nothing when it was not made by [`encode`].
+/// Decodes a baseline; `None` if it was not made by [`encode`].
 pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
     if bytes.len() > BYTES_MAX {
         return None;
@@ -113,7 +113,7 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
         return None;
     }
     if wire.daemon != this_daemon || wire.version != VERSION {
-        // Its tables may have been others.
+        // The tables of the other run may have been different.
         return Some(Baseline::Outdated);
     }
     let mut rest = wire.values.as_slice();
@@ -181,7 +181,7 @@ fn take_link(rest: &mut &[u64]) -> Option<Box<LinkValues>> {
 mod tests {
     use super::*;
 
-    /// No value twice.
+    /// Link values of which no two are equal.
     fn link() -> Box<LinkValues> {
         let mut next = u64::MAX;
         let mut count = |v: &mut u64| (*v, next) = (next, next - 1);
@@ -240,7 +240,7 @@ mod tests {
     fn nonsense_is_refused() {
         let good = encode(&adapter(true), 1, SystemTime::UNIX_EPOCH);
         for n in 0..good.len() {
-            // Cut anywhere, it is refused, or it is a message with fewer fields, which is refused as well.
+            // A truncated baseline is refused, or it is a message with fewer fields, which is refused as well.
             assert_eq!(decode(&good[..n], 1), None, "{n}");
         }
         assert_eq!(decode(&[0xff; 100], 1), None);

@@ -15,13 +15,13 @@ use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
 use crate::{private, systemd};
 
-/// How `vnicd` ends.
+/// Exit codes of `vnicd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Ended by SIGTERM or SIGINT, or the configuration is valid.
+    /// The daemon was ended by SIGTERM or SIGINT, or the configuration is valid.
     Ok = 0,
-    /// Something failed: the operating system or the NIC refused.
+    /// The operating system or the NIC refused something.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -129,7 +129,7 @@ pub struct Args {
     log_format: LogFormat,
 }
 
-// clap reads `Option<Vec<_>>` and `Option<Option<_>>` as something else: hence these wrappers.
+// clap interprets `Option<Vec<_>>` and `Option<Option<_>>` in its own way: hence these wrappers.
 #[derive(Debug, Clone)]
 struct Cores(Vec<usize>);
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ impl Args {
         }
     }
 
-    /// The settings, or everything that is wrong with them.
+    /// Settings of the options; the error has all problems.
     fn settings(&self, environment: &Environment) -> Result<Settings, String> {
         let overrides = self.overrides();
         match self.check_config.as_ref().or(self.config.as_ref()) {
@@ -180,7 +180,7 @@ impl Args {
     }
 }
 
-/// `vnicd`, from its command line to its exit code.
+/// Runs `vnicd`, from its command line to its exit code.
 pub fn run(args: &Args) -> ExitCode {
     let environment = Environment::current();
     let mut settings = match args.settings(&environment) {
@@ -216,7 +216,8 @@ pub fn run(args: &Args) -> ExitCode {
     if args.no_sandbox {
         settings.nic.confine = false;
     } else {
-        // Before there is another thread. (Who runs us may have a filter that allows none of ours, as a unit of an older version has.)
+        // Before there is another thread. (The caller may have a filter that allows none of these calls, as a unit of an
+        // older version has.)
         let without = |what: &str, error: String| {
             tracing::warn!("without limits on {what} (--no-sandbox says that this is wanted): {error}");
         };
@@ -236,7 +237,7 @@ pub fn run(args: &Args) -> ExitCode {
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(serve(settings));
-            // A call into a NIC that is stuck must not keep the process from ending.
+            // A blocked call of the NIC must not keep the process from ending.
             runtime.shutdown_timeout(Duration::from_secs(1));
             result
         }
@@ -259,7 +260,7 @@ pub fn run(args: &Args) -> ExitCode {
 
 /// Runs the daemon until a signal ends it.
 async fn serve(settings: Settings) -> Result<(), StartError> {
-    // Before anything starts, so that no signal is missed.
+    // Before the start, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(super::os("cannot catch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(super::os("cannot catch SIGINT"))?;
     let mut hangup = signal(SignalKind::hangup()).map_err(super::os("cannot catch SIGHUP"))?;
@@ -267,7 +268,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     descriptors::raise_limit().map_err(super::os("cannot raise the limit of open files"))?;
     let daemon = Daemon::start(settings).await?;
     let line = daemon.ready_line();
-    // Nobody may read our standard output; that is no reason to end.
+    // Standard output may be closed, which is no error.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     systemd::ready(&line);

@@ -1,5 +1,4 @@
-//! The Unix socket of the control interface: never open to more users than it should be, and a socket that a
-//! killed daemon left is replaced.
+//! Unix socket of the control interface: never accessible to more users than configured; it replaces a socket that a killed daemon left.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,12 +9,12 @@ use tokio::net::UnixListener;
 use super::{StartError, os};
 use crate::config::Control;
 
-/// The socket's file; dropping this removes it.
+/// Path of the socket; dropping this removes the file.
 pub struct ControlSocket(PathBuf);
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // That it is gone already is fine.
+        // An error means that the file is gone already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -42,7 +41,7 @@ pub fn bind(control: &Control) -> Result<(ControlSocket, UnixListener), StartErr
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(os(format!("cannot make {}", parent.display())))?;
     }
-    // Under another name until its rights are set; then put in place at once, over a stale one.
+    // The socket has a temporary name until its mode is set; then it is renamed, which replaces a stale one.
     let new = temporary_name(path);
     let _ = std::fs::remove_file(&new);
     let listener = UnixListener::bind(&new).map_err(os(what()))?;
@@ -60,7 +59,7 @@ pub fn bind(control: &Control) -> Result<(ControlSocket, UnixListener), StartErr
     Ok((ControlSocket(path.clone()), listener))
 }
 
-/// Beside `path`, and not longer than it, for the length of socket paths is limited.
+/// Path beside `path` that is not longer, because the length of socket paths is limited.
 fn temporary_name(path: &Path) -> PathBuf {
     let name = format!(".{}", std::process::id());
     path.with_file_name(name)

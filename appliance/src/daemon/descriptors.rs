@@ -1,10 +1,10 @@
-//! How many files and sockets the daemon may have open.
+//! Limit of open files and sockets.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit to what the system allows. (The usual one, 1024, is for programs that call select(2).)
+/// Raises the limit to its hard limit. (The usual soft limit, 1024, is for programs that call select(2).)
 pub fn raise_limit() -> io::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let current = maximum;
@@ -18,7 +18,7 @@ mod tests {
     #[test]
     fn the_limit_is_what_the_system_allows() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        // Enough for the tests beside this one.
+        // High enough for tests that run at the same time.
         let current = Some(maximum.unwrap_or(u64::MAX).min(512));
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("a lower limit");
         raise_limit().expect("the highest");

@@ -1,4 +1,4 @@
-//! The daemon: starts the NIC and puts its faces around it, and takes everything down again in order.
+//! The daemon: starts the NIC, gRPC, metrics and events, and ends them in order.
 
 pub mod args;
 mod control_socket;
@@ -29,10 +29,10 @@ pub use args::{Args, ExitCode, run};
 use control_socket::ControlSocket;
 use state_dir::StateDir;
 
-/// How long the NIC may take to end.
+/// Time limit of the NIC's shutdown.
 const NIC_SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
-/// Why the daemon could not start.
+/// Error of the daemon's start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another daemon uses the state directory.
@@ -43,36 +43,36 @@ pub enum StartError {
         pid.as_ref().map(|p| format!(" (pid {p})")).unwrap_or_default()
     )]
     InUse {
-        /// The directory.
+        /// Path of the state directory.
         dir: PathBuf,
-        /// The other daemon, when its lock file tells.
+        /// Process ID of the other daemon, if its lock file has it.
         pid: Option<u32>,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// Attempted action.
         what: String,
-        /// The answer.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// What is stored cannot be used.
+    /// The stored state cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The certificates of the control interface cannot be used: which file, and why.
+    /// The certificates of the control interface cannot be used; the file and the cause.
     #[error("{0}")]
     Certificates(String),
     /// The NIC refused something.
     #[error("{what}: {source}")]
     Nic {
-        /// What was tried.
+        /// Attempted action.
         what: String,
-        /// The answer.
+        /// Error of the NIC.
         source: NicError,
     },
 }
 
-/// Turns an I/O error into a [`StartError`] that says what was tried.
+/// Turns an I/O error into a [`StartError`] with the attempted action.
 fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
     let what = what.into();
     move |source| StartError::Os { what, source }
@@ -87,15 +87,15 @@ pub struct Daemon {
     tls: Option<Arc<Tls>>,
     /// Connections to the control interface.
     live: Arc<Live>,
-    /// Looks at their certificates from time to time.
+    /// Task that checks the certificates of `live` at intervals.
     watch: JoinHandle<()>,
-    // Dropped in this order: the lock is given back when everything else is gone.
+    // Fields are dropped in this order: the lock is released last.
     _socket: ControlSocket,
     _state: StateDir,
 }
 
 impl Daemon {
-    /// Starts everything; when this returns, all sockets listen. Must be called in a tokio runtime.
+    /// Starts the daemon; when this returns, all sockets listen. Must be called in a tokio runtime.
     pub async fn start(settings: Settings) -> Result<Daemon, StartError> {
         let tls = match settings
             .control
@@ -113,7 +113,7 @@ impl Daemon {
             true => OnDamage::Reset,
             false => OnDamage::Refuse,
         };
-        // Each waits for the disk several times.
+        // Each of the two waits for the disk several times, so they run at the same time.
         let dir = settings.state_dir.clone();
         let events = std::thread::spawn(move || EventLog::file(&dir));
         let store = Store::open(&settings.state_dir, store::STATE, store::STATE_SCHEMA, on_damage);
@@ -237,13 +237,12 @@ impl Daemon {
         }
     }
 
-    /// What the parts of the daemon share.
+    /// State that the parts of the daemon share.
     pub fn control(&self) -> &Arc<Control> {
         &self.control
     }
 
-    /// Reads the certificates of the control interface and of meshes again, and who may do what. Connections for which that
-    /// does not hold any more end.
+    /// Reads the certificates of the control interface and of meshes again, and the roles. Connections that are no longer valid end.
     pub fn reload(&self) {
         for (port, read) in self.control.meshes.reload_certificates() {
             let problem = read.err().map(|e| format!("port {port}: {e}"));
@@ -269,7 +268,7 @@ impl Daemon {
         });
     }
 
-    /// The line that tells scripts that all sockets listen.
+    /// Line on standard output that tells scripts that all sockets listen.
     pub fn ready_line(&self) -> String {
         let settings = &self.control.settings;
         let endpoints = &self.control.endpoints;
@@ -298,7 +297,7 @@ impl Daemon {
         self.health.set(false).await;
         self.control.life.begin_shutdown();
         self.watch.abort();
-        // Streams end by themselves now; a client that holds its connection open does not hold us up.
+        // Streams end by themselves now; a client that keeps its connection open does not delay the shutdown.
         for mut task in self.grpc {
             if tokio::time::timeout(Duration::from_secs(2), &mut task)
                 .await
@@ -308,7 +307,7 @@ impl Daemon {
             }
         }
         let control = self.control.clone();
-        // Both databases wait for the disk, the data cores for the kernel: at the same time, for guests wait for the next daemon.
+        // Both databases wait for the disk, and the data cores for the kernel: at the same time, because guests wait for the next daemon.
         let work = move || {
             std::thread::scope(|scope| {
                 scope.spawn(|| control.store.close());

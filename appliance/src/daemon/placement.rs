@@ -1,9 +1,8 @@
-//! Keeps the control plane's threads off the data cores, where that is possible.
+//! CPU affinity of the control plane's threads: off the data cores, if possible.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Moves the calling thread, and the threads it will start, to the CPUs that are not data cores. With no such
-/// CPU everything stays where it is.
+/// Moves the calling thread, and the threads that it will start, to the CPUs that are not data cores. If there is none, the affinity stays.
 pub fn leave_data_cores(cpus: &[usize], data_cores: &[usize]) {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| !data_cores.contains(cpu)) {

@@ -1,5 +1,6 @@
-//! What the daemon takes from itself when it starts: files that it never writes or runs (Landlock, landlock(7)), and system calls
-//! that it never makes (seccomp(2)). Data cores and threads of adapters' sockets take more from themselves, each for its own thread.
+//! Restrictions of the whole process: files that the daemon never writes or executes (Landlock, landlock(7)), and system
+//! calls that it never makes (seccomp(2)). Data cores and threads of adapters' sockets have further restrictions of their
+//! own.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +13,10 @@ use vnic_backend::Filter;
 use crate::config::Settings;
 use crate::private;
 
-/// Where else it may write: the TAP driver, and what the kernel knows of this process.
+/// Further writable paths: the TAP driver, and /proc/self.
 const WRITE: [&str; 2] = ["/dev/net", "/proc/self"];
 
-/// What a NIC has no business with: other programs, other processes, mounts, modules, clocks, keys.
+/// Forbidden system calls: those for other programs, other processes, mounts, modules, clocks, keys.
 const NEVER: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -57,18 +58,19 @@ const NEVER: &[i64] = &[
     libc::SYS_personality,
 ];
 
-/// Refuses system calls that no NIC makes, for this thread and all that it starts.
+/// Forbids the system calls in [`NEVER`] for this thread and all that it starts.
 pub fn forbid() -> Result<(), String> {
     let filter = Filter::without(NEVER).map_err(|e| e.to_string())?;
     filter.enter().map_err(|e| e.to_string())
 }
 
-/// Limits where files are made, changed and run, for this thread and all that it starts. A kernel without Landlock is no error.
+/// Restricts where files are created, changed and executed, for this thread and all that it starts. A kernel without Landlock is no error.
 pub fn files(settings: &Settings) -> Result<(), String> {
-    // A rule needs a directory. (Whoever needs one that cannot be made says so.)
+    // A rule needs an existing directory. (An error is reported by the code that needs the directory.)
     let _ = private::directory(&settings.state_dir);
     let _ = std::fs::create_dir_all(&settings.socket_dir);
-    // Sockets of adapters may be anywhere: operators and what is stored say where. So may certificates be: reading is left to modes.
+    // Sockets of adapters may be anywhere: requests and stored adapters have their paths. Certificates may be anywhere,
+    // too: reading is left to file modes.
     let writing = AccessFs::from_write(ABI::V5) & !(AccessFs::MakeSock | AccessFs::RemoveFile);
     let own = [&settings.state_dir, &settings.socket_dir];
     let own = own.map(PathBuf::as_path).into_iter().chain(WRITE.map(Path::new));
@@ -127,7 +129,7 @@ mod tests {
         .join()
         .expect("the thread goes on");
         assert_eq!((own, program), (None, Some(ErrorKind::PermissionDenied)));
-        // A kernel without Landlock refuses neither, one with it both.
+        // A kernel without Landlock forbids neither, one with Landlock both.
         assert_eq!(other, landlock);
         match fs::read_to_string("/sys/kernel/security/lsm") {
             Ok(lsm) if !lsm.contains("landlock") => println!("SKIP sandbox: this kernel has no Landlock"),

@@ -1,5 +1,5 @@
-//! The state directory: used by one daemon at a time. `lock` is held with flock(2) as long as the daemon lives
-//! and holds its pid; `daemon.json` tells where the running daemon listens.
+//! State directory, which one daemon uses at a time. The daemon holds a flock(2) on `lock` while it lives, and writes its
+//! process ID there; `daemon.json` has the addresses of the running daemon.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -10,14 +10,14 @@ use rustix::fs::{FlockOperation, flock};
 use super::{Endpoints, StartError, os};
 use crate::private;
 
-/// A state directory that belongs to this daemon.
+/// A locked state directory.
 pub struct StateDir {
     dir: PathBuf,
     lock: File,
 }
 
 impl StateDir {
-    /// Makes the directory if need be and takes it.
+    /// Makes the directory if it does not exist, and locks it.
     pub fn lock(dir: &Path) -> Result<StateDir, StartError> {
         private::directory(dir).map_err(os(format!(
             "cannot make {} (give --state-dir or nic.state_dir)",
@@ -60,7 +60,7 @@ impl StateDir {
         self.dir.join("daemon.json")
     }
 
-    /// Writes where the daemon listens.
+    /// Writes the addresses on which the daemon listens.
     pub fn publish(&self, endpoints: &Endpoints) -> Result<(), StartError> {
         let info = serde_json::json!({
             "pid": std::process::id(),
@@ -84,12 +84,12 @@ impl StateDir {
     }
 }
 
-/// Gives the directory back. The lock file stays: removing it would let two daemons lock two files.
+/// Unlocks the directory. The lock file stays: its removal would let two daemons lock two files.
 impl Drop for StateDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.info());
         let _ = self.lock.set_len(0);
-        // Closing the file is not enough: a child of this process has it, too, between its fork and its exec.
+        // To close the file is not enough: a child of this process has it, too, between its fork and its exec.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }

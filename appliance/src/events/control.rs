@@ -1,120 +1,120 @@
-//! Events of the control plane: what was asked of the daemon, and by whom.
+//! Events of the control plane: requests, refusals, connections, and the daemon's start and end.
 
 use std::sync::Arc;
 
 use super::words::{Told, told};
 use super::{Level, Owner, kinds};
 
-/// Takes events, such as: who was refused.
+/// Sink of events.
 pub type Tell = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
-/// Something that happened in the control plane. `by` names who asked, as [`crate::access::who`] gives it.
+/// Event of the control plane. `by` names the client, as [`crate::access::who`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlEvent {
     /// The daemon started.
     DaemonStarted {
-        /// Did the one before it end in order? `None`: there was none.
+        /// Whether the daemon before it ended in order; `None`: there was none.
         orderly: Option<bool>,
     },
     /// The daemon ends.
     DaemonStopped,
-    /// Stored state was given up.
+    /// Stored state was discarded.
     StateReset {
-        /// Which, and why.
+        /// Kind of the state, and cause.
         what: String,
-        /// Where the old one is now; empty: it is gone.
+        /// Path of the old state; empty: it was deleted.
         kept_as: String,
-        /// Who asked; empty: nobody, it was damaged.
+        /// Client that asked; empty: the state was damaged.
         by: String,
     },
     /// An adapter was restarted.
     AdapterRestarted {
-        /// The adapter.
+        /// Name of the adapter.
         adapter: String,
-        /// Who asked.
+        /// Client that asked.
         by: String,
     },
     /// Stored settings were changed.
     SettingsChanged {
-        /// Whose.
+        /// Owner of the settings.
         owner: Owner,
-        /// Of which kind, such as `registry` or `nvconfig`.
+        /// Kind of the settings, such as `registry` or `nvconfig`.
         store: &'static str,
-        /// What is now what, for people: such as `RoceMaxFrameSize = 4096`.
+        /// The change in words, such as `RoceMaxFrameSize = 4096`.
         what: String,
-        /// Who asked.
+        /// Client that asked.
         by: String,
     },
-    /// A change of settings, or a setting that is stored, was refused.
+    /// A change of settings, or a stored setting, was refused.
     SettingsRefused {
-        /// Whose.
+        /// Owner of the settings.
         owner: Owner,
-        /// Of which kind, such as `registry` or `nvconfig`.
+        /// Kind of the settings, such as `registry` or `nvconfig`.
         store: &'static str,
-        /// What, and why not.
+        /// The setting, and cause of the refusal.
         what: String,
-        /// Who asked; empty: it was stored.
+        /// Client that asked; empty: the setting was stored.
         by: String,
     },
-    /// A client may not do what it asked for.
+    /// A client was denied a method.
     AccessRefused {
-        /// Who.
+        /// Client that asked.
         by: String,
         /// The method, such as `/vnic.v1.AdapterService/DeleteAdapter`.
         method: String,
-        /// The role that may; empty: any.
+        /// Role that the method needs; empty: any.
         needs: &'static str,
-        /// The role it has; empty: none.
+        /// Role of the client; empty: none.
         has: &'static str,
     },
     /// A connection was refused before its first request.
     ConnectionRefused {
-        /// From where.
+        /// Address of the client.
         by: String,
-        /// Why.
+        /// Cause.
         problem: String,
     },
-    /// A connection was ended: what had let it in does not hold any more.
+    /// A connection was ended, because what it was accepted for is no longer valid.
     ConnectionEnded {
-        /// Whose.
+        /// Client of the connection.
         by: String,
-        /// Why.
+        /// Cause.
         problem: String,
     },
-    /// The certificates were read again, and roles.
+    /// Certificates and roles were read again.
     CertificatesLoaded {
-        /// Why they were refused; empty: they were not.
+        /// Cause of a refusal; empty: they were accepted.
         problem: String,
     },
-    /// A daemon joined a mesh, or left it.
+    /// A peer joined a mesh or left it.
     MeshPeer {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// A name of its certificate.
+        /// A name of the peer's certificate.
         peer: String,
-        /// Where it is.
+        /// Address of the peer.
         address: String,
-        /// Why it left; nothing: it joined.
+        /// Cause of the leave; `None`: the peer joined.
         lost: Option<String>,
-        /// What else is to be said.
+        /// Remark; may be empty.
         note: String,
     },
-    /// A stranger called a mesh.
+    /// A mesh refused a caller.
     MeshRefused {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// From where.
+        /// Address of the caller.
         by: String,
-        /// Why it was refused.
+        /// Cause.
         problem: String,
     },
-    /// A daemon of a mesh's list is not reached.
+    /// A peer of a mesh's list cannot be reached.
     MeshTrouble {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// As in the list.
+        /// Peer as it is in the list.
         peer: String,
-        /// Why.
+        /// Cause.
         problem: String,
     },
 }
@@ -128,7 +128,7 @@ fn of(by: &str) -> String {
 }
 
 impl ControlEvent {
-    /// To what it happened.
+    /// Owner of the event.
     pub fn owner(&self) -> Owner {
         match self {
             ControlEvent::AdapterRestarted { adapter, .. } => Owner::Adapter(adapter.clone()),
@@ -142,7 +142,7 @@ impl ControlEvent {
         }
     }
 
-    /// What is told of it.
+    /// Kind, message and facts of the event.
     pub fn describe(&self) -> Told {
         match self {
             ControlEvent::DaemonStarted { orderly } => {

@@ -1,4 +1,4 @@
-//! Every kind of event, in one table: number, name, severity, meaning. The gRPC interface, `vnicctl event kinds` and
+//! Table of all kinds of events: number, name, severity, meaning. The gRPC interface, `vnicctl event kinds` and
 //! `docs/events.md` are made from it.
 
 use std::fmt::Write as _;
@@ -8,40 +8,40 @@ use super::Level;
 /// A kind of event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Its number. Below [`OURS`] it is WinOF-2's.
+    /// Number. Below [`OURS`] it is WinOF-2's.
     pub id: u32,
-    /// Its name, for programs.
+    /// Name for programs.
     pub name: &'static str,
-    /// Who can cause it.
+    /// Origin: who can cause the event.
     pub origin: Origin,
-    /// How much it can matter.
+    /// Severities that an event of this kind can have.
     pub levels: &'static [Level],
-    /// What it means.
+    /// Meaning.
     pub meaning: &'static str,
 }
 
-/// Who can cause an event. The log keeps a share for each: who causes many takes no room of others.
+/// Origin of an event. The log has a share for each origin, so that a flood of one origin does not displace the others' events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The daemon, and who may change something.
+    /// The daemon and its operators.
     Operator,
-    /// Clients that are refused, and networks.
+    /// Refused clients, and networks.
     Outside,
-    /// Guests and their VMMs, and frames.
+    /// Guests, their VMMs, and frames.
     Guest,
 }
 
 impl Origin {
-    /// How many there are.
+    /// Number of origins.
     pub const COUNT: usize = 3;
 
-    /// That of events with this number; what is not known may be anybody's.
+    /// Origin of the events of a number; of an unknown number `Guest`.
     pub fn of(id: u32) -> Origin {
         let found = KINDS.binary_search_by_key(&id, |kind| kind.id);
         found.map_or(Guest, |i| KINDS[i].origin)
     }
 
-    /// Who that is, in a word.
+    /// Name for programs.
     pub fn name(self) -> &'static str {
         match self {
             Operator => "operator",
@@ -51,10 +51,10 @@ impl Origin {
     }
 }
 
-/// The first number of the events that WinOF-2 has not. Its documents use numbers up to 0x1AE.
+/// First number of this NIC's own events. WinOF-2's documents use numbers up to 0x1AE.
 pub const OURS: u32 = 0x1000;
 
-/// Where the events below [`OURS`] are documented.
+/// Document of the events below [`OURS`].
 pub const SOURCE: &str =
     "WinOF-2 User Manual, Ethernet Network, Dropless Mode: Timeout Values and Timeout Notification";
 
@@ -68,7 +68,7 @@ macro_rules! kinds {
             meaning: $meaning,
         };)*
 
-        /// All of them, by number.
+        /// All kinds, by number.
         pub static KINDS: &[&Kind] = &[$(&$name),*];
     };
 }
@@ -200,13 +200,13 @@ pub const NOT_MODELLED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The kind with this name.
+/// Kind of a name.
 pub fn named(name: &str) -> Option<&'static Kind> {
     KINDS.iter().copied().find(|k| k.name == name)
 }
 
 impl Kind {
-    /// How much it can matter, in words.
+    /// Severities in words.
     pub fn severities(&self) -> String {
         let names: Vec<&str> = self.levels.iter().map(|l| l.name()).collect();
         names.join(", ")

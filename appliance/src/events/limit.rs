@@ -1,38 +1,38 @@
-//! How many events of one kind are told one by one. Those beyond it are summed up: none goes uncounted.
+//! Rate limit of events. Events beyond it are summed up, so that each is counted.
 
 use std::collections::HashMap;
 
 use super::{Owner, Record};
 
-/// So many events of one owner, kind and key are told one by one at once, and so many a second in the long run.
+/// Greatest burst of events of one owner, kind and key that are recorded one by one, and their rate per second.
 pub const RATE: u64 = 20;
-/// What is beyond that is summed up for so long, in nanoseconds.
+/// Time over which further events are summed up, in nanoseconds.
 pub const SUM_NS: u64 = 1_000_000_000;
-/// Sums that are kept apart. Beyond that, a kind has one for all owners.
+/// Greatest number of buckets. Beyond that, a kind has one for all owners.
 const BUCKETS_MAX: usize = 16_384;
-/// Fewer are not worth a look at all of them.
+/// Number of buckets up to which idle ones are not removed.
 const BUCKETS_FEW: usize = 64;
 
 const TOKEN_NS: u64 = SUM_NS / RATE;
 
 type Key = (Owner, u32, u64);
 
-/// A token bucket, and what came while it was empty.
+/// A token bucket, and the events that came while it was empty.
 struct Bucket {
-    /// When it was full, or would have been, if no event had come: nanoseconds.
+    /// Time in nanoseconds at which the bucket is full if no further event comes.
     full_at: u64,
     held: Option<Held>,
 }
 
-/// Events that are not told one by one.
+/// Events that are summed up.
 struct Held {
-    /// The newest of them.
+    /// Newest record.
     last: Record,
-    /// How many records.
+    /// Number of records.
     records: u64,
-    /// For how many events they stand.
+    /// Number of events for which the records stand.
     events: u64,
-    /// When the sum is told.
+    /// Time at which the sum is recorded.
     due: u64,
 }
 
@@ -50,20 +50,20 @@ impl Held {
     }
 }
 
-/// Counts events against their rate. Time is an argument: nanoseconds of a clock that never goes back.
+/// Limits events by their rate. Time is an argument: nanoseconds of a clock that never goes back.
 #[derive(Default)]
 pub struct Limiter {
     buckets: HashMap<Key, Bucket>,
-    /// A time that is not after any sum's.
+    /// Lower bound of the times at which sums are due.
     next: Option<u64>,
-    /// So many there are when those that are full again are forgotten: that takes a look at all.
+    /// Number of buckets at which full ones are removed, which takes a pass over all.
     forget_at: usize,
-    /// When that may be done again where all are needed.
+    /// Earliest time of the next pass while there are `BUCKETS_MAX` buckets.
     look_at: u64,
 }
 
 impl Limiter {
-    /// The event, if it is to be told now; else it is in a sum that [`Limiter::due`] gives later.
+    /// Returns the event if it is recorded now; else it is in a sum that [`Limiter::due`] returns later.
     pub fn admit(&mut self, record: Record, now: u64) -> Option<Record> {
         let mut key = (record.owner.clone(), record.kind.id, record.key);
         if self.buckets.len() >= self.forget_at.max(BUCKETS_FEW) && !self.buckets.contains_key(&key) {
@@ -102,7 +102,7 @@ impl Limiter {
         None
     }
 
-    /// Sums whose time has come.
+    /// Sums that are due.
     pub fn due(&mut self, now: u64) -> Vec<Record> {
         if self.next.is_none_or(|next| next > now) {
             return Vec::new();
@@ -110,12 +110,12 @@ impl Limiter {
         self.take(|held| held.due <= now)
     }
 
-    /// All sums, whenever their time comes: the log ends.
+    /// All sums, due or not, at the end of the log.
     pub fn finish(&mut self) -> Vec<Record> {
         self.take(|_| true)
     }
 
-    /// When the next sum's time comes.
+    /// Time at which the next sum is due.
     pub fn next(&self) -> Option<u64> {
         self.next
     }
@@ -157,7 +157,7 @@ mod tests {
     fn what_is_beyond_the_rate_is_summed_up_and_all_is_counted() {
         let mut limiter = Limiter::default();
         let (mut told, mut now) = (Vec::new(), 5 * SECOND);
-        // A thousand a second for ten seconds.
+        // A thousand events per second for ten seconds.
         for _ in 0..10_000 {
             now += SECOND / 1000;
             told.extend(limiter.due(now));
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(limiter.buckets.len(), BUCKETS_MAX + 1);
         assert_eq!(told, BUCKETS_MAX + 20);
         assert_eq!(events(&limiter.finish()), most - 20);
-        // Those that are idle make room.
+        // Idle buckets make room.
         assert!(limiter.admit(record("vf1", 0, 0), 9 * SECOND).is_some());
         assert!(limiter.buckets.len() < 10);
     }
@@ -227,7 +227,7 @@ mod tests {
     fn who_has_not_been_heard_of_for_long_is_forgotten() {
         let mut limiter = Limiter::default();
         for i in 0..10_000 {
-            // An adapter for a second, then another one.
+            // A new adapter each second.
             let name = format!("vf{}", i / 10);
             assert!(limiter.admit(record(&name, 1, 0), i * SECOND / 10).is_some());
             assert!(limiter.buckets.len() <= BUCKETS_FEW, "{i}");

@@ -1,16 +1,16 @@
-//! The event log: numbered events, stored in a file of its own.
+//! The event log: numbered events in a file of their own.
 //!
 //! ```text
 //!  append ─▶ limiter ─▶ tail (numbered) ─▶ followers at once
 //!                          └─ writer thread: a batch, at most half a second late ─▶ store; oldest pruned
 //! ```
 //!
-//! Each origin has a table and a share of its own: what guests and strangers cause in any number takes no room of what
-//! operators did, and within a share no adapter takes the room of another. Revisions go through all of them.
+//! Each origin has its own table and share, so that guests and strangers cannot displace the events of operators; within a
+//! share an adapter with many events does not displace those of another. All origins have one sequence of revisions.
 //!
-//! Who appends never waits for the disk. Who reads gets what is stored and then the tail. What matters most is stored
-//! without delay. `kill -9` loses the tail at most; its numbers are not given again, so that a follower that has seen one
-//! of them goes on behind it.
+//! An appender never waits for the disk. A reader gets the stored events and then the tail. Urgent events are stored
+//! without delay. `kill -9` loses the tail at most; its revisions are not used again, so that a follower that has seen one
+//! of them can continue after it.
 
 mod share;
 
@@ -31,44 +31,44 @@ use super::{ControlEvent, Owner, Record, told};
 use crate::store::{Batch, OnDamage, Reset, Schema, Store, StoreError};
 use share::{Row, Share};
 
-/// Events that a watcher may be behind before its stream is ended.
+/// Number of events that a watcher may be behind before its stream ends.
 pub const BACKLOG: usize = 4096;
 
-/// The file, in the state directory.
+/// Name of the file in the state directory.
 pub const FILE: &str = "events.redb";
-/// What is in the file, and how.
+/// Version of the file's schema.
 const SCHEMA: Schema = Schema::new(1);
-/// Events, as `vnic.v1.Event`, by revision in network order: a table for each [`Origin`].
+/// Tables of events as `vnic.v1.Event`, one for each [`Origin`]. Key: revision, big-endian.
 const TABLES: [&str; Origin::COUNT] = ["events", "events_outside", "events_guests"];
-/// What the log knows about itself.
+/// Table of the log's own state.
 const LOG: &str = "log";
-/// No revision above this one was given, in network order.
+/// Key of the last reserved revision, big-endian: none above it was used.
 const RESERVED: &[u8] = b"reserved";
-/// The last event of any origin that has made room, in network order.
+/// Key of the greatest revision that was pruned, big-endian.
 const GONE: &[u8] = b"gone";
-/// 1: the daemon ended in order.
+/// Key of whether the daemon ended in order: 1 if it did.
 const ORDERLY: &[u8] = b"orderly";
 
-/// An event is stored so many nanoseconds after it happened at the latest.
+/// Greatest delay of storing an event, in nanoseconds.
 const STORE_WITHIN_NS: u64 = 500_000_000;
-/// So many events that are not stored are stored without delay.
+/// Number of waiting events at which they are stored without delay.
 const TOGETHER: usize = 512;
-/// Revisions that are set aside at a time. The next ones are set aside when half of them are left.
+/// Number of revisions that are reserved at a time. The next ones are reserved when half of them are left.
 const RESERVE: u64 = 65_536;
-/// Rows that are read at a time.
+/// Number of rows that are read at a time.
 const ROWS: usize = 512;
-/// How often old events are looked for when nothing happens.
+/// Interval of pruning when no events come, in nanoseconds.
 const PRUNE_NS: u64 = 3_600_000_000_000;
 
-/// The file of a log, and whether a damaged one was put aside; or why there is none.
+/// File of a log, and whether a damaged one was put aside; or why there is none.
 pub type EventFile = Result<(Store, Option<Reset>), StoreError>;
 
-/// How much is kept.
+/// Limits of the stored events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// At most so many events of each origin.
+    /// Greatest number of events of each origin.
     pub events: usize,
-    /// None that is older.
+    /// Greatest age.
     pub age: Duration,
 }
 
@@ -81,34 +81,34 @@ impl Default for Keep {
     }
 }
 
-/// What will be, behind what was.
+/// Position in the log, and the events after it.
 #[derive(Debug)]
 pub struct Following {
-    /// The last event that had happened; those up to it are read with [`EventLog::read`].
+    /// Revision of the last event; events up to it are read with [`EventLog::read`].
     pub last: u64,
-    /// Those that come behind it, without a gap.
+    /// Events after `last`, without a gap.
     pub news: broadcast::Receiver<Arc<Event>>,
 }
 
 /// A part of the log.
 #[derive(Debug, Default)]
 pub struct Part {
-    /// Events that were wanted, oldest first.
+    /// Wanted events, oldest first.
     pub events: Vec<Arc<Event>>,
-    /// The last one that was looked at.
+    /// Revision of the last event that was examined.
     pub up_to: u64,
 }
 
 /// Why events cannot be followed from a revision on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotKept {
-    /// They are no longer kept: this is the oldest.
+    /// Events after the revision were pruned; all from this one on are kept.
     Gone(u64),
-    /// This is the last one that there ever was.
+    /// The revision is ahead of the log; the last revision.
     Ahead(u64),
 }
 
-/// Events, numbered, kept and stored.
+/// Log of events.
 pub struct EventLog {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -116,9 +116,9 @@ pub struct EventLog {
 
 struct Shared {
     inner: Mutex<Inner>,
-    /// For the writer: there is something to do.
+    /// Wakes the writer.
     wake: Condvar,
-    /// For those who wait until something is stored.
+    /// Wakes those who wait until events are stored.
     stored: Condvar,
     news: broadcast::Sender<Arc<Event>>,
     store: Option<Store>,
@@ -127,30 +127,30 @@ struct Shared {
 }
 
 struct Inner {
-    /// Events that have happened since the log was opened, by [`Level`](super::Level), those told in sum included.
+    /// Number of events since the log was opened, by [`Level`](super::Level), summed-up ones included.
     happened: [u64; 3],
     limiter: Limiter,
-    /// What is kept, by origin: what is stored, or the tail if nothing is.
+    /// Kept events, by origin: the stored ones, or the tail if nothing is stored.
     kept: [Share; Origin::COUNT],
-    /// Of the events up to this one some have made room; 0: none.
+    /// Greatest revision that was pruned; 0: none.
     gone: u64,
-    /// What is not stored.
+    /// Events that are not stored yet.
     tail: VecDeque<Arc<Event>>,
-    /// The last revision that was given.
+    /// Last revision.
     last: u64,
-    /// Revisions up to this one are set aside in the store.
+    /// Last revision that is reserved in the store.
     reserved: u64,
-    /// Since when something waits to be stored.
+    /// Time since which an event waits to be stored.
     waiting_since: Option<u64>,
     urgent: bool,
     stop: bool,
-    /// Nothing is stored (any more).
+    /// Whether nothing is stored (any more).
     memory_only: bool,
-    /// How often the writer was through.
+    /// Number of rounds of the writer.
     rounds: u64,
 }
 
-/// Of which origin an event is: its place among [`TABLES`].
+/// Index of an event's table in [`TABLES`].
 fn place(event: &Event) -> usize {
     Origin::of(event.id) as usize
 }
@@ -159,11 +159,11 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_be_bytes)
 }
 
-/// The daemon's own log.
+/// Writes an event to the daemon's log on standard error.
 fn write_down(event: &Event) {
     use vnic_control::v1::event::Severity;
     let owner = [&event.adapter, &event.port].into_iter().find(|o| !o.is_empty());
-    // What is about no adapter or port has no such field.
+    // An event without adapter and port has no owner field.
     let (owner, message) = (owner.map(|o| crate::names::last(o)), &event.message);
     match event.severity() {
         Severity::Error => tracing::error!(owner, "{message}"),
@@ -173,7 +173,7 @@ fn write_down(event: &Event) {
 }
 
 impl EventLog {
-    /// Opens the log's file in a directory. A damaged one is put aside.
+    /// Opens the log's file in a directory. A damaged file is put aside.
     pub fn file(dir: &Path) -> EventFile {
         Store::open(dir, FILE, SCHEMA, OnDamage::Reset)
     }
@@ -183,8 +183,8 @@ impl EventLog {
         EventLog::start(dir.map(EventLog::file), keep)
     }
 
-    /// Goes on with the log of a file, and notes in it that the daemon starts. Where no file can be had events are kept in
-    /// memory: a log is no reason not to start.
+    /// Continues the log of a file, and records the start of the daemon. If there is no file, events are kept in memory:
+    /// the daemon starts all the same.
     pub fn start(file: Option<EventFile>, keep: Keep) -> std::io::Result<EventLog> {
         let mut inner = Inner {
             happened: [0; 3],
@@ -222,7 +222,7 @@ impl EventLog {
         }
         inner.memory_only = store.is_none();
         if orderly == Some(false) {
-            // Some of these may have been given and not stored.
+            // Some of the reserved revisions may have been used and not stored.
             inner.last = inner.last.max(inner.reserved);
         }
         let shared = Arc::new(Shared {
@@ -248,12 +248,12 @@ impl EventLog {
             log.append(record);
         }
         log.append(ControlEvent::DaemonStarted { orderly }.into());
-        // Also sets the first revisions aside.
+        // The flush also reserves the first revisions.
         log.flush();
         Ok(log)
     }
 
-    /// Numbers an event, keeps it and hands it on. Never waits for the disk.
+    /// Numbers an event, keeps it and sends it to followers. Never waits for the disk.
     pub fn append(&self, record: Record) {
         let urgent = record.urgent();
         let event = {
@@ -261,7 +261,7 @@ impl EventLog {
             let now = monotonic_ns();
             inner.happened[record.level as usize] += record.suppressed.max(1);
             let Some(record) = inner.limiter.admit(record, now) else {
-                // The writer tells the sum.
+                // The writer records the sum.
                 self.shared.wake.notify_one();
                 return;
             };
@@ -275,15 +275,15 @@ impl EventLog {
         write_down(&event);
     }
 
-    /// How many events have happened since the log was opened, by [`Level`](super::Level); those told in sum count each.
+    /// Number of events since the log was opened, by [`Level`](super::Level); each summed-up event counts.
     pub fn happened(&self) -> [u64; 3] {
         self.shared.lock().happened
     }
 
-    /// Waits until all that was appended is stored, or cannot be.
+    /// Waits until all appended events are stored, or cannot be.
     pub fn flush(&self) {
         let mut inner = self.shared.lock();
-        // The round that is under way may have begun before.
+        // The present round may have begun before the last append.
         let enough = inner.rounds + 2;
         inner.urgent = true;
         while inner.rounds < enough && !inner.stop && (inner.urgent || !inner.tail.is_empty()) {
@@ -297,7 +297,7 @@ impl EventLog {
         }
     }
 
-    /// Stores everything and notes that the end was in order.
+    /// Stores all events and that the daemon ended in order.
     pub fn close(&self) {
         self.shared.lock().stop = true;
         self.shared.wake.notify_one();
@@ -307,7 +307,7 @@ impl EventLog {
         }
     }
 
-    /// At most `most` events behind `after` and up to `up_to` that are wanted, oldest first. May block.
+    /// At most `most` wanted events after `after` and up to `up_to`, oldest first. May block.
     pub fn read(
         &self,
         after: u64,
@@ -326,14 +326,14 @@ impl EventLog {
             events: Vec::new(),
             up_to: after,
         };
-        // What was in the tail may have been stored since.
+        // Events of the tail may have been stored meanwhile.
         let stored_end = tail.first().map_or(up_to, |e| e.revision - 1);
         while part.events.len() < most && part.up_to < stored_end {
             let Some(store) = &self.shared.store else { break };
             let (mut all, mut end) = (Vec::new(), stored_end);
             for table in TABLES {
                 let rows = store.rows(table, &(part.up_to + 1).to_be_bytes(), ROWS)?;
-                // What is behind the last row is not known yet.
+                // Rows after the last one of a full read are unknown.
                 if let Some((key, _)) = rows.get(ROWS - 1) {
                     end = end.min(number(key));
                 }
@@ -346,7 +346,7 @@ impl EventLog {
                     return Ok(part);
                 }
                 part.up_to = revision;
-                // What another version wrote may be beyond this one.
+                // A row of another version may be unreadable.
                 if let Ok(event) = Event::decode(value.as_slice())
                     && wants(&event)
                 {
@@ -370,17 +370,17 @@ impl EventLog {
         Ok(part)
     }
 
-    /// Are the events behind `after` kept, of which those up to `missed` need not be? 0: all that are kept.
+    /// Whether the events after `after` are kept, except those up to `missed`; 0: no exception.
     pub fn keeps(&self, after: u64, missed: u64) -> Result<(), NotKept> {
         self.shared.lock().keeps(after, missed)
     }
 
-    /// Of the events up to this one some are no longer kept; 0: all are.
+    /// Greatest revision that was pruned; 0: none.
     pub fn gone(&self) -> u64 {
         self.shared.lock().gone
     }
 
-    /// Events from now on, behind the last one.
+    /// Follows events from now on.
     pub fn follow(&self) -> Following {
         let inner = self.shared.lock();
         Following {
@@ -402,7 +402,7 @@ fn not_stored(error: &StoreError) -> Record {
     Record::now(told, Owner::Nic)
 }
 
-/// Reads what the log knew when it ended, and whether that was in order.
+/// Reads the state of the log; returns whether its daemon ended in order.
 fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
     let (mut orderly, mut gone) = (None, None);
     for (key, value) in store.all(LOG)? {
@@ -421,7 +421,7 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
             let mut last = 0;
             for (key, value) in &rows {
                 last = number(key);
-                // (What cannot be read is nobody's.)
+                // A row that cannot be read counts as one without an owner.
                 kept.add(last, Row::decode(value.as_slice()).unwrap_or_default());
                 first = first.or(Some(last).filter(|_| table == TABLES[0]));
             }
@@ -432,7 +432,7 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
             next = last + 1;
         }
     }
-    // A version that had one table for all did not note it: what is before its first row has made room.
+    // A version with one table for all did not store this key: the events before the first row were pruned.
     inner.gone = gone.unwrap_or(first.map_or(0, |first: u64| first.saturating_sub(1)));
     Ok(orderly)
 }
@@ -469,12 +469,12 @@ impl Shared {
             }
         }
         inner.waiting_since.get_or_insert(now);
-        // Nobody follows: that is fine. Sent under the lock, so that who follows misses nothing.
+        // An error means that there is no follower. The event is sent under the lock, so that a new follower misses none.
         let _ = self.news.send(event.clone());
         event
     }
 
-    /// The writer.
+    /// Loop of the writer.
     fn write(&self) {
         let mut prune_at = monotonic_ns() + PRUNE_NS;
         loop {
@@ -551,7 +551,7 @@ impl Shared {
         }
     }
 
-    /// Keeps these. Those that are too old go, and where there are too many, those that have to make room.
+    /// Adds events to the shares. Events that are too old, and those beyond the limit of their share, are pruned.
     fn make_room(&self, inner: &mut Inner, events: &[Arc<Event>], batch: &mut Batch) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = i64::try_from(now.saturating_sub(self.keep.age).as_secs()).unwrap_or(0);
@@ -569,7 +569,7 @@ impl Shared {
             }
         }
         if last > 0 {
-            // Who asks for what goes now is told that it is gone.
+            // A follower that asks for these revisions from now on gets an error.
             inner.gone = inner.gone.max(last);
             batch.put(LOG, GONE, inner.gone.to_be_bytes());
         }
@@ -597,14 +597,14 @@ impl Shared {
     }
 }
 
-/// The boot of this machine. (A unit that keeps this part of /proc away says it itself: `%b` of systemd.unit(5).)
+/// Boot ID of this machine. A systemd unit without access to this part of /proc passes it in a variable (`%b`, systemd.unit(5)).
 fn boot_id() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let told = kernel.or_else(|| std::env::var("VNIC_BOOT_ID").ok());
     as_kernel(told.unwrap_or_default().trim())
 }
 
-/// A number of 32 digits as the kernel writes it (RFC 9562 section 4); all else stays.
+/// Formats 32 digits as the kernel does (RFC 9562 section 4); other text stays.
 fn as_kernel(id: &str) -> String {
     if id.len() != 32 || !id.is_ascii() {
         return id.to_owned();

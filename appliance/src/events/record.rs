@@ -1,4 +1,4 @@
-//! One event, before it has its number.
+//! An event before it has its number.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::time::SystemTime;
@@ -12,38 +12,37 @@ use super::words::{self, Level, Told, told};
 use super::{ControlEvent, describe};
 use crate::names;
 
-/// To what an event happened.
+/// Owner of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// To no adapter or port in particular.
+    /// No adapter or port.
     Nic,
-    /// To this adapter.
+    /// An adapter.
     Adapter(String),
-    /// To this port.
+    /// A port.
     Port(String),
 }
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// When.
+    /// Wall-clock time.
     pub time: SystemTime,
-    /// When, in nanoseconds of CLOCK_MONOTONIC.
+    /// Time in nanoseconds of CLOCK_MONOTONIC.
     pub monotonic_ns: u64,
-    /// How much it matters.
+    /// Severity.
     pub level: Level,
-    /// What kind it is.
+    /// Kind.
     pub kind: &'static Kind,
-    /// To what it happened.
+    /// Owner.
     pub owner: Owner,
-    /// What distinguishes it from others of its owner and kind where too many are summed up. Nothing that a guest
-    /// chooses: there is a sum for each.
+    /// Separates sums of events of one owner and kind. It must not depend on what a guest chooses: there is a sum for each key.
     pub key: u64,
-    /// What happened, for people.
+    /// Message for people.
     pub message: String,
-    /// Its facts, for programs.
+    /// Facts for programs.
     pub parameters: Vec<(&'static str, String)>,
-    /// It stands for so many that are not told one by one; 0: it is one itself.
+    /// Number of events that are summed up in this one; 0: it is a single event.
     pub suppressed: u64,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn monotonic_ns() -> u64 {
 }
 
 impl Record {
-    /// The record of an event that has just come. `is_port` says whether a name is a port's.
+    /// Record of an event of the NIC. `is_port` says whether a name is a port's.
     pub fn of(event: &NicEvent, is_port: impl FnOnce(&str) -> bool) -> Record {
         let told = describe(event);
         let name = || event.owner.clone();
@@ -85,7 +84,7 @@ impl Record {
             _ if either && is_port(&event.owner) => Owner::Port(name()),
             _ => Owner::Adapter(name()),
         };
-        // The event has come a moment after it happened: the clocks are brought together again.
+        // The event was delayed a little: its time on CLOCK_MONOTONIC is computed from its age.
         let ago = event.time.elapsed().unwrap_or_default();
         let ago = u64::try_from(ago.as_nanos()).unwrap_or(0);
         Record {
@@ -101,7 +100,7 @@ impl Record {
         }
     }
 
-    /// The record of what happens now.
+    /// Record of an event that happens now.
     pub fn now(told: Told, owner: Owner) -> Record {
         Record {
             time: SystemTime::now(),
@@ -116,18 +115,18 @@ impl Record {
         }
     }
 
-    /// Events were lost before they came here.
+    /// Record of a loss of events between the NIC and the log.
     pub fn gap() -> Record {
         let message = "more happened than could be written down: events before this one are missing";
         Record::now(told(&kinds::EVENTS_LOST, message), Owner::Nic)
     }
 
-    /// What matters most, and what is told by its number: these are stored at once.
+    /// Whether the event is stored at once: errors, and WinOF-2's events.
     pub fn urgent(&self) -> bool {
         self.level == Level::Error || self.kind.id < kinds::OURS
     }
 
-    /// As it is stored and sent, under its number.
+    /// Message that is stored and sent under its revision.
     pub fn into_event(self, revision: u64, boot_id: &str) -> v1::Event {
         let (mut adapter, mut port) = (String::new(), String::new());
         match &self.owner {
@@ -158,18 +157,18 @@ impl From<ControlEvent> for Record {
         let mut record = Record::now(event.describe(), event.owner());
         let hash = BuildHasherDefault::<DefaultHasher>::default();
         record.key = match &event {
-            // One who is refused again and again hides no other.
+            // The sum of one refused client does not hide others.
             ControlEvent::AccessRefused { by, .. }
             | ControlEvent::ConnectionRefused { by, .. }
             | ControlEvent::ConnectionEnded { by, .. } => hash.hash_one(by),
-            // What is different is told one by one: people who are let in do it.
+            // Different events are recorded one by one: only accepted clients cause them.
             _ => hash.hash_one(&record.parameters),
         };
         record
     }
 }
 
-/// A level as clients see it.
+/// Severity of a level in the gRPC interface.
 pub fn severity(level: Level) -> Severity {
     match level {
         Level::Info => Severity::Info,

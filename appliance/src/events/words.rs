@@ -1,4 +1,4 @@
-//! Events in words and numbers, for people and for programs: decided here and nowhere else.
+//! Kind, severity, message and facts of each event, decided in this file alone.
 
 use std::net::Ipv6Addr;
 
@@ -6,10 +6,10 @@ use vnic_backend::{AttachState, Claim, FaultInjection, Injected, NicEvent, NicEv
 
 use super::kinds::{self, Kind};
 
-/// How much an event matters to the person who runs the daemon.
+/// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Normal life.
+    /// Normal operation.
     Info,
     /// Someone should look: a guest or a VMM misbehaves.
     Warn,
@@ -18,7 +18,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Its name.
+    /// Name for programs.
     pub fn name(self) -> &'static str {
         match self {
             Level::Info => "info",
@@ -28,20 +28,20 @@ impl Level {
     }
 }
 
-/// What is told of an event.
+/// Contents of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// What kind it is: its number and its name are a contract.
+    /// Kind; its number and name are part of the interface.
     pub kind: &'static Kind,
-    /// How much it matters.
+    /// Severity.
     pub level: Level,
-    /// What happened, for people.
+    /// Message for people.
     pub message: String,
-    /// Its facts, for programs.
+    /// Facts for programs.
     pub facts: Vec<(&'static str, String)>,
 }
 
-/// An event of a kind, of the first of its levels.
+/// Event of a kind, with the kind's first level.
 pub fn told(kind: &'static Kind, message: impl Into<String>) -> Told {
     Told {
         kind,
@@ -52,19 +52,19 @@ pub fn told(kind: &'static Kind, message: impl Into<String>) -> Told {
 }
 
 impl Told {
-    /// Of this level instead.
+    /// Sets the level.
     pub fn at(self, level: Level) -> Told {
         Told { level, ..self }
     }
 
-    /// With one more fact.
+    /// Adds a fact.
     pub fn fact(mut self, name: &'static str, value: impl ToString) -> Told {
         self.facts.push((name, value.to_string()));
         self
     }
 }
 
-/// What is told of an event: the only place where it is decided.
+/// Contents of an event of the NIC.
 pub fn describe(event: &NicEvent) -> Told {
     let owner = &event.owner;
     match &event.kind {
@@ -162,7 +162,7 @@ pub fn describe(event: &NicEvent) -> Told {
         NicEventKind::ProtocolError { what } => {
             told(&kinds::PROTOCOL_ERROR, format!("refused the VMM: {what}")).fact("what", what)
         }
-        // The words of the three are WinOF-2's.
+        // The messages of these three are WinOF-2's.
         NicEventKind::DroplessEntered => told(
             &kinds::DROPLESS_ENTERED,
             "Dropless mode entered. For more details, please refer to the user manual document",
@@ -267,7 +267,7 @@ pub fn describe(event: &NicEvent) -> Told {
     }
 }
 
-/// What a fault rule did.
+/// Contents of an event of a fault rule.
 fn fault(id: u32, name: &str, what: &Injected) -> Told {
     let of_rule = |text: String| {
         let told = told(&kinds::FAULT_INJECTED, format!("fault {id} \"{name}\": {text}"));
@@ -304,7 +304,7 @@ fn fault(id: u32, name: &str, what: &Injected) -> Told {
     }
 }
 
-/// What of an event its sum is made by, besides its owner and kind: the rule of a fault. Nothing that a guest chooses.
+/// Key of an event's sums: the number of a fault rule. Nothing that a guest chooses.
 pub fn key(event: &NicEventKind) -> u64 {
     match event {
         NicEventKind::Fault(FaultInjection { id, .. })
@@ -314,7 +314,7 @@ pub fn key(event: &NicEventKind) -> u64 {
     }
 }
 
-/// How many more events of its kind it sums up.
+/// Number of further events that this one sums up.
 pub fn suppressed(event: &NicEventKind) -> u64 {
     match event {
         NicEventKind::Fault(FaultInjection {

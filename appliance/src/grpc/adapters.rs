@@ -21,7 +21,7 @@ pub struct Adapters(pub Arc<Control>);
 /// An adapter with its traffic and its RDMA function. May block.
 fn in_full(control: &Control, status: &AdapterStatus, traffic: Option<v1::AdapterTraffic>) -> v1::Adapter {
     let name = status.spec.name.as_str();
-    // One that has been removed meanwhile has no function any more.
+    // An adapter that was removed meanwhile has no function.
     let rdma = control.nic.rdma(name).ok().flatten();
     v1::Adapter {
         traffic: Some(traffic.unwrap_or_default()),
@@ -30,7 +30,7 @@ fn in_full(control: &Control, status: &AdapterStatus, traffic: Option<v1::Adapte
     }
 }
 
-/// As [`in_full`], with the traffic as it is now.
+/// [`in_full`] with the present traffic.
 fn now(control: &Control, status: &AdapterStatus) -> v1::Adapter {
     let samples = control.nic.counters();
     let traffic = convert::adapter_traffic(&samples).remove(status.spec.name.as_str());
@@ -50,7 +50,7 @@ impl Adapters {
             .await
     }
 
-    /// Does something with an adapter, and answers with it as it is then.
+    /// Does `work` on an adapter; responds with its status after that.
     async fn answer(
         &self,
         work: impl FnOnce(control::Adapters<'_>) -> Result<AdapterStatus, Refused> + Send + 'static,
@@ -64,7 +64,7 @@ impl Adapters {
     }
 }
 
-/// The addresses of a request, each one that can belong to an adapter, none twice.
+/// Addresses of a request: each must be one that an adapter can have, and none may occur twice.
 fn addresses(texts: &[String]) -> Result<Vec<MacAddr>, Violations> {
     let mut wrong = Violations::default();
     if texts.is_empty() || texts.len() > MORE_MACS_MAX {
@@ -72,7 +72,7 @@ fn addresses(texts: &[String]) -> Result<Vec<MacAddr>, Violations> {
         wrong.add("macs", format!("{n} addresses; allowed are 1 to {MORE_MACS_MAX}"));
     }
     let mut macs = Vec::new();
-    // (A request that is too long is refused as such: its addresses are not looked at one by one.)
+    // A request with too many addresses is refused as a whole; the others are not checked.
     for (i, text) in texts.iter().enumerate().take(MORE_MACS_MAX) {
         let field = format!("macs[{i}]");
         match wrong.check(field.clone(), check::mac(text)) {

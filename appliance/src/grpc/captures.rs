@@ -19,10 +19,10 @@ use crate::stored::values;
 /// The service.
 pub struct Captures(pub Arc<Control>);
 
-/// Chunks that wait for a client.
+/// Number of chunks that wait for a client.
 const UNREAD_CHUNKS: usize = 4;
 
-/// What a filter asks for. May block.
+/// Reads a filter. May block.
 fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Violations) -> Asked {
     let filter = filter.unwrap_or_default();
     let mut owners = Vec::new();
@@ -47,7 +47,7 @@ fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Viol
         snaplen: filter.snaplen,
         drops_only: filter.drops_only,
         frames: filter.max_frames,
-        // A negative one is none, and refused as that.
+        // A negative duration becomes zero, which is refused.
         duration: filter
             .max_duration
             .map(|d| Duration::try_from(d).unwrap_or_default()),
@@ -116,7 +116,7 @@ impl v1::capture_service_server::CaptureService for Captures {
             tokio::select! {
                 () = client.closed() => {}
                 () = ended => {}
-                // The capture ended by itself; the stream ends when this task's sender is gone, too.
+                // The capture has ended; the stream ends when this task drops its sender.
                 _ = finished => {}
             }
             drop(stop);

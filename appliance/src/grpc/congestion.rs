@@ -16,7 +16,7 @@ use crate::names::{self, ADAPTERS};
 /// The service.
 pub struct Slowing(pub Arc<Control>);
 
-/// The adapter that a name in a request means.
+/// Adapter of a resource name in a request.
 fn adapter(name: &str) -> Result<String, Status> {
     let of = name.strip_suffix("/congestion").unwrap_or_default();
     let id = names::id(ADAPTERS, of).map(str::to_owned);
@@ -29,7 +29,7 @@ fn adapter(name: &str) -> Result<String, Status> {
 }
 
 impl Slowing {
-    /// Looks at congestion control of an adapter, or changes it, and answers with it as it is then.
+    /// Does `work` on congestion control of an adapter; responds with the state after that.
     async fn answer(
         &self,
         adapter: String,

@@ -1,4 +1,4 @@
-//! Between the types of the NIC and the messages of the control interface.
+//! Conversion between the types of the NIC and the messages of the control interface.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -37,7 +37,7 @@ fn attach_state(state: AttachState) -> v1::adapter::State {
     }
 }
 
-/// An adapter, without its traffic.
+/// Message of an adapter, without its traffic.
 pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
     let spec = &status.spec;
     let role = match spec.socket_role {
@@ -110,7 +110,7 @@ fn reserve(status: &BurstStatus) -> v1::BurstReserve {
     }
 }
 
-/// The RDMA function of an adapter.
+/// Message of the RDMA function of an adapter.
 pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
     let state = match status.state {
         AttachState::Detached => v1::rdma_function::State::Detached,
@@ -134,7 +134,7 @@ pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
     }
 }
 
-/// An entry of the GID table of an adapter.
+/// Message of an entry of an adapter's GID table.
 pub fn gid(adapter: &str, row: &GidRow) -> v1::Gid {
     let version = match row.kind {
         GidKind::RoceV1 => v1::gid::Version::RoceV1,
@@ -165,7 +165,7 @@ pub fn gid(adapter: &str, row: &GidRow) -> v1::Gid {
     }
 }
 
-/// How many objects of a type an adapter has.
+/// Message of the number of an adapter's objects of a type.
 pub fn rdma_resource(adapter: &str, row: &ResourceRow) -> v1::RdmaResource {
     v1::RdmaResource {
         adapter: names::of(names::ADAPTERS, adapter),
@@ -175,7 +175,7 @@ pub fn rdma_resource(adapter: &str, row: &ResourceRow) -> v1::RdmaResource {
     }
 }
 
-/// What a request puts into a GID table.
+/// Reads a GID of a request.
 pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> {
     let address = match gid.gid.as_str() {
         "" => {
@@ -209,7 +209,7 @@ pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> 
     })
 }
 
-/// A port, without its traffic.
+/// Message of a port, without its traffic.
 pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
     let spec = &status.spec;
     let ifname = spec.kind.ifname().to_owned();
@@ -243,7 +243,7 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
     }
 }
 
-/// What is counted at the device of a port.
+/// Statistics of the device of a port.
 pub fn port_statistics(status: &PortStatus) -> Vec<v1::PortStatistic> {
     let all = status.device.iter().flat_map(|d| &d.statistics);
     all.map(|(name, value)| v1::PortStatistic {
@@ -260,7 +260,7 @@ fn mtu(value: u32, field: &str, wrong: &mut Violations) -> Option<u16> {
     }
 }
 
-/// What a port is made from.
+/// Reads the specification of a port.
 pub fn port_spec(control: &Control, id: &str, port: &v1::Port, wrong: &mut Violations) -> Option<PortSpec> {
     let name = wrong.check("port_id", check::name(id));
     let kind = match &port.uplink {
@@ -305,7 +305,7 @@ pub fn port_spec(control: &Control, id: &str, port: &v1::Port, wrong: &mut Viola
     })
 }
 
-/// Speed of a port, if one is given.
+/// Checks the speed of a port, if there is one.
 pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
     match mbps {
         None => Some(None),
@@ -313,7 +313,7 @@ pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<O
     }
 }
 
-/// Sums of the counters of each adapter, by name.
+/// Sums of the counters of each adapter, by the adapter's name.
 pub fn adapter_traffic(samples: &[Sample]) -> BTreeMap<&str, v1::AdapterTraffic> {
     let mut all: BTreeMap<&str, v1::AdapterTraffic> = BTreeMap::new();
     for sample in samples {
@@ -334,7 +334,7 @@ pub fn adapter_traffic(samples: &[Sample]) -> BTreeMap<&str, v1::AdapterTraffic>
     all
 }
 
-/// Sums of the counters of each port, by name.
+/// Sums of the counters of each port, by the port's name.
 pub fn port_traffic(samples: &[Sample]) -> BTreeMap<&str, v1::PortTraffic> {
     let mut all: BTreeMap<&str, v1::PortTraffic> = BTreeMap::new();
     for sample in samples {

@@ -1,4 +1,4 @@
-//! `vnic.v1.CounterService`: every counter of the data path's table, and the same by the names that users know.
+//! `vnic.v1.CounterService`: each counter of the data path's table, and counters by the names that users know.
 
 mod sets;
 mod watch;
@@ -48,7 +48,7 @@ fn collection(scope: Scope) -> &'static str {
     }
 }
 
-/// The counter as a message.
+/// Message of a counter.
 fn counter(sample: &Sample) -> v1::Counter {
     v1::Counter {
         name: sample.def.name.to_owned(),

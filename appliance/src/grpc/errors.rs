@@ -1,5 +1,5 @@
-//! Errors as clients see them: a status code, `google.rpc.ErrorInfo` with a stable reason, and for wrong
-//! fields `google.rpc.BadRequest` (AIP-193).
+//! Errors of the gRPC interface: a status code, `google.rpc.ErrorInfo` with a stable reason, and for wrong fields
+//! `google.rpc.BadRequest` (AIP-193).
 
 use std::collections::HashMap;
 use std::io;
@@ -28,12 +28,12 @@ impl From<Violations> for Status {
     }
 }
 
-/// One wrong field.
+/// Error of one wrong field.
 pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Status {
     Violations::one(field, problem).into()
 }
 
-/// The id in a resource name of a request.
+/// ID in a resource name of a request.
 pub fn id(collection: &str, field: &str, name: &str) -> Result<String, Status> {
     let one = collection.trim_end_matches('s');
     names::id(collection, name).map(str::to_owned).ok_or_else(|| {
@@ -90,7 +90,7 @@ impl From<Refused> for Status {
     }
 }
 
-/// What the NIC refuses as such.
+/// Status of an error of the NIC.
 fn from_nic(error: NicError, text: String) -> Status {
     match error {
         NicError::Invalid { field, problem } => invalid(field, problem),
@@ -105,7 +105,7 @@ fn from_nic(error: NicError, text: String) -> Status {
     }
 }
 
-/// A refusal of the registry that has a code of its own.
+/// Status of a refusal of the registry that has a code of its own.
 fn from_registry(refusal: &Refusal) -> Status {
     let whole = |code, reason, more: Option<(&'static str, String)>| {
         let facts = [("scope", refusal.scope.to_string()), ("key", refusal.key.clone())];
@@ -137,7 +137,7 @@ fn from_store(error: &StoreError) -> Status {
     status(Code::Unavailable, "STORE_FAILED", error.to_string(), [])
 }
 
-/// There is no such thing.
+/// Error of a resource that does not exist.
 pub fn not_found<'a>(text: impl Into<String>, facts: impl IntoIterator<Item = (&'a str, String)>) -> Status {
     status(Code::NotFound, "NOT_FOUND", text, facts)
 }
@@ -151,7 +151,7 @@ fn by_system(text: String, source: &io::Error) -> Status {
     status(Code::FailedPrecondition, "REFUSED_BY_SYSTEM", text, errno)
 }
 
-/// The daemon ends.
+/// Error of a daemon that is ending.
 pub fn shutting_down() -> Status {
     status(
         Code::Unavailable,

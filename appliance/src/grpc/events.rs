@@ -22,10 +22,10 @@ use crate::store::StoreError;
 /// The service.
 pub struct Events(pub Arc<Control>);
 
-/// Events that a client may have unread before it is dropped.
+/// Number of unread events at which a client's stream ends.
 const UNREAD_MAX: usize = 1024;
 
-/// Which events are wanted.
+/// Filter of a request.
 struct Filter {
     adapter: String,
     port: String,
@@ -88,10 +88,10 @@ impl Filter {
 type Stream = ReceiverStream<Result<v1::FollowEventsResponse, Status>>;
 type Sender = mpsc::Sender<Result<v1::FollowEventsResponse, Status>>;
 
-/// Events that are read at a time for a stream.
+/// Number of events that are read at a time for a stream.
 const READ: usize = 500;
 
-/// What a log that cannot be read says.
+/// Error of a log that cannot be read.
 fn unreadable(error: &StoreError) -> Status {
     status(Code::DataLoss, "EVENTS_UNREADABLE", error.to_string(), [])
 }
@@ -111,7 +111,7 @@ fn not_kept(after: u64, why: NotKept) -> Status {
     status(Code::OutOfRange, "EVENTS_GONE", text, metadata)
 }
 
-/// Reads a part of the log where that holds nobody up.
+/// Reads a part of the log on a thread for blocking calls.
 async fn read(
     log: &Arc<EventLog>,
     after: u64,
@@ -124,7 +124,7 @@ async fn read(
     part.map_err(|e| unreadable(&e))
 }
 
-/// Sends what was, which waits for the client, and then what happens, which does not.
+/// Sends the past events, waiting for the client, and then new ones, without waiting.
 async fn follow(
     log: Arc<EventLog>,
     filter: Arc<Filter>,
@@ -138,10 +138,10 @@ async fn follow(
         })
     };
     let mut after = after.unwrap_or(last);
-    // Who wants all that is kept does not miss what was removed before.
+    // A client that wants all kept events does not miss those that were pruned before.
     let missed = if after == 0 { log.gone() } else { 0 };
     while after < last {
-        // A client that reads slowly must not miss what is removed meanwhile.
+        // The events of a client that reads slowly may be pruned meanwhile.
         log.keeps(after, missed).map_err(|why| not_kept(after, why))?;
         let part = read(&log, after, last, READ, &filter).await?;
         for event in part.events {
@@ -178,7 +178,7 @@ impl v1::event_service_server::EventService for Events {
         let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
         let after = page.after_number()?;
         let filter = Arc::new(Filter::new(request.filter)?);
-        // One more tells whether there is another page.
+        // One more event tells whether there is another page.
         let part = read(&self.0.hub.log, after, u64::MAX, page.size() + 1, &filter).await?;
         let mut events: Vec<v1::Event> = part.events.into_iter().map(Arc::unwrap_or_clone).collect();
         let mut next_page_token = String::new();
@@ -204,7 +204,7 @@ impl v1::event_service_server::EventService for Events {
         let filter = Arc::new(Filter::new(request.filter)?);
         let after = request.after_revision;
         let log = self.0.hub.log.clone();
-        // Before what was is read, so that nothing is missed between the two.
+        // Followed before the past events are read, so that no event is missed between the two.
         let following = log.follow();
         if let Some(after) = after {
             log.keeps(after, 0).map_err(|why| not_kept(after, why))?;

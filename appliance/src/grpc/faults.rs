@@ -20,14 +20,14 @@ use crate::{faults, names};
 /// The service.
 pub struct Faults(pub Arc<Control>);
 
-/// Makes messages of rules.
+/// Converter from rules to messages.
 struct Messages<'a> {
     control: &'a Control,
     ports: BTreeSet<String>,
 }
 
 impl Messages<'_> {
-    /// May block.
+    /// Reads the names of the ports. May block.
     fn new(control: &Control) -> Messages<'_> {
         let ports = control.port_names();
         Messages { control, ports }
@@ -59,7 +59,7 @@ impl Messages<'_> {
     }
 }
 
-/// Makes rules, all or none. `at` gives what stands in front of the paths of the fields of each request. May block.
+/// Makes rules, all or none. `at` gives the prefix of the field paths of each request. May block.
 fn create(
     control: &Control,
     requests: &[v1::CreateFaultRequest],
@@ -153,7 +153,7 @@ impl v1::fault_service_server::FaultService for Faults {
         let id = id(names::FAULTS, "name", &request.into_inner().name)?;
         let control = self.0.clone();
         blocking(move || {
-            // A rule of the configuration is told as such once more.
+            // The message says whether the rule was one of the configuration.
             let messages = Messages::new(&control);
             let configured = control::Faults(&control).is_configured(&id);
             let status = control::Faults(&control).remove(&id)?;
@@ -163,7 +163,7 @@ impl v1::fault_service_server::FaultService for Faults {
     }
 }
 
-/// Reads the fields of one request; `at` stands in front of the paths of the fields.
+/// Reader of the fields of one request; `at` is the prefix of the field paths.
 struct Reader<'a> {
     owners: &'a BTreeSet<String>,
     at: &'a str,
@@ -187,7 +187,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The name of an adapter or port.
+    /// Reads the resource name of an adapter or port.
     fn owner(&mut self, field: &str, name: &str) -> Option<Option<String>> {
         if name.is_empty() {
             return Some(None);
@@ -256,7 +256,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a rule of a request is made from. `at` stands in front of the paths of its fields.
+/// Reads the rule of a request. `at` is the prefix of the field paths.
 fn spec(
     id: &str,
     fault: &v1::Fault,

@@ -1,4 +1,4 @@
-//! Meshes of ports.
+//! Conversion of meshes of ports.
 
 use vnic_control::v1;
 
@@ -7,7 +7,7 @@ use crate::mesh::spec::{self, Files};
 use crate::mesh::{MeshSpec, MeshStatus, PeerStatus};
 use crate::stored::values::{duration, timestamp};
 
-/// What a mesh is made from.
+/// Reads the specification of a mesh.
 pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSpec> {
     let listen = wrong.check("port.mesh.listen", spec::listen(&mesh.listen));
     let mut peers = Vec::new();
@@ -40,7 +40,7 @@ pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSp
     })
 }
 
-/// A mesh as it is now; nothing: it is being made or removed.
+/// Message of a mesh; without a status, it is being made or removed.
 pub fn mesh(status: Option<MeshStatus>) -> v1::MeshUplink {
     let Some(status) = status else {
         return v1::MeshUplink::default();

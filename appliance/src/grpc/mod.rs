@@ -45,14 +45,14 @@ use crate::access::{self, Gate, Live, Tls};
 use crate::control::Control;
 use crate::events::Tell;
 
-/// Largest request, in bytes.
+/// Greatest request in bytes.
 const REQUEST_MAX: usize = 1 << 20;
-/// Largest response, in bytes.
+/// Greatest response in bytes.
 const RESPONSE_MAX: usize = 4 << 20;
-/// Requests and streams one connection may have at a time.
+/// Greatest number of concurrent requests and streams of a connection.
 const STREAMS_MAX: u32 = 128;
 
-/// The names of the services, for health.
+/// Names of the services, for health.
 const SERVICES: [&str; 15] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
@@ -71,11 +71,11 @@ const SERVICES: [&str; 15] = [
     together::SERVICE_NAME,
 ];
 
-/// Tells clients of `grpc.health.v1.Health` how the daemon is.
+/// Reporter of the daemon's state to clients of `grpc.health.v1.Health`.
 pub struct Health(HealthReporter);
 
 impl Health {
-    /// Do all sockets of the configuration listen?
+    /// Sets whether the services are `SERVING`: whether all sockets of the configuration listen.
     pub async fn set(&self, serving: bool) {
         let status = if serving {
             ServingStatus::Serving
@@ -88,7 +88,7 @@ impl Health {
     }
 }
 
-/// Where events of the control interface go.
+/// Sink for events of the control interface.
 pub fn tell(control: &Arc<Control>) -> Tell {
     let control = control.clone();
     Arc::new(move |event| control.hub.record(event))
@@ -162,7 +162,7 @@ pub async fn serve(
         .build_v1();
     match reflection {
         Ok(service) => routes = routes.add_service(service),
-        // The descriptors are made by the build: a test sees to it that this does not happen.
+        // The build makes the descriptors, and a test decodes them.
         Err(error) => tracing::error!("gRPC reflection is off: {error}"),
     }
 

@@ -1,11 +1,10 @@
-//! Pages of a list (AIP-158). The token is the key of the last element, so that elements which come and go
-//! between two pages do no harm.
+//! Pages of a list (AIP-158). The token is the key of the last element, so that elements may come and go between two pages.
 
 use tonic::Status;
 
 use super::errors::invalid;
 
-/// What a request says about pages.
+/// Page that a request asks for.
 pub struct Page<'a> {
     size: usize,
     after: Option<&'a str>,
@@ -35,22 +34,22 @@ impl<'a> Page<'a> {
         Ok(Page { size, after })
     }
 
-    /// Elements that it has at most.
+    /// Greatest number of elements.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The key of the last element of the page before, where keys are numbers; 0: there is none.
+    /// Key of the last element of the page before, if keys are numbers; 0: there is no page before.
     pub fn after_number(&self) -> Result<u64, Status> {
         self.after.map_or(Ok(0), |key| key.parse()).map_err(|_| foreign())
     }
 
-    /// The token of the page behind this element.
+    /// Token of the page after this element.
     pub fn token(key: impl std::fmt::Display) -> String {
         format!("{PREFIX}{key}")
     }
 
-    /// Cuts the page out of all elements; gives the token of the next page, too. Orders by key.
+    /// Cuts the page out of all elements, ordered by key; returns it with the token of the next page.
     pub fn cut<T>(&self, all: Vec<T>, key: impl Fn(&T) -> String) -> (Vec<T>, String) {
         let mut keyed: Vec<(String, T)> = all.into_iter().map(|item| (key(&item), item)).collect();
         keyed.sort_by(|(a, _), (b, _)| a.cmp(b));

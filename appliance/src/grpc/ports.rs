@@ -17,7 +17,7 @@ use crate::names::PORTS;
 /// The service.
 pub struct Ports(pub Arc<Control>);
 
-/// A port with its traffic. May block.
+/// Message of a port with its traffic. May block.
 fn with_traffic(control: &Control, status: &PortStatus) -> v1::Port {
     let samples = control.nic.counters();
     v1::Port {
@@ -30,7 +30,7 @@ fn with_traffic(control: &Control, status: &PortStatus) -> v1::Port {
     }
 }
 
-/// A port with what is counted at its device.
+/// Message of a port with the statistics of its device.
 fn with_statistics(control: &Control, status: &PortStatus) -> v1::Port {
     let mut port = convert::port(control, status);
     if let Some(device) = &mut port.device {

@@ -17,7 +17,7 @@ use crate::stored::qos as form;
 /// The service.
 pub struct Quality(pub Arc<Control>);
 
-/// Whose quality of service a name in a request means.
+/// Owner of a resource name in a request.
 fn owner(field: &str, name: &str) -> Result<Owner, Status> {
     let of = name.strip_suffix("/qos").unwrap_or_default();
     let adapter = names::id(ADAPTERS, of).map(|id| Owner::Adapter(id.to_owned()));
@@ -47,7 +47,7 @@ fn message(owner: &Owner, now: &QosNow) -> v1::Qos {
 }
 
 impl Quality {
-    /// Looks at the quality of service of an owner, or changes it, and answers with it as it is then.
+    /// Does `work` on the quality of service of an owner; responds with the state after that.
     async fn answer(
         &self,
         owner: Owner,
@@ -122,7 +122,7 @@ impl v1::qos_service_server::QosService for Quality {
                 format!("{rate} is out of range: 0 (no limit), or {lo} to {hi} bit/s in steps of 1000");
             wrong.add("rate_bps", problem);
         }
-        // The range fits.
+        // The conversion cannot fail: the range was checked.
         let kbps = wrong.finish(u32::try_from(rate / 1000).ok())?;
         let control = self.0.clone();
         blocking(move || {

@@ -16,7 +16,7 @@ use crate::names;
 /// The service.
 pub struct Rdma(pub Arc<Control>);
 
-/// The RDMA functions of one adapter or of all, by name of the adapter.
+/// RDMA functions of one adapter or of all, with the adapter's name.
 async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, RdmaStatus)>, Status> {
     let only = (!of.is_empty())
         .then(|| id(names::ADAPTERS, "parent", of))
@@ -38,7 +38,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             gids.extend(status.gids.iter().map(|row| convert::gid(&adapter, row)));
         }
-        // A space sorts before all that names have.
+        // A space sorts before all characters of names.
         let key = |g: &v1::Gid| {
             let adapter = names::gid_parts(&g.name).map_or("", |(adapter, _)| adapter);
             format!("{adapter} {:05}", g.index)

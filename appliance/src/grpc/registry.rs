@@ -24,14 +24,14 @@ use crate::stored::values::timestamp;
 /// The service.
 pub struct Registry(pub Arc<Control>);
 
-/// Operations of one transaction.
+/// Greatest number of operations of a transaction.
 const OPERATIONS_MAX: usize = 10_000;
-/// Messages that a client may have unread before it is dropped.
+/// Number of unread messages at which a client's stream ends.
 const UNREAD_MAX: usize = 1024;
-/// Values in one message of a snapshot.
+/// Number of values in one message of a snapshot.
 const SNAPSHOT_PART: usize = 500;
 
-/// What a scope in a request means.
+/// Scope of a request.
 fn scope(field: &str, text: &str) -> Result<Scope, Status> {
     Scope::parse(text).map_err(|no| match no {
         NoScope::Form(problem) => invalid(field, problem),
@@ -51,7 +51,7 @@ fn if_match(field: &str, etag: Option<&String>) -> Result<Option<u64>, Status> {
     etag.map(number).transpose()
 }
 
-/// The field of an operation that is to blame.
+/// Field of an operation that a refusal is about.
 fn part(why: &Why) -> &'static str {
     match why {
         Why::UnknownKey { .. } | Why::NotBuilt(_) => "key",
@@ -183,7 +183,7 @@ impl Registry {
         .await?
     }
 
-    /// The scope of a request that reads: it must exist, or have something stored.
+    /// Scope of a request that reads: it must exist, or have stored values.
     fn readable(control: &Control, field: &str, text: &str) -> Result<Scope, Status> {
         let scope = scope(field, text)?;
         Keys(control).readable(&scope).map_err(|why| not_found(&why))?;
@@ -199,7 +199,7 @@ fn not_found(why: &Why) -> Status {
     status(Code::NotFound, reason, why.to_string(), [])
 }
 
-/// Carries out a `.reg` file. May block.
+/// Imports a `.reg` file. May block.
 fn import(
     control: &Control,
     by: &str,
@@ -237,7 +237,7 @@ fn import(
 type Stream = ReceiverStream<Result<v1::WatchEntriesResponse, Status>>;
 type Sender = mpsc::Sender<Result<v1::WatchEntriesResponse, Status>>;
 
-/// What of the registry is watched.
+/// Filter of a watch.
 struct Watched {
     scope: Option<Scope>,
     key: Option<&'static str>,
@@ -248,7 +248,7 @@ impl Watched {
         self.scope.as_ref().is_none_or(|s| s == scope) && self.key.is_none_or(|k| k == key)
     }
 
-    /// What is stored, in parts.
+    /// Messages of the stored values.
     fn snapshot(&self, state: &State) -> Vec<v1::WatchEntriesResponse> {
         let wanted = state.entries.iter().filter(|((s, k), _)| self.wants(s, k));
         let changes: Vec<_> = wanted
@@ -318,7 +318,7 @@ impl Watched {
     }
 }
 
-/// Sends what was, which waits for the client, and then what happens, which does not.
+/// Sends the snapshot, waiting for the client, and then changes, without waiting.
 async fn follow(watched: Watched, following: Following, sender: &Sender) -> Result<(), Status> {
     let Following {
         snapshot,
@@ -389,7 +389,7 @@ impl v1::registry_service_server::RegistryService for Registry {
         let wants = |scope: &Scope| wanted.as_ref().is_none_or(|w| w == scope);
         let (mut views, revision) = self.0.registry.views(wants, request.stored_only);
         views.retain(|v| only.is_none_or(|def| def.name == v.key.name));
-        // The driver comes first, by whatever name adapters go.
+        // The driver sorts before all adapters.
         let order = |v: &View| match v.scope.adapter() {
             None => format!("0 {}", v.key.name),
             Some(adapter) => format!("1 {adapter} {}", v.key.name),

@@ -17,14 +17,14 @@ use crate::stored::values;
 /// The service.
 pub struct EmbeddedSwitch(pub Arc<Control>);
 
-/// The resource name of the only switch.
+/// Resource name of the only switch.
 const NAME: &str = "switch";
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The address table, which all data cores have to be asked for.
+/// Address table of the switch. Reading it takes a request to each data core; the result is paced.
 async fn table(control: &Arc<Control>) -> Result<Arc<[FdbEntry]>, Status> {
     let nic = control.nic.clone();
     control

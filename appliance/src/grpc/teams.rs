@@ -19,7 +19,7 @@ use crate::teams::Draft;
 /// The service.
 pub struct Together(pub Arc<Control>);
 
-/// The name of a team in a resource name of a request: everything behind the collection.
+/// Name of a team in a resource name: all after the collection.
 fn team_id(field: &str, name: &str) -> Result<String, Status> {
     let id = name.strip_prefix(TEAMS).and_then(|n| n.strip_prefix('/'));
     id.filter(|id| !id.is_empty())
@@ -27,7 +27,7 @@ fn team_id(field: &str, name: &str) -> Result<String, Status> {
         .ok_or_else(|| invalid(field, format!("{name:?} is not of the form teams/{{team}}")))
 }
 
-/// What a new team is to be.
+/// Reads a new team.
 fn draft(asked: &v1::Team) -> Result<Draft, Violations> {
     let mut wrong = Violations::default();
     let kind = match asked.r#type() {
@@ -47,7 +47,7 @@ fn draft(asked: &v1::Team) -> Result<Draft, Violations> {
     wrong.finish(Some(draft))
 }
 
-/// What an affinity of a request is about; `mac` gives the address of an adapter of this name.
+/// Reads an affinity of a request; `mac` gives the address of the adapter of a queue pair.
 fn affinity(
     asked: Option<&v1::TeamAffinity>,
     mac: impl Fn(&v1::TeamQueuePair) -> Checked<vnic_backend::MacAddr>,
@@ -57,7 +57,7 @@ fn affinity(
     wrong.finish(read)
 }
 
-/// The address of the adapter of a queue pair.
+/// Address of the adapter of a queue pair.
 fn adapter_mac(teams: &Teams<'_>, pair: &v1::TeamQueuePair) -> Checked<vnic_backend::MacAddr> {
     let name = &pair.adapter;
     let id = names::id(ADAPTERS, name);
@@ -66,7 +66,7 @@ fn adapter_mac(teams: &Teams<'_>, pair: &v1::TeamQueuePair) -> Checked<vnic_back
 }
 
 impl Together {
-    /// Looks at a team, or changes it, and answers with it as it is then.
+    /// Does `work` on a team; responds with its state after that.
     async fn answer(
         &self,
         work: impl FnOnce(&Teams<'_>) -> Result<TeamNow, Refused> + Send + 'static,
@@ -208,7 +208,7 @@ impl v1::team_service_server::TeamService for Together {
         let request = request.into_inner();
         let name = team_id("name", &request.name)?;
         self.answer(move |teams| {
-            // The adapter may be gone: then its name finds it.
+            // If the adapter is gone, its name finds the affinity.
             let known = |pair: &v1::TeamQueuePair| {
                 let known = teams.known_mac(&name, names::last(&pair.adapter), pair.qp);
                 known.map_or_else(|| adapter_mac(teams, pair), Ok)

@@ -1,5 +1,5 @@
-//! Watch streams: a snapshot, a mark, then changes. A client that reads too slowly is told so and dropped; it
-//! never holds up the daemon or the other clients.
+//! Watch streams: a snapshot, a mark, then changes. The stream of a client that reads too slowly ends with an error; the
+//! client never delays the daemon or other clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use crate::events::Notice;
 use crate::names;
 use crate::stored::values::timestamp;
 
-/// Changes that a client may have unread before it is dropped.
+/// Number of unread changes at which a client's stream ends.
 const UNREAD_MAX: usize = 256;
 
-/// What is watched.
+/// Source of the messages of a stream.
 pub trait Watch: Send + 'static {
-    /// The messages of the stream.
+    /// Type of the stream's messages.
     type Message: Send + 'static;
 
-    /// Everything that exists, then the mark. May block.
+    /// Messages of all that exists, then the mark. May block.
     fn snapshot(&mut self, only: Option<&str>) -> Vec<Self::Message>;
 
-    /// The message for an event, if it concerns this watch. May block.
+    /// Message of an event, if the event concerns this watch. May block.
     fn change(&mut self, event: &NicEvent) -> Option<Self::Message>;
 }
 
-/// Starts a stream of everything, or of `only` one.
+/// Starts a stream of all resources, or of `only` one.
 pub fn start<W: Watch>(
     control: &Control,
     only: Option<String>,
     watch: W,
 ) -> ReceiverStream<Result<W::Message, Status>> {
     let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-    // Before the snapshot, so that nothing is missed between the two.
+    // Subscribed before the snapshot, so that no event is missed between the two.
     let notices = control.hub.watch();
     let ended = control.life.ended();
     tokio::spawn(async move {
@@ -58,7 +58,7 @@ pub fn start<W: Watch>(
     ReceiverStream::new(receiver)
 }
 
-/// The last word of a stream. A client that never reads does not get it, and holds nothing but this task.
+/// Sends the last message of a stream. A client that never reads does not get it, and keeps this task alone.
 pub(super) async fn finish<M>(sender: &mpsc::Sender<Result<M, Status>>, status: Status) {
     let _ = sender.send(Err(status)).await;
 }
@@ -72,7 +72,7 @@ pub(super) fn too_slow() -> Status {
     )
 }
 
-/// Sends the snapshot, which waits for the client, and then changes, which do not.
+/// Sends the snapshot, waiting for the client, and then changes, without waiting.
 async fn follow<W: Watch>(
     only: Option<String>,
     mut watch: W,
@@ -119,12 +119,12 @@ async fn follow<W: Watch>(
 /// Attach and link state of adapters.
 pub struct AdapterWatch {
     control: Arc<Control>,
-    /// Adapters the client knows, with the time of the state it knows.
+    /// Adapters that the client knows, with the time of their last state.
     known: BTreeMap<String, SystemTime>,
 }
 
 impl AdapterWatch {
-    /// Nothing is known yet.
+    /// Starts without known adapters.
     pub fn new(control: Arc<Control>) -> AdapterWatch {
         AdapterWatch {
             control,
@@ -185,7 +185,7 @@ impl Watch for AdapterWatch {
                 Some(Self::message(Change::Added, Some(adapter), event.time))
             }
             NicEventKind::AdapterState(state) => {
-                // One that is older than the snapshot was in it.
+                // A state that is older than the snapshot was in it.
                 if self
                     .known
                     .get(&event.owner)
@@ -194,7 +194,7 @@ impl Watch for AdapterWatch {
                     return None;
                 }
                 let mut status = self.control.nic.adapter(&event.owner).ok()?;
-                // The state of the event, so that short states are seen, too.
+                // The message has the event's state, not the present one, so that short states are reported.
                 (status.state, status.since) = (*state, event.time);
                 let known = self.known.insert(event.owner.clone(), event.time);
                 let change = known.map_or(Change::Added, |_| Change::State);
@@ -209,12 +209,12 @@ impl Watch for AdapterWatch {
 /// Link state of ports.
 pub struct PortWatch {
     control: Arc<Control>,
-    /// Ports the client knows, with the time of what it knows.
+    /// Ports that the client knows, with the time of their last state.
     known: BTreeMap<String, SystemTime>,
 }
 
 impl PortWatch {
-    /// Nothing is known yet.
+    /// Starts without known ports.
     pub fn new(control: Arc<Control>) -> PortWatch {
         PortWatch {
             control,
@@ -298,7 +298,7 @@ impl Watch for PortWatch {
 mod tests {
     use super::*;
 
-    /// Names of owners, for a snapshot of two.
+    /// Watch of owners' names, with a snapshot of two messages.
     struct Names;
 
     impl Watch for Names {

@@ -1,7 +1,8 @@
 //! Frames between the switch and the peers.
 //!
-//! From the switch: a frame for an address behind a known peer goes to that one, all others go to every peer. From a
-//! peer: to the switch, never to another peer: every daemon has a connection to every other, so nothing goes round.
+//! From the switch: a frame for an address behind a known peer goes to that peer, any other frame to all peers. From a
+//! peer: each frame goes to the switch, never to another peer. Every daemon has a connection to every other one: there are
+//! no loops.
 
 use std::future::Future;
 use std::io;
@@ -23,14 +24,14 @@ use super::frame::{self, Assembly, Cut, PIECE_HEADER, WHOLE_HEADER};
 use super::peers::{Peer, Peers};
 use super::table::{Table, addresses};
 
-/// Frames that are moved before others have their turn.
+/// Number of frames that are moved before other tasks run.
 const BURST: usize = 64;
-/// Memory is asked for in such portions; a datagram is a part of one.
+/// Size of an allocation; a datagram is a part of one.
 const PORTION: usize = 64 * 1024;
-/// What a queued datagram takes in its connection beside its bytes, at most.
+/// Greatest size of a queued datagram in its connection beside its bytes.
 const QUEUED: usize = 64;
 
-/// What the tasks of a mesh share. They run in one thread: nobody waits for these locks.
+/// State that the tasks of a mesh share. They run in one thread, so the locks are never contended.
 pub struct Flow {
     table: Mutex<Table>,
     to_switch: Mutex<FrameTx>,
@@ -47,7 +48,7 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl Flow {
-    /// Of a mesh whose addresses age so.
+    /// Makes the flow of a mesh; `ageing` is that of its addresses.
     pub fn new(to_switch: FrameTx, ageing: Duration) -> Flow {
         Flow {
             table: Mutex::new(Table::new(ageing)),
@@ -55,12 +56,12 @@ impl Flow {
         }
     }
 
-    /// A peer is gone.
+    /// Forgets the addresses of a peer that is gone.
     pub fn forget(&self, peer: u32) {
         lock(&self.table).forget(peer);
     }
 
-    /// Takes the frames of a peer to the switch until its connection is over, and says why it is.
+    /// Takes the frames of a peer to the switch until its connection ends; returns why it ended.
     pub async fn receive(&self, peer: &Peer) -> ConnectionError {
         let mut assembly = Assembly::default();
         loop {
@@ -75,7 +76,7 @@ impl Flow {
         }
     }
 
-    /// Takes what is there.
+    /// Takes the datagrams that are there, up to a burst.
     fn burst(&self, peer: &Peer, assembly: &mut Assembly, first: Bytes) -> Result<(), ConnectionError> {
         let now = Instant::now();
         let (mut table, mut to_switch) = (lock(&self.table), lock(&self.to_switch));
@@ -146,8 +147,8 @@ impl Flow {
                 let known = addresses.to.and_then(|to| lock(&self.table).find(to, now));
                 let known = known.and_then(|id| lanes.iter().position(|l| l.peer.id == id));
                 match (known, &mut lanes[..]) {
-                    // Who has one peer waits until there is room: the switch's queue is the place to wait in. With several
-                    // one would hold up the others.
+                    // With one peer, the task waits until there is room, and frames wait in the switch's queue. With
+                    // several peers, one of them would hold up the others.
                     (_, [only]) => {
                         if !only.send(frame, &mut portion) {
                             tokio::select! {
@@ -185,14 +186,14 @@ impl Flow {
     }
 }
 
-/// The way to a peer.
+/// Sender of frames to a peer.
 struct Lane {
     peer: Arc<Peer>,
     /// Number of the next frame that is cut.
     number: u32,
-    /// Bytes that its connection has room for.
+    /// Bytes for which the connection has room.
     room: usize,
-    /// Bytes that a datagram can have.
+    /// Greatest size of a datagram.
     max: usize,
     frames: u64,
     bytes: u64,
@@ -200,7 +201,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// To all peers; those that are there already stay.
+    /// Lanes of all peers; those of `before` that are still needed are kept.
     fn all(mut before: Vec<Lane>, peers: &Peers) -> Vec<Lane> {
         let all = peers.all().into_iter();
         all.map(
@@ -232,7 +233,7 @@ impl Lane {
         add(&c.tx_dropped, std::mem::take(&mut self.dropped));
     }
 
-    /// Bytes that a frame takes in the queue.
+    /// Bytes of a frame in the queue of the connection.
     fn need(len: usize, cut: Cut) -> usize {
         match cut {
             Cut::Whole => len + WHOLE_HEADER + QUEUED,
@@ -240,7 +241,7 @@ impl Lane {
         }
     }
 
-    /// Queues a frame; false when there is no room for it now.
+    /// Queues a frame; returns false if there is no room for it now.
     fn send(&mut self, frame: &[u8], portion: &mut BytesMut) -> bool {
         let Some(cut) = frame::cut(frame.len(), self.max) else {
             self.dropped += 1;
@@ -261,7 +262,7 @@ impl Lane {
         true
     }
 
-    /// As [`Lane::send`], and waits for room.
+    /// Queues a frame as [`Lane::send`] does, but waits for room.
     async fn send_wait(&mut self, frame: &[u8], portion: &mut BytesMut) {
         let Some(cut) = frame::cut(frame.len(), self.max) else {
             self.dropped += 1;
@@ -271,7 +272,7 @@ impl Lane {
         let datagrams: Vec<Bytes> = Datagrams::new(frame, cut, self.number, portion).collect();
         for datagram in datagrams {
             let answer = self.peer.connection.send_datagram_wait(datagram).await;
-            // It was cut for a path that became narrower: what is left of it is of no use.
+            // The path became narrower since the frame was cut: the rest of the frame is useless.
             let over = matches!(
                 answer,
                 Err(SendDatagramError::TooLarge | SendDatagramError::ConnectionLost(_))
@@ -304,7 +305,7 @@ impl Lane {
     }
 }
 
-/// The datagrams of a frame.
+/// Iterator of the datagrams of a frame.
 struct Datagrams<'a> {
     frame: &'a [u8],
     cut: Cut,
@@ -356,7 +357,7 @@ impl Iterator for Datagrams<'_> {
     }
 }
 
-/// What a future has now; nobody waits for it.
+/// Polls a future once.
 fn ready<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -1,4 +1,4 @@
-//! Frames in datagrams, and back.
+//! Conversion of frames to datagrams, and back.
 //!
 //! A datagram begins with a version and flags. Without a flag a whole frame follows. A frame that is longer than a
 //! datagram may be is cut into pieces of the same length (the last one may be shorter), as few as possible:
@@ -8,40 +8,40 @@
 //!   version  flags    number of frame   its length  piece   pieces  bytes of the piece …
 //! ```
 //!
-//! All numbers are big endian. What comes from a peer is checked in full before it is copied.
+//! All numbers are big-endian. A datagram of a peer is checked in full before it is copied.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The version of this form.
+/// Version of the format.
 const VERSION: u8 = 1;
-/// The datagram is a piece of a frame.
+/// Flag of a piece of a frame.
 const PIECE: u8 = 1;
-/// Version and flags.
+/// Length of version and flags.
 pub const WHOLE_HEADER: usize = 2;
-/// The same, and what a piece says of its frame.
+/// Length of the header of a piece.
 pub const PIECE_HEADER: usize = 10;
-/// The shortest frame: addresses and EtherType.
+/// Least length of a frame: addresses and EtherType.
 const FRAME_MIN: usize = 14;
-/// The longest: the greatest MTU, addresses, EtherType, two VLAN tags.
+/// Greatest length of a frame: the greatest MTU, addresses, EtherType, two VLAN tags.
 pub const FRAME_MAX: usize = 9216 + 14 + 8;
-/// The most pieces. The shortest datagram of QUIC (1200 bytes on the wire, RFC 9000, section 14) needs fewer.
+/// Greatest number of pieces. The smallest datagram of QUIC (1200 bytes on the wire, RFC 9000, section 14) needs fewer.
 const PIECES_MAX: usize = 16;
-/// Frames that are put together at a time, for each peer.
+/// Greatest number of incomplete frames of a peer.
 const OPEN_MAX: usize = 64;
-/// Pieces that were lost do not come: RTTs and queues are shorter than that.
+/// Time after which an incomplete frame is discarded: RTTs and queues are shorter.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a frame is cut.
+/// Pieces of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Not at all.
+    /// One datagram with the whole frame.
     Whole,
-    /// Into so many pieces of so many bytes.
+    /// Number of pieces, and bytes of each.
     Pieces(usize, usize),
 }
 
-/// How a frame of `len` bytes is cut for datagrams of `max` bytes; nothing: it cannot be sent.
+/// Pieces of a frame of `len` bytes in datagrams of `max` bytes; `None`: the frame cannot be sent.
 pub fn cut(len: usize, max: usize) -> Option<Cut> {
     if !(FRAME_MIN..=FRAME_MAX).contains(&len) {
         return None;
@@ -54,19 +54,19 @@ pub fn cut(len: usize, max: usize) -> Option<Cut> {
     (pieces <= PIECES_MAX).then(|| Cut::Pieces(pieces, len.div_ceil(pieces)))
 }
 
-/// The header of a whole frame.
+/// Header of a whole frame.
 pub const fn whole_header() -> [u8; WHOLE_HEADER] {
     [VERSION, 0]
 }
 
-/// The header of a piece.
+/// Header of a piece.
 pub fn piece_header(number: u32, len: usize, piece: usize, pieces: usize) -> [u8; PIECE_HEADER] {
     let [a, b, c, d] = number.to_be_bytes();
     let [e, f] = (len as u16).to_be_bytes();
     [VERSION, PIECE, a, b, c, d, e, f, piece as u8, pieces as u8]
 }
 
-/// What a datagram carries.
+/// Contents of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed<'a> {
     Whole(&'a [u8]),
@@ -79,7 +79,7 @@ enum Parsed<'a> {
     },
 }
 
-/// Nothing: it is none of ours.
+/// Parses a datagram; `None`: it is malformed.
 fn parse(datagram: &[u8]) -> Option<Parsed<'_>> {
     match *datagram {
         [VERSION, 0, ref frame @ ..] => (FRAME_MIN..=FRAME_MAX)
@@ -108,7 +108,7 @@ fn parse(datagram: &[u8]) -> Option<Parsed<'_>> {
     }
 }
 
-/// A frame of which pieces are missing.
+/// A frame with missing pieces.
 struct Open {
     number: u32,
     pieces: usize,
@@ -117,22 +117,22 @@ struct Open {
     bytes: Vec<u8>,
 }
 
-/// Puts the frames of a peer together. It holds `OPEN_MAX` of them at most.
+/// Reassembly of the frames of a peer. It holds at most `OPEN_MAX` frames.
 #[derive(Default)]
 pub struct Assembly {
-    /// By age.
+    /// Incomplete frames, oldest first.
     open: VecDeque<Open>,
     pool: Vec<Vec<u8>>,
-    /// The frame that was given last.
+    /// Frame that was returned last.
     done: Vec<u8>,
-    /// Frames that were given up.
+    /// Number of frames that were discarded.
     pub incomplete: u64,
-    /// Datagrams that are none of ours.
+    /// Number of malformed datagrams.
     pub malformed: u64,
 }
 
 impl Assembly {
-    /// Takes a datagram; the frame that is whole with it.
+    /// Takes a datagram; returns the frame that it completes.
     pub fn take<'a>(&'a mut self, datagram: &'a [u8], now: Instant) -> Option<&'a [u8]> {
         match parse(datagram) {
             Some(Parsed::Whole(frame)) => Some(frame),
@@ -168,9 +168,9 @@ impl Assembly {
         }
     }
 
-    /// The place of a frame among those that are open.
+    /// Index of a frame among the incomplete ones.
     fn find(&mut self, number: u32, len: usize, pieces: usize, now: Instant) -> usize {
-        // The newest is the likeliest.
+        // The newest frame is the likeliest.
         let same = |o: &Open| o.number == number && o.bytes.len() == len && o.pieces == pieces;
         if let Some(i) = self.open.iter().rposition(same) {
             return i;
@@ -195,7 +195,7 @@ impl Assembly {
         self.open.len() - 1
     }
 
-    /// Bytes that it holds.
+    /// Bytes of all buffers.
     #[cfg(test)]
     fn held(&self) -> usize {
         let open = self.open.iter().map(|o| o.bytes.capacity());
@@ -253,7 +253,7 @@ mod tests {
             "{}",
             assembly.held()
         );
-        // Those that are left are given up when their time is over; a whole frame comes through in between.
+        // The remaining frames are discarded when their time is over; a frame is completed in between.
         let later = now + PATIENCE * 2;
         let pieces = datagrams(&frame, 5000, 1200);
         assert_eq!(assembly.take(&pieces[0], later), None);
@@ -335,7 +335,7 @@ mod tests {
             let (mut assembly, now) = (Assembly::default(), Instant::now());
             for (ours, flags, header, bytes) in datagrams {
                 let datagram = if ours {
-                    // Nearly right: it gets past the first checks.
+                    // A datagram that passes the first checks.
                     let [a, b, c, d, e, f, g, h] = header;
                     let mut all = vec![VERSION, flags & 1, 0, 0, 0, a % 4, b % 40, c, d % 18, e % 18];
                     all.extend([f, g, h]);

@@ -1,4 +1,4 @@
-//! An end of a mesh: its thread, whom it calls, who calls it.
+//! One end of a mesh: its thread, the peers that it calls, and those that call it.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -27,68 +27,68 @@ use super::words;
 use crate::access::tls;
 use crate::events::{ControlEvent, Tell};
 
-/// A peer that says nothing for so long is gone; it says something at least this often.
+/// Idle timeout of a connection, and interval of keep-alive packets.
 const IDLE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Who called says who it is in this time.
+/// Time in which a caller must complete the handshake and its hello.
 const HELLO_TIME: Duration = Duration::from_secs(10);
-/// Handshakes at a time; from the first number on callers must show that they are where they say they are.
+/// Number of concurrent handshakes from which on callers must validate their address, and greatest number.
 const HANDSHAKES_UNPROVEN: usize = 16;
 const HANDSHAKES_MAX: usize = 64;
-/// How often certificates are looked at: so long after it has expired one may still be used.
+/// Interval of certificate checks: how long an expired certificate is accepted at most.
 const LOOK: Duration = Duration::from_secs(30);
-/// Bytes that may wait for a path, and for us.
+/// Bytes that may wait in a connection for the path, and for this daemon.
 const SEND_BUFFER: usize = 2 << 20;
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// The same in the kernel, if it lets us.
+/// Size of the socket's buffers in the kernel, if the host's limits allow it.
 const SOCKET_BUFFER: usize = 4 << 20;
-/// What a datagram has beside its frame: addresses, EtherType, two tags, our header, QUIC (RFC 9000 and 9221).
+/// Bytes of a datagram beside the frame's payload: addresses, EtherType, two tags, mesh header, QUIC (RFC 9000 and 9221).
 const OVERHEAD: u16 = 22 + 2 + 64;
-/// The longest UDP payload that QUIC assumes to pass everywhere on Ethernet, less than which makes no sense to look for.
+/// Greatest UDP payload in the standard MTU of Ethernet, and least upper bound of path MTU discovery.
 const PAYLOAD_MIN: u16 = 1472;
-/// A peer of the list that is this daemon is asked again after so long.
+/// Pause before a peer of the list that is this daemon is called again.
 const MYSELF_PAUSE: Duration = Duration::from_secs(60);
-/// How long saying good-bye may take.
+/// Greatest time of closing the connections.
 const BYE_TIME: Duration = Duration::from_secs(1);
-/// Version of what ends say of themselves, and its length: version, number of the end, MTU.
+/// Version and length of a hello: version, number of the end, MTU.
 const HELLO: u8 = 1;
 const HELLO_LEN: usize = 19;
-/// What a later version may say besides.
+/// Greatest length of a hello of a later version.
 const HELLO_MAX: usize = 256;
 
-/// What an end is made from.
+/// State of an end.
 pub struct Node {
-    /// Name of its port.
+    /// Name of the port.
     pub port: String,
-    /// MTU of its port.
+    /// MTU of the port.
     pub mtu: u16,
-    /// Whom it calls.
+    /// Peers to call.
     pub list: Vec<String>,
-    /// Names that peers must have; none: any.
+    /// Names of which a peer's certificate must have one; [`ANY_NAME`]: any.
     pub names: Vec<String>,
-    /// Whose port it is.
+    /// NIC of the port.
     pub nic: Nic,
-    /// Who is connected.
+    /// Connected peers.
     pub peers: Arc<Peers>,
-    /// Where events go.
+    /// Sink of events.
     pub tell: Tell,
-    /// For calls from now on.
+    /// TLS configuration of calls from now on.
     pub client: RwLock<ClientConfig>,
-    /// Whose certificates count now.
+    /// Certificates that are accepted.
     pub trusted: RwLock<Trusted>,
-    /// How often that has changed.
+    /// Number of changes of `trusted`.
     pub generation: AtomicU64,
-    /// QUIC.
+    /// QUIC endpoint.
     pub endpoint: Endpoint,
-    /// Frames.
+    /// Frames between the switch and the peers.
     pub flow: Flow,
-    /// Handshakes under way.
+    /// Number of handshakes under way.
     pub handshakes: AtomicUsize,
-    /// The port is being removed.
+    /// Whether the port is being removed, so that its link is not reported.
     pub mute: AtomicBool,
 }
 
-/// How connections behave.
+/// Transport configuration of connections.
 fn transport(mtu: u16) -> Arc<TransportConfig> {
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(payload(mtu));
@@ -105,19 +105,19 @@ fn transport(mtu: u16) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-/// The UDP payload in which a frame of this MTU is whole.
+/// UDP payload in which a frame of this MTU is whole.
 fn payload(mtu: u16) -> u16 {
     mtu.saturating_add(OVERHEAD).max(PAYLOAD_MIN)
 }
 
-/// For calls.
+/// Configuration of outgoing connections.
 pub fn client(configs: &Configs, mtu: u16) -> ClientConfig {
     let mut config = ClientConfig::new(configs.client.clone());
     config.transport_config(transport(mtu));
     config
 }
 
-/// For being called.
+/// Configuration of incoming connections.
 pub fn server(configs: &Configs, mtu: u16) -> ServerConfig {
     let mut config = ServerConfig::with_crypto(configs.server.clone());
     config
@@ -133,7 +133,7 @@ pub fn endpoint(listen: SocketAddr, configs: &Configs, mtu: u16) -> std::io::Res
     let socket = std::net::UdpSocket::bind(listen)?;
     use rustix::net::sockopt as set;
     for force in [false, true] {
-        // The host's limits stand where we have no right to go beyond them: slower, not wrong.
+        // Without the right to exceed the host's limits they apply: slower, not wrong.
         let _ = if force {
             set::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER)
                 .and_then(|()| set::set_socket_send_buffer_size_force(&socket, SOCKET_BUFFER))
@@ -149,7 +149,7 @@ pub fn endpoint(listen: SocketAddr, configs: &Configs, mtu: u16) -> std::io::Res
     Endpoint::new(config, Some(server(configs, mtu)), socket, Arc::new(TokioRuntime))
 }
 
-/// For waiting for frames from the switch. Must be called in a tokio runtime.
+/// Wakes up when there are frames from the switch. Must be called in a tokio runtime.
 #[allow(
     deprecated,
     reason = "the other ways are unsafe, for the sake of types that change their descriptor; an OwnedFd does not"
@@ -158,14 +158,14 @@ pub fn bell(end: &PortEnd) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(end.rx.fd().try_clone_to_owned()?, Interest::READABLE)
 }
 
-/// Any number.
+/// A random number.
 fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish()
 }
 
 impl Node {
-    /// Runs until it is stopped, in a [`tokio::task::LocalSet`].
+    /// Runs until `stop`, in a [`tokio::task::LocalSet`].
     pub async fn run(
         self: Arc<Self>,
         from_switch: vnic_backend::FrameRx,
@@ -195,7 +195,7 @@ impl Node {
             pending().await
         };
         tokio::select! {
-            // Whoever could stop it is gone: that is an end, too.
+            // An error means that the sender is gone, which is an end, too.
             _ = stop => {}
             () = frames => {}
         }
@@ -205,7 +205,7 @@ impl Node {
         let _ = timeout(BYE_TIME, self.endpoint.wait_idle()).await;
     }
 
-    /// The port's link is up while anybody is connected.
+    /// Reports the link of the port: up while at least one peer is connected.
     async fn link(&self) {
         let mut changes = self.peers.watch();
         loop {
@@ -223,14 +223,14 @@ impl Node {
         }
     }
 
-    /// Whose certificates count from now on. Those whose do not lose their connections.
+    /// Sets the certificates that are accepted. Peers with others lose their connections.
     pub fn trust(&self, trusted: Trusted) {
         *self.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted.clone();
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.look(|peer, chain| trusted.check(chain, peer.we_called(), UnixTime::now()));
     }
 
-    /// Ends connections for which this does not hold.
+    /// Ends the connections for which `holds` returns an error.
     fn look(&self, holds: impl Fn(&Peer, &[CertificateDer<'_>]) -> Result<(), String>) {
         for peer in self.peers.all() {
             let Err(problem) = holds(&peer, &certificates(&peer.connection)) else {
@@ -245,7 +245,7 @@ impl Node {
         }
     }
 
-    /// Says no more of the port's link, or all of it again.
+    /// Stops or resumes the reports of the port's link.
     pub fn set_mute(&self, mute: bool) {
         self.mute.store(mute, Ordering::Relaxed);
         self.peers.again();
@@ -257,7 +257,7 @@ impl Node {
             if busy >= HANDSHAKES_MAX {
                 incoming.ignore();
             } else if busy >= HANDSHAKES_UNPROVEN && !incoming.remote_address_validated() {
-                // It may be retried, or it would be proven.
+                // An incoming connection that cannot be retried has a validated address.
                 let _ = incoming.retry();
             } else {
                 self.handshakes.fetch_add(1, Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl Node {
         }
     }
 
-    /// Somebody calls.
+    /// Accepts an incoming connection.
     async fn called(&self, incoming: Incoming) {
         let from = incoming.remote_address();
         let generation = self.generation.load(Ordering::SeqCst);
@@ -299,7 +299,7 @@ impl Node {
         });
     }
 
-    /// Calls a peer of the list, and again whenever it is not connected.
+    /// Calls a peer of the list, and again each time that it is not connected.
     async fn call(self: &Arc<Self>, i: usize) {
         let peer = self.list.get(i).cloned().unwrap_or_default();
         let mut backoff = Backoff::default();
@@ -348,7 +348,7 @@ impl Node {
         }
     }
 
-    /// Notes why a peer of the list is not connected, and says so if it is new.
+    /// Notes why a peer of the list is not connected, and records an event if the cause is new.
     fn trouble(&self, i: usize, address: Option<SocketAddr>, problem: String) {
         if self.peers.note(i, address, &problem) {
             (self.tell)(ControlEvent::MeshTrouble {
@@ -359,7 +359,7 @@ impl Node {
         }
     }
 
-    /// Calls once, unless it is connected already.
+    /// Calls a peer once, unless it is connected already.
     async fn dial(self: &Arc<Self>, i: usize, peer: &str) -> Result<Joined, String> {
         let found = lookup_host(peer)
             .await
@@ -403,8 +403,8 @@ impl Node {
         self.greet(connection, true, generation).await
     }
 
-    /// Both ends say who they are: first who was called, then the caller, if it wants to go on. Nothing is said to, or heard
-    /// of, a peer that is not on the list.
+    /// Exchanges hellos: first that of the called end, then that of the caller, if it wants to go on. Nothing is sent to a
+    /// peer without an accepted name, or read from it.
     async fn greet(
         &self,
         connection: Connection,
@@ -444,7 +444,7 @@ impl Node {
             mtu,
             we_called,
         });
-        // What counts may have changed since the handshake began.
+        // The accepted certificates may have changed since the handshake began.
         if self.generation.load(Ordering::SeqCst) != generation {
             let trusted = self.trusted.read().map_err(|e| e.to_string())?.clone();
             if let Err(problem) = trusted.check(&chain, we_called, UnixTime::now()) {
@@ -475,7 +475,7 @@ impl Node {
         let mut hello = vec![HELLO];
         hello.extend(self.peers.node());
         hello.extend(self.mtu.to_be_bytes());
-        // What goes wrong here goes wrong with the connection.
+        // An error here is one of the connection.
         if stream.write_all(&hello).await.is_err() || stream.finish().is_err() {
             return Err(connection
                 .close_reason()
@@ -520,7 +520,7 @@ impl Node {
     }
 }
 
-/// The connection ended before its end said who it is: it may have good reasons.
+/// Result of a connection that ended before the peer's hello: the cause may be that it is not needed.
 fn gave_up(error: &ConnectionError) -> Result<Joined, String> {
     match words::bye(error) {
         Some(Bye::Myself) => Ok(Joined::Myself),
@@ -529,13 +529,13 @@ fn gave_up(error: &ConnectionError) -> Result<Joined, String> {
     }
 }
 
-/// The certificate of the other end, and those between it and its CA.
+/// Certificate of the other end, and those between it and its CA.
 fn certificates(connection: &Connection) -> Vec<CertificateDer<'static>> {
     let chain = connection.peer_identity().map(|all| all.downcast());
     chain.and_then(Result::ok).map_or_else(Vec::new, |all| *all)
 }
 
-/// What the other end says of itself; nothing: it makes no sense.
+/// Reads the hello of the other end; an error of `None`: it is malformed.
 async fn hear_hello(connection: &Connection) -> Result<([u8; 16], u16), Option<ConnectionError>> {
     let mut stream = connection.accept_uni().await.map_err(Some)?;
     let hello = stream

@@ -1,4 +1,4 @@
-//! Who is connected. One connection to each daemon survives, and both ends choose the same one.
+//! Connected peers. One connection to each daemon is kept, and both ends choose the same one.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,37 +10,37 @@ use tokio::sync::watch;
 
 use super::spec::PEERS_MAX;
 
-/// Number of an end: made anew whenever it starts.
+/// Number of an end, random at each start.
 pub type Node = [u8; 16];
 
-/// Why an end closes a connection, for the other (application error codes of QUIC).
+/// Cause of a close, as application error code of QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bye {
-    /// It ends.
+    /// The end stops.
     Ends = 0,
-    /// There is another connection between the two.
+    /// There is another connection between the two ends.
     Duplicate = 1,
-    /// It called itself.
+    /// The end called itself.
     Myself = 2,
-    /// The certificate has none of the names in the list.
+    /// The peer's certificate has none of the names in the list.
     Unlisted = 3,
-    /// It does not say who it is.
+    /// The peer sent no valid hello.
     NoHello = 4,
-    /// There are as many peers as there can be.
+    /// The greatest number of peers is connected.
     Full = 5,
-    /// The other end came back as a new one.
+    /// The peer came back as a new end.
     Replaced = 6,
-    /// The certificate does not count any more.
+    /// The peer's certificate is no longer accepted.
     Untrusted = 7,
 }
 
 impl Bye {
-    /// Says it.
+    /// Closes a connection with this cause.
     pub fn say(self, connection: &Connection) {
         connection.close(VarInt::from_u32(self as u32), self.words().as_bytes());
     }
 
-    /// In words.
+    /// Cause in words.
     pub const fn words(self) -> &'static str {
         match self {
             Bye::Ends => "the port is removed, or its daemon ends",
@@ -55,40 +55,40 @@ impl Bye {
     }
 }
 
-/// What is counted of a peer.
+/// Counters of a peer.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Frames sent to it.
+    /// Frames sent to the peer.
     pub tx_frames: AtomicU64,
-    /// Their bytes.
+    /// Bytes of frames sent to the peer.
     pub tx_bytes: AtomicU64,
-    /// Frames for it that were dropped: its path has no room.
+    /// Frames for the peer that were dropped because its path has no room.
     pub tx_dropped: AtomicU64,
-    /// Frames from it.
+    /// Frames from the peer.
     pub rx_frames: AtomicU64,
-    /// Their bytes.
+    /// Bytes of frames from the peer.
     pub rx_bytes: AtomicU64,
-    /// Frames from it that were dropped: the switch did not take them in time.
+    /// Frames from the peer that were dropped because the switch did not take them in time.
     pub rx_dropped: AtomicU64,
-    /// Frames from it of which pieces were lost.
+    /// Frames from the peer that lack pieces.
     pub rx_incomplete: AtomicU64,
-    /// Datagrams from it that are none of ours.
+    /// Malformed datagrams from the peer.
     pub rx_malformed: AtomicU64,
 }
 
-/// A connected daemon.
+/// A connected peer.
 pub struct Peer {
-    /// Its number here. Another connection to the same daemon has the same.
+    /// Number of the peer in this end. Another connection to the same daemon has the same number.
     pub id: u32,
-    /// Way to it.
+    /// QUIC connection.
     pub connection: Connection,
-    /// Names of its certificate.
+    /// Names of the peer's certificate.
     pub names: Vec<String>,
-    /// MTU of its port.
+    /// MTU of the peer's port.
     pub mtu: u16,
-    /// Since when.
+    /// Time of the connection.
     pub since: SystemTime,
-    /// What came and went.
+    /// Counters of the peer.
     pub counters: Counters,
     node: Node,
     certificate: Vec<u8>,
@@ -96,70 +96,70 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Did we call?
+    /// Whether this end called.
     pub fn we_called(&self) -> bool {
         self.we_called
     }
 
-    /// Where it is.
+    /// Address of the peer.
     pub fn address(&self) -> SocketAddr {
         let address = self.connection.remote_address();
         SocketAddr::new(address.ip().to_canonical(), address.port())
     }
 
-    /// Its name, for people.
+    /// First name of the peer's certificate.
     pub fn name(&self) -> &str {
         self.names.first().map_or("a certificate without a name", |n| n)
     }
 }
 
-/// A connection, when both ends have said who they are.
+/// A connection after the exchange of hellos.
 pub struct Candidate {
-    /// It.
+    /// QUIC connection.
     pub connection: Connection,
-    /// Names of the certificate.
+    /// Names of the peer's certificate.
     pub names: Vec<String>,
-    /// The certificate.
+    /// Certificate of the peer.
     pub certificate: Vec<u8>,
     /// Number of the other end.
     pub node: Node,
     /// MTU of the other end's port.
     pub mtu: u16,
-    /// Did we call?
+    /// Whether this end called.
     pub we_called: bool,
 }
 
-/// What becomes of a [`Candidate`].
+/// Result of [`Peers::join`].
 pub enum Joined {
-    /// It is used from now on.
+    /// The connection is used from now on.
     Used(Arc<Peer>),
-    /// Another one is used, to this peer.
+    /// Another connection to this peer is used.
     Duplicate(Arc<Peer>),
-    /// The other end uses another one.
+    /// The other end uses another connection.
     Elsewhere,
-    /// It leads here.
+    /// The connection leads to this end.
     Myself,
-    /// There is no room.
+    /// The greatest number of peers is connected.
     Full,
 }
 
-/// A peer of the list that cannot be called, and why.
+/// A peer of the list, and why it cannot be called.
 #[derive(Debug, Clone, Default)]
 pub struct Called {
-    /// As in the list.
+    /// Peer as it is in the list.
     pub peer: String,
-    /// Where the connection is that leads to it.
+    /// Address of the connection that leads to it.
     pub address: Option<SocketAddr>,
-    /// What went wrong last; empty: nothing.
+    /// Last problem; empty: none.
     pub problem: String,
 }
 
-/// The connected daemons.
+/// All connected peers.
 pub struct Peers {
     node: Node,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
-    /// Connections of strangers.
+    /// Number of refused connections.
     pub refused: AtomicU64,
 }
 
@@ -171,7 +171,7 @@ struct State {
 }
 
 impl Peers {
-    /// Nobody yet. `node`: this end's number; `list`: whom it calls.
+    /// Starts without peers. `node` is this end's number, `list` the peers that it calls.
     pub fn new(node: Node, list: &[String]) -> Peers {
         let called = list.iter().map(|peer| Called {
             peer: peer.clone(),
@@ -192,27 +192,27 @@ impl Peers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This end's number.
+    /// Number of this end.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Hears of each change.
+    /// Subscribes to changes.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// As if something had changed.
+    /// Notifies subscribers without a change.
     pub fn again(&self) {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// All of them.
+    /// Connected peers.
     pub fn all(&self) -> Vec<Arc<Peer>> {
         self.state().all.clone()
     }
 
-    /// Whom this end calls.
+    /// Peers of the list.
     pub fn called(&self) -> Vec<Called> {
         self.state().called.clone()
     }
@@ -224,7 +224,7 @@ impl Peers {
         all.find(|p| addresses.contains(&p.address())).cloned()
     }
 
-    /// Notes how calling a peer of the list went; true: that is news.
+    /// Notes the result of a call to a peer of the list; returns whether the problem is new.
     pub fn note(&self, list_index: usize, address: Option<SocketAddr>, problem: &str) -> bool {
         let mut state = self.state();
         let Some(called) = state.called.get_mut(list_index) else {
@@ -236,8 +236,8 @@ impl Peers {
         news
     }
 
-    /// Which connection to a daemon is used: that which the end with the lower number made; of several that the same end
-    /// made, the first for the one that made them, which does not even say who it is at the others.
+    /// Chooses the connection to a daemon: the one that the end with the lower number made. If one end made several, that
+    /// end keeps the first, and sends no hello on the others.
     pub fn join(&self, new: Candidate) -> Joined {
         if new.node == self.node {
             return Joined::Myself;
@@ -245,7 +245,7 @@ impl Peers {
         let mut state = self.state();
         let address = new.connection.remote_address();
         let same = |p: &Peer| p.node == new.node && p.certificate == new.certificate;
-        // At one address is one end. It came back with another number before we missed it.
+        // One end has one address: if its number is another one, it has restarted before the old connection timed out.
         let before = |p: &Peer| p.connection.remote_address() == address && p.certificate == new.certificate;
         let place = state.all.iter().position(|p| same(p));
         let place = place.or_else(|| state.all.iter().position(|p| before(p)));
@@ -302,7 +302,7 @@ impl Peers {
         Joined::Used(peer)
     }
 
-    /// A connection is over; true: it was in use, and nobody is at its place.
+    /// Removes a peer after the end of its connection; returns whether the connection was in use.
     pub fn leave(&self, peer: &Arc<Peer>) -> bool {
         let mut state = self.state();
         let before = state.all.len();
@@ -315,14 +315,14 @@ impl Peers {
         left
     }
 
-    /// A stranger was refused.
+    /// Counts a refused connection.
     pub fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// How long to wait before the next try: twice as long each time, and a random half of it more or less, so that daemons that
-/// were parted do not all call at once.
+/// Pauses between calls: each is twice as long as the one before, times a random factor between a half and one and a half,
+/// so that daemons do not call in step.
 pub struct Backoff {
     next: Duration,
 }
@@ -337,7 +337,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The next pause. `random`: any number.
+    /// The next pause. `random` is any number.
     pub fn pause(&mut self, random: u64) -> Duration {
         let pause = self.next;
         self.next = (self.next * 2).min(BACKOFF_MAX);

@@ -1,47 +1,47 @@
-//! What a mesh is made from.
+//! Specification of a mesh.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::check::Checked;
 
-/// Peers that a mesh has at most.
+/// Greatest number of peers of a mesh.
 pub const PEERS_MAX: usize = 64;
 
-/// Files, PEM.
+/// PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Files {
-    /// The daemon's certificate, and behind it those between it and its CA.
+    /// The daemon's certificate, followed by those between it and its CA.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The CA, or several, whose daemons may be peers.
+    /// CA certificates; their daemons may be peers.
     pub ca: PathBuf,
-    /// Lists of certificates that were revoked (X.509 CRL), one of each CA and of those between.
+    /// Certificate revocation lists (X.509 CRL), one of each CA and of each intermediate CA.
     pub crl: Option<PathBuf>,
 }
 
-/// What a mesh is made from.
+/// Specification of a mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshSpec {
-    /// Where the daemon listens, UDP. Port 0: any.
+    /// UDP address on which the daemon listens. Port 0: any.
     pub listen: SocketAddr,
-    /// Whom it calls: `HOST:PORT`. Others may call it.
+    /// Peers to call, `HOST:PORT`. Others may call this daemon.
     pub peers: Vec<String>,
-    /// Certificates.
+    /// Certificate files.
     pub files: Files,
-    /// Alternative names of certificates of peers, at least one; [`ANY_NAME`]: any that the CA signed.
+    /// Alternative names of which a peer's certificate must have one; [`ANY_NAME`]: any certificate of the CA is accepted.
     pub names: Vec<String>,
 }
 
-/// `ADDR:PORT` to listen on.
+/// Checks an address to listen on, `ADDR:PORT`.
 pub fn listen(text: &str) -> Checked<SocketAddr> {
     text.parse().map_err(|_| {
         format!("{text:?} is no address to listen on: ADDR:PORT such as 0.0.0.0:4790 or [::]:4790")
     })
 }
 
-/// `HOST:PORT` of a peer.
+/// Checks the address of a peer, `HOST:PORT`.
 pub fn peer(text: &str) -> Checked<String> {
     let wrong =
         || format!("{text:?} is no peer: HOST:PORT such as node2.example.com:4790 or [2001:db8::2]:4790");
@@ -62,7 +62,7 @@ pub fn peer(text: &str) -> Checked<String> {
     }
 }
 
-/// A peer that is named beside those before it.
+/// Checks one more peer of a list.
 pub fn one_more_peer(peers: &[String], text: &str) -> Checked<String> {
     let new = peer(text)?;
     if peers.iter().any(|p| p.eq_ignore_ascii_case(&new)) {
@@ -74,10 +74,10 @@ pub fn one_more_peer(peers: &[String], text: &str) -> Checked<String> {
     Ok(new)
 }
 
-/// In the list of names: all certificates of the CA are those of peers.
+/// In a list of names: all certificates of the CA are accepted.
 pub const ANY_NAME: &str = "*";
 
-/// Names of which the certificate of a peer must have one.
+/// Checks the names that peers' certificates may have.
 pub fn names(names: Vec<String>) -> Checked<Vec<String>> {
     if names.is_empty() {
         return Err(format!(
@@ -88,7 +88,7 @@ pub fn names(names: Vec<String>) -> Checked<Vec<String>> {
     Ok(names)
 }
 
-/// A name that certificates of peers can have.
+/// Checks a name that peers' certificates may have.
 pub fn name(text: &str) -> Checked<String> {
     if text.is_empty() {
         return Err("a name of a certificate is not empty".to_owned());
@@ -96,7 +96,7 @@ pub fn name(text: &str) -> Checked<String> {
     Ok(text.to_owned())
 }
 
-/// The path of a file.
+/// Checks the path of a file.
 pub fn file(text: &str) -> Checked<PathBuf> {
     let path = Path::new(text);
     path.is_absolute()

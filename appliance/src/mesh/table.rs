@@ -1,31 +1,31 @@
-//! Which address is behind which peer.
+//! Table of the addresses behind each peer.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Addresses that one peer may hold, so that one of them cannot push out the others.
+/// Greatest number of addresses of a peer, so that one peer cannot displace the addresses of others.
 pub const ADDRESSES_MAX: usize = 4096;
-/// A known address is noted again after so long: notes cost.
+/// Least time between two refreshes of a row, to save work.
 const REFRESH: Duration = Duration::from_secs(1);
 /// EtherTypes of VLAN tags (IEEE 802.1Q clause 9.5).
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// EtherType of MAC control, such as pause frames (IEEE 802.3 clause 31): it never passes a bridge.
 const MAC_CONTROL: u16 = 0x8808;
 
-/// A place in the table: VLAN and address.
+/// Key of a row: VLAN and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u16, [u8; 6]);
 
 /// The addresses of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// To where; nothing: to all.
+    /// Destination; `None`: all peers.
     pub to: Option<Key>,
-    /// From where; nothing: a group address, which nobody sends from.
+    /// Source; `None`: a group address, which is no valid source.
     pub from: Option<Key>,
 }
 
-/// Reads them; nothing: it is no frame for a mesh.
+/// Reads the addresses of a frame; `None`: a mesh does not carry the frame.
 pub fn addresses(frame: &[u8]) -> Option<Addresses> {
     let (to, rest) = frame.split_first_chunk::<6>()?;
     let (from, rest) = rest.split_first_chunk::<6>()?;
@@ -50,17 +50,17 @@ struct Row {
     seen: Instant,
 }
 
-/// The table.
+/// Table of addresses.
 pub struct Table {
     ageing: Duration,
     rows: HashMap<Key, Row>,
-    /// Rows of each peer.
+    /// Number of rows of each peer.
     held: HashMap<u32, usize>,
     purge_at: Option<Instant>,
 }
 
 impl Table {
-    /// An empty one.
+    /// Makes an empty table.
     pub fn new(ageing: Duration) -> Table {
         Table {
             ageing,
@@ -91,19 +91,19 @@ impl Table {
         }
     }
 
-    /// Behind which peer an address is.
+    /// Peer behind an address.
     pub fn find(&self, key: Key, now: Instant) -> Option<u32> {
         let row = self.rows.get(&key)?;
         (now.saturating_duration_since(row.seen) < self.ageing).then_some(row.peer)
     }
 
-    /// A peer is gone.
+    /// Removes the rows of a peer that is gone.
     pub fn forget(&mut self, peer: u32) {
         self.rows.retain(|_, row| row.peer != peer);
         self.held.remove(&peer);
     }
 
-    /// Forgets what is old, once in a while.
+    /// Removes old rows from time to time.
     fn purge(&mut self, now: Instant) {
         if self.purge_at.is_some_and(|at| now < at) {
             return;
@@ -184,7 +184,7 @@ mod tests {
         }
         assert_eq!(table.rows.len(), ADDRESSES_MAX + 1);
         assert_eq!(table.find(key(u32::MAX), now), Some(2));
-        // Not even by saying that the others' addresses are its own: those it gets, but no more.
+        // A peer can take over the addresses of others, but not more than its share.
         table.learn(key(u32::MAX), 1, now);
         assert_eq!(table.rows.len(), ADDRESSES_MAX);
     }

@@ -1,5 +1,5 @@
-//! Mutual TLS of a mesh: TLS 1.3 in QUIC (RFC 9001). Both ends show a certificate of the same CA. What is in the
-//! certificate counts, not the address behind which it is: a name in the list of peers is a way to find one.
+//! Mutual TLS of a mesh: TLS 1.3 in QUIC (RFC 9001). Both ends have a certificate of the same CA. A peer is identified by
+//! its certificate, not by its address: the list of peers only says where to call.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use webpki::{CertRevocationList, KeyUsage, OwnedCertRevocationList, RevocationOp
 use super::spec::Files;
 use crate::access::tls;
 
-/// What is spoken inside (RFC 7301).
+/// Application protocol (RFC 7301).
 pub const ALPN: &[u8] = b"vnic-mesh/1";
-/// What is asked for as server name. Nobody looks at it.
+/// Server name of calls. The other end does not check it.
 pub const SERVER_NAME: &str = "vnic-mesh";
 
-/// Both roles of an end.
+/// TLS configuration of both roles.
 pub struct Configs {
-    /// When it calls.
+    /// Configuration of calls.
     pub client: Arc<QuicClientConfig>,
-    /// When it is called.
+    /// Configuration of incoming calls.
     pub server: Arc<QuicServerConfig>,
-    /// Who counts.
+    /// Certificates that are accepted.
     pub trusted: Trusted,
 }
 
-/// Whose certificates count.
+/// Verifiers of peers' certificates.
 #[derive(Clone)]
 pub struct Trusted {
     callers: Arc<dyn ClientCertVerifier>,
@@ -43,7 +43,7 @@ pub struct Trusted {
 }
 
 impl Trusted {
-    /// Would a peer with these certificates be let in at this time?
+    /// Checks the certificates of a peer at a time.
     pub fn check(&self, chain: &[CertificateDer<'_>], we_called: bool, now: UnixTime) -> Result<(), String> {
         if !we_called {
             return tls::check(&*self.callers, chain, now);
@@ -58,7 +58,7 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
     let invalid = |field: &'static str| {
         move |text: String| NicError::Invalid {
             field,
-            // The key is said by the field.
+            // The field has the name of the key already.
             problem: text
                 .split_once(": ")
                 .map_or(text.clone(), |(_, why)| why.to_owned()),
@@ -107,7 +107,7 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(pair)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
-    // Each connection shows its certificate anew.
+    // Without resumption, each connection has a full handshake with certificates.
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
 
@@ -130,8 +130,7 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
     })
 }
 
-/// The certificate of whom we call must be signed by our CA; its names are looked at afterwards, as those of whoever calls
-/// us.
+/// Verifier of a called peer's certificate: it must be signed by the CA. Its names are checked after the handshake, as those of a caller.
 #[derive(Debug)]
 struct SignedByOurs {
     roots: Arc<RootCertStore>,
@@ -147,7 +146,7 @@ impl SignedByOurs {
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
         let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
-        // (Without lists nobody is asked for one.)
+        // Without lists there is no revocation check.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|all| all.build());
         webpki::EndEntityCert::try_from(first)?
             .verify_for_usage(
@@ -163,7 +162,7 @@ impl SignedByOurs {
     }
 }
 
-/// Of what a verifier says, the alert for the other end.
+/// Error with the TLS alert for the other end.
 fn refusal(error: webpki::Error) -> Error {
     use webpki::Error as E;
     Error::InvalidCertificate(match error {

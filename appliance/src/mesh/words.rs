@@ -1,10 +1,10 @@
-//! Why connections end, in words. What an end that nobody knows wrote into its farewell is not repeated.
+//! Causes of closed connections in words. The text of the other end's close is not repeated.
 
 use quinn::{ConnectionError, TransportErrorCode};
 
 use super::peers::Bye;
 
-/// What the other end said when it closed the connection.
+/// Cause that the other end gave when it closed the connection.
 pub fn bye(error: &ConnectionError) -> Option<Bye> {
     let ConnectionError::ApplicationClosed(close) = error else {
         return None;
@@ -22,7 +22,7 @@ pub fn bye(error: &ConnectionError) -> Option<Bye> {
     all.into_iter().find(|b| u64::from(close.error_code) == *b as u64)
 }
 
-/// In words.
+/// Error of a connection in words.
 pub fn of(error: &ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(_) => match bye(error) {
@@ -51,7 +51,7 @@ pub fn of(error: &ConnectionError) -> String {
     }
 }
 
-/// The alert of TLS in an error of QUIC (RFC 9001, section 4.8).
+/// TLS alert of a QUIC error (RFC 9001, section 4.8).
 fn alert(code: TransportErrorCode) -> Option<u64> {
     (0x100..0x200)
         .contains(&u64::from(code))

@@ -1,5 +1,4 @@
-//! Prometheus: `/metrics`, the same numbers under node_exporter's names at `/metrics/node`, and beside them `/livez` and
-//! `/readyz`.
+//! Prometheus metrics: `/metrics`, and `/metrics/node` with node_exporter's names; probes: `/livez` and `/readyz`.
 
 pub mod naming;
 mod native;

@@ -1,26 +1,26 @@
-//! Names and labels of counters, from the data path's table.
+//! Names and labels of counters, from the table of the data path.
 
 use vnic_backend::Sample;
 use vnic_backend::counters::{CounterDef, Scope};
 
-/// How names of counters of time end, and how many of them make a second. In Prometheus, time is in seconds.
+/// Suffixes of counters of time, with their units per second. Time is in seconds in Prometheus.
 const TIMES: [(&str, u64); 2] = [("_ns", 1_000_000_000), ("_us", 1_000_000)];
 
-/// The name without its unit of time, and how many of that unit make a second.
+/// Name without the suffix of a unit of time, and units per second.
 pub fn time(name: &str) -> Option<(&str, u64)> {
     TIMES
         .into_iter()
         .find_map(|(unit, second)| Some((name.strip_suffix(unit)?, second)))
 }
 
-/// Time as seconds, exact; `second` of its unit make one, a power of ten.
+/// Time in seconds, exact; `second` is the number of units per second, a power of ten.
 pub fn seconds(time: u64, second: u64) -> String {
     let digits = second.ilog10() as usize;
     let text = format!("{}.{:0digits$}", time / second, time % second);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The Prometheus name of a counter: `vnic_<scope>_<name>_total`.
+/// Prometheus name of a counter: `vnic_<scope>_<name>_total`.
 pub fn metric(def: &CounterDef) -> String {
     let scope = match def.scope {
         Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
@@ -38,7 +38,7 @@ pub fn metric(def: &CounterDef) -> String {
     }
 }
 
-/// The labels of a value.
+/// Labels of a value.
 pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
     let owner = match sample.def.scope {
         Scope::AdapterQueue

@@ -1,4 +1,4 @@
-//! Every counter of the data path, from its table.
+//! Metrics of the data path's counters, from their table.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ use vnic_backend::counters::{
 use super::naming;
 use super::page::Page;
 
-/// A metric with a value for each of these labels.
+/// Metric with a value for each set of labels.
 fn metric<'a, L: AsRef<[(&'a str, &'a dyn Display)]>>(
     page: &mut Page,
     def: &CounterDef,
@@ -27,7 +27,7 @@ fn metric<'a, L: AsRef<[(&'a str, &'a dyn Display)]>>(
 }
 
 /// Counters of the links of adapters, or of uplink ports. Priorities that were never used have no lines: there may be many
-/// adapters, and most have one priority.
+/// adapters, and most use one priority.
 fn links<'a>(
     page: &mut Page,
     owner: &'static str,
@@ -55,7 +55,7 @@ fn links<'a>(
     }
 }
 
-/// All counters. What is not there has no line: an adapter without an RDMA function has no RDMA counters.
+/// All counters. Missing counters have no line: an adapter without an RDMA function has no RDMA counters.
 pub fn counters(page: &mut Page, all: &Values) {
     for (i, def) in QUEUE_COUNTERS.iter().enumerate() {
         let values = all.adapters.iter().flat_map(|a| {
@@ -66,7 +66,7 @@ pub fn counters(page: &mut Page, all: &Values) {
         });
         metric(page, def, values);
     }
-    // The set of reasons is bounded: each shows from the start, so that rates and alerts have a zero to begin with.
+    // The set of reasons is bounded: each has a line from the start, so that rates and alerts begin at zero.
     let adapters = all.adapters.iter().map(|a| (&a.name, &a.drops));
     let drops = adapters.flat_map(|(name, drops)| drops.iter().map(move |drop| (name, drop)));
     let drops = drops.map(|(name, (reason, n))| {

@@ -1,5 +1,5 @@
-//! The page for boards that were made for node_exporter: RDMA functions and devices of ports by its names. The device is the adapter, its port
-//! is 1. What is not counted is not there.
+//! Metrics with node_exporter's names, for its dashboards: RDMA functions, and devices of ports. The device of an RDMA
+//! function is the adapter, its port is 1. Values that are not counted have no line.
 
 use std::fmt::Display;
 
@@ -12,15 +12,15 @@ use super::render::speed_mbps;
 
 /// State of an InfiniBand port (IBTA volume 1, 14.2.5.6, PortState): Down, Active.
 const STATE: [u8; 2] = [1, 4];
-/// PortPhysicalState: Polling, LinkUp.
+/// PortPhysicalState of an InfiniBand port (IBTA volume 1, 14.2.5.6): Polling, LinkUp.
 const PHYSICAL_STATE: [u8; 2] = [2, 5];
 
 fn device<T: Display>(adapter: &T) -> [(&'static str, &dyn Display); 2] {
     [("device", adapter), ("port", &1)]
 }
 
-/// Counters of a network device, as `/sys/class/net/*/statistics` has them, and node_exporter's names for them (collector
-/// netdev). Others are not shown: drivers have as many as they like.
+/// Counters of `/sys/class/net/*/statistics`, with node_exporter's names (collector netdev). Others are left out: their
+/// names depend on the driver.
 const NETDEV: [(&str, &str); 17] = [
     ("rx_bytes", "receive_bytes"),
     ("rx_packets", "receive_packets"),
@@ -41,7 +41,7 @@ const NETDEV: [(&str, &str); 17] = [
     ("tx_compressed", "transmit_compressed"),
 ];
 
-/// Network devices of uplink ports.
+/// Metrics of the network devices of uplink ports.
 fn netdev(page: &mut Page, ports: &[PortStatus]) {
     let known = || ports.iter().filter_map(|p| Some((p, p.device.as_ref()?)));
     page.gauge("node_network_up", "1 when the link of the port's device is up.");
@@ -73,7 +73,7 @@ fn netdev(page: &mut Page, ports: &[PortStatus]) {
     }
 }
 
-/// The text for a snapshot.
+/// Page of a snapshot.
 pub fn render(snapshot: &Snapshot) -> String {
     let mut page = Page::with_capacity(snapshot.rdma.len() * 4096);
     page.gauge(

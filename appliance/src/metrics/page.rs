@@ -1,18 +1,18 @@
-//! Prometheus' text format, version 0.0.4, written line by line: no registry, nothing kept from scrape to scrape.
+//! Writer of Prometheus' text format, version 0.0.4: without a registry, and without state from scrape to scrape.
 
 use std::fmt::{Display, Write as _};
 
-/// A page that grows. All values of a metric must follow its heading; one without values is left out.
+/// A growing page. The values of a metric must follow its heading; a metric without values is left out.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
     name: String,
-    /// The heading, until the first value comes.
+    /// Heading that is written before the first value.
     heading: String,
 }
 
 impl Page {
-    /// With room for a page of so many bytes.
+    /// Makes a page with room for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Page {
         Page {
             text: String::with_capacity(bytes),
@@ -20,24 +20,24 @@ impl Page {
         }
     }
 
-    /// The heading of a counter.
+    /// Begins a counter.
     pub fn counter(&mut self, name: &str, help: &str) {
         self.heading(name, help, "counter");
     }
 
-    /// The heading of a gauge.
+    /// Begins a gauge.
     pub fn gauge(&mut self, name: &str, help: &str) {
         self.heading(name, help, "gauge");
     }
 
     fn heading(&mut self, name: &str, help: &str, kind: &str) {
-        // Our help texts are one line without backslashes; a test sees to it.
+        // Help texts are one line without backslashes; a test checks this.
         self.heading.clear();
         let _ = write!(self.heading, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         name.clone_into(&mut self.name);
     }
 
-    /// A value of the metric whose heading came last. Whole numbers are exact.
+    /// Adds a value of the last metric. Integers are exact.
     pub fn value(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
         self.text.push_str(&self.heading);
         self.heading.clear();
@@ -57,7 +57,7 @@ impl Page {
         let _ = writeln!(self.text, " {value}");
     }
 
-    /// Names and addresses have nothing to escape, but names of interfaces may.
+    /// Escapes a label from this offset on: names of interfaces may need it.
     fn escape(&mut self, from: usize) {
         if self.text[from..].contains(['\\', '"', '\n']) {
             let label = self.text.split_off(from);
@@ -71,7 +71,7 @@ impl Page {
         }
     }
 
-    /// The text.
+    /// Text of the page.
     pub fn finish(self) -> String {
         self.text
     }

@@ -1,5 +1,5 @@
-//! The text that Prometheus reads, written anew for each scrape from what the data path counts: the data path knows
-//! nothing of it, and what was removed is gone from the next scrape.
+//! Page of Prometheus metrics. Each scrape renders it anew from the counters of the data path, so that removed resources
+//! are gone from the next scrape.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,12 +12,12 @@ use super::page::Page;
 use super::teams::{self, TeamReading};
 use crate::control::Control;
 
-/// Everything one scrape shows.
+/// Values of one scrape.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Adapters.
     pub adapters: Vec<AdapterStatus>,
-    /// RDMA functions, by name of the adapter.
+    /// RDMA functions, with the adapter's name.
     pub rdma: Vec<(String, RdmaStatus)>,
     /// Uplink ports.
     pub ports: Vec<PortStatus>,
@@ -25,22 +25,22 @@ pub struct Snapshot {
     pub teams: Vec<TeamReading>,
     /// Counters of the data path.
     pub counters: Values,
-    /// The switch's address table.
+    /// Address table of the switch.
     pub fdb: Vec<FdbEntry>,
-    /// CPUs with a poll loop.
+    /// Number of data cores.
     pub data_cores: usize,
-    /// When the daemon started.
+    /// Start of the daemon.
     pub started: Option<SystemTime>,
     /// Revision of the registry.
     pub registry_revision: u64,
-    /// Bytes of the file of stored state.
+    /// Size of the state file in bytes.
     pub store_bytes: Option<u64>,
-    /// Events since the daemon started, by severity.
+    /// Number of events since the start of the daemon, by severity.
     pub events: [(&'static str, u64); 3],
 }
 
 impl Snapshot {
-    /// Reads everything. May block.
+    /// Reads all values. May block.
     pub fn take(control: &Control) -> Snapshot {
         Snapshot {
             adapters: control.nic.adapters(),
@@ -61,10 +61,10 @@ impl Snapshot {
     }
 }
 
-/// Room for the page: a line has about 60 bytes.
+/// Estimated bytes of the page for each adapter: a line has about 60 bytes.
 const BYTES_AN_ADAPTER: usize = 12 << 10;
 
-/// The text for a snapshot; `spent` tells how long it has taken so far.
+/// Page of a snapshot; `spent` returns the duration of the scrape so far.
 pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     let mut page = Page::with_capacity((snapshot.adapters.len() + 2) * BYTES_AN_ADAPTER);
     native::counters(&mut page, &snapshot.counters);
@@ -121,7 +121,7 @@ fn since_1970(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A gauge with one value for each thing.
+/// Gauge with one value for each of `things`.
 fn each<'a, T, V: Display>(
     page: &mut Page,
     (name, help): (&str, &str),
@@ -138,7 +138,7 @@ fn each<'a, T, V: Display>(
     }
 }
 
-/// Two gauges: what is used of a budget, and the most that may be.
+/// Two gauges: used part and limit of a budget.
 fn budget<'a, T: 'a>(
     page: &mut Page,
     (name, help): (&str, &str),
@@ -243,7 +243,7 @@ fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
     }
 }
 
-/// Frames that find no receive buffer and wait for one.
+/// Metrics of frames that wait for a receive buffer.
 fn waiting(page: &mut Page, adapters: &[AdapterStatus], label: fn(&AdapterStatus) -> (&'static str, &str)) {
     type Row = (&'static str, &'static str, fn(&AdapterStatus) -> u64);
     let rows: [Row; 6] = [
@@ -332,7 +332,7 @@ fn rdma(page: &mut Page, functions: &[(String, RdmaStatus)]) {
     }
 }
 
-/// Speed of a port's link, in Mbit/s.
+/// Link speed of a port in Mbit/s.
 pub fn speed_mbps(port: &PortStatus) -> Option<u32> {
     port.spec.speed_mbps.or(port.device.as_ref()?.speed_mbps)
 }

@@ -1,4 +1,4 @@
-//! The web server of the metrics: four paths, no state.
+//! HTTP server of the metrics: four paths, no state.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,16 +20,15 @@ use super::render::{Snapshot, render};
 use crate::control::Control;
 use crate::paced::Paced;
 
-/// Connections at a time. For a new one beyond that the oldest is closed: whoever holds connections without reading keeps
-/// nobody from an answer.
+/// Greatest number of connections. Beyond it, a new connection closes the oldest, so that idle connections do not lock others out.
 const CONNECTIONS_MAX: usize = 64;
-/// A client that takes longer to ask and to read is dropped. A connection is for one request.
+/// Time limit of a connection, which is for one request.
 const CONNECTION_MAX: Duration = Duration::from_secs(30);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is shown.
+/// Pages of the server.
 struct Pages {
     control: Arc<Control>,
     metrics: Paced<Bytes>,
@@ -48,7 +47,7 @@ pub async fn serve(listener: TcpListener, control: Arc<Control>) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, for example: that passes.
+                // An error such as a lack of file descriptors may pass.
                 tracing::warn!("metrics: cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

@@ -1,4 +1,4 @@
-//! Teams: who of them carries what, and how even that is.
+//! Metrics of teams: load of the members, and its evenness.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,16 +10,16 @@ use vnic_backend::lag::View;
 use super::page::Page;
 use crate::control::{Control, Teams};
 
-/// A team as it is now.
+/// State of a team.
 #[derive(Debug, Clone)]
 pub struct TeamReading {
-    /// Its name.
+    /// Name of the team.
     pub name: String,
     /// `aggregate` or `failover`.
     pub kind: String,
-    /// Its bond; none without members.
+    /// Bond of the team; `None` without members.
     pub bond: Option<BondStatus>,
-    /// How its load is spread.
+    /// Spread of the team's load.
     pub view: Option<View>,
 }
 
@@ -35,7 +35,7 @@ pub fn take(control: &Control) -> Vec<TeamReading> {
     read.collect()
 }
 
-/// A value for each member of each team.
+/// Adds a value for each member of each team.
 fn members<V: Display>(
     page: &mut Page,
     teams: &[TeamReading],
@@ -51,7 +51,7 @@ fn members<V: Display>(
     }
 }
 
-/// Their metrics. Labels are names of teams and ports, of which there are few; flows have none.
+/// Metrics of teams. Labels are names of teams and ports, of which there are few; flows are no labels.
 pub fn render(page: &mut Page, teams: &[TeamReading]) {
     page.gauge("vnic_team_info", "Settings of the team: always 1.");
     for team in teams {

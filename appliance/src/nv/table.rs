@@ -1,54 +1,54 @@
-//! The table of NV parameters.
+//! Table of NV parameters.
 
-/// What values look like.
+/// Type of a parameter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NvKind {
     /// A number in this range, both ends included.
     Number {
-        /// The least.
+        /// Least value.
         min: u32,
-        /// The most.
+        /// Greatest value.
         max: u32,
     },
-    /// One of these numbers, each with the word for it.
+    /// One of these numbers, each with its word.
     Enum(&'static [(u32, &'static str)]),
     /// 0 or 1.
     Bool,
 }
 
-/// To what a parameter belongs.
+/// Scope of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NvScope {
-    /// To the device.
+    /// The device.
     Device,
-    /// To a port: the name says to which.
+    /// A port; the name has its number.
     Port,
 }
 
 /// One row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NvDef {
-    /// As mlxconfig names it.
+    /// Name in mlxconfig.
     pub name: &'static str,
-    /// What its values look like.
+    /// Type of the values.
     pub kind: NvKind,
-    /// Its value unless another is set, where the documents name one.
+    /// Default, if the documents have one.
     pub default: Option<u32>,
-    /// Unit of a number, or empty.
+    /// Unit of a number; may be empty.
     pub unit: &'static str,
-    /// To what it belongs.
+    /// Scope.
     pub scope: NvScope,
-    /// None: it is built. Otherwise what it waits for.
+    /// What the parameter waits for; `None`: it is built.
     pub waits_for: Option<&'static str>,
-    /// What it changes, for people.
+    /// Effect in words.
     pub help: &'static str,
-    /// Which document asks for it.
+    /// Document that has the parameter.
     pub source: &'static str,
 }
 
-/// Whether RDMA functions exist: the one that is built.
+/// Parameter that disables RDMA functions: the one that is built.
 pub const ROCE_CONTROL: &str = "ROCE_CONTROL";
-/// No RDMA functions.
+/// Value without RDMA functions.
 pub const ROCE_OFF: u32 = 1;
 
 const LLDP: &[(u32, &str)] = &[(0, "off"), (1, "mandatory"), (2, "all")];
@@ -129,7 +129,7 @@ const RX_MODE: &str = "Whether the device listens to LLDP; 2 is needed for DCBX.
 const TX_MODE: &str = "Whether the device sends LLDP; 2 is needed for DCBX.";
 const NB_DCBX: &str = "DCBX by the device itself; valid while both LLDP modes are 2.";
 
-/// Every parameter, by name.
+/// All parameters, by name.
 pub static PARAMETERS: &[NvDef] = &[
     number("CNP_802P_PRIO", 0, 7, "PCP").help("Priority of CNPs."),
     number("CNP_DSCP", 0, 63, "DSCP").help("DSCP of CNPs, while CNP_DSCP_MODE is 1."),

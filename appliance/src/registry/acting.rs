@@ -1,4 +1,4 @@
-//! What is stored, and what of it acts: the NIC hears of it here.
+//! Configuration of the NIC with the stored values.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -13,21 +13,21 @@ use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
 use super::{Done, Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
 
-/// What acts after a restart where something else acted before.
+/// Values of an adapter that changed at its restart.
 #[derive(Debug, Clone)]
 pub struct Applied {
-    /// The adapter.
+    /// Name of the adapter.
     pub adapter: String,
-    /// What acts now, by key; none: nothing.
+    /// New values by key; `None`: no value.
     pub values: Vec<(&'static KeyDef, Option<Value>)>,
-    /// The revision then.
+    /// Revision of the registry at that time.
     pub revision: u64,
-    /// When.
+    /// Time of the restart.
     pub time: SystemTime,
 }
 
 impl Inner {
-    /// What would act on an adapter after a restart.
+    /// Settings that would act on an adapter after a restart.
     fn settings(&self, adapter: &str) -> AdapterSettings {
         let stored = |name: &str| self.committed.resolve(adapter, key_of(name)?).0;
         let mut settings = AdapterSettings::from_values(stored);
@@ -41,7 +41,7 @@ impl Inner {
         settings
     }
 
-    /// The adapters that a change is about.
+    /// Existing adapters that a change concerns.
     fn concerned(&self, change: &Change) -> Vec<String> {
         match &change.scope {
             Scope::Adapter(name) if self.live.contains(name) => vec![name.clone()],
@@ -52,8 +52,8 @@ impl Inner {
 }
 
 impl Registry {
-    /// Tells the NIC what a transaction changed: dynamic keys act at once, the others wait there for a restart. What is
-    /// told is what is stored by now, so that it does not matter in which order transactions come here.
+    /// Configures the NIC after a transaction: dynamic keys act at once, the others wait there for a restart. The
+    /// configuration is the stored one at this time, so that the order of calls does not matter.
     pub(super) fn tell(&self, commit: &Commit) -> Result<(), Refusal> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let concerned: BTreeSet<String> = {
@@ -89,15 +89,14 @@ impl Registry {
     fn configure(&self, adapter: &str) -> Result<(), NicError> {
         let settings = self.shared.lock().settings(adapter);
         match self.nic.configure_adapter(adapter, &settings) {
-            // Removed meanwhile: nobody is left to hear it.
+            // The adapter was removed meanwhile.
             Err(NicError::NotFound { .. }) => Ok(()),
             other => other,
         }
     }
 
-    /// Carries out operations about quality of service of one adapter, and what is to be stored with them: all of it, or
-    /// nothing. What they change acts at once, also where its key says that it waits for a restart: so it is for verbs
-    /// that say so. May block.
+    /// Carries out operations about quality of service of one adapter, and stores `with` in the same transaction. The
+    /// changes act at once, even those of keys that otherwise wait for a restart. May block.
     pub fn transact_now(
         &self,
         adapter: &str,
@@ -123,7 +122,7 @@ impl Registry {
         Ok(done)
     }
 
-    /// What is stored of these keys acts from now on.
+    /// Applies the stored values of these keys now.
     fn act_now(&self, adapter: &str, keys: &[&'static KeyDef]) -> Result<(), NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let stored = self.shared.lock().settings(adapter);
@@ -134,24 +133,24 @@ impl Registry {
                 key.copy(&mut now, &stored);
             }
             self.nic.apply_qos_keys(adapter, &now)?;
-            // What waits for a restart goes on waiting.
+            // Keys that wait for a restart go on waiting.
             self.nic.configure_adapter(adapter, &stored)?;
             self.applied(adapter, &before, &now);
             Ok(())
         };
         match act() {
-            // Removed meanwhile: nobody is left to hear it.
+            // The adapter was removed meanwhile.
             Err(NicError::NotFound { .. }) => Ok(()),
             other => other,
         }
     }
 
-    /// Have adapters no RDMA function, whatever is stored? Acts at their next restart.
+    /// Sets whether adapters have no RDMA function, whatever is stored. It acts at their next restart.
     pub fn set_roce_off(&self, off: bool) {
         self.shared.lock().roce_off = off;
     }
 
-    /// Restarts an adapter: what is pending becomes effective, and the guest's link goes down and comes back. May block.
+    /// Restarts an adapter: pending values become effective, and the guest's link goes down and comes back. May block.
     pub fn restart(&self, adapter: &str) -> Result<AdapterStatus, NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let stored = self.shared.lock().settings(adapter);
@@ -162,7 +161,7 @@ impl Registry {
         Ok(status)
     }
 
-    /// Tells watchers what acts now where something else acted before, of the keys that wait for a restart.
+    /// Sends watchers the values that changed at a restart.
     fn applied(&self, adapter: &str, before: &AdapterSettings, now: &AdapterSettings) {
         let waits = KEYS.iter().filter(|key| key.apply == Apply::Restart);
         let values: Vec<_> = waits
@@ -181,12 +180,12 @@ impl Registry {
         }
     }
 
-    /// Makes an adapter: what is stored for it, and for the driver, acts before anybody can attach. Where the NIC refuses
-    /// what is stored, the adapter lives without it, and the second part of the answer says so. May block.
+    /// Makes an adapter with the values that are stored for it and for the driver. If the NIC refuses these values, the
+    /// adapter is made without them, and the second part of the result has the cause. May block.
     ///
     /// # Errors
     ///
-    /// The NIC refuses the adapter as such.
+    /// The NIC refuses the adapter itself.
     pub fn add_adapter(
         &self,
         spec: AdapterSpec,
@@ -225,12 +224,12 @@ impl Registry {
         Ok((status, refused))
     }
 
-    /// An adapter that was just made is taken back: nothing acts on it. What is stored for it stays.
+    /// Forgets an adapter that was just made and is removed again. Its stored values stay.
     pub fn adapter_taken_back(&self, adapter: &str) {
         self.shared.lock().live.remove(adapter);
     }
 
-    /// The index of an adapter in `.reg` files; one that has none gets the smallest that is free. May block.
+    /// Index of an adapter in `.reg` files; an adapter without one gets the smallest free index. May block.
     pub(super) fn index_or_new(&self, adapter: &str) -> Result<u16, StoreError> {
         let index = {
             let mut inner = self.shared.lock();
@@ -249,19 +248,20 @@ impl Registry {
         Ok(index)
     }
 
-    /// The index of an adapter in `.reg` files.
+    /// Index of an adapter in `.reg` files.
     pub fn index(&self, adapter: &str) -> Option<u16> {
         self.shared.lock().indexes.get(adapter).copied()
     }
 
-    /// The adapter that has this index in `.reg` files.
+    /// Adapter with this index in `.reg` files.
     pub fn at_index(&self, index: u16) -> Option<String> {
         let inner = self.shared.lock();
         let mut all = inner.indexes.iter();
         all.find(|(_, i)| **i == index).map(|(name, _)| name.clone())
     }
 
-    /// An adapter is about to be removed: what is stored for it, its index and `with` go in one transaction. May block.
+    /// Removes the stored values and the index of an adapter that is about to be removed, with the changes in `with`, in
+    /// one transaction. May block.
     pub fn remove_adapter(&self, adapter: &str, mut with: Batch) -> Result<(), RegistryError> {
         let scope = Scope::Adapter(adapter.to_owned());
         let (accepted, live, index) = {
@@ -280,7 +280,7 @@ impl Registry {
                 ..Plan::default()
             };
             with.delete(INDEXES, adapter.as_bytes());
-            // Nothing of it is told to the NIC any more.
+            // The adapter is no longer configured in the NIC.
             let live = inner.live.remove(adapter);
             let index = inner.indexes.remove(adapter);
             (self.accept(&mut inner, plan, with), live, index)

@@ -1,4 +1,4 @@
-//! Whether operations are allowed, and what they change.
+//! Check of operations, and the changes that they make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,25 @@ use super::acting::LINE_RATE_MBPS;
 use super::state::{Change, Scope, State};
 use crate::check::nearest;
 
-/// What an operation does.
+/// Action of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Stores this value. Text is read as the key wants it.
+    /// Stores this value. A text is parsed as the key's type.
     Set(Value),
-    /// Forgets the stored value.
+    /// Deletes the stored value.
     Delete,
 }
 
-/// One step of a transaction.
+/// Operation of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Where.
+    /// Scope.
     pub scope: Scope,
-    /// Name of the key, whatever the case of its letters.
+    /// Name of the key; case does not matter.
     pub key: String,
-    /// What.
+    /// Action.
     pub action: Action,
-    /// Only if the entry has this etag before the transaction; 0: only if nothing is stored.
+    /// Etag that the entry must have before the transaction; 0: nothing may be stored.
     pub if_match: Option<u64>,
 }
 
@@ -40,18 +40,18 @@ pub enum Why {
     /// No key has this name.
     #[error("there is no key {key:?}{}", nearest.map(|n| format!(": did you mean {n}?")).unwrap_or_default())]
     UnknownKey {
-        /// The name.
+        /// Name of the unknown key.
         key: String,
-        /// One that is nearly the same.
+        /// Known key with a similar name.
         nearest: Option<&'static str>,
     },
-    /// There is no such adapter.
+    /// The adapter does not exist.
     #[error("there is no adapter {0:?}")]
     NoAdapter(String),
-    /// The key cannot be stored there.
+    /// The key cannot be stored in this scope.
     #[error("{0}")]
     WrongScope(String),
-    /// The key is not built. The text says what it waits for.
+    /// The key is not built; the text has what it waits for.
     #[error("not implemented: this key waits for {0}")]
     NotBuilt(&'static str),
     /// The value is not allowed.
@@ -60,60 +60,60 @@ pub enum Why {
     /// The rate is above the line rate.
     #[error("{text}")]
     AboveLineRate {
-        /// What has been stored; none in a transaction of several operations.
+        /// Value that was stored; `None` in a transaction of several operations.
         stored: Option<Value>,
-        /// For people.
+        /// Error text.
         text: String,
     },
-    /// The values would contradict each other.
+    /// Values would contradict each other.
     #[error("{0}")]
     Conflict(String),
-    /// Somebody else has changed the entry.
+    /// The entry has changed since its etag was read.
     #[error("it has changed meanwhile: its etag is {current}")]
     Etag {
-        /// Its etag.
+        /// Etag of the entry.
         current: u64,
     },
-    /// The NIC does not take it.
+    /// The NIC refuses the value.
     #[error("{0}")]
     Nic(String),
 }
 
-/// An operation that is refused.
+/// A refused operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{scope} {key}: {why}")]
 pub struct Refusal {
-    /// Which one, counted from 0.
+    /// Index of the operation.
     pub operation: usize,
-    /// Its scope, or that of the adapter in which it leads to a contradiction.
+    /// Scope of the operation, or of the adapter in which it leads to a contradiction.
     pub scope: Scope,
-    /// Its key.
+    /// Name of the key.
     pub key: String,
-    /// Why.
+    /// Cause.
     pub why: Why,
 }
 
-/// What was stored otherwise than asked for.
+/// A value that was stored otherwise than asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Where.
+    /// Scope.
     pub scope: Scope,
-    /// Which key.
+    /// Key.
     pub key: &'static KeyDef,
-    /// What was stored, and why; for people.
+    /// Stored value and cause in words.
     pub message: String,
-    /// What was stored.
+    /// Stored value.
     pub stored: Value,
 }
 
-/// What operations change.
+/// Changes of checked operations.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Values, each once.
+    /// Changed values, each once.
     pub changes: Vec<Change>,
-    /// What is stored otherwise than asked for.
+    /// Values that are stored otherwise than asked for.
     pub warnings: Vec<Warning>,
-    /// The line rate is stored, and the operation refused all the same.
+    /// Refusal of an operation that stores the line rate instead.
     pub above_line_rate: Option<Refusal>,
 }
 
@@ -128,7 +128,7 @@ struct Planner<'a> {
     above_line_rate: Option<Refusal>,
 }
 
-/// Checks operations against what is stored; everything that is wrong with them is told.
+/// Checks operations against the accepted values; the error has all refusals.
 pub fn plan(head: &State, nic: &Nic, operations: &[Operation]) -> Result<Plan, RegistryError> {
     let mut planner = Planner {
         head,
@@ -139,7 +139,7 @@ pub fn plan(head: &State, nic: &Nic, operations: &[Operation]) -> Result<Plan, R
         above_line_rate: None,
     };
     let mut refused = Vec::new();
-    // Which operation changes a key last.
+    // Index of the operation that changes a key last.
     let mut by = BTreeMap::new();
     for (i, operation) in operations.iter().enumerate() {
         match planner.step(i, operation) {
@@ -157,7 +157,7 @@ pub fn plan(head: &State, nic: &Nic, operations: &[Operation]) -> Result<Plan, R
     }
     let changes = planner.next.iter().filter_map(|((scope, key), value)| {
         let before = head.entry(scope, key).map(|e| e.value.clone());
-        // Forgetting what is not stored changes nothing; storing what is stored is an act.
+        // To delete an absent value is no change; to store the stored value is one.
         (value.is_some() || before.is_some()).then(|| {
             Some(Change {
                 scope: scope.clone(),
@@ -183,7 +183,7 @@ fn refusal(operation: usize, scope: Scope, key: &str, why: Why) -> Refusal {
     }
 }
 
-/// The row of a key, or the refusal.
+/// Row of a key, or the refusal.
 pub fn known(key: &str) -> Result<&'static KeyDef, Why> {
     settings::key(key).ok_or_else(|| {
         let names: Vec<&'static str> = KEYS.iter().map(|k| k.name).collect();
@@ -215,7 +215,7 @@ impl Planner<'_> {
         if let Some(name) = scope.adapter() {
             let stored = self.head.adapters().any(|a| a == name);
             let exists = self.nic.adapter(name).is_ok();
-            // What is stored for one that does not exist now can be forgotten.
+            // Stored values of an adapter that does not exist can be deleted.
             if !exists && (*action != Action::Delete || !stored) {
                 return Err(Why::NoAdapter(name.to_owned()));
             }
@@ -233,7 +233,7 @@ impl Planner<'_> {
         Ok(def)
     }
 
-    /// What is stored for a value that is asked for.
+    /// Value that is stored for a requested one.
     fn value(&mut self, i: usize, scope: &Scope, def: &'static KeyDef, value: &Value) -> Result<Value, Why> {
         let line_rate = scope
             .adapter()
@@ -263,7 +263,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What would count for an adapter (or for one of which nothing is stored) in the end.
+    /// Value of a key for an adapter after the operations; the empty name is an adapter without stored values.
     fn lookup(&self, adapter: &str, key: &str) -> Option<Value> {
         let def = settings::key(key)?;
         let of = |scope: Scope| match self.next.get(&(scope.clone(), def.name)) {
@@ -278,7 +278,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Checks what would be stored in the end, adapter by adapter.
+    /// Checks the values after the operations, for each adapter.
     fn together(&self, by: &BTreeMap<(Scope, &'static str), usize>, refused: &mut Vec<Refusal>) {
         let driver = by.keys().any(|(scope, _)| *scope == Scope::Driver);
         let mut adapters: BTreeSet<String> = by
@@ -289,7 +289,7 @@ impl Planner<'_> {
         if driver {
             adapters.extend(self.head.adapters().map(str::to_owned));
             adapters.extend(live.iter().cloned());
-            // One that has nothing of its own: what is stored for the driver must do for adapters to come.
+            // The empty name is an adapter without stored values: the driver's must suit new adapters.
             adapters.insert(String::new());
         }
         for adapter in &adapters {
@@ -313,7 +313,7 @@ impl Planner<'_> {
         let own = by.iter().filter(|((s, _), _)| *s == scope || *s == Scope::Driver);
         let lookup = |key: &str| self.lookup(adapter, key);
         let now = |key: &str| self.head.resolve(adapter, settings::key(key)?).0;
-        // The operation that is to blame: the one about this key, or any.
+        // Operation that is blamed: the one about this key, or any.
         let blame = |key: &str| {
             let of = |(_, name): &&(Scope, &'static str)| *name == key;
             let found = own.clone().find(|(at, _)| of(at)).or_else(|| own.clone().next());
@@ -333,7 +333,7 @@ impl Planner<'_> {
             }
         }
         if let Err(c) = settings::check_together(lookup) {
-            // One that is there already is not this transaction's.
+            // A conflict that exists already is not this transaction's.
             if settings::check_together(now).err().as_ref() != Some(&c) {
                 return Err(conflict(c));
             }

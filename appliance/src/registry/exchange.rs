@@ -1,4 +1,4 @@
-//! `.reg` files and the registry: which key of a file is which scope, and what is written.
+//! Import and export of `.reg` files.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::reg_file::{self, Data, Line, Section, Wrong};
 use super::state::{Scope, State};
 use super::{Registry, RegistryError};
 
-/// Values that Windows itself keeps in an adapter's key: they are left alone.
+/// Values that Windows itself keeps in an adapter's key: they are ignored.
 const HOUSEKEEPING: &[&str] = &[
     "*IfType",
     "*MediaType",
@@ -36,30 +36,30 @@ const HOUSEKEEPING: &[&str] = &[
     "ProviderName",
 ];
 
-/// Which adapter a section is about: Windows has an id of the connection there, we have the adapter's name.
+/// Value that identifies the adapter of a section: the connection's id in Windows, the adapter's name here.
 const INSTANCE: &str = "NetCfgInstanceId";
 
-/// What a file asks for.
+/// Contents of a file.
 #[derive(Debug, Default)]
 pub struct Import {
-    /// Its operations.
+    /// Operations of the file.
     pub operations: Vec<Operation>,
-    /// The line of each.
+    /// Line of each operation.
     pub lines: Vec<usize>,
-    /// What is left out: scope, key, why.
+    /// Scope, key and cause of each value that is left out.
     pub left_out: Vec<(String, String, String)>,
 }
 
-/// How a file is read.
+/// Options of an import.
 #[derive(Debug, Default)]
 pub struct ImportOptions {
-    /// Adapters by the index that they have in the file.
+    /// Adapters by their index in the file.
     pub adapters: BTreeMap<u16, String>,
-    /// Leave out what is unknown or not built.
+    /// Whether unknown keys and keys that are not built are left out.
     pub skip_unknown: bool,
 }
 
-/// What a path is.
+/// Kind of a path.
 enum Where {
     Driver,
     Adapter(u16),
@@ -98,7 +98,7 @@ fn wrong(line: usize, problem: impl Into<String>) -> Wrong {
 }
 
 impl Registry {
-    /// What a file asks for; everything that is wrong with it is told.
+    /// Reads a file; the error has all problems.
     pub fn read_file(&self, bytes: &[u8], options: &ImportOptions) -> Result<Import, Vec<Wrong>> {
         let state = self.committed();
         let mut import = Import::default();
@@ -129,7 +129,7 @@ impl Registry {
         }
     }
 
-    /// The scope that a section is about; none: it is not ours.
+    /// Scope of a section; `None`: another driver's.
     fn scope(&self, section: &Section, options: &ImportOptions) -> Result<Option<Scope>, String> {
         let index = match place(&section.path) {
             Where::Driver => return Ok(Some(Scope::Driver)),
@@ -152,7 +152,7 @@ impl Registry {
         }
     }
 
-    /// What is stored in these scopes, as a file. And the revision.
+    /// Writes the stored values of the wanted scopes as a file; returns it with the revision.
     pub fn write_file(
         &self,
         wanted: impl Fn(&Scope) -> bool,
@@ -262,7 +262,7 @@ impl Import {
     }
 }
 
-/// A value as Windows users find it in a file.
+/// Value in the type that Windows has for it.
 fn data(def: &KeyDef, value: &Value) -> Data {
     match (def.reg, value) {
         (RegType::Dword, Value::Dword(number)) => Data::Dword(*number),

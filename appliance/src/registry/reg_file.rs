@@ -1,14 +1,13 @@
-//! `.reg` files as Windows writes them ("Windows Registry Editor Version 5.00"): read and written as sections and values,
-//! whatever they mean.
+//! `.reg` files as Windows writes them ("Windows Registry Editor Version 5.00"): syntax of sections and values.
 
 use std::fmt::Write as _;
 
-/// The first line.
+/// First line.
 const HEADER: &str = "Windows Registry Editor Version 5.00";
-/// Columns that Windows fills before it breaks a line of bytes.
+/// Column at which Windows breaks a line of bytes.
 const WIDTH: usize = 78;
 
-/// What a value is set to.
+/// Data of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
     /// `REG_DWORD`.
@@ -23,42 +22,42 @@ pub enum Data {
     Delete,
 }
 
-/// One value.
+/// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Where, from 1.
+    /// Line number, from 1.
     pub number: usize,
-    /// Its name; empty: the key's default value.
+    /// Name of the value; empty: the key's default value.
     pub name: String,
-    /// What it is set to.
+    /// Data of the value.
     pub data: Data,
 }
 
-/// One registry key.
+/// A registry key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// Where, from 1.
+    /// Line number, from 1.
     pub number: usize,
-    /// Its path.
+    /// Path of the key.
     pub path: String,
-    /// The key is deleted with all its values.
+    /// Whether the key is deleted with all its values.
     pub delete: bool,
-    /// Comments above it, for people.
+    /// Comments above the key.
     pub comments: Vec<String>,
-    /// Its values.
+    /// Values of the key.
     pub values: Vec<Line>,
 }
 
-/// What is wrong with a line.
+/// A problem of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// Which, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What, and what is allowed.
+    /// Problem, and what is allowed.
     pub problem: String,
 }
 
-/// Bytes as text: UTF-16LE with a byte order mark, or UTF-8 with or without one.
+/// Decodes a file: UTF-16LE with a byte order mark, or UTF-8 with or without one.
 fn text(bytes: &[u8]) -> Result<String, String> {
     match bytes {
         [0xff, 0xfe, rest @ ..] => utf16(rest).ok_or_else(|| "not valid UTF-16".to_owned()),
@@ -81,7 +80,7 @@ fn bytes_of(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
-/// Reads a file; everything that is wrong with it is told.
+/// Parses a file; the error has all problems.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Section>, Vec<Wrong>> {
     let wrong = |line, problem: &str| Wrong {
         line,
@@ -123,7 +122,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Section>, Vec<Wrong>> {
             continue;
         }
         comments.clear();
-        // Bytes go on over several lines.
+        // A list of bytes may continue over several lines.
         let mut whole = line.to_owned();
         while whole.ends_with('\\') && is_bytes(&whole) {
             whole.pop();
@@ -148,7 +147,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Section>, Vec<Wrong>> {
     }
 }
 
-/// A quoted text, and what is behind it.
+/// A quoted text, and the rest of the line.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut chars = text.strip_prefix('"')?.char_indices();
     let mut value = String::new();
@@ -162,7 +161,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Is it a value made of bytes?
+/// Whether a line is a value made of bytes.
 fn is_bytes(line: &str) -> bool {
     let rest = match line.strip_prefix('@') {
         Some(rest) => Some(rest),
@@ -173,7 +172,7 @@ fn is_bytes(line: &str) -> bool {
     start.is_some_and(|d| d.eq_ignore_ascii_case("hex"))
 }
 
-/// Nothing, or a comment.
+/// Whether the rest of a line is empty or a comment.
 fn is_end(text: &str) -> bool {
     let text = text.trim_start();
     text.is_empty() || text.starts_with(';')
@@ -232,7 +231,7 @@ fn value(line: &str) -> Result<(String, Data), String> {
 
 fn byte_list(text: &str) -> Option<Vec<u8>> {
     let parts = text.split(',').map(str::trim);
-    // An empty list, or a comma at the end, is no byte.
+    // An empty list, or a comma at the end, adds no byte.
     parts
         .filter(|p| !p.is_empty())
         .map(|p| {
@@ -265,7 +264,7 @@ fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Bytes as Windows writes them: lines of at most 80 columns, ended by a backslash.
+/// Writes bytes as Windows does: lines of at most 80 columns, continued by a backslash.
 fn hex(out: &mut String, name: &str, kind: u32, bytes: &[u8]) {
     let mut line = format!("{name}=hex({kind:x}):");
     for (i, byte) in bytes.iter().enumerate() {
@@ -287,7 +286,7 @@ fn write_value(out: &mut String, line: &Line) {
     };
     let _ = match &line.data {
         Data::Dword(number) => write!(out, "{name}=dword:{number:08x}\r\n"),
-        // What would break the line is written as bytes.
+        // A text with control characters is written as bytes.
         Data::Text(text) if text.chars().any(char::is_control) => {
             hex(out, &name, 1, &bytes_of(&format!("{text}\0")));
             Ok(())
@@ -303,7 +302,7 @@ fn write_value(out: &mut String, line: &Line) {
     };
 }
 
-/// A file with these sections: UTF-16LE with a byte order mark, as Windows writes it, or UTF-8.
+/// Writes a file with these sections: UTF-16LE with a byte order mark, as Windows does, or UTF-8.
 pub fn write(sections: &[Section], utf8: bool) -> Vec<u8> {
     let mut out = format!("{HEADER}\r\n");
     for section in sections {

@@ -1,4 +1,4 @@
-//! What is stored, and how it lies in the store.
+//! Stored values, and their encoding in the store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,39 +10,39 @@ use vnic_backend::settings::{self, KeyDef, Origin, Scopes, Value};
 use crate::names;
 use crate::store::{Batch, Store, StoreError};
 
-/// Rows: scope, a zero byte, key; the revision that wrote it, and the value.
+/// Table of values. Key of a row: scope, a zero byte, key; value: the revision that wrote it, and the value.
 pub const VALUES: &str = "registry";
-/// One row: the revision.
+/// Table of the revision, with one row.
 pub const REVISION: &str = "registry_revision";
-/// Rows: adapter; its index in `.reg` files.
+/// Table of indexes in `.reg` files. Key of a row: the adapter's name.
 pub const INDEXES: &str = "adapter_index";
 
-/// Indexes an adapter can have in `.reg` files: four digits.
+/// Greatest index of an adapter in `.reg` files: four digits.
 pub const INDEX_MAX: u16 = 9999;
 
-/// Where a value is stored.
+/// Scope of a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// For all adapters.
+    /// All adapters.
     Driver,
-    /// For this adapter.
+    /// One adapter.
     Adapter(String),
 }
 
-/// Why a text is no scope.
+/// Why a text is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoScope {
-    /// A kind that this version does not have.
+    /// This version does not have scopes of this kind.
     NotBuilt(String),
-    /// It has a wrong form.
+    /// The text has a wrong form.
     Form(String),
 }
 
-/// The word for the driver's scope.
+/// Name of the driver's scope.
 const DRIVER: &str = "driver";
 
 impl Scope {
-    /// From `driver` or `adapters/{adapter}`.
+    /// Parses `driver` or `adapters/{adapter}`.
     pub fn parse(text: &str) -> Result<Scope, NoScope> {
         if text == DRIVER {
             return Ok(Scope::Driver);
@@ -60,7 +60,7 @@ impl Scope {
         })
     }
 
-    /// The adapter, if it is one's.
+    /// Adapter of the scope; `None`: the scope is the driver's.
     pub fn adapter(&self) -> Option<&str> {
         match self {
             Scope::Driver => None,
@@ -68,7 +68,7 @@ impl Scope {
         }
     }
 
-    /// Where a key must be allowed to be.
+    /// Kind of the scope, which a key must allow.
     pub fn kind(&self) -> Scopes {
         match self {
             Scope::Driver => Scopes::DRIVER,
@@ -89,57 +89,57 @@ impl fmt::Display for Scope {
 /// A stored value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The value.
+    /// Value.
     pub value: Value,
-    /// The revision that wrote it.
+    /// Revision that wrote the value.
     pub revision: u64,
 }
 
-/// Everything that is stored, at a revision.
+/// Stored values at a revision.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    /// Number of the last transaction.
+    /// Revision of the last transaction.
     pub revision: u64,
-    /// Values.
+    /// Values by scope and key.
     pub entries: BTreeMap<(Scope, &'static str), Entry>,
 }
 
-/// One value that a transaction changed.
+/// Change of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Where.
+    /// Scope.
     pub scope: Scope,
-    /// Of which key.
+    /// Key.
     pub key: &'static KeyDef,
-    /// What is stored now.
+    /// Stored value after the transaction.
     pub value: Option<Value>,
-    /// What was stored before.
+    /// Stored value before the transaction.
     pub before: Option<Value>,
 }
 
-/// A transaction that was checked.
+/// A checked transaction.
 #[derive(Debug, Clone)]
 pub struct Commit {
-    /// Its number.
+    /// Revision of the transaction.
     pub revision: u64,
-    /// When.
+    /// Time of the transaction.
     pub time: SystemTime,
-    /// What it changed, each value once.
+    /// Changed values, each once.
     pub changes: Vec<Change>,
 }
 
 impl State {
-    /// The number of the entry's last change; 0 while nothing is stored.
+    /// Etag of an entry: the revision of its last change; 0: nothing is stored.
     pub fn etag(&self, scope: &Scope, key: &'static str) -> u64 {
         self.entry(scope, key).map_or(0, |e| e.revision)
     }
 
-    /// What is stored.
+    /// Stored value of a key in a scope.
     pub fn entry(&self, scope: &Scope, key: &'static str) -> Option<&Entry> {
         self.entries.get(&(scope.clone(), key))
     }
 
-    /// What is stored for a key, and would count for this adapter; none: nothing. And from where.
+    /// Stored value that counts for an adapter, and its origin.
     pub fn resolve(&self, adapter: &str, key: &'static KeyDef) -> (Option<Value>, Origin) {
         let of = |scope| self.entry(&scope, key.name).map(|e| &e.value);
         let own = of(Scope::Adapter(adapter.to_owned()));
@@ -149,12 +149,12 @@ impl State {
         }
     }
 
-    /// Adapters that have something stored.
+    /// Adapters with stored values.
     pub fn adapters(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().filter_map(|(scope, _)| scope.adapter())
     }
 
-    /// Carries a transaction out.
+    /// Applies a transaction.
     pub fn apply(&mut self, commit: &Commit) {
         self.revision = commit.revision;
         for change in &commit.changes {
@@ -177,7 +177,7 @@ fn row(scope: &Scope, key: &str) -> Vec<u8> {
     format!("{scope}\0{key}").into_bytes()
 }
 
-/// What a transaction writes, behind `batch`.
+/// Appends the rows of a transaction to `batch`.
 pub fn batch(commit: &Commit, mut batch: Batch) -> Batch {
     for change in &commit.changes {
         let row = row(&change.scope, change.key.name);
@@ -237,11 +237,11 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
 /// Indexes of adapters in `.reg` files, by name.
 pub type Indexes = BTreeMap<String, u16>;
 
-/// A row that cannot be read, or that this version does not know.
+/// A row that cannot be read, or that this version does not know; its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread(pub String);
 
-/// Reads what is stored. Rows that this version does not know stay in the store.
+/// Reads the stored values. Rows that this version does not know stay in the store.
 pub fn read(store: &Store) -> Result<(State, Indexes, Vec<Unread>), StoreError> {
     let (values, revision, indexes) = (store.all(VALUES)?, store.all(REVISION)?, store.all(INDEXES)?);
     let mut known = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The database underneath: every call guarded, because it may panic on a file that was damaged.
+//! The database below the store: each call is guarded, because it may panic on a damaged file.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -18,13 +18,13 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-/// What the store knows about itself.
+/// Table of the store's own state.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 const SCHEMA: &str = "schema";
 const COMMITS: &str = "commits";
 
-/// Memory for pages, in bytes. Few: users of small tables keep what they need, the event log is seldom read, and the kernel
-/// has the pages of the file besides. It would fill with all that is ever written.
+/// Size of the page cache in bytes. It is small: users of small tables have them in memory, the event log is seldom read,
+/// and the kernel caches the file's pages, too. A larger cache would fill with all that is ever written.
 const CACHE: usize = 256 << 10;
 
 /// An open database.
@@ -39,7 +39,7 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("the database panicked").to_owned()
 }
 
-/// Sorts an error of the database.
+/// Error of the store for an error of the database.
 fn sorted(file: &Path, error: redb::Error) -> StoreError {
     use redb::Error;
     let damaged = |problem: String| StoreError::Damaged {
@@ -52,20 +52,20 @@ fn sorted(file: &Path, error: redb::Error) -> StoreError {
     };
     match error {
         Error::Io(e) => match e.kind() {
-            // What the file says leads behind its end, or is nonsense.
+            // The file has offsets behind its end, or invalid data.
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
                 damaged(e.to_string())
             }
             _ => os(e.to_string()),
         },
         Error::DatabaseAlreadyOpen => os("another process uses it".to_owned()),
-        // No version of ours wrote another format.
+        // No version of the store wrote another format.
         Error::UpgradeRequired(version) => damaged(format!("it has file format {version}")),
         other => damaged(other.to_string()),
     }
 }
 
-/// A call of the database; a panic means that the file is damaged.
+/// Calls the database; a panic means that the file is damaged.
 fn guarded<T>(file: &Path, call: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|e| sorted(file, e)),
@@ -81,7 +81,7 @@ fn table(name: &'static str) -> Table {
 }
 
 impl Database {
-    /// Opens the file, or makes it, and verifies all of it.
+    /// Opens or creates the file, and verifies all of it.
     pub fn open(file: &Path) -> Result<Database, StoreError> {
         let db = guarded(file, || {
             let mut builder = redb::Database::builder();
@@ -100,7 +100,7 @@ impl Database {
         })
     }
 
-    /// Writes the schema into a new database; gives the one it has.
+    /// Writes the schema into a new database; returns the present one.
     pub fn prepare(&mut self, schema: u32) -> Result<u32, StoreError> {
         if let Some(found) = self.meta(SCHEMA)? {
             return Ok(u32::try_from(found).unwrap_or(u32::MAX));
@@ -132,7 +132,7 @@ impl Database {
         })
     }
 
-    /// Commits that are in it.
+    /// Number of commits.
     pub fn commits(&self) -> Result<u64, StoreError> {
         Ok(self.meta(COMMITS)?.unwrap_or(0))
     }
@@ -144,7 +144,7 @@ impl Database {
         guarded(&self.file, || call(&self.db.begin_read()?))
     }
 
-    /// At most `most` rows from this key on.
+    /// At most `most` rows from the key `first` on.
     pub fn rows(&self, name: &'static str, first: &[u8], most: usize) -> Result<Rows, StoreError> {
         self.read(|read| {
             let table = match read.open_table(table(name)) {
@@ -161,7 +161,7 @@ impl Database {
         })
     }
 
-    /// Writes batches, and a new schema if there is one, in one transaction, which gets this number. On the disk when this
+    /// Writes batches, and a new schema if there is one, in one transaction with this number. It is on the disk when this
     /// returns.
     pub fn commit<'a>(
         &self,

@@ -1,22 +1,22 @@
-//! Why the store cannot be used.
+//! Errors of the store.
 
 use std::path::PathBuf;
 
 use super::mark::{self, before};
 
-/// Why the store cannot be used.
+/// Error of the store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// What is on the disk is not what was written.
+    /// The file differs from what was written.
     #[error(
         "{} is damaged: {problem}; put it back from a backup (without {}), or start with --reset-damaged-state to keep \
          it under another name and begin with defaults",
         file.display(), mark::path(file).display()
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What was found.
+        /// Detected problem.
         problem: String,
     },
     /// The file was written by a newer version.
@@ -26,42 +26,42 @@ pub enum StoreError {
         file.display(), before(file, *known).display(), mark::path(file).display()
     )]
     Newer {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: u32,
-        /// The newest that is known.
+        /// Newest known schema.
         known: u32,
     },
-    /// The file was written by an older version, and cannot be brought up to date. It is as it was.
+    /// The file was written by an older version, and cannot be migrated. It is unchanged.
     #[error("{} has schema {found}, this version of vnicd has {known} and cannot read it: {problem}", file.display())]
     Older {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: u32,
-        /// The one that is known.
+        /// Known schema.
         known: u32,
-        /// Why.
+        /// Cause.
         problem: String,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{}: {problem}", file.display())]
     Os {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What was refused.
+        /// Error of the operating system.
         problem: String,
     },
-    /// A write failed: nothing more is written until the daemon starts again, because what is on the disk is not known.
+    /// A write failed: nothing more is written until the daemon restarts, because the contents of the disk are unknown.
     #[error("the store {} cannot be written any more: {problem}; restart the daemon when that is mended", file.display())]
     Failed {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         problem: String,
     },
-    /// The daemon ends.
+    /// The store is closed: the daemon ends.
     #[error("the store is closed")]
     Closed,
 }

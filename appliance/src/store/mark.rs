@@ -1,5 +1,5 @@
-//! The mark: the number of the last commit, in a file of two slots beside the database. One slot is written at a time, so
-//! that a write that power loss interrupts leaves the other.
+//! The mark: number of the last commit, in a file of two slots beside the database. One slot is written at a time, so that
+//! an interrupted write leaves the other one.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use crate::private;
 
-/// The number, and its complement.
+/// Length of a slot: the number, and its complement.
 const SLOT: usize = 16;
 
-/// The file of the mark.
+/// Open file of the mark.
 pub struct Mark(File);
 
-/// Name of the mark of a database.
+/// Path of the mark of a database.
 pub fn path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".mark");
@@ -22,7 +22,7 @@ pub fn path(database: &Path) -> PathBuf {
 }
 
 impl Mark {
-    /// The number of the last commit; none when there is no mark. The inner error says that no slot can be read.
+    /// Reads the number of the last commit; `None` without a mark. The inner error means that no slot is valid.
     pub fn read(database: &Path) -> io::Result<Result<Option<u64>, String>> {
         let path = path(database);
         let mut bytes = Vec::new();
@@ -37,8 +37,8 @@ impl Mark {
             .ok_or_else(|| format!("its mark {} is damaged", path.display())))
     }
 
-    /// Opens the mark and writes the number, unless that is what was read (`known`). One that is not there is made, and its name
-    /// is on the disk when this returns, as is that of the database.
+    /// Opens the mark and writes the number, unless it is the one that was read (`known`). Without a mark, one is created;
+    /// then its directory entry and the database's are on the disk when this returns.
     pub fn open(database: &Path, commits: u64, known: Option<u64>) -> io::Result<Mark> {
         let path = path(database);
         let open = |path: &Path, new| private::file().write(true).create(new).truncate(new).open(path);
@@ -49,7 +49,7 @@ impl Mark {
             }
             return Ok(mark);
         }
-        // It gets its name when it can be read: a crash in between leaves none.
+        // The mark is renamed when it is complete: a crash in between leaves none.
         let new = path.with_extension("mark.new");
         let mut mark = Mark(open(&new, true)?);
         mark.write(commits)?;
@@ -77,7 +77,7 @@ fn number(slot: &[u8]) -> Option<u64> {
     (number == !complement).then_some(number)
 }
 
-/// Where a file is kept that had this schema before an upgrade.
+/// Path of the copy of a file that had this schema before a migration.
 pub fn before(file: &Path, schema: u32) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".schema-{schema}"));

@@ -1,4 +1,4 @@
-//! The writer: a thread that takes all batches that wait, and writes them in one transaction.
+//! The writer: a thread that writes all waiting batches in one transaction.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,31 +12,31 @@ use super::StoreError;
 use super::database::Database;
 use super::mark::Mark;
 
-/// Batches that share a transaction at most.
+/// Greatest number of batches in a transaction.
 const TOGETHER_MAX: usize = 4096;
 
-/// One step of a batch.
+/// Step of a batch.
 pub enum Step {
     /// Writes a row.
     Put {
-        /// Of this table.
+        /// Table of the row.
         table: &'static str,
-        /// Its key.
+        /// Key of the row.
         key: Vec<u8>,
-        /// Its value.
+        /// Value of the row.
         value: Vec<u8>,
     },
-    /// Removes a row, if it is there.
+    /// Removes a row, if it exists.
     Delete {
-        /// Of this table.
+        /// Table of the row.
         table: &'static str,
-        /// Its key.
+        /// Key of the row.
         key: Vec<u8>,
     },
 }
 
 impl Step {
-    /// The table it is about.
+    /// Table of the step.
     pub fn table(&self) -> &'static str {
         match self {
             Step::Put { table, .. } | Step::Delete { table, .. } => table,
@@ -44,14 +44,14 @@ impl Step {
     }
 }
 
-/// Steps that are carried out together, in this order, or not at all.
+/// Steps that are carried out atomically, in this order.
 #[derive(Default)]
 pub struct Batch {
     pub(super) steps: Vec<Step>,
 }
 
 impl Batch {
-    /// Nothing yet.
+    /// Makes an empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
@@ -68,30 +68,30 @@ impl Batch {
         self
     }
 
-    /// Removes a row, if it is there.
+    /// Removes a row, if it exists.
     pub fn delete(&mut self, table: &'static str, key: impl Into<Vec<u8>>) -> &mut Batch {
         let key = key.into();
         self.steps.push(Step::Delete { table, key });
         self
     }
 
-    /// Does it do nothing?
+    /// Whether the batch has no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 }
 
-/// What is called when a batch is on the disk or has failed. Dropped without a call when the store is closed.
+/// Callback for a batch that is on the disk or has failed. It is dropped without a call if the store is closed.
 pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// What the writer did.
+/// Statistics of the writer.
 #[derive(Default)]
 pub struct Stats {
     pub batches: AtomicU64,
     pub commits: AtomicU64,
 }
 
-/// The way to the writer.
+/// Queue of the writer.
 pub struct Queue {
     sender: Option<Sender<(Batch, Done)>>,
     database: Arc<Database>,
@@ -103,7 +103,7 @@ struct Writer {
     database: Arc<Database>,
     mark: Mark,
     commits: u64,
-    /// Set by the first write that fails.
+    /// Error of the first write that failed.
     failed: Option<StoreError>,
     stats: Arc<Stats>,
 }
@@ -117,7 +117,7 @@ impl Queue {
         mark: Mark,
         stats: Arc<Stats>,
     ) -> io::Result<Queue> {
-        // Bounded by its users: each waits for its answer.
+        // The callers bound the queue: each waits for its result.
         let (sender, receiver) = unbounded();
         let database = Arc::new(database);
         let mut writer = Writer {
@@ -138,14 +138,14 @@ impl Queue {
         })
     }
 
-    /// Hands a batch over.
+    /// Submits a batch.
     pub fn write(&self, batch: Batch, done: Done) {
         if let Some(sender) = &self.sender {
             let _ = sender.send((batch, done));
         }
     }
 
-    /// The database, to read it.
+    /// Database, for reads.
     pub fn database(&self) -> &Database {
         &self.database
     }
@@ -164,7 +164,7 @@ impl Writer {
     fn run(&mut self, receiver: &Receiver<(Batch, Done)>) {
         while let Ok(first) = receiver.recv() {
             let mut together = vec![first];
-            // What came while the last transaction was written.
+            // Batches that came during the last transaction.
             together.extend(receiver.try_iter().take(TOGETHER_MAX - 1));
             let result = self.write(&together);
             for (_, done) in together {

@@ -1,4 +1,4 @@
-//! Adapters as `vnic.v1.Adapter`: as they are asked for, without what the daemon fills in.
+//! Adapters as `vnic.v1.Adapter`: the values of a request, without those that the daemon fills in.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use vnic_control::v1;
 use super::values;
 use crate::check::{self, Violations};
 
-/// An adapter as it is asked for. What is `None` is found when the adapter is made, so that it fits the daemon's directories and cores.
+/// Values of a request for an adapter. A value that is `None` is chosen when the adapter is made, by the daemon's directories and cores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewAdapter {
-    /// Its addresses; none: one is derived from its name.
+    /// Addresses of the adapter; empty: one is derived from its name.
     pub macs: Vec<MacAddr>,
     /// MTU.
     pub mtu: Option<u16>,
@@ -20,21 +20,21 @@ pub struct NewAdapter {
     pub queue_pairs: Option<u16>,
     /// VLAN membership.
     pub vlan: VlanMode,
-    /// Only own addresses are accepted as source.
+    /// Whether only the adapter's addresses are accepted as source.
     pub anti_spoofing: Option<bool>,
-    /// Addresses that its guest may claim; none: any.
+    /// IP addresses that the guest may use; empty: any.
     pub allowed_addresses: Vec<Prefix>,
-    /// The CPU of its data core.
+    /// CPU of the adapter's data core.
     pub data_core: Option<usize>,
-    /// The socket of the Ethernet function.
+    /// Socket of the Ethernet function.
     pub eth_socket: Option<PathBuf>,
-    /// Has it an RDMA function?
+    /// Whether the adapter has an RDMA function.
     pub rdma_enabled: Option<bool>,
-    /// The socket of the RDMA function.
+    /// Socket of the RDMA function.
     pub rdma_socket: Option<PathBuf>,
-    /// Who listens on the sockets.
+    /// Whether the daemon listens on the sockets or connects to them.
     pub socket_role: Option<SocketRole>,
-    /// Who may use them.
+    /// Group and users that may use the sockets.
     pub socket_access: SocketAccess,
     /// Memory that the RDMA function may have in the daemon, in MiB.
     pub rdma_memory_mib: Option<u32>,
@@ -44,7 +44,7 @@ pub struct NewAdapter {
     pub vmm_descriptors: Option<u32>,
 }
 
-/// A number of a message, where 0 is none.
+/// Checks a number of a message; 0 means that it is absent.
 fn number<T>(
     value: u32,
     check: impl FnOnce(i64) -> check::Checked<T>,
@@ -57,7 +57,7 @@ fn number<T>(
     }
 }
 
-/// What a message asks for, of a daemon with these data cores; what is wrong with it is noted, and left out.
+/// Reads a message, for a daemon with these data cores; a wrong value is noted and left out.
 pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations) -> NewAdapter {
     if adapter.macs.len() > check::MACS_MAX {
         wrong.add(
@@ -144,7 +144,7 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
     }
 }
 
-/// The form in which it is stored.
+/// Encodes a request for the store.
 pub fn encode(new: &NewAdapter) -> Vec<u8> {
     let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string()).unwrap_or_default();
     let role = new.socket_role.map(|role| match role {
@@ -173,7 +173,7 @@ pub fn encode(new: &NewAdapter) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// What is stored, for a daemon with these data cores.
+/// Decodes a row of the store, for a daemon with these data cores.
 pub fn decode(bytes: &[u8], data_cores: &[usize]) -> Result<NewAdapter, String> {
     let message = v1::Adapter::decode(bytes).map_err(|e| format!("what is stored is unreadable: {e}"))?;
     let mut wrong = Violations::default();
@@ -185,7 +185,7 @@ pub fn decode(bytes: &[u8], data_cores: &[usize]) -> Result<NewAdapter, String> 
 mod tests {
     use super::*;
 
-    /// Bytes of a daemon that stored the message as the client had sent it.
+    /// A row of a daemon that stored the message as the client had sent it.
     #[test]
     fn what_an_older_daemon_stored_is_read() {
         let sent = v1::Adapter {
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(read.socket_role, Some(SocketRole::Connect));
         assert_eq!(read.rdma_socket, Some(PathBuf::from("/run/x.sock")));
         assert_eq!((read.vmm_regions, read.vmm_descriptors), (Some(16), None));
-        // What this daemon writes says the same.
+        // This daemon's encoding has the same values.
         assert_eq!(decode(&encode(&read), &[0, 1]), Ok(read));
         assert_eq!(
             decode(&encode(&NewAdapter::default()), &[]),

@@ -1,12 +1,12 @@
-//! Congestion control as it is stored beside the registry: `vnic.v1.Congestion`, of which the parameters are those that have no key, and
-//! the priorities are those that are on while their keys are.
+//! Congestion control as it is stored beside the registry: `vnic.v1.Congestion`. Its parameters are those that are not
+//! registry keys; its priorities are the ones that are enabled if their keys are.
 
 use prost::Message as _;
 use vnic_backend::settings::parameter;
 use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset};
 use vnic_control::v1;
 
-/// The form in which it is stored.
+/// Encodes a specification for the store.
 pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
     let bits = |off: u8| (0..8).map(|bit| off & 1 << bit == 0).collect();
     let own = spec.own.iter().map(|(p, value)| v1::CongestionParameter {
@@ -25,7 +25,7 @@ pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// What is stored.
+/// Decodes a row of the store.
 pub fn decode(bytes: &[u8]) -> Result<CongestionSpec, String> {
     let message = v1::Congestion::decode(bytes).map_err(|e| e.to_string())?;
     let off = |on: &[bool]| {

@@ -1,5 +1,5 @@
-//! Settings as messages of `vnic.v1`: what clients write is what is stored. So gRPC and the store share the way between messages and
-//! types, and one who reads the store needs no second description.
+//! Settings as messages of `vnic.v1`: the store keeps the messages that clients write. So gRPC and the store share the
+//! conversion between messages and types, and the `.proto` files describe the store as well.
 
 pub mod adapters;
 pub mod congestion;

@@ -1,7 +1,7 @@
-//! Quality of service as `vnic.v1.Qos`: from a message to what the NIC is told, and back.
+//! Quality of service as `vnic.v1.Qos`: conversion between the message and the types of the NIC.
 //!
-//! Which fields there are, the message's descriptor says. A field that is a key of the registry is what the key's row in the
-//! table of settings says it is; each of the others has a row here.
+//! The message's descriptor has the list of fields. A field that is a registry key is converted by the key's row in the
+//! table of settings; each other field has a `Row`.
 
 use prost::Message as _;
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
@@ -26,11 +26,11 @@ fn numbers(values: &[u8]) -> Vec<u32> {
     values.iter().map(|v| u32::from(*v)).collect()
 }
 
-/// A field that is no key, or not as its key has it: what is said of it, and how it is taken.
+/// Conversion of a field that is not a registry key, or whose form differs from its key's.
 struct Row {
     field: &'static str,
     say: fn(&QosSpec, &QosKeys, &mut v1::Qos),
-    /// None: it is wrong, and that is noted.
+    /// Returns `None` if the value is wrong; the problem is noted.
     take: fn(&mut Reader<'_>, &v1::Qos, &mut QosSpec, &mut QosKeys) -> Option<()>,
 }
 
@@ -97,15 +97,15 @@ fn row(field: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.field == field)
 }
 
-/// The key that a field without a row is.
+/// Registry key of a field without a row.
 fn key(field: &str) -> Option<&'static KeyDef> {
     KEYS.iter().find(|def| def.messages() == [field])
 }
 
-/// What is configured, as a message without name and state.
+/// Message of the configured settings, without name and state.
 pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
     let mut settings = with(keys);
-    // What acts counts, not what the registry would say of it.
+    // Acting watermarks count, not the registry's.
     settings.qos.guard = keys.acting_watermarks();
     let mut plain = v1::Qos::default();
     for row in ROWS {
@@ -130,8 +130,8 @@ fn with(keys: &QosKeys) -> AdapterSettings {
     }
 }
 
-/// A key's value as that of a field: a switch, a number, a list of switches, or a word. Words of both are in the same order;
-/// the message's begin with 1.
+/// Converts a key's value to the field's: a switch, a number, a list of switches, or a word. The words of key and field
+/// have the same order; the field's numbers begin with 1.
 fn value(def: &KeyDef, field: &FieldDescriptor, value: &settings::Value) -> Option<Value> {
     let settings::Value::Dword(number) = *value else {
         return None;
@@ -171,7 +171,7 @@ fn profile(red: &Red) -> v1::EcnProfile {
     }
 }
 
-/// What a profile means. Thresholds of one that is off stay.
+/// Converts an ECN profile. A disabled profile keeps its thresholds.
 fn red(profile: &v1::EcnProfile) -> Red {
     let off = !profile.ecn && !profile.wred;
     Red {
@@ -224,12 +224,12 @@ fn policy(policy: &Policy) -> v1::QosPolicy {
     }
 }
 
-/// What is configured, as it is stored.
+/// Encodes the configured settings for the store.
 pub fn encode(spec: &QosSpec, keys: &QosKeys) -> Vec<u8> {
     message(spec, keys).encode_to_vec()
 }
 
-/// What is stored.
+/// Decodes a row of the store.
 pub fn decode(bytes: &[u8]) -> Result<(QosSpec, QosKeys), String> {
     let message = v1::Qos::decode(bytes).map_err(|e| e.to_string())?;
     let (mut spec, mut keys) = (QosSpec::default(), QosKeys::default());
@@ -240,7 +240,7 @@ pub fn decode(bytes: &[u8]) -> Result<(QosSpec, QosKeys), String> {
         .map_err(|wrong| wrong.to_string())
 }
 
-/// Fields and their values, for people.
+/// Fields and their values in words.
 pub fn words(fields: &[&str], spec: &QosSpec, keys: &QosKeys) -> String {
     let message = message(spec, keys);
     let words: Vec<String> = fields
@@ -250,7 +250,7 @@ pub fn words(fields: &[&str], spec: &QosSpec, keys: &QosKeys) -> String {
     words.join(", ")
 }
 
-/// What waits.
+/// Message of the state of queues.
 pub fn state(queues: &QueueStatus) -> v1::QosState {
     v1::QosState {
         queued_bytes: queues.bytes.to_vec(),
@@ -263,7 +263,7 @@ pub fn state(queues: &QueueStatus) -> v1::QosState {
     }
 }
 
-/// Takes values out of a message, and notes what is wrong with them. What depends on other fields, the NIC checks.
+/// Takes values from a message, and notes wrong ones. The NIC checks values that depend on other fields.
 struct Reader<'a> {
     field: &'static FieldDescriptor,
     wrong: &'a mut Violations,
@@ -282,7 +282,7 @@ impl Reader<'_> {
         fits
     }
 
-    /// As many elements as there must be.
+    /// Takes a list that must have `N` elements.
     fn list<T: Clone, const N: usize>(&mut self, values: &[T]) -> Option<[T; N]> {
         let all = values.to_vec().try_into().ok();
         if all.is_none() {
@@ -323,7 +323,7 @@ impl Reader<'_> {
         Some(all)
     }
 
-    /// A number stands for no word of the field's enum.
+    /// Notes that a number has no word in the field's enum.
     fn none(&mut self, of: &str, number: i32) {
         let FieldKind::Enum(words) = self.field.kind() else {
             return;
@@ -340,7 +340,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of a key, from that of the field: as [`value`], back.
+    /// Converts a field's value to the key's: the inverse of [`value`].
     fn key(&mut self, def: &KeyDef, value: &Value) -> Option<settings::Value> {
         let number = match (value, def.kind) {
             (Value::Bool(on), _) => (*on).into(),
@@ -416,7 +416,7 @@ impl Reader<'_> {
     }
 }
 
-/// Writes fields of a request into what is configured. What is wrong is noted: there is no change then.
+/// Writes fields of a request into the configured settings. If a value is wrong, it is noted, and the caller makes no change.
 pub fn take(
     fields: &[&str],
     from: &v1::Qos,
@@ -445,7 +445,7 @@ pub(crate) mod tests {
     use super::*;
     use reflected::text;
 
-    /// Keys none of whose fields is what it is while nothing is configured.
+    /// Keys each of which differs from its default in every field.
     pub fn keys_unlike_the_default() -> QosKeys {
         let mut settings = AdapterSettings::default();
         for def in KEYS.iter().filter(|def| !def.messages().is_empty()) {
@@ -549,13 +549,13 @@ pub(crate) mod tests {
             take(&[field], &wanted, (&mut got, &mut got_keys), &mut wrong);
             wrong.finish(Some(())).expect(field);
             let after = message(&got, &got_keys);
-            // One field at a time.
+            // The fields are changed one by one.
             let changed: Vec<_> = names()
                 .iter()
                 .filter(|f| text(f, &before) != text(f, &after))
                 .collect();
             match *field {
-                // The minor watermark is not above it.
+                // The minor watermark follows, because it cannot be above the critical one.
                 "storm_critical_ms" => assert_eq!(changed, [&"storm_critical_ms", &"storm_minor_ms"]),
                 _ => assert_eq!(changed, [field]),
             }

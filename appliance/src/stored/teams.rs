@@ -1,4 +1,4 @@
-//! Teams as `vnic.v1.Team`: settings of a message, and what a team was told to be, which is stored.
+//! Teams as `vnic.v1.Team`: conversion of settings, and the form in which requested teams are stored.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::check::{Checked, Violations};
 use crate::names::{self, PORTS, TEAMS};
 use crate::teams::{Direction, Draft, TeamSettings, guid_of, guid_text, hash};
 
-/// Protocols with ports.
+/// IP protocols with ports.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -38,7 +38,7 @@ pub const FIELDS: &[&str] = &[
     "vlan",
 ];
 
-/// All of them, none twice.
+/// Fields without subfields: together all of the message, none twice.
 pub fn whole() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().copied().filter(|f| !f.contains('.'))
 }
@@ -151,7 +151,7 @@ fn span(
     }
 }
 
-/// Writes what can be written into a message.
+/// Writes the settings into a message.
 pub fn write(team: &mut v1::Team, settings: &TeamSettings) {
     let bond = &settings.bond;
     let lacp = settings.lacp.unwrap_or_default();
@@ -175,7 +175,7 @@ pub fn write(team: &mut v1::Team, settings: &TeamSettings) {
     team.vlan = Some(values::vlan(&settings.vlan));
 }
 
-/// What an affinity is about; `mac` gives the address of an adapter of this resource name.
+/// Reads an affinity; `mac` gives the address of the adapter of a queue pair.
 pub fn affinity(
     affinity: Option<&v1::TeamAffinity>,
     mac: impl Fn(&v1::TeamQueuePair) -> Checked<MacAddr>,
@@ -299,20 +299,20 @@ pub fn five_tuple(packet: &Packet) -> v1::TeamFiveTuple {
     }
 }
 
-/// A team as it was told to be.
+/// A team as it was requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// The team.
     pub team: Team,
-    /// Name of its bond; empty: it had none.
+    /// Name of its bond; may be empty.
     pub bond: String,
-    /// Its settings.
+    /// Settings of the team.
     pub settings: TeamSettings,
-    /// What goes by a member of its own.
+    /// Affinities: traffic that has a member of its own.
     pub affinities: Vec<Direction>,
 }
 
-/// What a team was told to be, as a message.
+/// Message of a requested team.
 pub fn message(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[Direction]) -> v1::Team {
     let mut message = v1::Team {
         name: names::of(TEAMS, &team.name),
@@ -342,12 +342,12 @@ pub fn message(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[D
     message
 }
 
-/// A team in the form in which it is stored, which may not be readable.
+/// A stored team, which may be unreadable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row(v1::Team);
 
 impl Row {
-    /// Of a team.
+    /// Row of a team.
     pub fn of(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[Direction]) -> Row {
         Row(message(team, bond, settings, affinities))
     }
@@ -358,7 +358,7 @@ impl Row {
         name.unwrap_or("")
     }
 
-    /// What it says.
+    /// Decodes the row.
     pub fn read(&self) -> Result<Asked, String> {
         let stored = &self.0;
         let guid = guid_of(&stored.guid).ok_or("it has no GUID")?;
@@ -420,7 +420,7 @@ pub fn encode(teams: impl Iterator<Item = Row>) -> Vec<u8> {
     v1::ListTeamsResponse { teams, free_ports }.encode_to_vec()
 }
 
-/// What is stored.
+/// Decodes the teams of the store.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let stored = v1::ListTeamsResponse::decode(bytes).map_err(|e| e.to_string())?;
     Ok(stored.teams.into_iter().map(Row).collect())

@@ -1,4 +1,4 @@
-//! Values that several messages have.
+//! Values that several messages have in common.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ pub fn timestamp(time: SystemTime) -> prost_types::Timestamp {
     time.into()
 }
 
-/// A span of time; one that is too long to be said is the longest that can be.
+/// A span of time; one above the greatest `google.protobuf.Duration` becomes the greatest.
 pub fn duration(d: Duration) -> prost_types::Duration {
     d.try_into().unwrap_or(prost_types::Duration {
         seconds: 315_576_000_000,
@@ -37,7 +37,7 @@ pub fn vlan(mode: &VlanMode) -> v1::Vlan {
     v1::Vlan { mode: Some(mode) }
 }
 
-/// VLAN membership of a request; `field` is its path.
+/// VLAN membership of a request; `field` is the path for errors.
 pub fn vlan_mode(vlan: Option<&v1::Vlan>, field: &str, wrong: &mut Violations) -> Option<VlanMode> {
     match vlan.and_then(|v| v.mode.as_ref()) {
         None => Some(VlanMode::default()),
@@ -77,7 +77,7 @@ pub fn vlan_mode(vlan: Option<&v1::Vlan>, field: &str, wrong: &mut Violations) -
     }
 }
 
-/// The native VLAN where none is given.
+/// Default native VLAN.
 fn default_native_vlan() -> u16 {
     match VlanMode::default() {
         VlanMode::Trunk { native, .. } => native,

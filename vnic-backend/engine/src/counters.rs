@@ -1,5 +1,5 @@
-//! Counters: declared once, in `counters.toml`, of which the build script makes these tables; gRPC, command line, Prometheus and
-//! documentation read them.
+//! Counters of the data path, declared in `counters.toml`, from which the build script makes the tables. gRPC, command
+//! line, Prometheus and documentation read these.
 
 pub mod names;
 mod values;
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 pub use values::{AdapterValues, CoreValues, Drops, LinkValues, PortValues, Values};
 
-/// What a counter is attached to, and therefore which labels it carries.
+/// Kind of a counter's owner, which determines the labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// One direction of one queue pair of an adapter: labels `adapter`, `queue`.
@@ -33,38 +33,37 @@ pub enum Scope {
     Core,
 }
 
-/// One row of the table.
+/// Row of the table of counters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CounterDef {
     /// Name for gRPC and the command line; the Prometheus name is `vnic_<scope>_<name>_total`.
     pub name: &'static str,
-    /// Where it is attached.
+    /// Kind of the owner.
     pub scope: Scope,
-    /// Unit of the value, or empty.
+    /// Unit of the value; may be empty.
     pub unit: &'static str,
-    /// One line for people.
+    /// Meaning in one line.
     pub help: &'static str,
 }
 
-/// One value read from the data path.
+/// A value of a counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// The row of the table.
+    /// Row of the table.
     pub def: &'static CounterDef,
-    /// The adapter's or port's name or the data core's number.
+    /// Name of the adapter or port, or number of the data core.
     pub owner: alloc::string::String,
-    /// The queue pair, for [`Scope::AdapterQueue`].
+    /// Queue pair, for [`Scope::AdapterQueue`].
     pub queue: Option<u16>,
-    /// The priority, for [`Scope::AdapterPriority`] and [`Scope::PortPriority`].
+    /// Priority, for [`Scope::AdapterPriority`] and [`Scope::PortPriority`].
     pub priority: Option<u8>,
-    /// The drop reason, for the scopes that carry one.
+    /// Drop reason, for [`Scope::AdapterDrop`] and [`Scope::PortDrop`].
     pub reason: Option<&'static str>,
-    /// The monotonic value since the owner was created.
+    /// Monotonic value since the owner was created.
     pub value: u64,
 }
 
-/// A block of `N` monotonic counters with one writer (a data thread) and any number of readers. Alone on its
-/// cache lines.
+/// Block of `N` monotonic counters with one writer (a data thread) and any number of readers. It has its own cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Block<const N: usize>([AtomicU64; N]);
@@ -76,14 +75,14 @@ impl<const N: usize> Default for Block<N> {
 }
 
 impl<const N: usize> Block<N> {
-    /// Adds `n`. Only the owning data thread may call this: it is a load and a store, not a locked add.
+    /// Adds `n`. Only the writer's thread may call this: it is a load and a store, not a locked add.
     #[inline]
     pub fn add(&self, i: usize, n: u64) {
         let c = &self.0[i];
         c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets one value: for counts that are kept elsewhere. As for [`Block::add`], one thread.
+    /// Sets one value, for counts that are kept elsewhere. Only the writer's thread may call this.
     #[inline]
     pub fn set(&self, i: usize, value: u64) {
         self.0[i].store(value, Ordering::Relaxed);
@@ -102,7 +101,7 @@ impl<const N: usize> Block<N> {
 
 include!(concat!(env!("OUT_DIR"), "/own_counters.rs"));
 
-/// The row of an adapter's drops.
+/// Row of an adapter's drops.
 pub static ADAPTER_DROP: CounterDef = CounterDef {
     name: "drops",
     scope: Scope::AdapterDrop,
@@ -110,7 +109,7 @@ pub static ADAPTER_DROP: CounterDef = CounterDef {
     help: "Frames from or for the adapter that were dropped, by reason; each dropped frame (each copy of a flooded one) counts once.",
 };
 
-/// The row of a port's drops.
+/// Row of a port's drops.
 pub static PORT_DROP: CounterDef = CounterDef {
     name: "drops",
     scope: Scope::PortDrop,
@@ -118,7 +117,7 @@ pub static PORT_DROP: CounterDef = CounterDef {
     help: "Frames from or for the uplink port that were dropped, by reason; each dropped frame (each copy of a flooded one) counts once.",
 };
 
-/// Every counter the data path keeps.
+/// All counters of the data path.
 pub fn all() -> impl Iterator<Item = &'static CounterDef> {
     QUEUE_COUNTERS
         .iter()

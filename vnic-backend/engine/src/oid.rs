@@ -1,6 +1,6 @@
-//! Object identifiers (OIDs): what an NDIS miniport is asked, and told, with a code and a buffer of bytes. Declared once,
-//! in [`OIDS`]; gRPC, the command line and tests read this table. Numbers in buffers are little endian, and structures have
-//! the padding of the C language.
+//! Object identifiers (OIDs): queries and sets of an NDIS miniport, with a code and a buffer. [`OIDS`] declares them;
+//! gRPC, the command line and tests read this table. Numbers in buffers are little-endian, and structures have the padding
+//! of the C language.
 //!
 //! ```text
 //!  code, room ──▶ query(facts) ──▶ Answer { status, data, needed }
@@ -17,19 +17,19 @@ pub use describe::describe;
 pub use dropless::{SET_DISABLE, SET_ENABLE, SIGNATURE};
 pub use status::Status;
 
-/// What an operator changes with an OID.
+/// Change by an OID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Dropless mode is switched on, with the documented 5 ms, or off.
+    /// Enables dropless mode, with the documented 5 ms, or disables it.
     Dropless(bool),
 }
 
-/// Why an OID is not set. Nothing is changed.
+/// Error of a set, which changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// What is wrong.
+    /// Status code.
     pub status: Status,
-    /// How long the buffer must be at least; 0 where its length is not what is wrong.
+    /// Least length of the buffer; 0 if the length is not the error.
     pub needed: usize,
 }
 
@@ -58,20 +58,20 @@ pub(crate) enum Form {
     Dropless,
 }
 
-/// One row of the table.
+/// Row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OidDef {
-    /// Its number.
+    /// Code of the OID.
     pub code: u32,
-    /// Its name in the documents.
+    /// Name in the documents.
     pub name: &'static str,
-    /// Can it be set? All can be queried.
+    /// Whether the OID can be set. All can be queried.
     pub settable: bool,
-    /// Unit of a number, or empty.
+    /// Unit of a number; may be empty.
     pub unit: &'static str,
-    /// One line for people.
+    /// Meaning in one line.
     pub help: &'static str,
-    /// Which document asks for it.
+    /// Document that has the OID.
     pub source: &'static str,
     pub(crate) form: Form,
 }
@@ -122,7 +122,7 @@ pub const CURRENT_ADDRESS: u32 = 0x0101_0102;
 pub const MULTICAST_LIST: u32 = 0x0101_0103;
 /// `OID_802_3_MAXIMUM_LIST_SIZE`.
 pub const MAXIMUM_LIST_SIZE: u32 = 0x0101_0104;
-/// The OID of dropless mode, which has no name in the documents.
+/// OID of dropless mode, which has no name in the documents.
 pub const DROPLESS_MODE: u32 = 0xFFA0_C932;
 
 const NDIS: &str = "Windows Driver Kit, ntddndis.h: general OIDs";
@@ -141,7 +141,7 @@ const fn row(code: u32, name: &'static str, form: Form, unit: &'static str, help
     }
 }
 
-/// Every OID that is answered, by code.
+/// All OIDs that are answered, by code.
 pub static OIDS: &[OidDef] = &[
     row(
         SUPPORTED_LIST,
@@ -316,16 +316,16 @@ pub static OIDS: &[OidDef] = &[
     },
 ];
 
-/// The row of an OID.
+/// Row of an OID.
 pub fn oid(code: u32) -> Option<&'static OidDef> {
     OIDS.iter().find(|def| def.code == code)
 }
 
-/// What setting an OID asks for.
+/// Change that a set of an OID asks for.
 ///
 /// # Errors
 ///
-/// [`Failure`] with [`Status::INVALID_OID`] (no such OID), [`Status::NOT_SUPPORTED`] (it cannot be set),
+/// [`Failure`] with [`Status::INVALID_OID`] (no such OID), [`Status::NOT_SUPPORTED`] (the OID cannot be set),
 /// [`Status::INVALID_LENGTH`] or [`Status::INVALID_DATA`].
 pub fn set(code: u32, data: &[u8]) -> Result<Act, Failure> {
     let status = match oid(code) {

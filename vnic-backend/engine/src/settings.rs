@@ -1,5 +1,5 @@
-//! Settings of an adapter by the names that WinOF-2 users know: declared once, in [`KEYS`]; the registry, its command
-//! line, `.reg` files, documentation and tests read this table.
+//! Settings of an adapter by the registry keys of WinOF-2, declared in [`KEYS`]; the registry, its command line, `.reg`
+//! files, documentation and tests read this table.
 //!
 //! ```text
 //!  text ── KeyDef::parse ──▶ Value ── KeyDef::check ──▶ Checked ── check_together ──▶ stored
@@ -35,40 +35,40 @@ pub use qos::{FlowControl, QosKeys};
 pub use table::KEYS;
 pub use together::{Conflict, check_change, check_together};
 
-/// Where the values of one adapter are in a Windows registry: below a subkey that is the adapter's index, four decimal
-/// digits (WinOF-2 Ethernet Network, Dropless Mode: Enabling/Disabling the Feature).
+/// Path of adapters' values in a Windows registry: each adapter has a subkey, its index in four decimal digits (WinOF-2
+/// Ethernet Network, Dropless Mode: Enabling/Disabling the Feature).
 pub const CLASS_PATH: &str =
     r"HKEY_LOCAL_MACHINE\SYSTEM\CurrentControlSet\Control\Class\{4d36e972-e325-11ce-bfc1-08002be10318}";
-/// Where the values of the whole driver are in a Windows registry (WinOF-2 Ethernet Network, Configuring the RoCE Mode).
+/// Path of the driver's values in a Windows registry (WinOF-2 Ethernet Network, Configuring the RoCE Mode).
 pub const DRIVER_PATH: &str = r"HKEY_LOCAL_MACHINE\SYSTEM\CurrentControlSet\Services\mlx5\Parameters\Roce";
 
-/// What a value looks like.
+/// Type of a key's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number in this range, both ends included.
     Dword {
-        /// The least.
+        /// Least value.
         min: u32,
-        /// The most.
+        /// Greatest value.
         max: u32,
     },
-    /// A number up to the adapter's line rate, in Mbit/s.
+    /// A rate in Mbit/s up to the adapter's line rate.
     Rate {
-        /// The least.
+        /// Least value.
         min: u32,
     },
-    /// One of these numbers, each with the word for it.
+    /// One of these numbers, each with its word.
     Enum(&'static [(u32, &'static str)]),
     /// 0 or 1.
     Bool,
-    /// Ethernet addresses, at most this many.
+    /// Ethernet addresses.
     MacList {
-        /// The most.
+        /// Greatest number of addresses.
         max: usize,
     },
-    /// Text of at most this many bytes.
+    /// Text.
     Text {
-        /// The most.
+        /// Greatest length in bytes.
         max: usize,
     },
 }
@@ -84,8 +84,8 @@ pub enum Value {
     Macs(Vec<MacAddr>),
 }
 
-/// The type a value has in a `.reg` file that we write. When reading, a number is taken as `REG_DWORD` and as `REG_SZ`
-/// alike: the manual asks for `REG_SZ` throughout, its tables say `DWORD`.
+/// Type of a value in `.reg` files that are written here. In files that are read, a number may be `REG_DWORD` or `REG_SZ`:
+/// the manual requires `REG_SZ` throughout, its tables have `DWORD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegType {
     /// `REG_DWORD`.
@@ -96,7 +96,7 @@ pub enum RegType {
     MultiSz,
 }
 
-/// What WinOF-2 users change it with. Here all of them are values of one registry.
+/// Tool with which WinOF-2 users change a key. Here all keys are in one registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The registry: [`CLASS_PATH`], and [`DRIVER_PATH`] for the driver.
@@ -105,7 +105,7 @@ pub enum Place {
     Tool(&'static str),
 }
 
-/// What a key depends on.
+/// Dependence of a key on another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// While this key is one of `values`, the key `other` must be from `min` to `max`.
@@ -114,21 +114,21 @@ pub enum Rule {
         values: &'static [u32],
         /// Name of the other key.
         other: &'static str,
-        /// Its least value.
+        /// Least value of the other key.
         min: u32,
-        /// Its greatest value.
+        /// Greatest value of the other key.
         max: u32,
     },
     /// This key may be changed only while the key `other` is `value`.
     ChangeOnlyWhile {
         /// Name of the other key.
         other: &'static str,
-        /// The value it must have.
+        /// Required value of the other key.
         value: u32,
     },
 }
 
-/// When a stored value begins to act.
+/// Time at which a stored value begins to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apply {
     /// At once.
@@ -137,79 +137,79 @@ pub enum Apply {
     Restart,
 }
 
-/// What becomes of a value that is not allowed.
+/// Treatment of an illegal value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Illegal {
-    /// The default is stored instead, and the answer says so: documented so for this key.
+    /// The default is stored instead, with a warning, as documented for this key.
     Default,
-    /// It is refused with what is allowed; nothing changes.
+    /// The value is refused; nothing changes.
     Reject,
-    /// A rate above the line rate is refused, and the line rate is stored: documented so for this key.
+    /// A rate above the line rate is refused, and the line rate is stored, as documented for this key.
     LineRate,
 }
 
-/// Does a key change what the NIC does?
+/// Whether a key changes what the NIC does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Built {
-    /// It does.
+    /// The key is built.
     Yes,
-    /// Not in this version: writing it is answered with `not implemented`. The text says what it waits for.
+    /// The key is not built: a write is refused as not implemented. The text has what the key waits for.
     No(&'static str),
 }
 
 bitflags::bitflags! {
-    /// Where a key may be stored. What is stored for an adapter wins over what is stored for the driver.
+    /// Scopes in which a key may be stored. An adapter's value overrides the driver's.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Scopes: u8 {
-        /// For all adapters.
+        /// All adapters.
         const DRIVER = 1;
-        /// For one adapter.
+        /// One adapter.
         const ADAPTER = 2;
-        /// For a team of adapters.
+        /// A team of adapters.
         const TEAM = 4;
-        /// For a port.
+        /// A port.
         const PORT = 8;
     }
 }
 
-/// One row of the table. Rows are the same if their names are.
+/// Row of the table of keys. Rows are equal if their names are.
 // Wide: one row of the table of keys, a field for each column.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyDef {
-    /// As documented, with its `*` where it has one.
+    /// Name in the documents, with its `*` if it has one.
     pub name: &'static str,
-    /// Other spellings that documents use for the same key.
+    /// Other spellings of the documents for the same key.
     pub aliases: &'static [&'static str],
-    /// What its values look like.
+    /// Type of the values.
     pub kind: Kind,
-    /// What an illegal value falls back to where [`Illegal::Default`] says so, and what the documents call the default.
+    /// Default of the documents, which replaces an illegal value with [`Illegal::Default`].
     pub default: Option<u32>,
-    /// What acts while nothing is stored. It differs from `default` where a feature must be switched on first. None where
+    /// Value that acts while nothing is stored. It differs from `default` if the feature must be enabled first. `None` if
     /// nothing acts: the key is not built, it is not a number, or another key counts then.
     pub unset: Option<u32>,
-    /// Unit of a number, or empty.
+    /// Unit of a number; may be empty.
     pub unit: &'static str,
-    /// Where it may be stored.
+    /// Scopes in which the key may be stored.
     pub scopes: Scopes,
-    /// When it begins to act.
+    /// Time at which a stored value begins to act.
     pub apply: Apply,
-    /// What becomes of an illegal value.
+    /// Treatment of an illegal value.
     pub illegal: Illegal,
-    /// Does it change anything?
+    /// Whether the key changes what the NIC does.
     pub built: Built,
-    /// Where its value goes, if it is built.
+    /// Field of the value; `None`: the key is not built.
     pub field: Option<Field>,
-    /// What it depends on.
+    /// Dependences on other keys.
     pub rules: &'static [Rule],
-    /// Its type in `.reg` files that we write.
+    /// Type in `.reg` files that are written here.
     pub reg: RegType,
-    /// What WinOF-2 users change it with.
+    /// Tool with which WinOF-2 users change the key.
     pub place: Place,
-    /// One line for people: what it changes.
+    /// Effect of the key in one line.
     pub help: &'static str,
-    /// What else one must know: what was decided where documents are silent or contradict each other. May be empty.
+    /// Decisions where documents are silent or contradict each other, and other remarks; may be empty.
     pub note: &'static str,
-    /// Which document asks for it, with its section.
+    /// Document that has the key, with its section.
     pub source: &'static str,
 }
 
@@ -232,31 +232,31 @@ field::words! {
     HintMode { Aggressive, Dynamic }
 }
 
-/// Bursts that find no receive buffer (`AsyncReceiveIndicate`).
+/// Treatment of bursts that find no receive buffer (`AsyncReceiveIndicate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Burst {
-    /// They are dropped.
+    /// Frames are dropped.
     #[default]
     Off = 0,
-    /// They wait in the reserve; a thread waits for buffers.
+    /// Frames wait in the reserve; a thread waits for buffers.
     Thread = 1,
-    /// They wait in the reserve; the poll loop looks for buffers.
+    /// Frames wait in the reserve; the poll loop looks for buffers.
     Poll = 2,
 }
 
-/// How a guest hears of received frames (`RecvCompletionMethod`).
+/// Notification of a guest about received frames (`RecvCompletionMethod`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RecvCompletion {
     /// The guest polls; interrupts are a safety net.
     Polling = 0,
-    /// Interrupts, fewer the more there is to do.
+    /// Interrupts, which become fewer under load.
     #[default]
     Adaptive = 1,
-    /// An interrupt whenever the guest asks for one (NDIS poll).
+    /// An interrupt each time that the guest asks for one (NDIS poll).
     NdisPoll = 4,
 }
 
-/// How a guest hears of sent frames (`SendCompletionMethod`).
+/// Notification of a guest about sent frames (`SendCompletionMethod`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SendCompletion {
     /// The guest polls; interrupts are a safety net.
@@ -264,7 +264,7 @@ pub enum SendCompletion {
     /// Interrupts.
     #[default]
     Interrupt = 1,
-    /// An interrupt whenever the guest asks for one (NDIS poll).
+    /// An interrupt each time that the guest asks for one (NDIS poll).
     NdisPoll = 2,
 }
 
@@ -280,35 +280,35 @@ pub enum RoceMode {
     Off = 4,
 }
 
-/// Dropless mode, as the operator set it last (`DelayDropTimeout`). A frame that waits too long ends the mode; setting it
-/// again, to the same time too, begins it again.
+/// Dropless mode as the operator set it last (`DelayDropTimeout`). A frame that waits too long ends the mode; another
+/// write of the key, even with the same value, begins it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DelayDrop {
-    /// How long a frame may wait for a receive buffer, in 100 us, at most [`TIMEOUT_MAX`](crate::dropless::TIMEOUT_MAX);
-    /// 0: the mode is off.
+    /// Greatest time for which a frame waits for a receive buffer, in 100 us, at most
+    /// [`TIMEOUT_MAX`](crate::dropless::TIMEOUT_MAX); 0: the mode is off.
     pub timeout: u8,
-    /// Which act of the operator's this was: another number is another act. 0: none, and it is what acts while nothing is set.
+    /// Number of the operator's write: another number is another write. 0: none, the value is the one that acts while nothing is stored.
     pub act: u64,
 }
 
-/// What acts on an adapter. The default is what acts while nothing is stored.
+/// Settings that act on an adapter. The default is what acts while nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterSettings {
     /// `AsyncReceiveIndicate`.
     pub burst: Burst,
-    /// `RfdReservationFactor`: packets that wait at most, all receive queues together.
+    /// `RfdReservationFactor`: greatest number of packets that wait, over all receive queues.
     pub reserve: u32,
     /// `RecvCompletionMethod`.
     pub recv_completion: RecvCompletion,
     /// `SendCompletionMethod`.
     pub send_completion: SendCompletion,
-    /// `TxMaxPostSendsCoalescing`: sent frames that are completed together at most.
+    /// `TxMaxPostSendsCoalescing`: greatest number of sent frames that are completed together.
     pub tx_coalescing: u16,
-    /// `VlanID`: VLAN with which all frames of the guest are tagged; 0: none.
+    /// `VlanID`: VLAN of the tag that all frames of the guest get; 0: no tag.
     pub vlan_id: u16,
-    /// `VlanPrio`: priority in these tags.
+    /// `VlanPrio`: priority in the tag of `VlanID`.
     pub vlan_prio: u8,
-    /// `TxUntagPriorityTag`: frames that have a priority but no VLAN leave without a tag.
+    /// `TxUntagPriorityTag`: whether frames with a priority-only tag leave without it.
     pub tx_untag_priority_tag: bool,
     /// `DelayDropTimeout`.
     pub delay_drop: DelayDrop,
@@ -316,7 +316,7 @@ pub struct AdapterSettings {
     pub macs: Vec<MacAddr>,
     /// `roce_mode`.
     pub roce_mode: RoceMode,
-    /// `*NetworkDirect`: the adapter has an RDMA function.
+    /// `*NetworkDirect`: whether the adapter has an RDMA function.
     pub network_direct: bool,
     /// Quality of service and flow control.
     pub qos: QosKeys,
@@ -345,11 +345,10 @@ impl Default for AdapterSettings {
     }
 }
 
-/// The row of a key by its name or one of its other spellings, whatever the case of its letters (registry value names do
-/// not distinguish them).
+/// Row of a key by its name or one of its other spellings; case does not matter, as in registry value names.
 pub fn key(name: &str) -> Option<&'static KeyDef> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
-    // As the table writes it, most of the time: settings of all adapters are read by name at each change.
+    // The exact name is tried first, because it is the usual case: settings of all adapters are read by name at each change.
     let exact = KEYS.iter().find(|k| k.name == name);
     exact.or_else(|| KEYS.iter().find(|k| is(&k.name) || k.aliases.iter().any(is)))
 }

@@ -1,11 +1,11 @@
-//! The message `vnic.v1.Qos`, as its descriptor says: which fields can be written, and how people read them.
+//! The message `vnic.v1.Qos` by its descriptor: writable fields, and their text.
 
 use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, Value};
 use vnic_control::{FILE_DESCRIPTOR_SET, v1};
 
-/// Numbers of the fields that can be written.
+/// Numbers of the writable fields.
 const WRITABLE: std::ops::Range<u32> = 2..40;
 
 static FIELDS: LazyLock<Vec<FieldDescriptor>> = LazyLock::new(|| {
@@ -18,35 +18,35 @@ static FIELDS: LazyLock<Vec<FieldDescriptor>> = LazyLock::new(|| {
 static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| FIELDS.iter().map(FieldDescriptor::name).collect());
 
-/// Fields that can be written, in the order of their numbers.
+/// Writable fields, in the order of their numbers.
 pub fn fields() -> &'static [FieldDescriptor] {
     &FIELDS
 }
 
-/// Names of the fields that can be written, in the order of their numbers.
+/// Names of the writable fields, in the order of their numbers.
 pub fn names() -> &'static [&'static str] {
     &NAMES
 }
 
-/// A field that can be written.
+/// Writable field of a name.
 pub fn field(name: &str) -> Option<&'static FieldDescriptor> {
     FIELDS.iter().find(|f| f.name() == name)
 }
 
-/// The same message, with fields that can be named at run time.
+/// Message whose fields can be named at run time.
 pub fn dynamic(of: &v1::Qos) -> Option<DynamicMessage> {
     let mut message = DynamicMessage::new(FIELDS.first()?.parent_message().clone());
     message.transcode_from(of).ok()?;
     Some(message)
 }
 
-/// What the names of an enum's values begin with.
+/// Common prefix of the names of an enum's values.
 fn prefix(of: &EnumDescriptor) -> String {
     let none = of.default_value();
     none.name().trim_end_matches("UNSPECIFIED").to_owned()
 }
 
-/// The values of an enum, but for that which is never sent: as people write them, and as the message does.
+/// Values of an enum except the unspecified one: the word for people, and the name in the message.
 pub fn words(of: &EnumDescriptor) -> Vec<(String, String)> {
     let prefix = prefix(of);
     let values = of.values().filter(|value| value.number() != 0);
@@ -54,12 +54,12 @@ pub fn words(of: &EnumDescriptor) -> Vec<(String, String)> {
     both.collect()
 }
 
-/// The word that people have for a value of an enum, whose name in the message begins with `prefix`.
+/// Word for a value of an enum whose names begin with `prefix`.
 pub fn word(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }
 
-/// A field and its value, for people.
+/// Text of a field and its value.
 pub fn text(name: &str, of: &v1::Qos) -> String {
     fn list(values: impl IntoIterator<Item = String>) -> String {
         values.into_iter().collect::<Vec<_>>().join(",")
@@ -88,7 +88,7 @@ pub fn text(name: &str, of: &v1::Qos) -> String {
     format!("{name} = {value}")
 }
 
-/// A value that is neither a list nor a message.
+/// Text of a value that is neither a list nor a message.
 fn one(kind: &Kind, value: &Value) -> String {
     match (kind, value) {
         (Kind::Enum(of), Value::EnumNumber(number)) => {
@@ -102,7 +102,7 @@ fn one(kind: &Kind, value: &Value) -> String {
     }
 }
 
-/// A profile, for people: `off`, or what is done between which thresholds.
+/// Text of an ECN profile: `off`, or action and thresholds.
 pub fn profile_text(profile: &v1::EcnProfile) -> String {
     let what = match (profile.ecn, profile.wred) {
         (false, false) => return "off".to_owned(),

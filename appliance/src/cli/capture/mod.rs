@@ -71,11 +71,11 @@ async fn message(filter: &FilterArgs, client: &Client) -> Result<v1::CaptureFilt
     })
 }
 
-/// Where the frames of a live capture go.
+/// Destination of the frames of a live capture.
 enum Target {
-    /// As pcapng.
+    /// A pcapng file.
     File(Box<dyn Write>),
-    /// As lines for people.
+    /// Lines of text.
     Lines(summary::Lines),
 }
 

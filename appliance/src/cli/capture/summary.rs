@@ -1,4 +1,4 @@
-//! A live capture as one line a frame: when, where, which way, from whom to whom, what, and why it was dropped.
+//! Text of a live capture, a line for each frame: time, interface, direction, addresses, protocol, and drop reason.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use pcap_file::pcapng::{Block, PcapNgParser};
 
 use crate::cli::{Failure, text};
 
-/// Turns pcapng into lines; chunks hold whole blocks.
+/// Decodes pcapng into lines; each chunk has whole blocks.
 #[derive(Default)]
 pub struct Lines {
     parser: Option<PcapNgParser>,
 }
 
 impl Lines {
-    /// The lines of the next chunk.
+    /// Lines of the next chunk.
     pub fn chunk(&mut self, pcapng: &[u8]) -> Result<String, Failure> {
         self.read(pcapng)
             .map_err(|e| Failure::Failed(format!("the daemon sent a broken capture: {e}")))

@@ -1,4 +1,4 @@
-//! Congestion control for people.
+//! Text of congestion control.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ fn adapter(congestion: &v1::Congestion) -> &str {
     names::last(congestion.name.trim_end_matches("/congestion"))
 }
 
-/// The priorities that are on.
+/// Enabled priorities.
 fn set(flags: &[bool]) -> String {
     let set: Vec<String> = (0..8)
         .zip(flags)
@@ -27,7 +27,7 @@ fn set(flags: &[bool]) -> String {
     }
 }
 
-/// All adapters, a line each.
+/// Table of all adapters.
 pub fn table(all: &[v1::Congestion]) -> String {
     let mut table = Table::new(&["NAME", "ALGORITHM", "PRESET", "RP", "NP", ">SET", ">LINE RATE"]);
     for congestion in all {
@@ -44,7 +44,7 @@ pub fn table(all: &[v1::Congestion]) -> String {
     table.finish("no adapters")
 }
 
-/// A number, or its word where that is short.
+/// Value of a parameter: its word if that is short, else the number.
 fn value(p: &v1::CongestionParameter) -> String {
     match p.word.as_str() {
         word if (1..=12).contains(&word.len()) => word.to_owned(),
@@ -52,7 +52,7 @@ fn value(p: &v1::CongestionParameter) -> String {
     }
 }
 
-/// One adapter.
+/// Text of one adapter.
 pub fn text(congestion: &v1::Congestion) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "Algorithm: {}", congestion.algorithm);
@@ -96,7 +96,7 @@ pub fn text(congestion: &v1::Congestion) -> String {
     out
 }
 
-/// Parameters as `set` takes them.
+/// Parameters in the form that `set` takes.
 pub fn values(parameters: &[v1::CongestionParameter]) -> String {
     parameters.iter().fold(String::new(), |mut out, p| {
         let _ = writeln!(out, "{}={}", p.name, p.value);
@@ -104,7 +104,7 @@ pub fn values(parameters: &[v1::CongestionParameter]) -> String {
     })
 }
 
-/// What parameters are while nobody has set them.
+/// Defaults of parameters, with the values.
 pub fn defaults(congestion: &v1::Congestion) -> String {
     let mut table = Table::new(&["PARAMETER", ">DEFAULT", ">NOW", "UNIT"]);
     for p in &congestion.parameters {
@@ -161,7 +161,7 @@ pub fn presets(all: &v1::ListCongestionPresetsResponse) -> String {
         .join("\n")
 }
 
-/// Queue pairs that are limited.
+/// Limited queue pairs.
 pub fn flows(flows: &[v1::CongestionFlow]) -> String {
     let mut table = Table::new(&[
         "ADAPTER", ">QP", ">PRIO", ">RATE", ">TARGET", ">WINDOW", ">ALPHA", ">STAGES", ">CUTS", ">CNPS",
@@ -186,7 +186,7 @@ pub fn flows(flows: &[v1::CongestionFlow]) -> String {
     table.finish("no queue pair is limited")
 }
 
-/// As the Windows tool shows it.
+/// Output in the form of the Windows tool.
 pub fn tool(adapter: &str, congestion: &v1::Congestion, defaults: bool) -> String {
     let mut out = String::new();
     for (point, side, on) in [

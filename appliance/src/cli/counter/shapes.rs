@@ -1,4 +1,4 @@
-//! How counters look: tables, and the shapes of tools that people know.
+//! Text of counters: tables, and the output formats of ethtool and rdma.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use vnic_control::v1::CounterAvailability as A;
 use super::super::text::{self, Table};
 use crate::names;
 
-/// As `ethtool -S`: what has no value is not there.
+/// Counters as `ethtool -S` prints them; names without a value are left out.
 pub fn ethtool(sets: &[v1::CounterSetValues]) -> String {
     let mut text = String::from("NIC statistics:\n");
     for value in sets.iter().flat_map(|s| &s.values) {
@@ -19,10 +19,10 @@ pub fn ethtool(sets: &[v1::CounterSetValues]) -> String {
     text
 }
 
-/// As `rdma statistic show link`: the hardware counters of the one port.
+/// Counters as `rdma statistic show link` prints them: the hardware counters of the one port.
 pub fn rdma_statistic(sets: &[v1::CounterSetValues]) -> String {
     let mut text = String::new();
-    // The first set is that of hw_counters; those of the port are in sysfs only.
+    // The first set has hw_counters; the port's counters are in sysfs only.
     for set in sets.iter().take(1) {
         let _ = write!(text, "link {}/1", names::last(&set.owner));
         for value in &set.values {
@@ -43,7 +43,7 @@ fn label(value: &v1::CounterValue) -> String {
     }
 }
 
-/// Growth in a second, for people.
+/// Growth per second.
 fn rate(rate: f64) -> String {
     // A rate is never negative, and far below 2^63.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -54,7 +54,7 @@ fn rate(rate: f64) -> String {
     }
 }
 
-/// A table for each set; with `all` also what has no value, and why.
+/// A table for each set; with `all` also the names without a value, and why they have none.
 pub fn tables(sets: &[v1::CounterSetValues], all: bool) -> String {
     let mut out = String::new();
     for set in sets {
@@ -115,7 +115,7 @@ pub fn sample(message: &v1::WatchCountersResponse) -> String {
     )
 }
 
-/// The sets, one a line.
+/// Table of sets.
 pub fn sets(sets: &[v1::CounterSet]) -> String {
     let mut table = Table::new(&["SET", "TITLE", "ABOUT", ">COUNTERS", ">WITH A VALUE"]);
     for set in sets {
@@ -146,7 +146,7 @@ pub fn sets(sets: &[v1::CounterSet]) -> String {
     table.finish("no sets")
 }
 
-/// The names of sets.
+/// Table of the names of each set.
 pub fn names(sets: &[v1::CounterSet]) -> String {
     let mut out = String::new();
     for set in sets {

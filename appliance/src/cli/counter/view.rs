@@ -1,4 +1,4 @@
-//! A user's view of counters: what the daemon answered to a reset, in a file of the user's.
+//! A user's view of counters: the baseline that the daemon returned at a reset, in a file of the user's.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use super::super::Failure;
 use super::super::client::Client;
 use crate::counters::baseline::BYTES_MAX;
 
-/// Where a view is, or would be.
+/// Path of a view, which may not exist.
 pub struct View(PathBuf);
 
 impl View {
-    /// In the file that was named, or in the user's directory of states: one for each daemon and owner.
+    /// View in the named file, or in the user's state directory: one for each daemon and owner.
     pub fn find(named: Option<&Path>, client: &Client, owner: &str) -> Result<View, Failure> {
         if let Some(path) = named {
             return Ok(View(path.to_owned()));
@@ -33,12 +33,12 @@ impl View {
         Ok(View(dir.join(format!("{}.view", plain(owner)))))
     }
 
-    /// Where it is.
+    /// Path of the view.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The view; empty when there is none.
+    /// Reads the view; empty if there is none.
     pub fn read(&self) -> Result<Vec<u8>, Failure> {
         match self.load() {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -46,7 +46,7 @@ impl View {
         }
     }
 
-    /// The view, which must be there.
+    /// Reads the view, which must exist.
     pub fn must_read(&self) -> Result<Vec<u8>, Failure> {
         self.load().map_err(|e| self.failed("read", &e))
     }
@@ -54,13 +54,13 @@ impl View {
     fn load(&self) -> std::io::Result<Vec<u8>> {
         use std::io::Read as _;
         let mut bytes = Vec::new();
-        // A longer file is none of ours: what is read of it is enough for the daemon to say so.
+        // A longer file is not a view; the part that is read is enough for the daemon to refuse it.
         let most = u64::try_from(BYTES_MAX + 1).unwrap_or(u64::MAX);
         std::fs::File::open(&self.0)?.take(most).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Puts a new one into its place, whole.
+    /// Replaces the view by a new one atomically.
     pub fn keep(&self, baseline: &[u8]) -> Result<(), Failure> {
         let write = || {
             if let Some(dir) = self.0.parent() {
@@ -74,7 +74,7 @@ impl View {
         write().map_err(|e| self.failed("write", &e))
     }
 
-    /// Takes it away; was there one?
+    /// Removes the view; returns whether there was one.
     pub fn forget(&self) -> Result<bool, Failure> {
         match std::fs::remove_file(&self.0) {
             Ok(()) => Ok(true),
@@ -88,7 +88,7 @@ impl View {
     }
 }
 
-/// A name for a file: different names stay different.
+/// File name for a name: different names have different file names.
 fn plain(name: &str) -> String {
     let mut plain = String::new();
     for byte in name.bytes() {

@@ -7,18 +7,18 @@ use super::super::congestion::{self, show};
 use super::super::output::Output;
 use super::{DONE, Failure};
 
-/// What is to be done with an adapter.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Show what is.
+    /// Show parameters.
     Get,
-    /// Show what is while nobody has set anything.
+    /// Show default values.
     Defaults,
-    /// Put everything back to that.
+    /// Restore default values.
     Restore,
     /// Set parameters.
     Set(Vec<(String, String)>),
-    /// Switch on or off: a priority, or all.
+    /// Enable or disable a priority, or all.
     Switch(bool, Option<u8>),
 }
 
@@ -43,7 +43,7 @@ pub async fn run(name: &str, act: Act, client: &Client, out: &Output) -> Result<
     })
 }
 
-/// Reads a command line, if it is about this: `-QosConfig -Dcqcn`, or `-Dcqcn` alone.
+/// Parses a command line if it is `-QosConfig -Dcqcn`, or `-Dcqcn` alone.
 pub fn parse(words: &[String]) -> Option<Result<(String, Act), String>> {
     let is = |word: &String, option: &str| word.eq_ignore_ascii_case(option);
     let rest = match words {

@@ -77,7 +77,7 @@ pub enum QosVerb {
     },
 }
 
-/// Words for the values of a generated enum, each with its help: which field names the priority of a packet.
+/// Parser of the trust state: words of the generated enum, with their help texts.
 fn trust() -> impl TypedValueParser<Value = Trust> {
     let words = [
         ("port", "None: all have the default priority"),
@@ -114,7 +114,7 @@ pub enum OnOff {
     Off,
 }
 
-// clap cannot give a list from one word: these stand for the eight values.
+// clap cannot parse a list from one word: the type has all eight values.
 type Eight<T> = Arc<[T; 8]>;
 
 fn classes(text: &str) -> Result<Eight<u32>, String> {
@@ -137,7 +137,7 @@ fn rates(text: &str) -> Result<Eight<u64>, String> {
     read::rates(text).map(Into::into)
 }
 
-/// Turns of traffic classes.
+/// Transmission selection algorithms of the traffic classes.
 fn tsa(text: &str) -> Result<Eight<i32>, String> {
     read::eight(text, "traffic class", |word| match word {
         "vendor" => Ok(Algorithm::Vendor.into()),
@@ -148,7 +148,7 @@ fn tsa(text: &str) -> Result<Eight<i32>, String> {
     .map(Into::into)
 }
 
-/// A traffic class, or none.
+/// Traffic class (ToS byte), or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forced(pub Option<u32>);
 
@@ -161,8 +161,8 @@ fn traffic_class(text: &str) -> Result<Forced, String> {
     }
 }
 
-/// Options that are fields of the message, each said once: the option, its type, and which field it is (one option may be two).
-/// The options' type gets `put`, which writes what was given into a message and names the fields.
+/// Options that are fields of the message: for each the option, its type, and its field (one option may be two fields).
+/// The options' type gets `put`, which writes the given options into a message and returns the names of the fields.
 macro_rules! flags {
     ($options:ident { $($(#[$attribute:meta])* $option:ident: $type:ty $(=> $($field:ident),+)?;)+ }) => {
         #[derive(Debug, Args)]
@@ -171,7 +171,7 @@ macro_rules! flags {
         }
 
         impl $options {
-            /// Puts what the options say into what is, and gives the names of the fields.
+            /// Writes the given options into the settings; returns the names of the fields.
             pub fn put(&self, now: &mut v1::Qos) -> Result<Vec<&'static str>, String> {
                 let mut fields = Vec::new();
                 $($(
@@ -186,13 +186,13 @@ macro_rules! flags {
     };
 }
 
-/// What an option says about a field, or about two.
+/// Option for one field, or for two.
 trait Put<F> {
-    /// Was it given? Then it is in the field now.
+    /// Writes the option into the field, if it was given; returns whether it was.
     fn put(&self, field: F) -> Result<bool, String>;
 }
 
-/// A value as it is in a field.
+/// Conversion of a value to a field.
 trait Write<F> {
     fn write(&self, field: F);
 }
@@ -473,7 +473,7 @@ pub enum Protocol {
     Both,
 }
 
-/// Ports such as `80` or `80-443`.
+/// Range of ports such as `80` or `80-443`.
 fn ports(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let port = |t: &str| read::up_to(t.trim(), 65_535).map_err(|e| format!("port {e}"));

@@ -1,5 +1,5 @@
-//! Registers CWTP and CWTPM, the congestion point of a traffic class, in the shape of mlxreg. The fields are those of Linux,
-//! `drivers/net/ethernet/mellanox/mlxsw/reg.h`.
+//! Registers CWTP and CWTPM (congestion point of a traffic class) in the output format of mlxreg. The fields are those of
+//! Linux, `drivers/net/ethernet/mellanox/mlxsw/reg.h`.
 
 use std::fmt::Write as _;
 
@@ -8,12 +8,12 @@ use vnic_control::v1;
 use super::super::Failure;
 use super::args::Register;
 
-/// Bytes of a cell, the unit of CWTP's thresholds. The registers count in "cells"; the Linux driver mlx5 counts the buffers of a
-/// port in cells of 128 bytes where the card says nothing else (`en_dcbnl.c`).
+/// Bytes of a cell, the unit of CWTP's thresholds. The registers have "cells" without a size; the Linux driver mlx5 takes
+/// 128 bytes for a cell of port buffers if the card does not report another size (`en_dcbnl.c`).
 const CELL: u32 = 128;
-/// Most cells of a threshold: 20 bits, and 256 MiB.
+/// Greatest threshold in cells: 20 bits, and 256 MiB.
 const CELLS_MAX: u32 = (256 << 20) / CELL;
-/// Parts of a million that are one per cent.
+/// Parts per million in one per cent.
 const PERCENT: u32 = 10_000;
 
 type Fields = [(String, u32)];
@@ -22,7 +22,7 @@ fn usage(problem: impl Into<String>) -> Failure {
     Failure::Usage(problem.into())
 }
 
-/// The traffic class that indexes name.
+/// Traffic class of the indexes.
 pub fn class(indexes: &Fields) -> Result<usize, Failure> {
     let mut class = None;
     for (name, value) in indexes {
@@ -40,7 +40,7 @@ pub fn class(indexes: &Fields) -> Result<usize, Failure> {
     class.ok_or_else(|| usage("--indexes: traffic_class is missing, such as traffic_class=5"))
 }
 
-/// Puts fields of a register into what is.
+/// Writes fields of a register into the settings.
 pub fn write(register: Register, class: usize, fields: &Fields, qos: &mut v1::Qos) -> Result<(), Failure> {
     qos.ecn.resize(8, v1::EcnProfile::default());
     let Some(profile) = qos.ecn.get_mut(class) else {
@@ -52,7 +52,7 @@ pub fn write(register: Register, class: usize, fields: &Fields, qos: &mut v1::Qo
         Register::Cwtpm => &["ee", "ew"],
     };
     for (name, value) in fields {
-        // profile1_min is min of profile 1.
+        // `profile1_min` is `min` of profile 1.
         let what = name
             .strip_prefix("profile")
             .and_then(|rest| rest.split_once('_'))
@@ -98,7 +98,7 @@ pub fn write(register: Register, class: usize, fields: &Fields, qos: &mut v1::Qo
     Ok(())
 }
 
-/// The register of a traffic class. What is no whole number of cells or per cent is rounded down.
+/// Register of a traffic class. Values that are not a whole number of cells or per cent are rounded down.
 pub fn text(register: Register, class: usize, indexes: &Fields, qos: &v1::Qos) -> String {
     let profile = qos.ecn.get(class).copied().unwrap_or_default();
     let index = |name: &str| indexes.iter().find(|(n, _)| n == name).map_or(0, |(_, v)| *v);

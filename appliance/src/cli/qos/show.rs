@@ -1,4 +1,4 @@
-//! Quality of service for people, in the shape of mlnx_qos.
+//! Text of quality of service in the output format of mlnx_qos.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::check::qos::message::{self, word};
 use crate::check::qos::rate_text;
 use crate::names;
 
-/// Fields that have no place of their own in that shape follow by name: those from this number on.
+/// Fields from this number on have no place in that format and follow by name.
 const BY_NAME: u32 = 32;
 
 fn trust(qos: &v1::Qos) -> String {
@@ -27,7 +27,7 @@ fn of(name: &str) -> &str {
     names::last(name.trim_end_matches("/qos"))
 }
 
-/// All of them, a line each.
+/// Table of all adapters and ports.
 pub fn table(all: &[v1::Qos]) -> String {
     let mut table = Table::new(&["NAME", "TRUST", ">RATE", "PFC", "TSA", ">QUEUED", "STATE"]);
     for qos in all {
@@ -45,7 +45,7 @@ pub fn table(all: &[v1::Qos]) -> String {
     table.finish("no adapters and no ports")
 }
 
-/// The numbers that are set.
+/// Numbers of the set flags.
 fn set(flags: &[bool], none: &str) -> String {
     let set: Vec<String> = (0..8)
         .zip(flags)
@@ -78,7 +78,7 @@ fn condition(state: &v1::QosState) -> String {
     said.join(", ")
 }
 
-/// One line of a table with a column for each of 0 to 7.
+/// Line of a table with a column for each of 0 to 7.
 fn row<T: ToString>(name: &str, values: &[T]) -> String {
     let mut line = format!("\t{name:<12}");
     for value in values {
@@ -91,7 +91,7 @@ fn flags(values: &[bool]) -> Vec<u8> {
     values.iter().map(|b| u8::from(*b)).collect()
 }
 
-/// One of them in full.
+/// Text of one adapter or port.
 pub fn text(qos: &v1::Qos) -> String {
     let mut out = String::from("DCBX mode: OS controlled\n");
     let _ = writeln!(out, "Priority trust state: {}", trust(qos));
@@ -123,7 +123,7 @@ pub fn text(qos: &v1::Qos) -> String {
     out.push_str("PFC configuration:\n");
     out.push_str(&row("priority", &[0, 1, 2, 3, 4, 5, 6, 7]));
     out.push_str(&row("enabled", &flags(&qos.pfc)));
-    // Lossless priorities have headroom of their own.
+    // Each lossless priority has its own headroom.
     out.push_str(&row("buffer", &flags(&qos.pfc)));
     classes(qos, &mut out);
     guards(qos, &mut out);
@@ -166,7 +166,7 @@ fn classes(qos: &v1::Qos, out: &mut String) {
     let _ = writeln!(out, "Link rate: {}", rate_text(qos.rate_bps));
 }
 
-/// What happens in a traffic class in which much waits.
+/// Action of an ECN profile in words.
 fn profile_words(profile: &v1::EcnProfile) -> String {
     let what = match (profile.ecn, profile.wred) {
         (true, false) => "marks",
@@ -220,7 +220,7 @@ fn guards(qos: &v1::Qos, out: &mut String) {
     );
 }
 
-/// What is about a guest.
+/// Settings of a guest.
 fn guest(qos: &v1::Qos, out: &mut String) {
     if !qos.name.starts_with(names::ADAPTERS) {
         return;
@@ -267,7 +267,7 @@ fn guest(qos: &v1::Qos, out: &mut String) {
     }
 }
 
-/// What is now.
+/// State of queues.
 fn state(state: &v1::QosState, out: &mut String) {
     let _ = writeln!(out, "State: {}", condition(state));
     let frames = state.queued_frames;
@@ -296,7 +296,7 @@ pub fn rates(all: &[v1::QueuePairRate]) -> String {
     table.finish("no queue pair has a rate")
 }
 
-/// Policies, a line each.
+/// Table of policies.
 pub fn policies(all: &[v1::QosPolicy]) -> String {
     let mut table = Table::new(&["NAME", "MATCH", ">PRIORITY", ">DSCP"]);
     let number = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());

@@ -149,7 +149,7 @@ pub struct AffinityArgs {
 }
 
 impl AffinityArgs {
-    /// The message.
+    /// Message of the affinity.
     pub fn message(self, port: String) -> v1::TeamAffinity {
         let by_port = self.udp_source_port.map(|p| What::UdpSourcePort(p.into()));
         let what = self.qp.map(What::QueuePair).or(by_port);
@@ -189,12 +189,12 @@ pub enum LacpMode {
     Passive,
 }
 
-/// A span of time, or none.
+/// Value of `--patience`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Flows are never held.
     Never,
-    /// They are after this.
+    /// Flows are held after this time.
     For(Duration),
 }
 
@@ -249,7 +249,7 @@ pub struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    /// The message, and which fields of it were given.
+    /// Message with the settings, and names of the given fields.
     pub fn message(&self) -> Result<(v1::Team, Vec<String>), Failure> {
         let mut team = v1::Team::default();
         let mut paths: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! Teams for people.
+//! Text of teams.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,15 +12,15 @@ use super::super::text::{self, Facts, Table};
 use super::super::vlan;
 use crate::names;
 
-/// Characters of a bar.
+/// Width of a bar in characters.
 const BAR: usize = 24;
 
-/// The name of a team in its resource name.
+/// Name of a team, without its collection.
 pub fn name(team: &v1::Team) -> &str {
     team.name.split_once('/').map_or(&team.name, |(_, name)| name)
 }
 
-/// The name of its type.
+/// Name of a team's type.
 pub fn kind(team: &v1::Team) -> &'static str {
     match team.r#type() {
         v1::team::Type::Failover => "failover",
@@ -54,7 +54,7 @@ fn link(member: &v1::TeamMember) -> &'static str {
     }
 }
 
-/// What goes by a member of its own, in words.
+/// Traffic of an affinity in words.
 pub fn affinity(affinity: &v1::TeamAffinity) -> String {
     match &affinity.what {
         None => String::new(),
@@ -82,7 +82,7 @@ fn five_tuple(flow: &v1::TeamFiveTuple) -> String {
     )
 }
 
-/// Teams, and ports that are in none.
+/// Table of teams, and ports that are in none.
 pub fn list(all: &v1::ListTeamsResponse) -> String {
     let mut table = Table::new(&[
         "TEAM", "TYPE", "LINK", "MEMBERS", "HASH", "LACP", "BOND", "PROBLEM",
@@ -130,7 +130,7 @@ pub fn list(all: &v1::ListTeamsResponse) -> String {
     text
 }
 
-/// One team in full.
+/// Text of one team.
 pub fn team(team: &v1::Team) -> String {
     let failover = team.r#type() == v1::team::Type::Failover;
     let mut facts = Facts::default();
@@ -231,7 +231,7 @@ fn members(team: &v1::Team) -> String {
     table.finish("no members")
 }
 
-/// A share as a bar, full at 100 %.
+/// Share as a bar, full at 100 %.
 fn bar(part: f64) -> String {
     #[allow(
         clippy::cast_possible_truncation,
@@ -253,7 +253,7 @@ fn share(part: u64, of: u64) -> f64 {
     share
 }
 
-/// How the load of a team is spread; of each member the `most` largest flows, 0: all.
+/// Spread of a team's load; of each member the `most` largest flows, 0: all.
 pub fn view(view: &v1::TeamView, most: usize) -> String {
     if view.members.is_empty() {
         return "no members: nothing is spread\n".to_owned();
@@ -329,7 +329,7 @@ pub fn view(view: &v1::TeamView, most: usize) -> String {
     text + &flow_table(view, most)
 }
 
-/// Many queue pairs on one of several members, because all have the same UDP source port.
+/// Hint that the flows of all queue pairs are on one of several members because no hash can tell them apart.
 fn one_port(view: &v1::TeamView) -> Option<String> {
     let usable = view.members.iter().filter(|m| m.usable).count();
     let largest = view.by_queue_pairs.as_ref()?.largest;
@@ -465,7 +465,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("more (--flows"), "{text}");
-        // With one member up there is nothing to choose.
+        // With one usable member there is no choice.
         let mut alone = spread(0, 8, flows);
         alone.members[0].usable = false;
         assert!(!view(&alone, 0).contains("no hash can tell"));

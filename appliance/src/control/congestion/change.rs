@@ -1,4 +1,4 @@
-//! What a change of congestion control asks for, as what is stored.
+//! A change of congestion control: from a request to registry operations and a row of the store.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use crate::check::{Violations, nearest};
 use crate::control::refused::Refused;
 use crate::registry::{Action, Operation, Scope};
 
-/// DcqcnDceTcpG as Linux counts it: the weight of the old alpha.
+/// Names of `DcqcnDceTcpG` in Linux, where it is the weight of the old alpha.
 const KEPT: [&str; 2] = ["rp_dce_tcp_g", "dce_tcp_g"];
 
-/// What is asked for.
+/// Request for a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The name of an algorithm.
+    /// Name of an algorithm.
     pub algorithm: Option<String>,
-    /// The name of a preset; parameters of one's own are forgotten.
+    /// Name of a preset; it removes all parameters that were set.
     pub preset: Option<String>,
-    /// Values by name, as text; empty: as the preset has it.
+    /// Values by name, as text; empty: the preset's value.
     pub parameters: BTreeMap<String, String>,
-    /// Priorities on which the reaction point, and the notification point, is to be on: a bit for each.
+    /// Priorities to enable at the reaction point and at the notification point: a bit for each.
     pub enable: (u32, u32),
-    /// Priorities on which they are to be off.
+    /// Priorities to disable at the reaction point and at the notification point: a bit for each.
     pub disable: (u32, u32),
 }
 
-/// What is to be stored.
+/// A checked change.
 pub struct Change {
-    /// Beside the keys.
+    /// Settings that are not registry keys.
     pub spec: CongestionSpec,
-    /// In the registry.
+    /// Registry operations.
     pub operations: Vec<Operation>,
-    /// What is asked for, for people.
+    /// The change in words.
     pub words: Vec<String>,
-    /// The line rate is stored, and the call fails all the same.
+    /// Error of a call that stores the line rate instead of a rate above it.
     pub above: Option<Refused>,
 }
 
@@ -54,7 +54,7 @@ fn keyed() -> impl Iterator<Item = &'static KeyDef> {
     PARAMETERS.iter().filter(|p| p.keyed).map(|p| p.def)
 }
 
-/// What forgets all keys of congestion control.
+/// Operations that delete all keys of congestion control.
 pub fn forget_keys(adapter: &str) -> Vec<Operation> {
     let enables = (0..8).filter_map(CongestionKeys::enable_key);
     enables
@@ -72,7 +72,7 @@ struct Reader<'a> {
 }
 
 impl Change {
-    /// From a wish.
+    /// Checks a wish.
     pub fn read(
         adapter: &str,
         wish: &Wish,

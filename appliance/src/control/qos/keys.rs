@@ -1,16 +1,15 @@
-//! Fields that are keys of an adapter's registry.
+//! Fields of quality of service that are keys of an adapter's registry.
 
 use vnic_backend::settings::{self, AdapterSettings, KEYS, KeyDef, QosKeys, Value};
 
 use crate::registry::{Action, Operation, Scope};
 
-/// The field that is kept in a key.
+/// Field of a key.
 pub fn field(key: &str) -> Option<&'static str> {
     settings::key(key)?.messages().first().copied()
 }
 
-/// What is written to an adapter's registry so that the keys of these fields say what `keys` says. Of a table whose rows are
-/// keys, what is as documented is not stored.
+/// Operations that bring the keys of these fields to the values in `keys`. An entry of a table is not stored if it is the documented one.
 pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
     let settings = AdapterSettings {
         qos: keys.clone(),
@@ -22,7 +21,7 @@ pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
         let kept = || KEYS.iter().filter(|def| def.messages().contains(field));
         let table = kept().nth(1).is_some();
         for def in kept() {
-            // Each key once: two fields may be one key.
+            // Two fields may have one key, which is written once.
             if operations.iter().all(|o| o.key != def.name) {
                 let value = def.get(&settings);
                 let differs = !table || value != def.get(&plain);
@@ -33,7 +32,7 @@ pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
     operations
 }
 
-/// What forgets all keys of fields.
+/// Operations that delete the keys of all fields.
 pub fn forget(adapter: &str) -> Vec<Operation> {
     let kept = KEYS.iter().filter(|def| !def.messages().is_empty());
     kept.map(|def| operation(adapter, def, None)).collect()
@@ -55,7 +54,7 @@ mod tests {
     use crate::stored::qos::tests::keys_unlike_the_default;
     use vnic_backend::settings::Built;
 
-    /// What acts when these operations are carried out on an empty registry.
+    /// Settings after these operations on an empty registry.
     fn acting(operations: &[Operation]) -> QosKeys {
         AdapterSettings::from_values(|name| {
             operations
@@ -77,14 +76,14 @@ mod tests {
         keys.set_dscp_map(map);
         let operations = write("vf0", names(), &keys);
         assert_eq!(acting(&operations), keys);
-        // Only what was asked for: 3 and 4 are where the documented table differs from the static one.
+        // Only the changed entry is set, and 3 and 4, in which the documented table differs from the static one.
         let set: Vec<&str> = operations
             .iter()
             .filter(|o| o.action != Action::Delete)
             .filter_map(|o| o.key.strip_prefix("DscpToPriorityMappingTable_"))
             .collect();
         assert_eq!(set, ["3", "4", "30"]);
-        // Back to the static table: nothing is left.
+        // Back to the static table: no key is set.
         keys.set_dscp_map(QosKeys::default().acting_dscp_map());
         let back = write("vf0", &["dscp_to_priority"], &keys);
         assert_eq!(back.len(), 65);

@@ -1,4 +1,4 @@
-//! What the book says becomes what the NIC does, and what is stored.
+//! Brings the NIC's bonds and the store to what the book has.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use crate::store::{Batch, StoreError};
 use crate::stored::teams::{self, Row};
 use crate::teams::{TeamSettings, TeamSpec};
 
-/// The name that events have for this kind of settings, and the table of the store. It has one row, [`KEY`]: a form of
-/// [`teams`], with what teams were told to be.
+/// Name of these settings in events.
 const STORE: &str = "team";
+/// Table of the store. It has one row, [`KEY`]; value: see [`teams`].
 const TABLE: &str = "teams";
 const KEY: &[u8] = b"all";
 
-/// Names that a bond cannot have.
+/// Names that a new bond cannot have.
 fn taken(control: &Control, book: &Book) -> BTreeSet<String> {
     let adapters = control.nic.adapters().into_iter().map(|a| a.spec.name);
     let configured = control.settings.adapters.iter().map(|a| a.name.clone());
@@ -30,7 +30,7 @@ fn taken(control: &Control, book: &Book) -> BTreeSet<String> {
     all.chain(control.port_names()).collect()
 }
 
-/// What a new team has besides its name. It is in the book with [`Book::more`].
+/// [`More`] of a new team. The caller adds it to the book.
 pub fn more(control: &Control, book: &Book, name: &str, settings: TeamSettings) -> More {
     More {
         bond: Book::bond_name(name, &taken(control, book)),
@@ -42,14 +42,14 @@ pub fn more(control: &Control, book: &Book, name: &str, settings: TeamSettings) 
     }
 }
 
-/// The address of a port; one of our own making where its device has none.
+/// Address of a port: that of its device, or one that is derived from its name.
 pub fn mac(control: &Control, port: &PortStatus) -> MacAddr {
     let own = port.device.as_ref().and_then(|d| d.mac);
     own.filter(|m| !m.is_multicast() && *m != MacAddr::default())
         .unwrap_or_else(|| control.settings.macs.derive(&port.spec.name, &BTreeSet::new()))
 }
 
-/// Only what goes by a member of its own differs.
+/// Whether two bonds differ in their affinities alone.
 fn only_affinities(old: &BondSpec, new: &BondSpec) -> bool {
     let affinities = old.affinities.clone();
     *old == BondSpec {
@@ -58,7 +58,7 @@ fn only_affinities(old: &BondSpec, new: &BondSpec) -> bool {
     }
 }
 
-/// Lets the NIC have the bond that the book says, where it had `before`.
+/// Brings the NIC's bond of a team from `before` to what the book has.
 fn act(control: &Control, book: &mut Book, guid: u128, before: Option<&BondSpec>) -> Result<(), NicError> {
     let target = book.spec(guid, &control.port_names());
     match (before, &target) {
@@ -94,7 +94,7 @@ fn act(control: &Control, book: &mut Book, guid: u128, before: Option<&BondSpec>
 fn store(control: &Control, book: &Book) -> Result<(), StoreError> {
     let own = book.iter().filter(|(_, more)| !more.configured);
     let own = own.map(|(team, more)| Row::of(team, &more.bond, &more.settings, &more.affinities));
-    // One of the configuration takes the name only for as long as it is there.
+    // A team of the configuration hides a stored one of its name only while it exists.
     let free = |row: &&Row| {
         let same = book.teams.query(row.name()).ok();
         same.and_then(|t| book.more.get(&t.guid))
@@ -110,7 +110,7 @@ fn store(control: &Control, book: &Book) -> Result<(), StoreError> {
     control.store.commit(batch)
 }
 
-/// A change of one team: of the NIC, of what is stored, and of the book; or of nothing. `path` is as in [`Refused::nic`].
+/// Changes one team in the NIC, in the store and in the book, or nowhere. `path` is as in [`Refused::nic`].
 pub fn carry_out(
     control: &Control,
     book: &mut Book,
@@ -131,7 +131,7 @@ pub fn carry_out(
     Ok(())
 }
 
-/// Something of a team does not act: it is told.
+/// Records that a part of a team does not act.
 fn lives_without(control: &Control, what: String) {
     control.hub.record(ControlEvent::SettingsRefused {
         owner: Owner::Nic,
@@ -141,7 +141,7 @@ fn lives_without(control: &Control, what: String) {
     });
 }
 
-/// A port was made: if it is a member of a team, it joins. What the NIC refuses is told, and shown with the team.
+/// Adds a new port to the team that has it as a member. A refusal of the NIC causes an event, and is shown with the team.
 pub fn port_made(control: &Control, port: &str) {
     let mut book = control.teams();
     let Some((guid, name)) = book.teams.team_of(port).map(|t| (t.guid, t.name.clone())) else {
@@ -157,7 +157,7 @@ pub fn port_made(control: &Control, port: &str) {
     }
 }
 
-/// Makes the teams of the configuration. The error is the team and what is wrong.
+/// Makes the teams of the configuration. The error has the team's name.
 pub fn configure(control: &Control) -> Result<(), (String, NicError)> {
     let mut book = control.teams();
     for spec in &control.settings.teams {
@@ -197,8 +197,7 @@ fn configured(control: &Control, book: &mut Book, spec: &TeamSpec) -> Result<(),
     act(control, book, guid, None)
 }
 
-/// Makes the stored teams again. One that cannot be made is told as an event, and stays stored; so is a port that is
-/// missing.
+/// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes an event.
 pub fn bring_back(control: &Control) -> Result<(), StoreError> {
     let rows = control.store.all(TABLE)?;
     let Some((_, bytes)) = rows.into_iter().find(|(key, _)| key == KEY) else {
@@ -243,7 +242,7 @@ pub fn bring_back(control: &Control) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Puts a stored team into the book.
+/// Adds a stored team to the book.
 fn again(control: &Control, book: &mut Book, stored: &Row) -> Result<u128, String> {
     let asked = stored.read()?;
     let guid = asked.team.guid;

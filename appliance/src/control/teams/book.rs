@@ -8,49 +8,49 @@ use vnic_backend::lag::{Member, Mode, Team, Teams};
 use crate::stored;
 use crate::teams::{Direction, TeamSettings};
 
-/// What belongs to a team besides [`Team`].
+/// Parts of a team that [`Team`] has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct More {
-    /// Its settings.
+    /// Settings of the team.
     pub settings: TeamSettings,
     /// Name of its bond.
     pub bond: String,
-    /// What goes by a member of its own.
+    /// Affinities: traffic that has a member of its own.
     pub affinities: Vec<Direction>,
-    /// It is of the configuration: changes are not stored.
+    /// Whether the team is of the configuration, so that changes are not stored.
     pub configured: bool,
-    /// The bond that the NIC has for it.
+    /// The bond that the NIC has for the team.
     pub made: Option<BondSpec>,
-    /// Why the NIC has not the bond that it should have.
+    /// Why the NIC does not have the bond that it should have.
     pub problem: Option<String>,
 }
 
 /// All teams.
 #[derive(Debug, Clone, Default)]
 pub struct Book {
-    /// What `mlx5muxtool` knows.
+    /// Teams as `mlx5muxtool` has them.
     pub teams: Teams,
-    /// The rest, by GUID.
+    /// Other parts, by GUID of the team.
     pub more: BTreeMap<u128, More>,
-    /// Stored teams that did not come back: they stay stored.
+    /// Stored teams that could not be made again; they stay stored.
     pub shadowed: Vec<stored::teams::Row>,
 }
 
 impl Book {
-    /// A team with the rest of it.
+    /// A team with its other parts.
     pub fn get(&self, guid: u128) -> Option<(&Team, &More)> {
         let team = self.teams.iter().find(|t| t.guid == guid)?;
         Some((team, self.more.get(&guid)?))
     }
 
-    /// All of them, in the order in which they were made.
+    /// All teams, in the order in which they were made.
     pub fn iter(&self) -> impl Iterator<Item = (&Team, &More)> {
         self.teams
             .iter()
             .filter_map(|t| Some((t, self.more.get(&t.guid)?)))
     }
 
-    /// The bond that a team should have, with these ports; none without members among them.
+    /// The bond that a team should have over these ports; `None` if none of them is a member.
     pub fn spec(&self, guid: u128, ports: &BTreeSet<String>) -> Option<BondSpec> {
         let (team, more) = self.get(guid)?;
         let mut here = team.clone();
@@ -82,7 +82,7 @@ impl Book {
         })
     }
 
-    /// A name for the bond of a team of this name, which is none of `taken`: as like it as names of adapters can be.
+    /// Name for the bond of a team: the team's name in the alphabet of adapter names, and none of `taken`.
     pub fn bond_name(team: &str, taken: &BTreeSet<String>) -> String {
         let plain = |c: char| match c.to_ascii_lowercase() {
             c @ ('a'..='z' | '0'..='9' | '_') => c,

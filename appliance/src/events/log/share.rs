@@ -1,20 +1,20 @@
-//! What is kept of the events of one origin: whose, oldest first.
+//! Index of the kept events of one origin, by owner.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
 use vnic_control::v1::Event;
 
-/// What is kept has so many rows at most. Where one must go, it is the oldest of the adapter or port that has the most: who
-/// causes many takes no room of another who causes few.
+/// Index of the kept events of one origin. If one must be pruned, it is the oldest of the adapter or port with the most
+/// events, so that an owner with many events does not displace those of another.
 #[derive(Debug, Default)]
 pub struct Share {
-    /// Revision and time, in seconds since 1970, of what is kept of each; what is about no adapter or port is somebody's, too.
+    /// Revision and time in seconds since 1970 of the events of each owner; events without adapter and port have the empty owner.
     owners: HashMap<String, VecDeque<(u64, i64)>>,
     count: usize,
 }
 
-/// Of an event as it is stored, as much as a share wants to know.
+/// Fields of a stored event that the index needs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Row {
     #[prost(message, optional, tag = "2")]
@@ -36,7 +36,7 @@ impl From<&Event> for Row {
 }
 
 impl Share {
-    /// One more is kept; revisions come in order.
+    /// Adds an event; revisions come in order.
     pub fn add(&mut self, revision: u64, row: Row) {
         let owner = if row.adapter.is_empty() {
             row.port
@@ -48,7 +48,7 @@ impl Share {
         self.count += 1;
     }
 
-    /// Takes one out while there are more than this. Answers its revision.
+    /// Removes one event if there are more than `most`. Returns its revision.
     pub fn make_room(&mut self, most: usize) -> Option<u64> {
         if self.count <= most {
             return None;
@@ -63,7 +63,7 @@ impl Share {
         gone.map(|(revision, _)| revision)
     }
 
-    /// Takes those out that are older. Answers their revisions.
+    /// Removes all events that are older than `since`. Returns their revisions.
     pub fn forget(&mut self, since: i64) -> Vec<u64> {
         let mut gone = Vec::new();
         for rows in self.owners.values_mut() {
@@ -97,10 +97,10 @@ mod tests {
             share.add(i as u64, row(adapter, 0));
         }
         let gone: Vec<u64> = std::iter::from_fn(|| share.make_room(3)).collect();
-        // b's until it has no more than a; then whose oldest is older; then b's again.
+        // b has the most until it has as many as a; then the older one goes; then b's again.
         assert_eq!(gone, [1, 2, 0, 3]);
         assert_eq!(share.make_room(3), None);
-        // One who comes late finds room.
+        // A late owner finds room.
         share.add(7, row("c", 0));
         assert_eq!(share.make_room(3), Some(4));
     }

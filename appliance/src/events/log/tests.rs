@@ -69,7 +69,7 @@ fn an_end_in_order_leaves_no_hole_and_another_end_gives_no_number_twice() {
     assert_eq!(numbers(&log), [1, 2, 3]);
     log.append(note("b"));
     log.flush();
-    // As kill -9 leaves it.
+    // A copy of the files as `kill -9` would leave them.
     let copy = tempfile::tempdir().expect("a directory");
     for entry in std::fs::read_dir(dir.path()).expect("files") {
         let entry = entry.expect("a file");
@@ -139,15 +139,15 @@ fn what_guests_and_strangers_cause_takes_no_room_of_what_operators_did() {
             log.append(caused(&kinds::GID_CHANGED, i));
         }
         log.append(caused(&kinds::SETTINGS_CHANGED, 1));
-        // What was stored at once makes room at the next time.
+        // An event that was stored at once is pruned with a later batch.
         log.flush();
         log.flush();
         let kept = [1, 2, 3, 1999, 2000, 2001, 2002, 2003, 2004];
         assert_eq!(numbers(&log), kept);
-        // Who wants all gets a part, however small.
+        // `most` limits a part, however small it is.
         let part = log.read(2, 2001, 2, |_| true).expect("a part");
         assert_eq!((part.events.len(), part.up_to), (2, 1999));
-        // Who goes on from an event before those that are gone is told.
+        // A follower that continues from a revision before a pruned one gets an error.
         assert_eq!(log.keeps(1998, 0), Ok(()));
         assert_eq!(log.keeps(3, 0), Err(NotKept::Gone(1999)));
         assert_eq!((log.gone(), log.keeps(3, log.gone())), (1998, Ok(())));
@@ -171,7 +171,7 @@ fn what_guests_and_strangers_cause_takes_no_room_of_what_operators_did() {
 fn a_guest_takes_no_room_of_another_ones_events() {
     let caused = |owner: &str, i: u64| {
         let mut record = note(owner);
-        // Told one by one, however many there are.
+        // Each event has its own key and is recorded one by one.
         (record.kind, record.key) = (&kinds::GID_CHANGED, i);
         record
     };
@@ -191,7 +191,7 @@ fn a_guest_takes_no_room_of_another_ones_events() {
         assert_eq!((of("quiet"), of("loud"), of("late")), (2, 3, 1));
         log.close();
     }
-    // The next daemon knows whose they are.
+    // The next daemon knows the owners.
     let log = EventLog::open(Some(dir.path()), keep(6)).expect("a log");
     for i in 0..2000 {
         log.append(caused("loud", i));

@@ -7,7 +7,7 @@ use vnic_control::v1;
 use crate::control::CongestionNow;
 use crate::names;
 
-/// Eight of them.
+/// Flags of the eight bits.
 fn bits(mask: u8) -> Vec<bool> {
     (0..8).map(|bit| mask & 1 << bit != 0).collect()
 }
@@ -37,7 +37,7 @@ fn parameter(p: &'static Parameter, acting: &Points, preset: &Points, set: bool)
     message
 }
 
-/// What acts.
+/// Message of the acting settings.
 pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
     let now = &all.status;
     let (reaction, notification) = now.spec.enabled(&now.keys);
@@ -63,7 +63,7 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
     }
 }
 
-/// All parameters of a preset.
+/// Parameters of a preset.
 pub fn of_preset(preset: Preset) -> Vec<v1::CongestionParameter> {
     let points = preset.points();
     PARAMETERS
@@ -72,7 +72,7 @@ pub fn of_preset(preset: Preset) -> Vec<v1::CongestionParameter> {
         .collect()
 }
 
-/// A flow.
+/// Message of a flow.
 pub fn flow(adapter: &str, flow: &CongestionFlow) -> v1::CongestionFlow {
     let some = |limit: u64| (limit != u64::MAX).then_some(limit);
     v1::CongestionFlow {

@@ -15,7 +15,7 @@ use crate::counters::baseline::Baseline;
 use crate::counters::{NATIVE, Names, Owner, OwnerValues};
 use crate::stored::values;
 
-/// Time between two samples that a rate is made from.
+/// Allowed time between the two samples of a rate.
 const SAMPLING: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(10);
 
 fn family(family: Family) -> v1::counter_set::Family {
@@ -27,7 +27,7 @@ fn family(family: Family) -> v1::counter_set::Family {
     }
 }
 
-/// The family that is wanted; `None`: the native names.
+/// Family of a request; `None`: the native names.
 fn wanted_family(wanted: i32) -> Result<Option<Family>, Status> {
     use v1::counter_set::Family as F;
     match F::try_from(wanted) {
@@ -94,7 +94,7 @@ fn message(names: Names, with_counters: bool) -> v1::CounterSet {
     }
 }
 
-/// The set of this name.
+/// Set of a name.
 pub fn find(wanted: &str) -> Result<Names, Status> {
     Names::find(wanted).ok_or_else(|| {
         invalid(
@@ -104,7 +104,7 @@ pub fn find(wanted: &str) -> Result<Names, Status> {
     })
 }
 
-/// All sets, or some.
+/// Message of all sets, or of those of a request.
 pub fn list(request: &v1::ListCounterSetsRequest) -> Result<v1::ListCounterSetsResponse, Status> {
     let native = v1::counter_set::Family::Native;
     let only = wanted_family(request.family)?;
@@ -129,7 +129,7 @@ pub fn list(request: &v1::ListCounterSetsRequest) -> Result<v1::ListCounterSetsR
     })
 }
 
-/// The owner of this resource name.
+/// Owner of a resource name.
 pub fn owner(name: &str) -> Result<Owner, Status> {
     Owner::parse(name).ok_or_else(|| {
         invalid(
@@ -139,7 +139,7 @@ pub fn owner(name: &str) -> Result<Owner, Status> {
     })
 }
 
-/// Has the owner counters of this set?
+/// Checks that the owner has counters of the set.
 pub fn about(owner: &Owner, names: Names) -> Result<(), Status> {
     match names {
         Names::Set(set) if !owner.has(set) => {
@@ -164,7 +164,7 @@ pub async fn values(control: &Arc<Control>, name: &str, owner: &Owner) -> Result
     values.ok_or_else(|| not_found(format!("there is no {name}"), [("name", name.to_owned())]))
 }
 
-/// What a client sent as its baseline; `None` when it sent none.
+/// Baseline of a request; `None` without one.
 pub fn baseline(control: &Control, bytes: &[u8]) -> Result<Option<Baseline>, Status> {
     if bytes.is_empty() {
         return Ok(None);
@@ -174,7 +174,7 @@ pub fn baseline(control: &Control, bytes: &[u8]) -> Result<Option<Baseline>, Sta
     baseline.map(Some).ok_or_else(wrong)
 }
 
-/// A span of time in a request.
+/// Checks a time span of a request.
 pub fn span(
     field: &str,
     value: Option<prost_types::Duration>,
@@ -191,7 +191,7 @@ pub fn span(
     }
 }
 
-/// A value as a message.
+/// Message of a value.
 pub fn value(Shown { item, rate }: &Shown) -> v1::CounterValue {
     use v1::CounterAvailability as A;
     let (availability, value, why) = match item.reading {
@@ -214,7 +214,7 @@ pub fn value(Shown { item, rate }: &Shown) -> v1::CounterValue {
     }
 }
 
-/// Some sets of one owner.
+/// Reads sets of one owner.
 pub async fn read(
     control: &Arc<Control>,
     request: v1::ReadCounterSetsRequest,
@@ -250,7 +250,7 @@ pub async fn read(
     })
 }
 
-/// A baseline.
+/// Makes a baseline.
 pub async fn snapshot(control: &Arc<Control>, name: &str) -> Result<v1::SnapshotCountersResponse, Status> {
     let who = owner(name)?;
     let now = values(control, name, &who).await?;
@@ -261,5 +261,5 @@ pub async fn snapshot(control: &Arc<Control>, name: &str) -> Result<v1::Snapshot
     })
 }
 
-/// The set that is meant when none is named.
+/// Default set of a stream.
 pub const DEFAULT: &str = NATIVE;

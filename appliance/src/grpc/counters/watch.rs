@@ -1,5 +1,5 @@
-//! Streams of values. The daemon looks at an owner's counters at each interval and tells the growth since the message
-//! before: a client that is slow makes the intervals longer, and loses nothing.
+//! Streams of counters. The daemon samples an owner's counters at each interval and sends the growth since the message
+//! before: a slow client makes the intervals longer, and loses no growth.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::counters::Owner;
 use crate::counters::baseline::Baseline;
 use crate::stored::values;
 
-/// Time between two samples.
+/// Allowed time between two samples.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
-/// What is watched.
+/// A parsed request.
 pub struct Wish {
     name: String,
     owner: Owner,
@@ -32,7 +32,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// From a request.
+    /// Parses a request.
     pub fn new(control: &Control, request: v1::WatchCountersRequest) -> Result<Wish, Status> {
         let owner = sets::owner(&request.owner)?;
         let wanted = match request.counter_set.as_str() {
@@ -74,7 +74,7 @@ pub async fn start(
     control: Arc<Control>,
     mut wish: Wish,
 ) -> Result<ReceiverStream<Result<v1::WatchCountersResponse, Status>>, Status> {
-    // Whoever watches nothing is told at once.
+    // An unknown owner is an error of the call.
     sets::values(&control, &wish.name, &wish.owner).await?;
     let (sender, receiver) = mpsc::channel(1);
     let ended = control.life.ended();
@@ -88,7 +88,7 @@ pub async fn start(
     Ok(ReceiverStream::new(receiver))
 }
 
-/// Samples until the owner is gone.
+/// Sends samples until the owner is gone.
 async fn follow(
     control: &Arc<Control>,
     wish: &mut Wish,
@@ -98,7 +98,7 @@ async fn follow(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // First the room, then the sample: what a slow client gets is never stale.
+        // The sample is taken when there is room for it: a slow client gets no stale one.
         let Ok(room) = sender.reserve().await else {
             return shutting_down();
         };

@@ -1,4 +1,4 @@
-//! Teams as messages.
+//! Messages of teams.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::names::{self, PORTS, TEAMS};
 use crate::stored::{teams, values};
 use crate::teams::{mux_name, receive_name};
 
-/// A team as it is now.
+/// Message of a team.
 pub fn message(now: &TeamNow) -> v1::Team {
     let more = &now.more;
     let mut message = teams::message(&now.team, &more.bond, &more.settings, &more.affinities);
@@ -81,7 +81,7 @@ fn evenness(of: Option<Evenness>) -> Option<v1::TeamEvenness> {
     })
 }
 
-/// How the load of a team is spread over its ports, by the numbers of its bond.
+/// Message of the spread of a team's load over its ports, with the numbers of its bond.
 pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
     let more = &now.more;
     let Some(view) = &now.view else {

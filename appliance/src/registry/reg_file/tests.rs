@@ -56,7 +56,7 @@ fn what_is_wrong_is_told_with_its_line() {
         "\"a\"=hex:xx",
         "[open",
     ] {
-        // One digit is a byte, but one byte is no UTF-16.
+        // One digit is a byte, but one byte is not UTF-16.
         assert!(one(wrong).is_err(), "{wrong}");
     }
     let file = format!("{HEADER}\r\n\r\n[HKLM\\x]\r\n\"a\"=1\r\n\"b\"=dword:1\r\n\"c\"=2\r\n");

@@ -1,8 +1,8 @@
-//! The names under which users of other cards and tools look for counters: declared once, in
-//! `counters.toml`; gRPC, command line, Prometheus and documentation read [`SETS`].
+//! Names of counters that users of other cards and tools know, declared in `counters.toml`; gRPC, command line, Prometheus
+//! and documentation read [`SETS`].
 //!
-//! A name says where its value comes from, or why there is none. There is no zero that was not counted.
-//! Bytes are those of frames without the FCS: no frame of this NIC has one until an uplink's wire adds it.
+//! Each name has the source of its value, or why there is none. A zero is always a counted zero. Bytes are those of frames
+//! without the FCS: no frame of this NIC has one until an uplink's wire adds it.
 
 mod document;
 
@@ -13,7 +13,7 @@ use super::{AdapterValues, LinkCounter, LinkValues, PortCounter, PortValues, Pri
 
 pub use document::markdown;
 
-/// Whose names they are.
+/// Origin of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Windows: performance counters of WinOF-2, of WinOF, and of Windows itself.
@@ -26,10 +26,10 @@ pub enum Family {
     NodeExporter,
 }
 
-/// What a set of counters is about.
+/// Kind of the owner of a set's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instance {
-    /// An adapter. Names with `[i]` are there once for each queue pair.
+    /// An adapter. Names with `[i]` occur once for each queue pair.
     Adapter,
     /// A queue pair of an adapter.
     Queue,
@@ -39,27 +39,27 @@ pub enum Instance {
     Port,
 }
 
-/// Does a value only grow?
+/// Whether a value can decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It does.
+    /// The value only grows.
     Counter,
-    /// It goes up and down.
+    /// The value can decrease.
     Gauge,
 }
 
-/// Something that is counted.
+/// Summand of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
-    /// A counter of queue pairs: of one, or of all of an adapter.
+    /// A counter of queue pairs: of one, or summed over an adapter.
     Queue(QueueCounter),
-    /// A drop reason of the owner, by its name.
+    /// Drops of the owner by this reason.
     Drop(&'static str),
-    /// A counter of the RDMA function, by its place in [`RDMA_COUNTERS`](super::RDMA_COUNTERS).
+    /// A counter of the RDMA function, by its index in [`RDMA_COUNTERS`](super::RDMA_COUNTERS).
     Rdma(usize),
     /// A counter of an uplink port.
     Port(PortCounter),
-    /// A counter of priorities: of one, or of all of an adapter or uplink port.
+    /// A counter of priorities: of one, or summed over an adapter or uplink port.
     Priority(PriorityCounter),
     /// A counter of the link of an adapter or uplink port.
     Link(LinkCounter),
@@ -67,63 +67,63 @@ pub enum Term {
     Cpu,
 }
 
-/// Terms added up, others taken off, the rest divided.
+/// Sum of terms, minus a sum of others, divided by a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
-    /// Added.
+    /// Terms that are added.
     pub plus: &'static [Term],
-    /// Taken off.
+    /// Terms that are subtracted.
     pub minus: &'static [Term],
-    /// The divisor.
+    /// Divisor.
     pub per: u64,
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// It is this.
+    /// The value is this sum.
     Is(Sum),
-    /// It is what this grows by in a second; the reader makes it from two samples.
+    /// The value is the growth per second of this sum; the reader makes it from two samples.
     Rate(Sum),
-    /// It is the first divided by the second, rounded down; there is none while the second is 0.
+    /// The value is the first sum divided by the second, rounded down; it is absent while the second is 0.
     Mean(Sum, Sum),
-    /// There is nothing in this NIC that it could count.
+    /// This NIC has nothing that the name could count; the cause.
     NotModelled(&'static str),
-    /// It is not counted in this version; the text says what it waits for.
+    /// This version does not count it; the text has what it waits for.
     NotYet(&'static str),
 }
 
-/// One name.
+/// Row of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Name {
-    /// As its users write it; `[i]` stands for the number of a queue pair, `[p]` for a priority.
+    /// Name as users write it; `[i]` is the number of a queue pair, `[p]` a priority.
     pub name: &'static str,
-    /// Unit of the value, or empty.
+    /// Unit of the value; may be empty.
     pub unit: &'static str,
-    /// Does it only grow?
+    /// Whether the value can decrease.
     pub kind: Kind,
-    /// Where it comes from.
+    /// Source of the value.
     pub source: Source,
-    /// The same for people; where there is no value: why.
+    /// Source in words; for a name without a value, the cause.
     pub text: &'static str,
 }
 
-/// Names that users look at together.
+/// Set of names that users look at together.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Set {
-    /// As its users write it.
+    /// Title as users write it.
     pub title: &'static str,
-    /// Whose names they are.
+    /// Origin of the names.
     pub family: Family,
-    /// What it is about.
+    /// Kind of the owner.
     pub instance: Instance,
-    /// The names, in the order in which they are known.
+    /// Names, in the order of the original.
     pub names: &'static [Name],
 }
 
 include!(concat!(env!("OUT_DIR"), "/sets.rs"));
 
-/// The set with this title or [id](Set::id); capital and small letters are the same.
+/// Set of a title or [id](Set::id); case does not matter.
 pub fn set(wanted: &str) -> Option<&'static Set> {
     let all = SETS.iter().copied();
     all.into_iter()
@@ -131,7 +131,7 @@ pub fn set(wanted: &str) -> Option<&'static Set> {
 }
 
 impl Set {
-    /// The title in letters, digits and hyphens.
+    /// Title in letters, digits and hyphens.
     pub fn id(&self) -> String {
         let mut id = String::new();
         let title = self.title.split(" (/").next().unwrap_or_default();
@@ -147,34 +147,34 @@ impl Set {
     }
 }
 
-/// Is there a value, and what is it?
+/// Value of a name, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// This is it.
+    /// The value.
     Value(u64),
-    /// What a rate is made from, from two samples.
+    /// Present value of a sum whose growth is a rate.
     Grown(u64),
-    /// There is nothing that it could count; or for a mean: nothing was counted yet.
+    /// There is nothing that it could count; or, for a mean, nothing was counted yet.
     NotModelled(&'static str),
-    /// It is not counted in this version.
+    /// This version does not count it.
     NotYet(&'static str),
 }
 
 /// A name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// The row of the table.
+    /// Row of the table.
     pub def: &'static Name,
-    /// The queue pair it is about.
+    /// Queue pair of the value.
     pub queue: Option<u16>,
-    /// The priority it is about.
+    /// Priority of the value.
     pub priority: Option<u8>,
-    /// Its value.
+    /// Value, or why there is none.
     pub reading: Reading,
 }
 
 impl Named {
-    /// The name, with the number of the queue pair or priority where it has a place for one.
+    /// Name, with the number of the queue pair or priority in its place.
     pub fn name(&self) -> String {
         match (self.queue, self.priority) {
             (Some(queue), _) => self.def.name.replace("[i]", &queue.to_string()),
@@ -184,7 +184,7 @@ impl Named {
     }
 }
 
-/// Whose values.
+/// Owner of values.
 #[derive(Clone, Copy)]
 enum Owner<'a> {
     Adapter(&'a AdapterValues),
@@ -193,7 +193,7 @@ enum Owner<'a> {
     Priority(&'a [u64; PriorityCounter::COUNT]),
 }
 
-/// Why there is no value although the name has one.
+/// Causes of a missing value of a name that has a source.
 const NO_RDMA: &str = "the adapter has no RDMA function";
 const NONE_YET: &str = "nothing was counted yet that it could be the mean of";
 const OTHER_OWNER: &str = "it belongs to adapters, or to uplink ports, and this is of the other kind";
@@ -227,7 +227,7 @@ impl Owner<'_> {
         }
     }
 
-    /// An adapter without an RDMA function has no RDMA traffic to add; what is about RDMA alone, it has not.
+    /// Value of a sum; `None` if the owner has none of the added terms. An adapter without an RDMA function adds no RDMA traffic.
     fn sum(self, sum: Sum) -> Option<u64> {
         let part = |terms: &[Term]| {
             let known = terms.iter().filter_map(|t| self.term(*t));
@@ -235,7 +235,7 @@ impl Owner<'_> {
                 Some(sum.unwrap_or_default().wrapping_add(n))
             })
         };
-        // Terms are read one after the other: what is taken off may have grown a little more.
+        // Terms are read one after the other, so that a subtracted one may have grown a little more.
         let rest = part(sum.plus)?.saturating_sub(part(sum.minus).unwrap_or_default());
         Some(rest / sum.per)
     }
@@ -263,12 +263,12 @@ fn readable(def: &Name) -> bool {
     !matches!(def.source, Source::NotModelled(_) | Source::NotYet(_))
 }
 
-/// The values of a set for an adapter.
+/// Values of a set for an adapter.
 pub fn of_adapter(set: &'static Set, adapter: &AdapterValues) -> Vec<Named> {
     let mut out = Vec::new();
     let per_queue = |def: &Name| set.instance == Instance::Queue || def.name.contains("[i]");
     let own = |def: &Name| set.instance != Instance::Priority && !per_queue(def);
-    // What there is not, there is not once for all queues and priorities.
+    // Names without a source occur once, not for each queue and priority.
     let once = set.names.iter().filter(|d| own(d) || !readable(d));
     out.extend(once.map(|def| Named {
         def,
@@ -290,7 +290,7 @@ pub fn of_adapter(set: &'static Set, adapter: &AdapterValues) -> Vec<Named> {
     out
 }
 
-/// The values of a set for an uplink port.
+/// Values of a set for an uplink port.
 pub fn of_port(set: &'static Set, port: &PortValues) -> Vec<Named> {
     let own = |def: &Name| set.instance != Instance::Priority || !readable(def);
     let read = |def: &'static Name| Named {
@@ -304,7 +304,7 @@ pub fn of_port(set: &'static Set, port: &PortValues) -> Vec<Named> {
     out
 }
 
-/// The values of a set about priorities: each of them, used or not, as users of other cards know it.
+/// Values of a set about priorities: all priorities, used or not, as other cards show them.
 fn priorities(set: &'static Set, link: &LinkValues, out: &mut Vec<Named>) {
     if set.instance != Instance::Priority {
         return;

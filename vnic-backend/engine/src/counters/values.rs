@@ -11,73 +11,73 @@ use super::{
 };
 use crate::rdma;
 
-/// A drop reason and how often.
+/// Drop reasons with their counts.
 pub type Drops = Vec<(&'static str, u64)>;
 
-/// What is counted at a link.
+/// Counters of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkValues {
-    /// By priority.
+    /// Counters by priority.
     pub priorities: [[u64; PriorityCounter::COUNT]; 8],
-    /// Of its flow control, all together.
+    /// Counters of the link's flow control, over all priorities.
     pub all: [u64; LinkCounter::COUNT],
 }
 
 /// Counters of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterValues {
-    /// Its name.
+    /// Name of the adapter.
     pub name: String,
-    /// Which adapter of this name: never given twice while the process lives.
+    /// Number of the adapter among those of its name: unique while the process lives.
     pub life: u64,
-    /// The CPU whose poll loop serves it.
+    /// CPU of the poll loop that serves the adapter.
     pub core: u32,
-    /// By queue pair: the first, and those that were used.
+    /// Counters by queue pair: of the first, and of those that were used.
     pub queues: Vec<(u16, [u64; QueueCounter::COUNT])>,
-    /// Every reason.
+    /// Drops by reason; all reasons are listed.
     pub drops: Drops,
-    /// Of its link.
+    /// Counters of the adapter's link.
     pub link: Box<LinkValues>,
-    /// Of its RDMA function, in the order of [`RDMA_COUNTERS`].
+    /// Counters of the RDMA function, in the order of [`RDMA_COUNTERS`].
     pub rdma: Option<Box<[u64; rdma::Counters::COUNT]>>,
 }
 
 /// Counters of an uplink port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortValues {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// As [`AdapterValues::life`].
+    /// Number of the port among those of its name, as [`AdapterValues::life`].
     pub life: u64,
-    /// Traffic.
+    /// Traffic counters.
     pub io: [u64; PortCounter::COUNT],
-    /// Every reason.
+    /// Drops by reason; all reasons are listed.
     pub drops: Drops,
-    /// Of its link.
+    /// Counters of the port's link.
     pub link: Box<LinkValues>,
 }
 
 /// Counters of a data core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoreValues {
-    /// Its CPU.
+    /// CPU of the core.
     pub cpu: usize,
-    /// Its counters.
+    /// Counters of the core.
     pub values: [u64; CoreCounter::COUNT],
 }
 
-/// Counters of everything. They are read one after the other, not at one instant.
+/// All counters. They are read one after the other, not at one instant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Values {
-    /// By name.
+    /// Counters of adapters, by name.
     pub adapters: Vec<AdapterValues>,
-    /// By name.
+    /// Counters of ports, by name.
     pub ports: Vec<PortValues>,
-    /// In the order of the NIC.
+    /// Counters of data cores, in the order of the NIC.
     pub cores: Vec<CoreValues>,
 }
 
-/// What was counted since; a counter that began anew has all of its value since then.
+/// Growth since `base`; of a counter that has restarted, all of its value.
 fn grown(value: u64, base: u64) -> u64 {
     value.checked_sub(base).unwrap_or(value)
 }
@@ -95,7 +95,7 @@ fn less_drops(drops: &mut Drops, base: &Drops) {
 }
 
 impl LinkValues {
-    /// The first priority, and those that were used.
+    /// Counters of the first priority, and of those that were used.
     pub fn used(&self) -> impl Iterator<Item = (u8, &[u64; PriorityCounter::COUNT])> {
         let all = (0..).zip(&self.priorities);
         all.filter(|(priority, values)| *priority == 0 || values.iter().any(|v| *v != 0))
@@ -123,10 +123,10 @@ impl LinkValues {
 }
 
 impl AdapterValues {
-    /// What was counted since `base` was read from the same life of the adapter.
+    /// Growth since `base` was read from the same life of the adapter.
     pub fn since(mut self, base: &AdapterValues) -> AdapterValues {
         for (queue, values) in &mut self.queues {
-            // A queue that is not there was not used.
+            // A queue without a base was not used then.
             if let Some((_, base)) = base.queues.iter().find(|(q, _)| q == queue) {
                 less(values, base);
             }
@@ -153,7 +153,7 @@ impl AdapterValues {
 }
 
 impl PortValues {
-    /// What was counted since `base` was read from the same life of the port.
+    /// Growth since `base` was read from the same life of the port.
     pub fn since(mut self, base: &PortValues) -> PortValues {
         less(&mut self.io, &base.io);
         less_drops(&mut self.drops, &base.drops);
@@ -170,7 +170,7 @@ impl PortValues {
 }
 
 impl CoreValues {
-    /// What was counted since `base` was read.
+    /// Growth since `base` was read.
     pub fn since(mut self, base: &CoreValues) -> CoreValues {
         less(&mut self.values, &base.values);
         self
@@ -200,7 +200,7 @@ impl Values {
     }
 }
 
-/// Of which part of its owner a value is.
+/// Part of its owner that a value is about.
 #[derive(Clone, Copy)]
 enum Part {
     All,

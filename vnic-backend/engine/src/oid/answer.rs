@@ -1,4 +1,4 @@
-//! Answers to queries.
+//! Answers to queries of OIDs.
 
 use alloc::vec::Vec;
 
@@ -8,22 +8,22 @@ use super::{OIDS, Status, dropless};
 
 /// Length of an Ethernet header (IEEE 802.3 clause 3.1.1).
 const HEADER_LEN: u32 = 14;
-/// `NDIS_OBJECT_TYPE_DEFAULT` and revision 1: how structures begin.
+/// Header of structures: `NDIS_OBJECT_TYPE_DEFAULT` and revision 1.
 const OBJECT: [u8; 2] = [0x80, 1];
 /// Directed, all multicast, broadcast and promiscuous (`NDIS_PACKET_TYPE_*`).
 const EVERYTHING: u32 = 0x01 | 0x08 | 0x04 | 0x20;
 
-/// The link of an adapter.
+/// Link of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
-    /// Does a driver run in the guest?
+    /// Whether a driver runs in the guest.
     pub up: bool,
-    /// Its speed in bit/s, to and from the adapter.
+    /// Speed in bit/s, in each direction.
     pub speed: u64,
 }
 
-/// What is counted of an adapter; None: not counted. Field names are those of `NDIS_STATISTICS_INFO`, whose meaning is that
-/// of RFC 2863.
+/// Statistics of an adapter; `None`: not counted. Field names are those of `NDIS_STATISTICS_INFO`, with the meaning of RFC
+/// 2863.
 // Wide: the counters of an NDIS answer (NDIS_STATISTICS_INFO), field by field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the names are those of RFC 2863")]
@@ -46,12 +46,12 @@ pub struct Statistics {
     pub out_ucast_octets: Option<u64>,
     pub out_multicast_octets: Option<u64>,
     pub out_broadcast_octets: Option<u64>,
-    /// Frames that found no receive buffer; among `in_discards`.
+    /// Frames that found no receive buffer; `in_discards` includes them.
     pub no_buffer: u64,
 }
 
 impl Statistics {
-    /// The members of `NDIS_STATISTICS_INFO` in their order: name, flag (`NDIS_STATISTICS_FLAGS_VALID_*`) and value.
+    /// Members of `NDIS_STATISTICS_INFO` in their order: name, flag (`NDIS_STATISTICS_FLAGS_VALID_*`) and value.
     pub(super) fn members(&self) -> [(&'static str, u32, Option<u64>); 18] {
         [
             ("ifInDiscards", 0x10, self.in_discards),
@@ -92,40 +92,40 @@ fn sum(parts: [Option<u64>; 3]) -> u64 {
     parts.into_iter().flatten().fold(0, u64::wrapping_add)
 }
 
-/// What an adapter is and has counted.
+/// State and statistics of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts<'a> {
-    /// Its address.
+    /// MAC address.
     pub address: MacAddr,
-    /// Its MTU.
+    /// MTU.
     pub mtu: u16,
-    /// Its link.
+    /// Link.
     pub link: Link,
-    /// Did a bug take it down?
+    /// Whether a bug took the adapter down.
     pub failed: bool,
-    /// What it is, for people.
+    /// Vendor description.
     pub description: &'a str,
     /// Major and minor version of the daemon.
     pub version: (u16, u16),
-    /// Is dropless mode on?
+    /// Whether dropless mode is on.
     pub dropless: bool,
-    /// What it has counted.
+    /// Statistics.
     pub statistics: Statistics,
 }
 
-/// The answer to a query.
+/// Answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether there is one.
+    /// Status code.
     pub status: Status,
-    /// The bytes; empty unless `status` is a success.
+    /// Data; empty unless `status` is a success.
     pub data: Vec<u8>,
-    /// How much room the whole answer takes.
+    /// Length of the whole answer.
     pub needed: usize,
 }
 
 impl Answer {
-    /// The answer `data` where there is room for `room` bytes.
+    /// Answer with `data`, if `room` bytes are enough for it.
     pub(super) fn of(data: Vec<u8>, room: usize) -> Answer {
         let needed = data.len();
         if needed <= room {
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-/// What an adapter of which this is known answers to a query of an OID into a buffer of `room` bytes.
+/// Answer of an adapter with these facts to a query of an OID into a buffer of `room` bytes.
 pub fn query(code: u32, facts: &Facts<'_>, room: usize) -> Answer {
     let number = |n: u32| Answer::of(n.to_le_bytes().to_vec(), room);
     let counter = |n: u64| counter(n, room);
@@ -188,7 +188,7 @@ pub fn query(code: u32, facts: &Facts<'_>, room: usize) -> Answer {
     }
 }
 
-/// 8 bytes, or the low 4 where there is room for no more; `needed` is 8 in both cases, as NDIS wants it.
+/// Answer with a counter: 8 bytes, or the low 4 if there is no room for more; `needed` is 8 in both cases, as NDIS requires.
 fn counter(value: u64, room: usize) -> Answer {
     let whole = value.to_le_bytes();
     if room >= whole.len() || room < 4 {
@@ -207,7 +207,7 @@ fn header(size: u16) -> Vec<u8> {
     out
 }
 
-/// `NDIS_LINK_STATE`: the 64-bit members are aligned, so that 4 bytes of padding stand before them.
+/// Data of `NDIS_LINK_STATE`: the 64-bit members are aligned, so that 4 bytes of padding are before them.
 fn link_state(link: &Link) -> Vec<u8> {
     let mut out = header(40);
     // MediaConnectStateConnected or Disconnected, MediaDuplexStateFull, padding.
@@ -221,7 +221,7 @@ fn link_state(link: &Link) -> Vec<u8> {
     out
 }
 
-/// `NDIS_STATISTICS_INFO`.
+/// Data of `NDIS_STATISTICS_INFO`.
 fn statistics_info(statistics: &Statistics) -> Vec<u8> {
     let members = statistics.members();
     let mut out = header(152);

@@ -1,4 +1,4 @@
-//! Buffers in words.
+//! Text of OID data.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -9,7 +9,7 @@ use vnic_wire::MacAddr;
 
 use super::{Form, OidDef, SIGNATURE, Statistics, dropless, oid};
 
-/// What an answer says, for people; empty where the bytes are none of this OID. Several facts stand on several lines.
+/// Text of an answer's data; empty if the data are not of this OID. It has a line for each fact.
 pub fn describe(def: &OidDef, data: &[u8]) -> String {
     worded(def, data).unwrap_or_default()
 }
@@ -80,7 +80,7 @@ fn worded(def: &OidDef, data: &[u8]) -> Option<String> {
 fn with_unit(number: u64, unit: &str) -> String {
     match unit {
         "" => number.to_string(),
-        // Otherwise 5 of "100 bit/s" would read "5 100 bit/s".
+        // Without the sign, 5 of "100 bit/s" would be "5 100 bit/s".
         unit if unit.starts_with(|c: char| c.is_ascii_digit()) => format!("{number} x {unit}"),
         unit => format!("{number} {unit}"),
     }

@@ -1,24 +1,24 @@
 //! The OID of dropless mode (WinOF-2 Ethernet Network, Dropless Mode): `UINT32 signature; UINT8 dropless_mode`.
 //!
-//! The document shows the structure and does not say how it is packed. Packed it has 5 bytes, with the padding of a C
-//! compiler 8: both are taken. Off is 2 when set and 0 when queried, as documented. The document also speaks of a timeout in
-//! this buffer; there is no field for it.
+//! The document shows the structure without its packing. Packed it has 5 bytes, with the padding of a C compiler 8: both
+//! are accepted. Off is 2 in a set and 0 in a query, as documented. The document also mentions a timeout in this buffer;
+//! there is no field for it.
 
 use alloc::vec::Vec;
 
 use super::{Act, Answer, Failure, Status};
 
-/// What the first four bytes must be, little endian.
+/// Value of the first four bytes, little-endian.
 pub const SIGNATURE: u32 = 0x000C_1EA2;
-/// Mode in a set that switches it on.
+/// Mode of a set that enables dropless mode.
 pub const SET_ENABLE: u8 = 1;
-/// Mode in a set that switches it off.
+/// Mode of a set that disables dropless mode.
 pub const SET_DISABLE: u8 = 2;
 
 const PACKED: usize = 5;
 const PADDED: usize = 8;
 
-/// Takes a buffer apart: signature and mode. The padding is not looked at.
+/// Parses a buffer: signature and mode. The padding is ignored.
 pub fn parse(data: &[u8]) -> Option<(u32, u8)> {
     if data.len() != PACKED && data.len() != PADDED {
         return None;
@@ -27,7 +27,7 @@ pub fn parse(data: &[u8]) -> Option<(u32, u8)> {
     Some((u32::from_le_bytes(*signature), *rest.first()?))
 }
 
-/// What a set asks for.
+/// Change that a set asks for.
 pub fn set(data: &[u8]) -> Result<Act, Failure> {
     match parse(data) {
         Some((SIGNATURE, SET_ENABLE)) => Ok(Act::Dropless(true)),
@@ -43,7 +43,7 @@ pub fn set(data: &[u8]) -> Result<Act, Failure> {
     }
 }
 
-/// The answer to a query, in the packed form where there is no room for the padding.
+/// Answer to a query, packed if there is no room for the padding.
 pub fn query(on: bool, room: usize) -> Answer {
     let mut data: Vec<u8> = SIGNATURE.to_le_bytes().to_vec();
     data.push(u8::from(on));

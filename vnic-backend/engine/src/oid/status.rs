@@ -11,7 +11,7 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* pub const $name: Status = Status($value);)*
 
-            /// Its name, such as `NDIS_STATUS_INVALID_LENGTH`; empty for a code that is not used here.
+            /// Name, such as `NDIS_STATUS_INVALID_LENGTH`; empty for a code that is not used here.
             pub const fn name(self) -> &'static str {
                 match self.0 {
                     $($value => concat!("NDIS_STATUS_", stringify!($name)),)*
@@ -19,7 +19,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// What it means, for people.
+            /// Meaning in words.
             pub const fn meaning(self) -> &'static str {
                 match self.0 {
                     $($value => $text,)*
@@ -31,17 +31,17 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// Done.
+    /// Success.
     SUCCESS = 0, "done";
-    /// The OID is known; what was asked cannot be done with it.
+    /// The OID exists, but not for this request.
     NOT_SUPPORTED = 0xC000_00BB, "it can be queried, not set";
     /// A set has a buffer of a wrong length.
     INVALID_LENGTH = 0xC001_0014, "the buffer has a wrong length";
     /// A set has a value that is not allowed.
     INVALID_DATA = 0xC001_0015, "the buffer has a value that is not allowed";
-    /// A query has a buffer in which the answer has no room.
+    /// A query has a buffer that is too short for the answer.
     BUFFER_TOO_SHORT = 0xC001_0016, "the answer has no room in the buffer";
-    /// There is no such OID.
+    /// The OID does not exist.
     INVALID_OID = 0xC001_0017, "there is no such OID";
 }
 

@@ -1,20 +1,20 @@
-//! From stored values to what acts.
+//! From stored values to the settings that act.
 
 use super::{AdapterSettings, Apply, KEYS, Scopes, Value, key};
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It is stored for the adapter.
+    /// The value is stored for the adapter.
     Adapter,
-    /// It is stored for the driver.
+    /// The value is stored for the driver.
     Driver,
-    /// Nothing is stored.
+    /// No value is stored.
     Unset,
 }
 
-/// What counts for an adapter: its own value, else the driver's (WinOF-2 Ethernet Network, Configuring the RoCE Mode), else
-/// what acts while nothing is stored. None where the key is unknown, or nothing acts.
+/// Value that counts for an adapter: its own, else the driver's (WinOF-2 Ethernet Network, Configuring the RoCE Mode),
+/// else the one that acts while nothing is stored. `None` if the key is unknown, or if nothing acts.
 pub fn effective(name: &str, adapter: Option<&Value>, driver: Option<&Value>) -> (Option<Value>, Origin) {
     let Some(def) = key(name) else {
         return (None, Origin::Unset);
@@ -28,8 +28,8 @@ pub fn effective(name: &str, adapter: Option<&Value>, driver: Option<&Value>) ->
 }
 
 impl AdapterSettings {
-    /// What acts with these values. `lookup` gives what counts for a key of [`KEYS`], or None where nothing is stored. A value
-    /// that its key does not allow (an older version may have stored it) counts as not stored.
+    /// Settings that act with these values. `lookup` returns the value that counts for a key of [`KEYS`], or `None` if
+    /// nothing is stored. A value that its key does not allow (an older version may have stored it) counts as not stored.
     pub fn from_values(lookup: impl Fn(&str) -> Option<Value>) -> AdapterSettings {
         let mut settings = AdapterSettings::default();
         for def in KEYS.iter().filter(|def| def.field.is_some()) {
@@ -40,8 +40,8 @@ impl AdapterSettings {
         settings
     }
 
-    /// What acts at once when `wanted` is given to an adapter on which this acts: what the table of keys says may change
-    /// while a driver runs. The rest waits for a restart.
+    /// Settings that act at once when an adapter with the settings `self` gets `wanted`: those of dynamic keys change, the
+    /// others wait for a restart.
     pub fn at_once(&self, wanted: &AdapterSettings) -> AdapterSettings {
         let mut next = self.clone();
         for def in KEYS.iter().filter(|def| def.apply == Apply::Dynamic) {

@@ -1,4 +1,4 @@
-//! Values: from text, to text, and whether a key allows them.
+//! Values: parsing, formatting, and checks.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -9,24 +9,24 @@ use vnic_wire::MacAddr;
 
 use super::{Built, Illegal, KeyDef, Kind, Value};
 
-/// What is stored for a value that was asked for.
+/// Value to store for a requested one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
-    /// The value, in its plain form: a number where the key is a number.
+    /// The requested value in its plain form: a number if the key is a number.
     Accepted(Value),
-    /// The default instead of an illegal value: documented so for this key ([`Illegal::Default`]).
+    /// The default instead of an illegal value, as documented for this key ([`Illegal::Default`]).
     Fallback {
-        /// What is stored.
+        /// Value to store.
         stored: Value,
-        /// What was asked for.
+        /// Requested value.
         asked: Value,
-        /// What is wrong with it, and what is stored instead; for people.
+        /// Problem, and stored value, in words.
         why: String,
     },
 }
 
 impl Checked {
-    /// What is stored.
+    /// Value to store.
     pub fn value(&self) -> &Value {
         match self {
             Checked::Accepted(value) | Checked::Fallback { stored: value, .. } => value,
@@ -34,38 +34,38 @@ impl Checked {
     }
 }
 
-/// Why a value is not taken.
+/// Why a value is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is not allowed; nothing is stored.
+    /// The value is not allowed; nothing is stored.
     #[error("{text}")]
     NotAllowed {
-        /// The key, the value and what is allowed; for people.
+        /// Key, value, and what is allowed, in words.
         text: String,
     },
-    /// It is above the line rate: the call fails, and the line rate is stored all the same (WinOF-2 Ethernet Network, RCM
-    /// Parameters).
+    /// The value is above the line rate: the call fails, and the line rate is stored all the same (WinOF-2 Ethernet
+    /// Network, RCM Parameters).
     #[error("{text}")]
     AboveLineRate {
-        /// What is stored.
+        /// Value to store.
         store: Value,
-        /// The key, the value and the line rate; for people.
+        /// Key, value and line rate, in words.
         text: String,
     },
-    /// The key is not built. The text says what it waits for.
+    /// The key is not built; the text has what it waits for.
     #[error("not implemented: this key waits for {0}")]
     NotBuilt(&'static str),
 }
 
 impl KeyDef {
-    /// The value that `text` stands for. Numbers are decimal, or hexadecimal after `0x`; a number that has a word may be
-    /// given by it ([`word`](KeyDef::word)), small and capital letters alike. A list of addresses is separated by
-    /// blanks, commas or semicolons. Text that is no value of this key stays text, and [`check`](KeyDef::check) judges it.
+    /// Parses a value. Numbers are decimal, or hexadecimal after `0x`; a number with a word may be given by it
+    /// ([`word`](KeyDef::word)), whatever the case. Addresses are separated by blanks, commas or semicolons. A text that
+    /// is no value of this key stays a text, and [`check`](KeyDef::check) refuses or accepts it.
     pub fn parse(&self, text: &str) -> Value {
         self.plain(&Value::Text(text.to_owned()))
     }
 
-    /// The value as it is stored: a number for a key that is a number, whatever type it came with.
+    /// Plain form of a value, as it is stored: a number if the key is a number, whatever its type was.
     fn plain(&self, value: &Value) -> Value {
         let Value::Text(text) = value else {
             return value.clone();
@@ -79,7 +79,7 @@ impl KeyDef {
         plain.unwrap_or_else(|| value.clone())
     }
 
-    /// The value as text that [`parse`](KeyDef::parse) takes: numbers in decimal, addresses as `AB-CD-EF-AB-CD-E0`.
+    /// Text of a value that [`parse`](KeyDef::parse) accepts: numbers in decimal, addresses as `AB-CD-EF-AB-CD-E0`.
     pub fn format(&self, value: &Value) -> String {
         match value {
             Value::Dword(number) => number.to_string(),
@@ -92,7 +92,7 @@ impl KeyDef {
         }
     }
 
-    /// The word of a value, where its number has one: `NDIS poll` for 4 of `RecvCompletionMethod`.
+    /// Word of a value, if its number has one: `NDIS poll` for 4 of `RecvCompletionMethod`.
     pub fn word(&self, value: &Value) -> Option<&'static str> {
         match (self.kind, value) {
             (Kind::Enum(values), Value::Dword(number)) => values
@@ -103,7 +103,7 @@ impl KeyDef {
         }
     }
 
-    /// What is allowed, for people.
+    /// Allowed values in words.
     pub fn allowed(&self) -> String {
         let unit = match self.unit {
             "" => String::new(),
@@ -127,8 +127,8 @@ impl KeyDef {
         }
     }
 
-    /// Whether `value` may be stored, and what is stored then. `line_rate_mbps` is the rate of the adapter's link, for keys
-    /// that are rates.
+    /// Checks whether `value` may be stored; returns the value to store. `line_rate_mbps` is the rate of the adapter's
+    /// link, for keys that are rates.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl KeyDef {
         }
     }
 
-    /// As [`check`](KeyDef::check), as if the key were built: what the document says of the value.
+    /// Checks a value as [`check`](KeyDef::check) does for a key that is built: by the document alone.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl KeyDef {
         }
     }
 
-    /// Whether the value is one that the key allows, in its plain form.
+    /// Whether the key allows the value, which is in its plain form.
     pub(super) fn allows(&self, value: &Value, line_rate_mbps: u32) -> bool {
         match (self.kind, value) {
             (Kind::Dword { min, max }, Value::Dword(number)) => (min..=max).contains(number),
@@ -205,7 +205,7 @@ fn number(text: &str) -> Option<u32> {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // The library would take a sign.
+    // `from_str_radix` would accept a sign.
     if digits.starts_with('+') {
         return None;
     }

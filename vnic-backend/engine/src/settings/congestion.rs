@@ -1,4 +1,4 @@
-//! Congestion control: what keys, presets and what has no key come to.
+//! Settings of congestion control: a preset, registry keys, and parameters that are not keys.
 //!
 //! ```text
 //!  preset ─▶ every parameter ◀─ what is stored: keys of the registry, and what has none
@@ -14,50 +14,50 @@ use super::{Field, KeyDef, Kind, Value};
 use crate::congestion::dcqcn::{AlphaClock, Hyper, Order, Parameters};
 use crate::congestion::notification::{CnpPriority, Scope, Settings};
 
-/// Which end of a flow a parameter is about.
+/// End of a flow to which a parameter belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// Who sends, and slows down.
+    /// Sender, which limits its rate.
     Reaction,
-    /// Who receives, and notifies.
+    /// Receiver, which sends notifications.
     Notification,
-    /// The device.
+    /// The device as a whole.
     Device,
 }
 
-/// Parameters of both points of an adapter, whatever they were set with.
+/// Parameters of both points of an adapter, from all sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Points {
-    /// The reaction point.
+    /// Parameters of the reaction point.
     pub reaction: Parameters,
-    /// The notification point.
+    /// Settings of the notification point.
     pub notification: Settings,
-    /// Priority of notifications where it is not copied.
+    /// Priority of notifications, if it is not copied.
     pub cnp_priority: u8,
-    /// Slow restart after a loss.
+    /// Whether flows restart slowly after a loss.
     pub slow_restart: bool,
-    /// Slow restart after an idle time.
+    /// Whether flows restart slowly after an idle time.
     pub slow_restart_idle: bool,
-    /// Credit of a flow that sends nothing.
+    /// Credit of an idle flow.
     pub idle_credit: Duration,
-    /// RoCE of the guest's own is limited, too.
+    /// Whether RoCE that the guest runs over Ethernet is limited, too.
     pub soft_roce: bool,
-    /// All queue pairs send from one UDP port.
+    /// Whether all queue pairs send from one UDP port.
     pub pin_source_port: bool,
 }
 
 vnic_wire::named! {
-    /// Where the parameters come from that nobody has set.
+    /// Preset: source of the parameters that are not set.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
     pub enum Preset {
-        /// The example of the WinOF-2 text: the defaults of the keys.
+        /// The example of the WinOF-2 manual: the defaults of the keys.
         #[default]
         Winof2Doc => "winof2-doc",
         /// Current firmware.
         MlxFw => "mlx-fw",
         /// The DCQCN paper.
         Paper => "paper",
-        /// The simulator of its authors.
+        /// The simulator of the paper's authors.
         Ns3Rdma => "ns3-rdma",
     }
 }
@@ -73,18 +73,18 @@ impl Preset {
         }
     }
 
-    /// By its name.
+    /// Preset of a name.
     pub fn by_name(name: &str) -> Option<Preset> {
         Preset::ALL
             .into_iter()
             .find(|p| p.name().eq_ignore_ascii_case(name))
     }
 
-    /// All its parameters.
+    /// Parameters of the preset.
     pub fn points(self) -> Points {
         let plain = Settings::default();
         let (spacing, dscp, priority, cnp_priority) = match self {
-            // The text shows no spacing; firmware of its time has this one.
+            // The manual shows no spacing; firmware of its time has this one.
             Preset::Winof2Doc => (4, 0, CnpPriority::Copied, 7),
             Preset::MlxFw => (4, 48, CnpPriority::Fixed(6), 6),
             Preset::Paper | Preset::Ns3Rdma => (50, 48, CnpPriority::Fixed(6), 6),
@@ -107,31 +107,31 @@ impl Preset {
     }
 }
 
-/// One parameter.
+/// Row of a parameter.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameter {
-    /// Its name, range, unit and what it does.
+    /// Name, range, unit and effect.
     pub def: &'static KeyDef,
-    /// It is a key of the registry.
+    /// Whether it is a registry key.
     pub keyed: bool,
-    /// Which end it is about.
+    /// End to which it belongs.
     pub point: Point,
     get: fn(&Points) -> u32,
     set: fn(&mut Points, u32),
 }
 
 impl Parameter {
-    /// What it is, in the unit of its row. A preset may be beyond the range that may be written.
+    /// Value in the unit of its row. A preset's value may be outside the range of values that can be set.
     pub fn get(&self, points: &Points) -> u32 {
         (self.get)(points)
     }
 
-    /// Sets it, in the unit of its row.
+    /// Sets the value, in the unit of its row.
     pub fn set(&self, points: &mut Points, value: u32) {
         (self.set)(points, value);
     }
 
-    /// Its place in [`PARAMETERS`].
+    /// Index in [`PARAMETERS`].
     fn at(&self) -> usize {
         PARAMETERS
             .iter()
@@ -166,7 +166,7 @@ macro_rules! parameters {
             Parameter {
                 def: {
                     let def = &$rows[$i];
-                    // A row that moves must not take another's place.
+                    // The row must be the one that the macro names.
                     assert!(same(def.name, $name));
                     def
                 },
@@ -277,7 +277,7 @@ parameters! {
         |p| p.pin_source_port.into(), |p, v| p.pin_source_port = v != 0;
 }
 
-/// A parameter by its name or one of its other spellings, whatever the case of its letters.
+/// Parameter of a name or one of its other spellings; case does not matter.
 pub fn parameter(name: &str) -> Option<&'static Parameter> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
     PARAMETERS
@@ -285,7 +285,7 @@ pub fn parameter(name: &str) -> Option<&'static Parameter> {
         .find(|p| is(&p.def.name) || p.def.aliases.iter().any(is))
 }
 
-/// What is set of the parameters, by key or without one; the others are the preset's.
+/// Parameters that are set, by key or otherwise; the others are the preset's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen([Option<u32>; COUNT]);
 
@@ -296,12 +296,12 @@ impl Default for Chosen {
 }
 
 impl Chosen {
-    /// What is set of a parameter.
+    /// Value of a parameter, if it is set.
     pub fn get(&self, parameter: &Parameter) -> Option<u32> {
         self.0.get(parameter.at()).copied().flatten()
     }
 
-    /// Sets it, or leaves it to the preset.
+    /// Sets a parameter, or leaves it to the preset.
     pub fn put(&mut self, parameter: &Parameter, value: Option<u32>) {
         if let Some(place) = self.0.get_mut(parameter.at()) {
             *place = value;
@@ -318,7 +318,7 @@ impl Chosen {
         }
     }
 
-    /// What is set, with the parameter.
+    /// Parameters that are set, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Parameter, u32)> + '_ {
         PARAMETERS
             .iter()
@@ -326,7 +326,7 @@ impl Chosen {
             .filter_map(|(p, value)| Some((p, (*value)?)))
     }
 
-    /// What acts. `line_rate` in bit/s: no rate is above it.
+    /// Parameters that act. `line_rate` is in bit/s: no rate is above it.
     pub fn over(&self, mut points: Points, line_rate: u64) -> Points {
         for (parameter, value) in self.iter() {
             parameter.set(&mut points, value);
@@ -345,16 +345,16 @@ impl Chosen {
     }
 }
 
-/// What the keys of congestion control say. The default is what acts while nothing is stored.
+/// Values of the keys of congestion control. The default is what acts while nothing is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CongestionKeys {
-    /// `DcqcnEnablePrioN`, a bit each.
+    /// `DcqcnEnablePrioN`, a bit for each priority.
     pub enable: u8,
-    /// The parameters that have a key.
+    /// Parameters that have a key.
     pub parameters: Chosen,
 }
 
-/// The parameter that has the key.
+/// Field of a key that is a parameter.
 pub(super) const PARAMETER: Field = Field {
     messages: &[],
     written: |_, _| {},
@@ -372,7 +372,7 @@ pub(super) const PARAMETER: Field = Field {
     },
 };
 
-/// The bit of a priority in [`CongestionKeys::enable`].
+/// Field of a priority's bit in [`CongestionKeys::enable`].
 macro_rules! enable_bit {
     ($priority:literal) => {
         $crate::settings::Field {
@@ -403,13 +403,13 @@ impl CongestionKeys {
         self.enable = self.enable & !bit | if on { bit } else { 0 };
     }
 
-    /// The key of a priority.
+    /// Key that enables a priority.
     pub fn enable_key(priority: u8) -> Option<&'static KeyDef> {
         CONGESTION_ENABLE.get(usize::from(priority))
     }
 }
 
-/// Is the parameter a rate, in Mbit/s?
+/// Whether the parameter is a rate in Mbit/s.
 pub fn is_rate(def: &KeyDef) -> bool {
     matches!(def.kind, Kind::Rate { .. })
 }

@@ -1,4 +1,4 @@
-//! Words with which the rows of the table are written: a row begins as the most common case, and says what differs.
+//! Builders of the table's rows: a row begins as the most common case, and names the differences.
 
 use super::field::Field;
 use super::{Apply, Built, Illegal, KeyDef, Kind, Place, RegType, Rule, Scopes};
@@ -54,7 +54,7 @@ impl KeyDef {
         KeyDef::new(name, Kind::MacList { max })
     }
 
-    /// The default, which also acts while nothing is stored.
+    /// Sets the default, which also acts while nothing is stored.
     pub(super) const fn default(self, value: u32) -> KeyDef {
         KeyDef {
             default: Some(value),
@@ -63,7 +63,7 @@ impl KeyDef {
         }
     }
 
-    /// What acts while nothing is stored, where that is not the default.
+    /// Sets the value that acts while nothing is stored, if that is not the default.
     pub(super) const fn unset(self, value: u32) -> KeyDef {
         KeyDef {
             unset: Some(value),
@@ -101,7 +101,7 @@ impl KeyDef {
         KeyDef { rules, ..self }
     }
 
-    /// Written to `.reg` files as `REG_SZ`: documented so, or a standardized keyword (they are all `REG_SZ`).
+    /// Makes the key `REG_SZ` in written `.reg` files: it is documented so, or a standardized keyword (these are all `REG_SZ`).
     pub(super) const fn sz(self) -> KeyDef {
         KeyDef {
             reg: RegType::Sz,
@@ -116,7 +116,7 @@ impl KeyDef {
         }
     }
 
-    /// It acts: its value goes to this field.
+    /// Marks the key as built, with this field.
     pub(super) const fn acts(self, field: Field) -> KeyDef {
         KeyDef {
             built: Built::Yes,
@@ -125,7 +125,7 @@ impl KeyDef {
         }
     }
 
-    /// Not built: it waits for `what`, and nothing acts.
+    /// Marks the key as not built: it waits for `what`, and nothing acts.
     pub(super) const fn waits_for(self, what: &'static str) -> KeyDef {
         KeyDef {
             built: Built::No(what),

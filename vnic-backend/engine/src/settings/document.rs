@@ -1,4 +1,4 @@
-//! The table as a document for people.
+//! The document `docs/registry.md`, made from the table.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,7 +19,7 @@ refused with what is allowed, and nothing changes, unless the key says otherwise
 
 ";
 
-/// Keys whose names differ by a number only stand together.
+/// Groups of keys whose names differ in a number alone.
 fn families() -> Vec<Vec<&'static KeyDef>> {
     let mut families: Vec<Vec<&KeyDef>> = Vec::new();
     for def in KEYS {
@@ -68,7 +68,7 @@ fn acts(def: &KeyDef) -> &'static str {
     }
 }
 
-/// A row for each key: what it takes, and whether it is built.
+/// Table with a row for each key: allowed values, and whether the key is built.
 fn overview(out: &mut String) {
     out.push_str("| Key | Allowed | Default | Acts | Built |\n|---|---|---|---|---|\n");
     for family in families() {
@@ -88,7 +88,7 @@ fn overview(out: &mut String) {
     }
 }
 
-/// Everything about a key.
+/// Section of a key.
 fn section(out: &mut String, family: &[&KeyDef]) {
     let Some(def) = family.first() else { return };
     let _ = writeln!(out, "\n### {}\n\n{}\n", name(family), def.help);
@@ -132,7 +132,7 @@ fn section(out: &mut String, family: &[&KeyDef]) {
 }
 
 impl fmt::Display for Rule {
-    /// What the rule says of the key that has it: `while it is 4, AsyncReceiveIndicate must be 0`.
+    /// Text of the rule for the key that has it: `while it is 4, AsyncReceiveIndicate must be 0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Rule::While {
@@ -159,7 +159,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The document `docs/registry.md`.
+/// Text of `docs/registry.md`.
 pub fn markdown() -> String {
     let mut out = HEAD.to_string();
     overview(&mut out);

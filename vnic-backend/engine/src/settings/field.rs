@@ -1,5 +1,5 @@
-//! Where the value of a key goes: a row of the table names its field of [`AdapterSettings`] once. What reads the field by
-//! its key, what writes it and what copies it follow from that name; a name that does not exist does not compile.
+//! Fields of keys: a row of the table names its field of [`AdapterSettings`] once. The functions that read, write and copy
+//! the field by its key follow from that name; a name that does not exist does not compile.
 
 use alloc::vec::Vec;
 
@@ -7,22 +7,22 @@ use vnic_wire::MacAddr;
 
 use super::{AdapterSettings, DelayDrop, KeyDef, Value};
 
-/// The field of a key.
+/// Field of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Sets it to a value that the key allows.
+    /// Sets the field to a value that the key allows.
     pub(super) set: fn(&KeyDef, &mut AdapterSettings, &Value),
-    /// What it is. None: nothing is chosen, and something else decides what acts (a preset).
+    /// Value of the field. `None`: it is not set, and something else decides what acts (a preset).
     pub(super) get: fn(&KeyDef, &AdapterSettings) -> Option<Value>,
-    /// Copies it, from the second to the first.
+    /// Copies the field from the second argument to the first.
     pub(super) copy: fn(&KeyDef, &mut AdapterSettings, &AdapterSettings),
-    /// Hears which revision wrote its key.
+    /// Notes the revision that wrote the key.
     pub(super) written: fn(&mut AdapterSettings, u64),
-    /// Names that it has in messages of the control plane; two where a message has a field for each half of it.
+    /// Names of the field in messages of the control plane; two if a message has a field for each half of it.
     pub(super) messages: &'static [&'static str],
 }
 
-/// The [`Field`] at a path below [`AdapterSettings`], behind the names that it has in messages.
+/// [`Field`] at a path below [`AdapterSettings`], after its names in messages.
 macro_rules! field {
     ($($message:literal),+ : $($path:tt)+) => {
         $crate::settings::field::Field {
@@ -42,12 +42,12 @@ macro_rules! field {
 }
 pub(super) use field;
 
-/// A type of fields. A value that does not fit leaves a field as it is.
+/// Type of a field. A value that does not fit leaves the field as it is.
 pub(super) trait Setting {
     fn set(&mut self, value: &Value);
     fn get(&self) -> Option<Value>;
 
-    /// Its key was written by this revision. For fields that act with each write, also of the same value.
+    /// Notes the revision that wrote the key. For fields that act with each write, also of the same value.
     fn written(&mut self, _by: u64) {}
 }
 
@@ -94,7 +94,7 @@ macro_rules! numbers {
 }
 numbers!(u8, u16, u32);
 
-/// An older name for a number that another key has, too: none while it is not stored.
+/// Older name of a number that has another key: `None` while it is not stored.
 impl Setting for Option<u8> {
     fn set(&mut self, value: &Value) {
         if let Value::Dword(number) = value {
@@ -121,7 +121,7 @@ impl Setting for DelayDrop {
     }
 }
 
-/// Words that stand for numbers, as [`Kind::Enum`](super::Kind::Enum) has them: an enum with the numbers as discriminants.
+/// Conversion of words to numbers, as in [`Kind::Enum`](super::Kind::Enum): the discriminants of an enum.
 macro_rules! words {
     ($($of:ident { $($word:ident),+ })+) => {$(
         impl $crate::settings::field::Setting for $of {
@@ -140,31 +140,31 @@ macro_rules! words {
 pub(super) use words;
 
 impl KeyDef {
-    /// Sets its field to a value that the key allows. A key that is not built has none.
+    /// Sets the key's field to a value that the key allows. A key that is not built has no field.
     pub fn set(&self, settings: &mut AdapterSettings, value: &Value) {
         if let Some(field) = self.field {
             (field.set)(self, settings, value);
         }
     }
 
-    /// What its field is. None: the key is not built, or nothing is chosen and something else decides what acts (a preset).
+    /// Value of the key's field. `None`: the key is not built, or the field is not set and something else decides what acts (a preset).
     pub fn get(&self, settings: &AdapterSettings) -> Option<Value> {
         (self.field?.get)(self, settings)
     }
 
-    /// Names that its field has in messages of the control plane.
+    /// Names of the key's field in messages of the control plane.
     pub fn messages(&self) -> &'static [&'static str] {
         self.field.map_or(&[], |field| field.messages)
     }
 
-    /// Its field hears which revision wrote the key.
+    /// Tells the key's field the revision that wrote the key.
     pub fn written(&self, settings: &mut AdapterSettings, by: u64) {
         if let Some(field) = self.field {
             (field.written)(settings, by);
         }
     }
 
-    /// Copies its field.
+    /// Copies the key's field.
     pub fn copy(&self, to: &mut AdapterSettings, from: &AdapterSettings) {
         if let Some(field) = self.field {
             (field.copy)(self, to, from);

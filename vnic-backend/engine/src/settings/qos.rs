@@ -1,25 +1,25 @@
-//! Quality of service and flow control, as far as the documents have keys for it.
+//! Keys of quality of service and flow control.
 
 use vnic_wire::qos::{Guard, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules};
 
 /// Global pause (`*FlowControl`; IEEE 802.3 annex 31B).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlowControl {
-    /// None.
+    /// Pause frames are neither sent nor obeyed.
     Off = 0,
     /// Pause frames are sent.
     Transmit = 1,
     /// Pause frames are obeyed.
     Receive = 2,
-    /// Both.
+    /// Pause frames are sent and obeyed.
     #[default]
     Both = 3,
-    /// Both: a link here has nobody to negotiate with.
+    /// As `Both`: a link here has no partner for autonegotiation.
     Negotiated = 4,
 }
 
 impl FlowControl {
-    /// Sent, and obeyed?
+    /// Flow control with these two directions.
     pub const fn of(sent: bool, obeyed: bool) -> FlowControl {
         match (sent, obeyed) {
             (false, false) => FlowControl::Off,
@@ -29,7 +29,7 @@ impl FlowControl {
         }
     }
 
-    /// Are pause frames sent?
+    /// Whether pause frames are sent.
     pub const fn is_sent(self) -> bool {
         matches!(
             self,
@@ -37,7 +37,7 @@ impl FlowControl {
         )
     }
 
-    /// Are pause frames obeyed?
+    /// Whether pause frames are obeyed.
     pub const fn is_obeyed(self) -> bool {
         matches!(
             self,
@@ -46,34 +46,34 @@ impl FlowControl {
     }
 }
 
-/// What the keys of quality of service say. The default is what acts while nothing is stored.
+/// Values of the keys of quality of service. The default is what acts while nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosKeys {
     /// `*FlowControl`.
     pub flow_control: FlowControl,
-    /// What names the priority of a frame.
+    /// Rules of the priority of a frame.
     pub priorities: PriorityRules,
     /// `DscpToPriorityMappingTable_0..63`.
     pub dscp_to_priority: [u8; 64],
-    /// `DscpBasedEtsEnabled`: that table counts; otherwise the static one, eight values each.
+    /// `DscpBasedEtsEnabled`: whether `dscp_to_priority` counts; otherwise the static map does, eight values for each priority.
     pub dscp_table: bool,
     /// `PriorityToDscpMappingTable_0..7`.
     pub priority_to_dscp: [u8; 8],
-    /// `RroceDscpMarkPriorityFlowControl[0..7]`, the older name of the same: it counts where it is set.
+    /// `RroceDscpMarkPriorityFlowControl[0..7]`: older name of `PriorityToDscpMappingTable_0..7`; a value here overrides it.
     pub priority_marks: [Option<u8>; 8],
-    /// How RDMA packets get their DSCP.
+    /// Rules of the DSCP of RDMA packets.
     pub marks: MarkRules,
-    /// How frames wait to be sent.
+    /// Rules of the send queues.
     pub sending: SendRules,
     /// Head-of-queue lifetime.
     pub lifetimes: Lifetimes,
-    /// The watermarks of the receive path, as they are stored: what counts is [`QosKeys::acting_watermarks`].
+    /// Watermarks of the receive path, as they are stored; [`QosKeys::acting_watermarks`] returns those that act.
     pub guard: Guard,
     /// Early marks and drops.
     pub hint: HintSettings,
 }
 
-/// Priority by DSCP where nothing else is set, eight values each (WinOF-2 Ethernet Network, Receive Trust State).
+/// Default priority by DSCP, eight values for each priority (WinOF-2 Ethernet Network, Receive Trust State).
 const STATIC_MAP: [u8; 64] = {
     let mut map = [0; 64];
     let mut i = 0;
@@ -90,7 +90,7 @@ impl Default for QosKeys {
             flow_control: FlowControl::default(),
             priorities: PriorityRules::default(),
             dscp_to_priority: {
-                // Two rows of the documented table differ from the static one.
+                // Two rows of the documented table differ from the static map.
                 let mut map = STATIC_MAP;
                 map[3] = 3;
                 map[4] = 4;
@@ -109,7 +109,7 @@ impl Default for QosKeys {
 }
 
 impl QosKeys {
-    /// The watermarks of the receive path that count. Not every number of the keys makes sense together with the other.
+    /// Watermarks of the receive path that act. Some stored numbers are adjusted, because they make no sense together.
     pub fn acting_watermarks(&self) -> Guard {
         let least = *Guard::WATERMARK.start();
         let Guard {
@@ -132,7 +132,7 @@ impl QosKeys {
         }
     }
 
-    /// Lets another map by DSCP count: the table's, or nothing of the table where the static one is the same.
+    /// Sets the map from DSCP to priority: the table's, or the static one if it is the same.
     pub fn set_dscp_map(&mut self, map: [u8; 64]) {
         self.dscp_table = map != STATIC_MAP;
         self.dscp_to_priority = match self.dscp_table {
@@ -141,7 +141,7 @@ impl QosKeys {
         };
     }
 
-    /// The map by DSCP that counts.
+    /// Map from DSCP to priority that acts.
     pub fn acting_dscp_map(&self) -> [u8; 64] {
         if self.dscp_table {
             self.dscp_to_priority
@@ -150,7 +150,7 @@ impl QosKeys {
         }
     }
 
-    /// The DSCP by priority that counts.
+    /// DSCP of each priority that acts.
     pub fn acting_priority_to_dscp(&self) -> [u8; 8] {
         core::array::from_fn(|priority| {
             self.priority_marks[priority].unwrap_or(self.priority_to_dscp[priority])

@@ -1,4 +1,4 @@
-//! The table of keys, by subject. Where a document gives a default that another contradicts, the WinOF-2 text counts.
+//! The table of keys, by subject. If documents contradict each other about a default, the WinOF-2 manual counts.
 
 mod completion;
 mod congestion;
@@ -13,8 +13,8 @@ mod vlan;
 use super::KeyDef;
 use super::field::field;
 
-/// Rows of keys whose names differ by a number only: `$prefix` and the number make the name, `$row` makes a row of it, whose
-/// value goes to the array's element of that number.
+/// Rows of keys whose names differ in a number alone: `$prefix` and the number make the name, `$row` makes the row, and
+/// the value's field is the array's element of that number.
 macro_rules! family {
     ($prefix:literal, $suffix:literal, $row:expr, $message:literal: $group:ident.$array:ident, $($n:literal => $default:expr),+ $(,)?) => {
         [$($row(concat!($prefix, $n, $suffix), $default).acts(field!($message: $group.$array[$n]))),+]
@@ -67,5 +67,5 @@ static ALL: [KeyDef; COUNT] = {
     all
 };
 
-/// Every key.
+/// All keys.
 pub static KEYS: &[KeyDef] = &ALL;

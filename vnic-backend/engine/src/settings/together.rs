@@ -1,26 +1,26 @@
-//! What the keys of one adapter may be together.
+//! Dependences between the keys of one adapter.
 
 use alloc::format;
 use alloc::string::String;
 
 use super::{KEYS, KeyDef, Rule, Value, key};
 
-/// Two values that may not be together, or a change at the wrong time.
+/// Two values that exclude each other, or a change at the wrong time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Conflict {
-    /// The key whose row has the rule.
+    /// Name of the key whose row has the rule.
     pub key: &'static str,
-    /// The key it depends on.
+    /// Name of the other key.
     pub other: &'static str,
-    /// Both keys, what they are and what is allowed; for people.
+    /// Both keys, their values, and what is allowed, in words.
     pub text: String,
 }
 
-/// Whether the values of one adapter may be together. `lookup` gives what is stored for a key and would win (the adapter's
-/// value over the driver's); where it gives None, what acts while nothing is stored counts.
+/// Checks the values of one adapter against each other. `lookup` returns the stored value that counts for a key (the
+/// adapter's, else the driver's); if it is `None`, the value that acts while nothing is stored counts.
 ///
-/// Stored values count, not only those that act: a value that waits for a restart would otherwise break the rule then.
+/// Stored values count, not only acting ones: a value that waits for a restart would otherwise break the rule at the restart.
 ///
 /// # Errors
 ///
@@ -65,12 +65,12 @@ pub fn check_together(lookup: impl Fn(&str) -> Option<Value>) -> Result<(), Conf
     Ok(())
 }
 
-/// Whether the key `name` may be changed. `lookup` as for [`check_together`], with what the transaction changes already in
-/// it: switching a feature on and setting what depends on it may be one transaction.
+/// Checks whether the key `name` may be changed. `lookup` as for [`check_together`], with the changes of the transaction:
+/// one transaction may enable a feature and set a key that depends on it.
 ///
 /// # Errors
 ///
-/// The [`Conflict`] with the key it depends on.
+/// The [`Conflict`] with the other key.
 pub fn check_change(name: &str, lookup: impl Fn(&str) -> Option<Value>) -> Result<(), Conflict> {
     let Some(def) = key(name) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The table for people: `docs/counters.md`.
+//! The document `docs/counters.md`.
 
 use alloc::format;
 use alloc::string::String;
@@ -27,13 +27,13 @@ ADAPTER` lets your view begin at zero and changes no counter. Prometheus has the
 node_exporter's names at `/metrics/node`.
 ";
 
-/// The whole document.
+/// Text of the document.
 pub fn markdown() -> String {
     let mut text = String::from(INTRODUCTION);
     text += "\n## The NIC's own\n\n| counter | of | meaning |\n|---|---|---|\n";
     for def in counters::all() {
         let of = match def.scope {
-            // The same rows as of adapters.
+            // Their rows are those of adapters.
             counters::Scope::PortPriority | counters::Scope::PortLink => continue,
             counters::Scope::AdapterQueue => "queue pair of an adapter",
             counters::Scope::AdapterDrop => "adapter, by reason",

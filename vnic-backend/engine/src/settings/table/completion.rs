@@ -1,11 +1,11 @@
-//! How a guest hears of what is done.
+//! Keys of completion: notification of a guest.
 
 use super::super::Rule;
 use super::{KeyDef, field};
 
 const POLL: &str = "WinOF-2 Ethernet Network, NDIS Poll Mode";
 
-/// A key that must be 0 while NDIS poll is chosen with `values`.
+/// Rule of a key with whose `values` the key `other` must be 0.
 const fn off_while(values: &'static [u32], other: &'static str) -> Rule {
     Rule::While {
         values,

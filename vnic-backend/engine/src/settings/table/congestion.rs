@@ -1,7 +1,6 @@
 //! RoCEv2 congestion management (DCQCN).
 //!
-//! The defaults are those that the example of `-Get` shows: preset `winof2-doc`. Where another preset is chosen, it says what
-//! acts while nothing is stored.
+//! The defaults are those of the example of `-Get`: preset `winof2-doc`. With another preset, its values act while nothing is stored.
 
 use super::super::congestion::{PARAMETER, enable_bit};
 use super::KeyDef;
@@ -30,7 +29,7 @@ const fn parameter(row: KeyDef) -> KeyDef {
     dcqcn(row).acts(PARAMETER)
 }
 
-/// The other spellings are those of sysfs (`ecn/roce_rp`, `ecn/roce_np`) and debugfs (`cc_params`) of Linux.
+/// Parameters that are keys. The other spellings are those of sysfs (`ecn/roce_rp`, `ecn/roce_np`) and debugfs (`cc_params`) of Linux.
 pub(in super::super) const PARAMETERS: &[KeyDef] = &[
     parameter(KeyDef::switch("DcqcnClampTgtRate").default(0))
         .alias(&["rp_clamp_tgt_rate", "clamp_tgt_rate"])
@@ -115,7 +114,7 @@ const MLX5: &str = "MLNX_OFED Documentation, Explicit Congestion Notification (E
 const LOSSY: &str = "NVIDIA, How-to Enable/Disable Lossy RoCE Accelerations: register ROCE_ACCL";
 const DIFFER: &str = "where sources of DCQCN differ";
 
-/// What has no key of WinOF-2: `vnicctl cc` and the service have it beside the keys, the registry does not.
+/// Parameters that are not keys of WinOF-2: `vnicctl cc` and the service have them beside the keys, the registry does not.
 pub(in super::super) const OWN: &[KeyDef] = &[
     own(KeyDef::rate("rp_max_rate", 0))
         .alias(&["rpg_max_rate"])

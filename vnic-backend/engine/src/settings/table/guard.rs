@@ -1,4 +1,4 @@
-//! Guards against queues that stand still, and against hosts that do not keep up.
+//! Guards against stalled queues, and against hosts that are too slow.
 
 use super::super::Rule;
 use super::{KeyDef, field};

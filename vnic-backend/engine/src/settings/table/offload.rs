@@ -1,4 +1,4 @@
-//! Offloads and timestamps. What a guest's driver offloads is negotiated by virtio and not chosen here.
+//! Offloads and timestamps. The offloads of a guest's driver are negotiated by virtio, and not chosen here.
 
 use super::KeyDef;
 

@@ -1,4 +1,4 @@
-//! What happens to frames that find no receive buffer, and which frames the guest gets.
+//! Treatment of frames that find no receive buffer, and addresses whose frames the guest gets.
 
 use super::{KeyDef, field};
 
