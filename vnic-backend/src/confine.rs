@@ -115,7 +115,7 @@ impl Filter {
         Filter::only(SOCKET, more)
     }
 
-    /// Filter that allows the calls of any thread and these.
+    /// Filter that allows `calls`, those of `rules` and those of any thread.
     fn only(calls: &[i64], mut rules: Rules) -> io::Result<Filter> {
         for call in NOT_EXECUTABLE {
             rules.insert(*call, with(2, libc::PROT_EXEC as u64, 0)?);
@@ -129,7 +129,7 @@ impl Filter {
         )
     }
 
-    /// Filter that allows all calls but these.
+    /// Filter that allows all calls but `calls`.
     pub fn without(calls: &[i64]) -> io::Result<Filter> {
         let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
         Filter::new(

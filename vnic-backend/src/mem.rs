@@ -53,7 +53,7 @@ impl<'m> Seg<'m> {
         }
     }
 
-    /// The same segment, for longer than the compiler knows its memory to exist.
+    /// The segment, for longer than the compiler knows its memory to exist.
     ///
     /// # Safety
     /// The memory is mapped, and there is no reference into it, for as long as any copy of the result is used.

@@ -65,7 +65,7 @@ pub const TAP_QUEUES_MAX: u8 = 8;
 pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
 /// Memory of the daemon for the RDMA function of an adapter, in MiB.
 pub const RDMA_MEMORY_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
-/// Default of this memory: as much as the limits of a ConnectX need.
+/// Default memory of the daemon for an RDMA function, in MiB: as much as the limits of a ConnectX need.
 pub const RDMA_MEMORY_DEFAULT: u32 = 2200;
 /// Speed that the link of an adapter reports, in Mbit/s. It is not enforced.
 pub const LINE_RATE_MBPS: u32 = 100_000;
@@ -213,7 +213,7 @@ pub struct BurstStatus {
     pub frames_max: u64,
     /// Memory of frames without a receive buffer now, in bytes, including those that wait in dropless mode.
     pub bytes: u64,
-    /// Largest number of these bytes so far.
+    /// Largest value of `bytes` so far.
     pub bytes_max: u64,
 }
 
@@ -601,8 +601,8 @@ pub enum NicEventKind {
     },
     /// The receive path of an adapter or a port does not move, and has paused senders for longer than the minor watermark.
     PauseStormWarning,
-    /// It has done so for longer than the critical watermark: no sender is paused, on any priority, until the receive path
-    /// moves.
+    /// The receive path has paused senders for longer than the critical watermark: no sender is paused, on any priority,
+    /// until the path moves.
     PauseStorm,
     /// The receive path moves again: flow control is as configured.
     PauseStormOver,

@@ -7,7 +7,7 @@ use vnic_engine::rdma::Congestion;
 pub struct CongestionChange {
     /// Congestion control of the adapter's queue pairs.
     pub congestion: Congestion,
-    /// Whether it also limits the guest's own RoCE over the Ethernet function.
+    /// Whether congestion control also limits the guest's own RoCE over the Ethernet function.
     pub soft: bool,
     /// Whether all queue pairs send from one UDP port.
     pub pin_source_port: bool,

@@ -472,7 +472,7 @@ impl Core {
         }
     }
 
-    /// Whether a packet of an RDMA function has to be dropped, because it would have to wait and too many such packets wait.
+    /// Whether a packet of an RDMA function has to be dropped, because it would have to wait and too many bytes wait.
     #[cold]
     pub fn too_many_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
         self.out.round.waiting.is_crowded() && self.must_wait(ingress, verdict, head)

@@ -190,7 +190,7 @@ pub struct WaitGauges {
     pub beyond: AtomicU64,
     /// Bytes of memory of all waiting frames.
     pub bytes: AtomicU64,
-    /// Largest number of these bytes so far.
+    /// Largest value of `bytes` so far.
     pub bytes_max: AtomicU64,
 }
 

@@ -67,7 +67,7 @@ impl Metadata {
         }
     }
 
-    /// The same metadata for a copy whose request has been counted.
+    /// The metadata of a copy whose request has been counted.
     pub fn counted(&self) -> Metadata {
         Metadata {
             queue: None,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vnic_fabric::Instant;
 
-/// How long a core polls that sleeps almost at once: for work right behind the last. Shorter idle times do not count, because
+/// Polling time of a core that sleeps almost at once: for work right behind the last. Shorter idle times do not count:
 /// both ways are equal for them.
 const BRIEF: Duration = Duration::from_micros(2);
 /// Idle times after which the core decides whether to try.

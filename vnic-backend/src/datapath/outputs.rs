@@ -63,7 +63,7 @@ pub struct Outputs {
     pub taken: Option<PortId>,
     /// Whether an uplink of this core is paused or pauses its peer.
     links_busy: bool,
-    /// Adapters whose guests' own RoCE is counted or limited.
+    /// Adapters whose guests' own RoCE is limited or waits.
     pub guest_roce: Vec<PortId>,
     bounce: Bounce,
     faults: Option<Box<Injector>>,

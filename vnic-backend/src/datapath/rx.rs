@@ -50,7 +50,7 @@ impl Parked {
 pub struct Parking {
     /// The frames, longest waiting first.
     frames: VecDeque<Parked>,
-    /// Number of frames beyond the reserve; these are the last ones.
+    /// Number of frames beyond the reserve, which are the last of `frames`.
     pub over: usize,
     /// Index up to which the guest had offered buffers when they were not enough for the first frame.
     not_enough: Option<u16>,

@@ -678,7 +678,7 @@ enum Step {
     Pending,
     /// [`Step::Done`] or [`Step::Pending`], and the queue's turn ends with it.
     Last {
-        /// Whether it is [`Step::Pending`].
+        /// Whether the result is [`Step::Pending`].
         pending: bool,
     },
     /// The frame cannot go now; the buffer stays in the ring.

@@ -113,7 +113,7 @@ mod tests {
         assert!(account.is_over() && account.did_much());
         let others = (0..100).take_while(|_| !account.begin(true)).count();
         assert_eq!((others, account.left()), (9, 63));
-        // What is not used is not saved.
+        // Unused work is not saved.
         for _ in 0..10 {
             assert!(account.begin(true));
         }

@@ -117,7 +117,7 @@ pub type RdmaCounters = Block<{ Counters::COUNT }>;
 /// The counters that any thread may read.
 pub(super) struct Published {
     counters: Arc<RdmaCounters>,
-    /// Whether they are older than the function's state.
+    /// Whether the counters are older than the function's state.
     pub(super) stale: bool,
 }
 
@@ -413,7 +413,7 @@ impl Function {
         self.remains.take()
     }
 
-    /// Adds memory that the engine has freed to these objects.
+    /// Adds memory that the engine has freed to the function's [`Remains`].
     pub(super) fn leave_freed(&mut self) {
         if let Some(freed) = self.device.take_freed() {
             self.remains.leave(freed.entries(), freed);

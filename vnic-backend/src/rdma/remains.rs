@@ -31,7 +31,7 @@ impl Remains {
         self.left.take()
     }
 
-    /// Whether there is any.
+    /// Whether there is memory to take.
     pub fn any(&self) -> bool {
         self.left.is_some()
     }

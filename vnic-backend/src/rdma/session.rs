@@ -34,7 +34,7 @@ pub struct SharedReceive {
     pub queue: ReceiveQueue,
     /// The last index that was published to the driver.
     pub told: u32,
-    /// Whether it is in [`Session::starving_srqs`].
+    /// Whether the shared receive queue is in [`Session::starving_srqs`].
     pub starving: bool,
     /// Whether a fault of it was reported.
     pub fault_told: bool,

@@ -42,7 +42,7 @@ enum Pieces {
 #[derive(Debug, Default)]
 pub struct Found {
     extents: usize,
-    /// Bytes of these extents.
+    /// Bytes of the extents found so far.
     at: u64,
     pieces: Vec<Piece>,
 }

@@ -81,7 +81,7 @@ pub struct BondStatus {
 pub struct BondMember {
     /// Name of the port.
     pub port: String,
-    /// Whether its link is up.
+    /// Whether the port's link is up.
     pub up: bool,
     /// State of LACP, if it is configured.
     pub lacp: Option<LacpView>,

@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// Pause after a connection on which no driver ever ran; it doubles with each further one.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
-/// The longest such pause.
+/// Longest pause after connections on which no driver ran.
 const LONG_PAUSE: Duration = Duration::from_millis(640);
 
 /// State of a socket's thread.
@@ -228,7 +228,7 @@ impl Server {
     }
 }
 
-/// Waits for one of these, at most this time, which is less than a second.
+/// Waits until a descriptor is ready, at most this time, which is less than a second.
 fn wait_until(fds: &mut [PollFd<'_>], at_most: Duration) {
     let at_most = rustix::event::Timespec {
         tv_sec: 0,

@@ -4,7 +4,7 @@
 //!  wire ─▶ MAC control? ─ yes ─▶ PauseRx ─▶ closed priorities of the uplink's queues
 //!              │ no: switch
 //!              ▼
-//!  wire ◀─ PauseTx ◀─ Pauses: what receivers of all cores tell the uplink's frames
+//!  wire ◀─ PauseTx ◀─ Pauses: pause states that receivers of all cores signal to the uplink
 //! ```
 
 use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};

@@ -4,7 +4,7 @@
 //! ```text
 //!  outputs ── to the guest ──▶ Proxy ── notification ──▶ switch
 //!  tx ─── from the guest ──▶ Proxy: limited? ─▶ a copy waits ── its flow's turn ──▶ switch
-//!                                     └─ no: as without all this
+//!                                     └─ no: sent at once
 //! ```
 //!
 //! [`Proxy`] decides; this module keeps its frames. A waiting frame is a copy and its buffer is completed, so that the

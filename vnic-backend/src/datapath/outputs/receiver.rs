@@ -1,7 +1,7 @@
 //! Queues of a port towards its guest or its wire.
 //!
 //! ```text
-//!  Outputs::give ─ class ─ nothing waits, and there is credit ──────────────▶ delivered, as without all this
+//!  Outputs::give ─ class ─ nothing waits, and there is credit ──────────────▶ delivered
 //!                    │                                                             ▲
 //!                    └─▶ Buffers ─▶ a copy in Egress ─ its turn, room ─────────────┘   (each round, `serve`)
 //!                           │ full                        │ waited too long

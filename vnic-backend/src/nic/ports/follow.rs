@@ -28,7 +28,7 @@ const QUIET: Duration = Duration::from_millis(100);
 pub(super) struct Pace {
     /// Number of the members' frames at the last look.
     frames: u64,
-    /// When that number had last changed.
+    /// When `frames` had last changed.
     moved: Option<Instant>,
 }
 

@@ -19,7 +19,7 @@ struct Needs {
     wire: u32,
     /// Frames that the receiver gets.
     frames: usize,
-    /// Bytes of the longest of these frames.
+    /// Bytes of the longest frame that the receiver gets.
     longest: usize,
 }
 

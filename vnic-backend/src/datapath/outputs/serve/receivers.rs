@@ -253,7 +253,7 @@ impl Outputs {
         more
     }
 
-    /// Suppresses these kicks: a core that is awake looks at the rings itself.
+    /// Suppresses the kicks of [`Outputs::request_room`]: a core that is awake looks at the rings itself.
     pub fn suppress_room_kicks(&mut self) {
         self.blocked_queues(|rx| rx.suppress_kicks());
     }

@@ -415,7 +415,7 @@ impl Outputs {
         more
     }
 
-    /// Suppresses these kicks: a core that is awake looks at the rings itself.
+    /// Suppresses the kicks of [`Outputs::request_buffers`]: a core that is awake looks at the rings itself.
     pub fn suppress_buffer_kicks(&mut self) {
         let Outputs { slots, round, .. } = self;
         for port in &round.waiting.ports {
