@@ -78,7 +78,7 @@ const DATA_CORE: &[i64] = &[
     libc::SYS_membarrier,
     libc::SYS_uname,
 ];
-/// Calls of a socket's thread: connections of VMMs, and what kind of file a descriptor of theirs is.
+/// Calls of a socket's thread: connections of VMMs, and types of files behind their descriptors.
 const SOCKET: &[i64] = &[libc::SYS_accept4, libc::SYS_fstatfs, libc::SYS_readlink];
 
 /// A filter of system calls, for threads.

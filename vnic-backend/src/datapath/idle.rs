@@ -179,7 +179,7 @@ mod tests {
     const SPIN: Duration = Duration::from_micros(50);
     const STEP: Duration = Duration::from_nanos(200);
 
-    /// A core and the time.
+    /// A core and its clock.
     struct Core {
         idle: Idle,
         now: Instant,

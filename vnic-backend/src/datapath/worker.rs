@@ -26,9 +26,9 @@ pub use control::Side;
 pub struct Worker {
     /// Switch, receivers and links.
     pub(crate) core: Core,
-    /// RDMA functions of its adapters.
+    /// RDMA functions of the core's adapters.
     pub(crate) functions: Functions,
-    /// Transmit rings of its guests.
+    /// Transmit rings of the core's guests.
     rings: Rings,
     /// Rings that stop when none of their buffers is in flight, and the senders of the answers.
     stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// The time.
+    /// Current time of the core's clock.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()

@@ -9,9 +9,8 @@
 //!                        XOFF, or dropped              dropped
 //! ```
 //!
-//! A waiting frame is finished: its tag is edited, and it is cut if its receiver does not take it whole. It is a copy,
-//! so that its sender's buffer is completed; its gate stays with it. Captures, fault rules and RDMA functions see the frame
-//! when
+//! A waiting frame is finished: its tag is edited, and it is cut if its receiver does not take it whole. It is a copy, so
+//! that its sender's buffer is completed; its gate stays with it. Captures, fault rules and RDMA functions see the frame when
 //! it leaves.
 
 mod ecn;

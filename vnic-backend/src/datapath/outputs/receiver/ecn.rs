@@ -27,8 +27,7 @@ impl Receiver {
     /// Verdict for a packet; `own` are its bytes among those that wait.
     ///
     /// The length of the frames counts, without the cost of keeping them: thresholds mean the same here, in the simulator and
-    /// in a
-    /// switch. Only IP packets can be marked. Packets of a lossless priority are not dropped.
+    /// in a switch. Only IP packets can be marked. Packets of a lossless priority are not dropped.
     fn judge_at(&mut self, at: MarkAt, priority: u8, ecn: Ecn, own: u64) -> Verdict {
         let qos = &self.change.qos;
         let class = usize::from(qos.classes.of_priority[usize::from(priority & 7)] & 7);
