@@ -1,4 +1,4 @@
-//! Descriptors by which guests are interrupted.
+//! Call descriptors, by which guests are interrupted.
 
 mod signals;
 
@@ -11,13 +11,13 @@ use rustix::net::{AddressFamily, SendFlags, send, sockopt};
 
 pub use signals::Signals;
 
-/// Is this an eventfd?
+/// Whether this file is an eventfd.
 pub fn is_eventfd(file: &File) -> io::Result<bool> {
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     Ok(std::fs::read_link(link)?.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// A descriptor by which a guest is interrupted. It is the VMM's as well: what can be done to it must not make us wait.
+/// Call descriptor of a guest. The VMM has it, too: whatever it does to the file must not make the daemon wait.
 #[derive(Debug)]
 pub struct Call {
     file: File,
@@ -32,7 +32,7 @@ enum Way {
 }
 
 impl Call {
-    /// For the data core that these signals are of.
+    /// A call descriptor for the data core of `signals`.
     pub fn new(file: File, signals: Arc<Signals>) -> io::Result<Call> {
         let way = if is_eventfd(&file)? {
             Way::Eventfd(signals)
@@ -46,7 +46,7 @@ impl Call {
     }
 
     fn ring(&self) {
-        // A full one already says all there is to say; a closed one is the frontend's loss.
+        // A full eventfd or socket already reports an interrupt; a closed one is the frontend's loss.
         match &self.way {
             Way::Eventfd(signals) => {
                 let _ = signals.signal(self.file.as_fd());
@@ -82,7 +82,7 @@ mod tests {
         Call::new(File::from(copy), Arc::new(Signals::new()?))
     }
 
-    /// Rings in another thread, since it might never end.
+    /// Whether a ring returns; on another thread, since it might never end.
     fn returns(call: Call) -> bool {
         let (tell, told) = crossbeam_channel::bounded(1);
         std::thread::spawn(move || {
@@ -96,7 +96,7 @@ mod tests {
     fn each_ring_counts() {
         let fd = eventfd(0, EventfdFlags::empty()).expect("an eventfd");
         let call = call(&fd).expect("a call");
-        // Many more than requests that can be done and not taken back.
+        // Many more than there may be completed requests that were not taken back.
         for _ in 0..2000 {
             call.ring();
         }

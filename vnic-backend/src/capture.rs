@@ -1,4 +1,4 @@
-//! Captures: copies of frames for the control plane, never at the expense of the data path.
+//! Captures: copies of frames for the control plane, without delay for the data path.
 
 use std::time::SystemTime;
 
@@ -11,22 +11,22 @@ use crate::datapath::{CoreCounters, OutFrame};
 use crate::mem;
 use crate::types::{CapturedFrame, Direction};
 
-/// Where a data core puts captured frames.
+/// Destination of captured frames.
 pub struct Sink {
-    /// Ports that are wanted; empty means all.
+    /// Captured ports; empty: all.
     pub ports: Vec<PortId>,
     /// Bytes kept of each frame.
     pub snaplen: usize,
-    /// Only drops.
+    /// Whether only dropped frames are captured.
     pub drops_only: bool,
-    /// The reader.
+    /// Channel to the reader.
     pub frames: Sender<CapturedFrame>,
-    /// Identity.
+    /// Number of the capture.
     pub id: u64,
 }
 
 impl Sink {
-    /// Copies a frame for the reader if it wants it; loses it when the reader is too slow.
+    /// Copies a frame for the reader if it is wanted. A frame that finds the channel full is lost, and counted.
     pub(crate) fn offer(
         &self,
         port: PortId,

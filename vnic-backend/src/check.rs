@@ -1,4 +1,4 @@
-//! Is what the control plane asks for possible? Every refusal names the field and what is allowed.
+//! Checks of the control plane's requests. Each refusal names the field and what is allowed.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use vnic_wire::MacAddr;
 
 use crate::types::*;
 
-/// The list of CPUs.
+/// Checks the list of CPUs.
 pub fn cores(cores: &[usize]) -> Result<(), NicError> {
     if cores.is_empty() {
         return invalid("data_cores", "at least one CPU is needed");
@@ -22,7 +22,7 @@ pub fn cores(cores: &[usize]) -> Result<(), NicError> {
     Ok(())
 }
 
-/// An adapter on its own.
+/// Checks an adapter on its own.
 pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
     name(&spec.name)?;
     within("mtu", spec.mtu, MTU_RANGE)?;
@@ -66,7 +66,7 @@ fn within<T: PartialOrd + Display>(
     invalid(field, format!("{value}; allowed are {lo} to {hi}"))
 }
 
-/// Refuses an address that is no unicast address, or is among those before it.
+/// Refuses an address that is no unicast address, or is among the earlier ones.
 fn new_mac(field: &'static str, mac: &MacAddr, before: &[MacAddr]) -> Result<(), NicError> {
     unicast(field, mac)?;
     if before.contains(mac) {
@@ -82,7 +82,7 @@ fn unicast(field: &'static str, mac: &MacAddr) -> Result<(), NicError> {
     Ok(())
 }
 
-/// The path of a Unix socket (`sun_path` holds 108 bytes with the terminating zero).
+/// Checks the path of a Unix socket (`sun_path` holds 108 bytes with the terminating zero).
 fn socket(field: &'static str, path: &std::path::Path) -> Result<(), NicError> {
     if path.as_os_str().len() < 108 {
         return Ok(());
@@ -90,7 +90,7 @@ fn socket(field: &'static str, path: &std::path::Path) -> Result<(), NicError> {
     invalid(field, format!("{} is longer than 107 bytes", path.display()))
 }
 
-/// No two adapters share an address; `others` are their names and addresses.
+/// Refuses addresses that another adapter has; `others` are the other adapters' names and addresses.
 pub fn free_macs<'a, M: Iterator<Item = MacAddr>>(
     field: &'static str,
     macs: &[MacAddr],
@@ -104,7 +104,7 @@ pub fn free_macs<'a, M: Iterator<Item = MacAddr>>(
     Ok(())
 }
 
-/// Settings of an adapter, each on its own and together. The fields are the names of their keys.
+/// Checks settings of an adapter, each on its own and together. The fields are the names of their keys.
 pub fn settings(s: &AdapterSettings, spec: &AdapterSpec) -> Result<(), NicError> {
     within("TxMaxPostSendsCoalescing", s.tx_coalescing, TX_COALESCING_RANGE)?;
     if s.send_completion == SendCompletion::NdisPoll && s.tx_coalescing > TX_COALESCING_POLL_MAX {
@@ -138,7 +138,7 @@ pub fn settings(s: &AdapterSettings, spec: &AdapterSpec) -> Result<(), NicError>
     Ok(())
 }
 
-/// The configuration says of which VLANs an adapter is; `VlanID` chooses one of them.
+/// Checks `VlanID`, which selects one of the VLANs that the configuration gives the adapter.
 fn vlan_id(vlan: u16, mode: &VlanMode) -> Result<(), NicError> {
     let allowed = match mode {
         _ if vlan == 0 => return Ok(()),
@@ -170,7 +170,7 @@ fn vlan_id(vlan: u16, mode: &VlanMode) -> Result<(), NicError> {
     )
 }
 
-/// A port on its own.
+/// Checks a port on its own.
 pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     name(&spec.name)?;
     within("mtu", spec.mtu, MTU_RANGE)?;
@@ -196,7 +196,7 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     Ok(())
 }
 
-/// The speed of a port.
+/// Checks the speed of a port.
 pub fn speed(mbps: Option<u32>) -> Result<(), NicError> {
     match mbps {
         Some(mbps) if !SPEED_RANGE.contains(&mbps) => invalid(
@@ -211,7 +211,7 @@ pub fn speed(mbps: Option<u32>) -> Result<(), NicError> {
     }
 }
 
-/// A bond on its own, as far as it says nothing of its members.
+/// Checks a bond on its own, without its members.
 pub fn bond(spec: &BondSpec) -> Result<(), NicError> {
     name(&spec.name)?;
     vlan(&spec.vlan)?;
@@ -226,7 +226,7 @@ pub fn bond(spec: &BondSpec) -> Result<(), NicError> {
     spec.mac.map_or(Ok(()), |mac| unicast("mac", &mac))
 }
 
-/// A fault rule on its own. The rule that it becomes says what is wrong with it.
+/// Checks a fault rule on its own, by the rule that it becomes.
 pub fn fault(spec: &FaultSpec, rule: &Rule) -> Result<(), NicError> {
     name(&spec.name)?;
     rule.check().or_else(|error| {

@@ -1,6 +1,7 @@
-//! What threads may ask the kernel for (seccomp(2)). A data core and the thread of an adapter's socket, which handle what guests and
-//! VMMs wrote, have lists of allowed calls each; all else is refused with EPERM: who took over such a thread could start no
-//! program, open no file and make no memory executable. The process has a list of forbidden calls, which is the control plane's.
+//! System calls that threads may make (seccomp(2)). A data core and the thread of an adapter's socket, which handle input of
+//! guests and VMMs, have a list of allowed calls each; all others fail with EPERM: an attacker in such a thread could start
+//! no program, open no file and make no memory executable. The process has a list of forbidden calls, which the control plane
+//! gives.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,7 +78,7 @@ const DATA_CORE: &[i64] = &[
     libc::SYS_membarrier,
     libc::SYS_uname,
 ];
-/// Calls of a socket's thread: connections of VMMs, and what kind of file a descriptor of theirs is.
+/// Calls of a socket's thread: connections of VMMs, and types of files behind their descriptors.
 const SOCKET: &[i64] = &[libc::SYS_accept4, libc::SYS_fstatfs, libc::SYS_readlink];
 
 /// A filter of system calls, for threads.
@@ -85,7 +86,7 @@ pub struct Filter(BpfProgram);
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// A call with this argument (by its place), of which only the bits of the mask count.
+/// Rules for a call whose argument (by its index) equals `value` in the bits of the mask.
 fn with(argument: u8, mask: u64, value: u64) -> io::Result<Vec<SeccompRule>> {
     let condition = SeccompCondition::new(
         argument,
@@ -98,12 +99,12 @@ fn with(argument: u8, mask: u64, value: u64) -> io::Result<Vec<SeccompRule>> {
 }
 
 impl Filter {
-    /// For data cores.
+    /// Filter of data cores.
     pub(crate) fn data_core() -> io::Result<Filter> {
         Filter::only(DATA_CORE, Rules::new())
     }
 
-    /// For the thread of an adapter's socket.
+    /// Filter of the thread of an adapter's socket.
     pub(crate) fn socket(role: SocketRole) -> io::Result<Filter> {
         const ANY: u64 = u32::MAX as u64;
         let mut more = Rules::from([(libc::SYS_ioctl, with(1, ANY, libc::FIONBIO)?)]);
@@ -114,7 +115,7 @@ impl Filter {
         Filter::only(SOCKET, more)
     }
 
-    /// Calls of any thread and these.
+    /// Filter that allows `calls`, those of `rules` and those of any thread.
     fn only(calls: &[i64], mut rules: Rules) -> io::Result<Filter> {
         for call in NOT_EXECUTABLE {
             rules.insert(*call, with(2, libc::PROT_EXEC as u64, 0)?);
@@ -128,7 +129,7 @@ impl Filter {
         )
     }
 
-    /// All calls but these.
+    /// Filter that allows all calls but `calls`.
     pub fn without(calls: &[i64]) -> io::Result<Filter> {
         let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
         Filter::new(
@@ -139,14 +140,14 @@ impl Filter {
     }
 
     fn new(rules: Rules, others: SeccompAction, listed: SeccompAction) -> io::Result<Filter> {
-        // rustix asks the kernel once for what all threads are to know, by a call that no thread with a filter makes (auxv(3)).
+        // rustix once asks the kernel for values that all threads use, by a call that no filtered thread may make (auxv(3)).
         let _ = rustix::param::page_size();
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
         let filter = SeccompFilter::new(rules, others, listed, arch).map_err(io::Error::other)?;
         Ok(Filter(filter.try_into().map_err(io::Error::other)?))
     }
 
-    /// From now on, for this thread and those that it starts, for ever.
+    /// Installs the filter for this thread and those that it starts, until they end.
     pub fn enter(&self) -> io::Result<()> {
         seccompiler::apply_filter(&self.0).map_err(io::Error::other)
     }
@@ -169,7 +170,7 @@ mod tests {
         result.err().map(|e| e.kind())
     }
 
-    /// What no thread with a list of allowed calls may do; and it has memory.
+    /// Checks what no thread with a list of allowed calls may do, and that it can allocate memory.
     fn is_confined() {
         assert_eq!(kind(File::open("/etc/passwd")), REFUSED);
         assert_eq!(kind(Command::new("/bin/true").spawn()), REFUSED);
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(vec![1_u8; 64 << 20].len(), 64 << 20);
     }
 
-    /// In a thread of its own: filters stay.
+    /// Runs a test on a thread of its own, because a filter stays.
     fn inside(filter: io::Result<Filter>, test: impl FnOnce() + Send + 'static) {
         let filter = filter.expect("a filter");
         let thread = std::thread::spawn(move || {
@@ -207,7 +208,7 @@ mod tests {
             is_confined();
             assert_eq!(kind(UnixStream::connect_addr(&to)), REFUSED);
         });
-        // One that connects makes Unix sockets, and no others.
+        // A thread that connects may make Unix sockets, and no others.
         inside(Filter::socket(SocketRole::Connect), move || {
             is_confined();
             UnixStream::connect_addr(&name).expect("connected");

@@ -1,16 +1,16 @@
-//! The C library's heap, told to stay small.
+//! Settings of the C library's heap that keep it small.
 
 #![expect(unsafe_code, reason = "mallopt(3), for which no safe crate has a name")]
 
-/// Threads share one arena, and what is large goes back to the kernel at once. For a process of many threads that seldom
-/// allocate: by default each of them has an arena of its own (glibc: eight for each CPU), and what a thread has freed serves
-/// nobody else; and whoever frees something large for the first time makes all that is as large come from arenas from then on,
-/// where it leaves holes. To be called before threads start; where the C library knows no such thing nothing happens.
+/// Lets threads share one arena, and returns large blocks to the kernel at once. This suits a process of many threads that
+/// seldom allocate: by default each thread has an arena of its own (glibc: eight for each CPU), whose free memory other
+/// threads do not get; and the first large block that is freed makes all blocks of its size come from arenas, where they
+/// leave holes. Called before threads start; without glibc it does nothing.
 pub fn keep_small() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
         (libc::M_ARENA_MAX, 1),
-        // As it is at first; once set it stays.
+        // The default at start; a set value does not adapt any more.
         (libc::M_MMAP_THRESHOLD, LARGE),
     ] {
         // SAFETY: `mallopt` takes two numbers, and locks what it changes. A refusal changes nothing.

@@ -1,4 +1,4 @@
-//! News for whoever subscribed.
+//! Distribution of events to subscribers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,20 +8,20 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::types::{NicEvent, NicEventKind};
 
-/// Events a subscriber may be behind.
+/// Events by which a subscriber may lag.
 const BACKLOG: usize = 4096;
-/// So many of them may be what guests cause in any number.
+/// Events of guests among them.
 const OF_GUESTS: usize = BACKLOG / 2;
 
-/// Hands events to every subscriber; drops subscribers that do not read. What guests cause in any number is left out where it
-/// would fill more than its part: for that nobody is dropped.
+/// Gives events to all subscribers, and disconnects those that do not read. Events that guests cause in any number are left
+/// out if they would fill more than their part: they disconnect no subscriber.
 #[derive(Clone, Default)]
 pub struct EventHub {
     subscribers: Arc<Mutex<Vec<Sender<NicEvent>>>>,
     left_out: Arc<AtomicU64>,
 }
 
-/// Can a guest or its VMM cause it as often as it likes, and does nobody's picture of the NIC depend on it?
+/// Whether a guest or its VMM can cause the event as often as it likes, and no subscriber's state of the NIC depends on it.
 fn of_guests(kind: &NicEventKind) -> bool {
     matches!(
         kind,
@@ -47,7 +47,7 @@ impl EventHub {
         rx
     }
 
-    /// Tells everybody.
+    /// Gives an event to all subscribers.
     pub fn publish(&self, owner: &str, kind: NicEventKind) {
         let event = NicEvent {
             time: SystemTime::now(),
@@ -95,10 +95,10 @@ mod tests {
         let heard: Vec<_> = news.try_iter().collect();
         assert_eq!(heard.len(), OF_GUESTS + 1);
         assert_eq!(heard[OF_GUESTS].owner, "p0");
-        // Who has read hears all again.
+        // A subscriber that has read gets all events again.
         hub.publish("loud", fault());
         assert_eq!(news.try_iter().count(), 1);
-        // Who does not read at all misses what counts, and is told by the end.
+        // A subscriber that does not read at all misses important events, and is disconnected.
         for _ in 0..=BACKLOG {
             hub.publish("p0", NicEventKind::PortLink { up: true });
         }

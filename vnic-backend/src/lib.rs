@@ -1,5 +1,5 @@
-//! The shell around the sans-I/O core: vhost-user devices, polled rings, data cores, uplinks. The only clock
-//! and nearly all `unsafe` of the project live here. [`Nic`] is what the control plane holds.
+//! The shell around the sans-I/O core: vhost-user devices, polled rings, data cores, uplinks. The only clock and nearly all
+//! `unsafe` code of the project are here. The control plane holds a [`Nic`].
 
 mod call;
 mod capture;

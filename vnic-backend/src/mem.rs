@@ -1,13 +1,13 @@
 //! Guest memory: mappings, address translation and the copies between guests.
 //!
-//! Guest memory is shared with a running guest, so no Rust reference into it ever exists: everything here works on raw pointers
-//! and copies bytes. A [`Seg`] is made by translating a range that lies inside one mapping of a [`MemMap`], or of bytes of our
-//! own that nobody else can reach meanwhile; it cannot outlive either. [`Segs`] is a list that keeps its map.
+//! Guest memory is shared with a running guest, so there is no Rust reference into it: everything here works on raw pointers
+//! and copies bytes. A [`Seg`] comes from the translation of a range inside one mapping of a [`MemMap`], or from the daemon's
+//! own bytes that nothing else can access meanwhile; it cannot outlive either. [`Segs`] is a list that keeps its map.
 //!
-//! What is relied on: guests write while we copy. In Rust's model of memory that is a race, as it is for each VMM; on the
-//! machines that we run on a racing copy gives some bytes, old or new, and has no other effect. So bytes of guests are valid
-//! whatever they are, what is checked is a private copy that was read once, and nothing is read again after its check. Ring
-//! indices, which order other accesses, are atomics.
+//! Assumption: guests write during copies. In Rust's memory model that is a data race, as in each VMM; on the supported
+//! machines a racing copy gives some bytes, old or new, and has no other effect. So any bytes of guests are valid, checks use
+//! a private copy that was read once, and nothing is read again after its check. Ring indexes, which order other accesses,
+//! are atomics.
 
 #![expect(
     unsafe_code,
@@ -29,7 +29,7 @@ use mapping::Mapping;
 pub use mapping::executable;
 pub use sigbus::Lender;
 
-/// A piece of memory in which bytes of a frame lie: a guest's, or our own. Whoever has it may read and write it.
+/// A piece of memory with bytes of a frame: a guest's, or the daemon's own. Its holder may read and write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seg<'m> {
     ptr: *mut u8,
@@ -48,7 +48,7 @@ impl<'m> Seg<'m> {
         of: PhantomData,
     };
 
-    /// Memory of our own, the first 4 GiB of it.
+    /// A segment of the daemon's own memory, at most its first 4 GiB.
     #[inline]
     pub fn of(bytes: &'m mut [u8]) -> Seg<'m> {
         Seg {
@@ -58,10 +58,10 @@ impl<'m> Seg<'m> {
         }
     }
 
-    /// The same, for longer than it is known to be there.
+    /// The segment, for longer than the compiler knows its memory to exist.
     ///
     /// # Safety
-    /// The memory is mapped, and nobody has a reference into it, for as long as any copy of the answer is used.
+    /// The memory is mapped, and there is no reference into it, for as long as any copy of the result is used.
     #[inline]
     pub unsafe fn lent(self) -> Seg<'static> {
         Seg {
@@ -71,20 +71,20 @@ impl<'m> Seg<'m> {
         }
     }
 
-    /// Its bytes.
+    /// Bytes of the segment.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "empty segments are hardly ever made")]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Asks the CPU to fetch the line of the byte at `at`.
+    /// Prefetches the cache line of the byte at `at`.
     #[inline(always)]
     pub fn prefetch(&self, at: usize) {
         prefetch(self.ptr.wrapping_add(at));
     }
 
-    /// The same, for a line that will be written.
+    /// Prefetches the cache line of the byte at `at` for writing.
     #[inline(always)]
     pub fn prefetch_for_writing(&self, at: usize) {
         prefetch_for_writing(self.ptr.wrapping_add(at));
@@ -128,7 +128,7 @@ impl<'m> Seg<'m> {
     }
 }
 
-/// Segments of one guest's memory, and that memory: it stays mapped for as long as the list has any.
+/// Segments of one guest's memory, which stays mapped for as long as the list has any.
 #[derive(Debug, Default)]
 pub struct Segs {
     segs: Vec<Seg<'static>>,
@@ -136,7 +136,7 @@ pub struct Segs {
 }
 
 impl Segs {
-    /// An empty list with room.
+    /// An empty list with capacity.
     pub fn with_capacity(n: usize) -> Segs {
         Segs {
             segs: Vec::with_capacity(n),
@@ -144,38 +144,38 @@ impl Segs {
         }
     }
 
-    /// What is in it.
+    /// The segments.
     #[inline(always)]
     pub fn as_slice<'s>(&'s self) -> &'s [Seg<'s>] {
         &self.segs
     }
 
-    /// The one at `i`.
+    /// The segment at `i`.
     #[inline(always)]
     pub fn get(&self, i: usize) -> Option<Seg<'_>> {
         self.segs.get(i).copied()
     }
 
-    /// How many there are.
+    /// Number of segments.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.segs.len()
     }
 
-    /// Forgets what is in it; the memory stays.
+    /// Removes all segments; the memory stays mapped.
     #[inline(always)]
     pub fn clear(&mut self) {
         self.segs.clear();
     }
 
-    /// Forgets all, and keeps no memory any more.
+    /// Removes all segments, and does not keep the memory mapped any more.
     pub fn release(&mut self) {
         self.segs.clear();
         self.map = None;
     }
 
-    /// What comes from now on is of this memory. What is there of another one is gone.
+    /// Selects the memory of later segments. Segments of another memory are removed.
     #[inline]
     pub fn of(&mut self, map: &Arc<MemMap>) {
         if !self.map.as_ref().is_some_and(|own| Arc::ptr_eq(own, map)) {
@@ -184,8 +184,8 @@ impl Segs {
         }
     }
 
-    /// Adds a guest physical range; more than one segment where it crosses adjacent regions. False when any byte is outside
-    /// guest memory. Zero lengths add nothing.
+    /// Adds a guest physical range; more than one segment if it crosses adjacent regions. False: a byte is outside guest
+    /// memory. A length of zero adds nothing.
     #[inline]
     pub fn translate(&mut self, mut gpa: u64, mut len: u32) -> bool {
         let Some(map) = &self.map else { return false };
@@ -203,8 +203,8 @@ impl Segs {
     }
 }
 
-/// Up to `N` buffers of a ring, by the numbers of their descriptors, each in one piece; and the memory in which they are, which
-/// stays mapped for as long as there are any.
+/// Up to `N` buffers of a ring, by the indexes of their descriptors, each contiguous. Their memory stays mapped for as long
+/// as there are any.
 #[derive(Default)]
 pub struct Buffers<const N: usize> {
     list: ArrayVec<(u16, Seg<'static>), N>,
@@ -212,34 +212,35 @@ pub struct Buffers<const N: usize> {
 }
 
 impl<const N: usize> Buffers<N> {
-    /// The one at `i`: its number, and where it is.
+    /// The buffer at `i`: its index and its memory.
     #[inline(always)]
     pub fn get(&self, i: usize) -> Option<(u16, Seg<'_>)> {
         self.list.get(i).copied()
     }
 
-    /// How many there are.
+    /// Number of buffers.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Forgets all; the memory stays.
+    /// Removes all buffers; the memory stays mapped.
     #[inline(always)]
     pub fn clear(&mut self) {
         self.list.clear();
     }
 
-    /// Adds the buffer `head` of this memory, a guest physical range; what is there of another memory is gone. Answers where it
-    /// is; nothing if it does not lie in one region, or there is no room.
+    /// Adds the buffer `head`, a guest physical range of this memory; buffers of another memory are removed. Returns its
+    /// memory; `None`: it is not in one region, or there is no room.
     #[inline(always)]
     pub fn push(&mut self, map: &Arc<MemMap>, head: u16, gpa: u64, len: u32) -> Option<Seg<'_>> {
         if !self.map.as_ref().is_some_and(|own| Arc::ptr_eq(own, map)) {
             self.list.clear();
             self.map = Some(map.clone());
         }
-        // SAFETY: of the list's own map, which it keeps while it has segments; it shows them for no longer than it is borrowed.
+        // SAFETY: of the list's own map, which it keeps while it has segments; it returns them for no longer than it is
+        // borrowed.
         let seg = unsafe { map.seg(gpa, len)?.lent() };
         self.list.try_push((head, seg)).ok()?;
         Some(seg)
@@ -281,8 +282,8 @@ impl Region {
         })
     }
 
-    /// Memory of zeros between two pages that nobody may touch, for fuzzing: one byte beside it is the end. Its
-    /// frontend addresses are our own.
+    /// Memory of zeros between two inaccessible pages, for fuzzing: an access one byte beside it faults. Its frontend
+    /// addresses are the daemon's.
     #[cfg(feature = "fuzzing")]
     pub fn guarded(gpa: u64, pages: usize) -> io::Result<Region> {
         let mapping = Arc::new(Mapping::guarded(pages)?);
@@ -309,7 +310,7 @@ impl Region {
 #[derive(Debug, Default, Clone)]
 pub struct MemMap {
     regions: Vec<Region>,
-    /// Where guest physical addresses are, sorted, none twice.
+    /// Pieces by guest physical address, sorted, without overlap.
     pieces: Vec<Piece>,
 }
 
@@ -326,12 +327,12 @@ unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
 
-/// Up to so many pieces are looked through one by one.
+/// Number of pieces up to which a linear search is used.
 const FEW: usize = 4;
 
 impl MemMap {
-    /// Puts regions together, in the order in which they were added. Where they overlap (as they do for a moment
-    /// while QEMU exchanges them) the newest counts.
+    /// A map of regions, given in the order in which they were added. Where they overlap (as they do for a moment while QEMU
+    /// exchanges them) the newest counts.
     pub fn new(regions: &[Region]) -> MemMap {
         let mut newest: Vec<Region> = Vec::new();
         for r in regions.iter().rev() {
@@ -344,7 +345,7 @@ impl MemMap {
         }
         let mut pieces: Vec<Piece> = Vec::new();
         for r in &newest {
-            // What newer ones leave free, from the front.
+            // The parts that newer regions leave free, from the front.
             let (mut at, end) = (r.gpa, r.gpa.saturating_add(r.len));
             let mut free = Vec::new();
             for p in &pieces {
@@ -373,12 +374,12 @@ impl MemMap {
         }
     }
 
-    /// Bytes mapped.
+    /// Number of mapped bytes.
     pub fn bytes(&self) -> u64 {
         self.regions.iter().map(|r| r.len).sum()
     }
 
-    /// The host address of guest physical `gpa`, and how many bytes follow it in one piece.
+    /// The host address of guest physical `gpa`, and the number of contiguous bytes from there.
     #[inline]
     pub fn lookup(&self, gpa: u64) -> Option<(*mut u8, u64)> {
         let found = if self.pieces.len() <= FEW {
@@ -395,7 +396,7 @@ impl MemMap {
         Some((unsafe { found.host.add(offset as usize) }, found.len - offset))
     }
 
-    /// A guest physical range that lies in one region.
+    /// The segment of a guest physical range in one region.
     #[inline(always)]
     pub fn seg(&self, gpa: u64, len: u32) -> Option<Seg<'_>> {
         let (ptr, room) = self.lookup(gpa)?;
@@ -447,14 +448,14 @@ impl DirtyLog {
             if byte >= self.mapping.len() {
                 return;
             }
-            // SAFETY: the mapping has this byte; the frontend reads it concurrently with atomic operations, as we write.
+            // SAFETY: the mapping has this byte; frontend and daemon access it concurrently by atomic operations.
             let cell = unsafe { std::sync::atomic::AtomicU8::from_ptr(self.mapping.first().add(byte)) };
             cell.fetch_or(1 << (page % 8), std::sync::atomic::Ordering::Relaxed);
         }
     }
 }
 
-/// Asks the CPU to fetch the line at `ptr`.
+/// Prefetches the cache line at `ptr`.
 #[inline(always)]
 pub fn prefetch(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -466,7 +467,7 @@ pub fn prefetch(ptr: *const u8) {
     let _ = ptr;
 }
 
-/// The same, for all lines of `len` bytes.
+/// Prefetches all cache lines of `len` bytes.
 #[inline(always)]
 pub fn prefetch_all(ptr: *const u8, len: usize) {
     let first = (ptr as usize) & 63;
@@ -475,12 +476,12 @@ pub fn prefetch_all(ptr: *const u8, len: usize) {
     }
 }
 
-/// The same, for a line that will be written.
+/// Prefetches the cache line at `ptr` for writing.
 #[inline(always)]
 pub fn prefetch_for_writing(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch never faults, whatever the address. (The intrinsic means the same, but for the oldest x86-64 it
-    // becomes a prefetch for reading. Those that do not know the instruction ignore it.)
+    // becomes a prefetch for reading. CPUs that do not know the instruction ignore it.)
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) ptr, options(nostack, preserves_flags, readonly));
     }
@@ -499,8 +500,9 @@ pub fn gather(segs: &[Seg<'_>], mut skip: usize, out: &mut [u8]) -> usize {
             continue;
         }
         let take = (len - skip).min(out.len() - done);
-        // SAFETY: `skip + take <= seg.len` and `done + take <= out.len()`; a Seg is a guest's memory or bytes that are borrowed
-        // for it alone, so it does not overlap `out`. A guest may write at the same time: we get some bytes, all valid.
+        // SAFETY: `skip + take <= seg.len` and `done + take <= out.len()`; a Seg is a guest's memory or bytes that are
+        // borrowed for it alone, so it does not overlap `out`. A guest may write at the same time: the copy has some bytes,
+        // all valid.
         unsafe { std::ptr::copy_nonoverlapping(seg.ptr.add(skip), out.as_mut_ptr().add(done), take) };
         done += take;
         skip = 0;

@@ -1,4 +1,4 @@
-//! The control plane's handle on the running NIC.
+//! Handle of the control plane on the running NIC.
 
 mod adapters;
 mod bonds;
@@ -41,10 +41,10 @@ struct Inner {
     config: NicConfig,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
-    /// Where the GIDs of the adapters are.
+    /// Registry of the adapters' GIDs.
     gids: Arc<GidRegistry>,
     state: Mutex<State>,
-    /// The devices of ports are followed.
+    /// Whether the devices of ports are followed.
     watched: AtomicBool,
 }
 
@@ -65,9 +65,9 @@ impl Drop for Capture {
     }
 }
 
-/// How often one looks whether a data core has turned.
+/// Interval at which [`Nic::turning`] looks whether data cores make rounds.
 const LOOK: Duration = Duration::from_millis(1);
-/// Captured frames a reader may be behind.
+/// Captured frames by which a reader may lag.
 const CAPTURE_BACKLOG: usize = 8192;
 
 impl Nic {
@@ -76,7 +76,7 @@ impl Nic {
         Nic::start_at(config, &Clock::start())
     }
 
-    /// The same with one data core whose time passes by its rounds: for tests.
+    /// As [`Nic::start`], with one data core whose time advances by its rounds: for tests.
     pub fn start_virtual(config: NicConfig, clock: Arc<VirtualClock>) -> Result<Nic, NicError> {
         if config.data_cores.len() != 1 {
             return invalid("data_cores", "a clock that passes by rounds needs exactly one");
@@ -116,7 +116,7 @@ impl Nic {
         Ok(Nic { inner })
     }
 
-    /// The switch's address table.
+    /// The switch's forwarding database.
     pub fn fdb(&self) -> Vec<FdbEntry> {
         let (owners, names) = {
             let state = self.inner.lock();
@@ -130,7 +130,7 @@ impl Nic {
         };
         let mut table = Vec::new();
         for (core, w) in self.inner.workers.iter().enumerate() {
-            // Each core knows best about the ports it serves: only there do entries age.
+            // Entries age only on the core that serves their port: it has the current ones.
             let own = w.ask(|w| w.fdb()).unwrap_or_default();
             table.extend(
                 own.into_iter()
@@ -181,13 +181,13 @@ impl Nic {
         self.counter_values().samples()
     }
 
-    /// Events from now on. A subscriber that falls more than 4096 events behind is disconnected; of those that guests cause in
-    /// any number 2048 wait for it, others are left out.
+    /// Events from now on. A subscriber that lags by more than 4096 events is disconnected; of events that guests cause in
+    /// any number it has at most 2048 waiting, and further ones are left out.
     pub fn subscribe(&self) -> Receiver<NicEvent> {
         self.inner.hub.subscribe()
     }
 
-    /// How often an event that guests caused was left out for a subscriber.
+    /// How often an event that a guest caused was left out for a subscriber.
     pub fn events_left_out(&self) -> u64 {
         self.inner.hub.left_out()
     }
@@ -199,7 +199,7 @@ impl Nic {
         for name in &spec.owners {
             match (state.id_of(name), state.bonds.get(name)) {
                 (Some(id), _) => ports.push(id),
-                // Its frames are seen where they are: at its members.
+                // Frames of a bond are captured at its members.
                 (None, Some(bond)) => ports.extend(bond.ids()),
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
@@ -226,7 +226,7 @@ impl Nic {
         })
     }
 
-    /// Do all data cores turn? (Each makes a round within the given time, or not: whatever commands wait there.)
+    /// Whether all data cores make a round within the given time, whatever commands wait there.
     pub fn turning(&self, within: Duration) -> bool {
         let deadline = std::time::Instant::now() + within;
         let before: Vec<u64> = self.inner.workers.iter().map(WorkerHandle::rounds).collect();
@@ -242,7 +242,7 @@ impl Nic {
         self.inner.workers.iter().zip(before).all(turned)
     }
 
-    /// Has each data core done what it was told before this? (Within the given time, or not.)
+    /// Whether each data core executes all earlier orders within the given time.
     pub fn responsive(&self, within: Duration) -> bool {
         let deadline = std::time::Instant::now() + within;
         let answers = self.inner.start_everywhere(|_| ());
@@ -271,7 +271,7 @@ impl Nic {
         }
         for w in self.inner.workers.iter() {
             w.join();
-            // The kernel takes its time, all at once if it is asked for all; the end of the process waits for the rest of it.
+            // The kernel takes its time; each core's signals end on a thread, and the end of the process waits for the rest.
             let signals = w.signals.clone();
             std::thread::spawn(move || signals.end());
         }
@@ -315,12 +315,12 @@ impl Inner {
             .unwrap_or(0)
     }
 
-    /// All cores do it; each answer can be waited for.
+    /// Runs a job on all cores. Each answer can be waited for.
     fn start_everywhere(&self, job: impl FnOnce(&mut Worker) + Clone + Send + 'static) -> Vec<Answer<()>> {
         self.workers.iter().map(|w| w.start(job.clone())).collect()
     }
 
-    /// All cores do it, and have done it when this returns.
+    /// Runs a job on all cores and waits until all have done it.
     fn everywhere(&self, job: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
         wait(self.start_everywhere(job));
     }
@@ -338,7 +338,7 @@ impl Inner {
         self.everywhere(move |w| w.remove_port(id));
     }
 
-    /// Tells all cores of the quality of service of a port; returns when all of them have it.
+    /// Sends the quality of service of a port to all cores and waits until all have it.
     fn send_qos(&self, id: PortId, change: Arc<QosChange>) {
         self.everywhere(move |w| w.set_qos(id, change));
     }
@@ -349,14 +349,14 @@ impl Inner {
         }
     }
 
-    /// The number of an adapter or port that is gone may be given to another.
+    /// Frees the number of a removed adapter or port for another one.
     fn forget(&self, id: PortId, name: &str) {
         let mut state = self.lock();
         state.names.remove(&id);
         self.bind_faults(&state, name);
     }
 
-    /// Turns news of a data core into an event.
+    /// Turns an event of a data core into one of the NIC.
     fn pass_on(&self, event: CoreEvent) {
         let mut state = self.lock();
         let (port, kind) = match event {
@@ -370,7 +370,7 @@ impl Inner {
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
             CoreEvent::SpoofedAddress { port, claim } => (port, NicEventKind::SpoofedAddress(claim)),
             CoreEvent::Remains(left) => {
-                // Nobody waits for what this takes.
+                // Nothing waits for this thread, which may take long to free it.
                 drop(state);
                 drop(left);
                 return;
@@ -436,7 +436,7 @@ impl Inner {
     }
 }
 
-/// A core that has ended drops its answer: that is one, too.
+/// Waits for all answers. A core that has ended drops its answer, which counts as one.
 fn wait(answers: Vec<Answer<()>>) {
     for answer in answers {
         answer.wait();

@@ -1,4 +1,4 @@
-//! The RDMA function of an adapter: verbs for a guest, by the contract of `proto/device`.
+//! The RDMA function of an adapter: verbs for a guest, as `proto/device` specifies them.
 //!
 //! ```text
 //!  guest memory                         this module                              engine
@@ -9,7 +9,7 @@
 //!                                              `datapath::rdma`: a neighbour's function, or the switch as a frame
 //! ```
 //!
-//! A function belongs to the data core of its adapter. It is there as long as the adapter; a driver comes and goes.
+//! A function belongs to the data core of its adapter. It exists as long as the adapter; drivers attach and detach.
 
 mod account;
 mod command;

@@ -1,4 +1,4 @@
-//! What the parts without locks are made of. `tests/models` builds the same files with loom's in the place of these.
+//! Atomics and rings of the lock-free modules. `tests/models` builds the same modules with loom's instead.
 
 pub use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,

@@ -1,4 +1,4 @@
-//! What the control plane says to the data path and hears from it.
+//! Types of the control plane's requests to the data path, and of its answers.
 
 mod budget;
 mod congestion;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 pub use vnic_engine::counters::{self, CounterDef, Sample};
 pub use vnic_engine::virtio_net::feature;
-/// Fault rules: what they can be about and do, and their limits.
+/// Types and limits of fault rules.
 pub mod fault {
     pub use vnic_fabric::fault::{
         ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Opcodes, PsnRange, REORDER_MAX,
@@ -21,7 +21,7 @@ pub mod fault {
         vnic_wire::opcode::Opcode(opcode).to_string()
     }
 
-    /// The BTH opcode of this name; blanks, underscores and hyphens are the same, and so are small and capital letters.
+    /// The BTH opcode of this name; blanks, underscores and hyphens are equal, and so are small and capital letters.
     pub fn opcode_of(name: &str) -> Option<u8> {
         let plain = |s: &str| s.to_ascii_uppercase().replace([' ', '-'], "_");
         let name = plain(name);
@@ -45,57 +45,58 @@ pub use qos::*;
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicConfig {
-    /// One poll loop is pinned to each of these CPUs; at least one, no duplicates.
+    /// CPUs of the data cores, to each of which one poll loop is pinned; at least one, no duplicates.
     pub data_cores: Vec<usize>,
-    /// How long a poll loop without work keeps spinning before it sleeps until a kick.
+    /// How long a poll loop without work polls before it sleeps until a kick.
     pub idle_spin: Duration,
     /// Settings of the embedded switch.
     pub switch: SwitchConfig,
-    /// Data cores and threads of adapters' sockets make no system call that they do not need (seccomp(2)).
+    /// Whether data cores and threads of adapters' sockets are kept from system calls that they do not need (seccomp(2)).
     pub confine: bool,
 }
 
-/// The lowest and highest MTU of adapters and ports, in bytes of Ethernet payload.
+/// MTUs of adapters and ports, in bytes of Ethernet payload.
 pub const MTU_RANGE: std::ops::RangeInclusive<u16> = 68..=9216;
-/// Speeds that a port can be given, in Mbit/s.
+/// Speeds of a port, in Mbit/s.
 pub const SPEED_RANGE: std::ops::RangeInclusive<u32> = 1..=400_000;
-/// The most queues that a TAP device of a port can have.
+/// Largest number of queues of a port's TAP device.
 pub const TAP_QUEUES_MAX: u8 = 8;
-/// Queue pairs an adapter can have.
+/// Numbers of queue pairs of an adapter.
 pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
-/// Memory that the RDMA function of an adapter may have in the daemon, in MiB.
+/// Memory of the daemon for the RDMA function of an adapter, in MiB.
 pub const RDMA_MEMORY_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
-/// As much of it as the limits of a ConnectX need.
+/// Default memory of the daemon for an RDMA function, in MiB: as much as the limits of a ConnectX need.
 pub const RDMA_MEMORY_DEFAULT: u32 = 2200;
-/// What the link of an adapter says of its speed, in Mbit/s. Nothing holds it to that yet.
+/// Speed that the link of an adapter reports, in Mbit/s. It is not enforced.
 pub const LINE_RATE_MBPS: u32 = 100_000;
-/// Adapters a NIC can have, and ports a NIC can have.
+/// Largest number of adapters of a NIC.
 pub const ADAPTERS_MAX: usize = 256;
-/// Uplink ports a NIC can have: two bonds of the largest size.
+/// Largest number of uplink ports of a NIC: those of two bonds of the largest size.
 pub const PORTS_MAX: usize = 64;
-/// Ports that the switch of a NIC can have: each uplink can be in a bond of its own.
+/// Largest number of ports of a NIC's switch: each uplink can be in a bond of its own.
 pub const SWITCH_PORTS_MAX: usize = ADAPTERS_MAX + 2 * PORTS_MAX;
-/// Fault rules a NIC can have at a time.
+/// Largest number of fault rules of a NIC at a time.
 pub const FAULTS_MAX: usize = 64;
 
-/// Addresses that `mac-address-list` can add to an adapter's own.
+/// Largest number of addresses that `mac-address-list` adds to an adapter's own.
 pub const MORE_MACS_MAX: usize = 128;
 /// Values of `TxMaxPostSendsCoalescing`.
 pub const TX_COALESCING_RANGE: std::ops::RangeInclusive<u16> = 1..=256;
-/// The most while `SendCompletionMethod` is NDIS poll (WinOF-2 Ethernet Network, NDIS Poll Mode).
+/// Largest value of `TxMaxPostSendsCoalescing` while `SendCompletionMethod` is NDIS poll (WinOF-2 Ethernet Network, NDIS Poll
+/// Mode).
 pub const TX_COALESCING_POLL_MAX: u16 = 32;
 
-/// Who listens and who connects on an adapter's socket.
+/// Direction in which an adapter's socket is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SocketRole {
-    /// We listen; the guest's VMM connects (and reconnects).
+    /// The daemon listens; the guest's VMM connects (and reconnects).
     #[default]
     Listen,
-    /// The VMM listens (`server=on`); we connect and retry until it is there.
+    /// The VMM listens (`server=on`); the daemon connects, and retries until the VMM is there.
     Connect,
 }
 
-/// What an adapter is made from.
+/// Specification of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterSpec {
     /// Name, `[a-z0-9][a-z0-9_-]{0,14}`; unique in the NIC.
@@ -108,62 +109,61 @@ pub struct AdapterSpec {
     pub queue_pairs: u16,
     /// VLAN membership.
     pub vlan: VlanMode,
-    /// Accept only own addresses as source.
+    /// Whether only the adapter's own addresses are accepted as source.
     pub anti_spoofing: bool,
-    /// Addresses that its guest may claim: by ARP, neighbour discovery, sources of packets, GIDs. Empty: any.
+    /// Addresses that the guest may claim: by ARP, neighbour discovery, sources of packets, GIDs. Empty: any.
     pub allowed_addresses: Vec<Prefix>,
-    /// The CPU whose poll loop serves it; one of `data_cores`. `None`: the one with the fewest adapters.
+    /// The CPU whose poll loop serves the adapter; one of `data_cores`. `None`: the one with the fewest adapters.
     pub data_core: Option<usize>,
     /// The vhost-user socket of the Ethernet function.
     pub eth_socket: PathBuf,
-    /// The vhost-user socket of the RDMA function, `NAME-rdma.sock` by convention; `None`: the adapter has no such
-    /// function.
+    /// The vhost-user socket of the RDMA function, `NAME-rdma.sock` by convention; `None`: the adapter has no RDMA function.
     pub rdma_socket: Option<PathBuf>,
-    /// Who listens on these sockets.
+    /// Whether the daemon listens on these sockets or connects to them.
     pub socket_role: SocketRole,
-    /// Who may use them.
+    /// Processes that may use the sockets.
     pub socket_access: SocketAccess,
-    /// Memory that the RDMA function may have in the daemon, in MiB, see [`RDMA_MEMORY_RANGE`]: the limits of the device follow
-    /// from it.
+    /// Memory of the daemon for the RDMA function, in MiB, see [`RDMA_MEMORY_RANGE`]: the limits of the device follow from
+    /// it.
     pub rdma_memory_mib: u32,
-    /// What its VMMs may have of the daemon.
+    /// Resources of the daemon for the adapter's VMMs.
     pub vmm: VmmLimits,
 }
 
-/// Who may use the sockets of an adapter, beyond what their directory and mode (0660) say.
+/// Access to the sockets of an adapter, in addition to their directory and mode (0660).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SocketAccess {
     /// Group of sockets on which the daemon listens; `None`: the daemon's own.
     pub group: Option<u32>,
-    /// Users as whom VMMs may run; empty: everybody who can open the sockets.
+    /// Users of VMMs; empty: any that can open the sockets.
     pub users: Vec<u32>,
 }
 
 vnic_wire::named! {
-    /// How far an adapter's guest has come.
+    /// State of an adapter's guest.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AttachState {
-        /// Nobody is connected to the socket.
+        /// No VMM is connected to the socket.
         Detached => "detached",
         /// A VMM is connected; no driver runs.
         Attached => "attached",
         /// A driver runs: at least one queue pair is enabled. The link is up.
         Up => "up",
-        /// A bug of ours took the adapter down; `restart` brings it back.
+        /// A bug ended the adapter's work; `restart` brings it back.
         Failed => "failed",
     }
 }
 
-/// An adapter as it is now.
+/// Status of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterStatus {
-    /// What it was made from; `data_core` is filled in.
+    /// Specification; `data_core` is filled in.
     pub spec: AdapterSpec,
-    /// Settings that act on it.
+    /// Settings that act on the adapter.
     pub settings: settings::AdapterSettings,
-    /// Its port of the switch.
+    /// Port of the adapter at the switch.
     pub port: PortId,
-    /// How far its guest has come.
+    /// State of the guest.
     pub state: AttachState,
     /// When `state` last changed.
     pub since: SystemTime,
@@ -173,9 +173,9 @@ pub struct AdapterStatus {
     pub queue_pairs_enabled: u16,
     /// Guest memory mapped, in bytes.
     pub memory_bytes: u64,
-    /// Memory regions of its VMMs.
+    /// Memory regions of the VMMs.
     pub regions: Budget,
-    /// Descriptors that the daemon holds for its VMMs.
+    /// Descriptors that the daemon holds for the VMMs.
     pub descriptors: Budget,
     /// Dropless mode.
     pub dropless: DroplessStatus,
@@ -183,55 +183,55 @@ pub struct AdapterStatus {
     pub burst: BurstStatus,
 }
 
-/// Dropless mode of an adapter as it is now.
+/// Status of an adapter's dropless mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DroplessStatus {
-    /// Is it on?
+    /// Whether the mode is on.
     pub on: bool,
-    /// How long a frame may wait, in 100 µs; the last one that was set.
+    /// Longest wait of a frame, in 100 µs, as it was set last.
     pub timeout: u8,
-    /// Times that it was entered.
+    /// Number of times that the mode was entered.
     pub entries: u64,
-    /// Times that it was left, by the operator or because a frame waited too long.
+    /// Number of times that the mode was left, by the operator or because a frame waited too long.
     pub exits: u64,
-    /// Times that a frame waited too long.
+    /// Number of times that a frame waited too long.
     pub timeouts: u64,
-    /// Frames that wait now and push their senders back.
+    /// Frames that wait now, and whose senders are held back.
     pub waiting: u64,
 }
 
-/// The reserve of an adapter for bursts that find no receive buffer, as it is now.
+/// Status of an adapter's reserve for bursts that find no receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BurstStatus {
-    /// Who waits for buffers; off: the reserve takes nothing.
+    /// How the NIC waits for buffers; off: the reserve takes no frames.
     pub mode: settings::Burst,
-    /// Frames that it holds at most, all receive queues together.
+    /// Largest number of frames in the reserve, all receive queues together.
     pub reserve: u32,
-    /// Frames in it now.
+    /// Frames in the reserve now.
     pub frames: u64,
-    /// The most there have been.
+    /// Largest number of frames in the reserve so far.
     pub frames_max: u64,
-    /// Memory that frames without a receive buffer take now, in bytes; with those that wait in dropless mode.
+    /// Memory of frames without a receive buffer now, in bytes, including those that wait in dropless mode.
     pub bytes: u64,
-    /// The most they have taken.
+    /// Largest value of `bytes` so far.
     pub bytes_max: u64,
 }
 
-/// The RDMA function of an adapter as it is now.
+/// Status of an adapter's RDMA function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaStatus {
-    /// Its vhost-user socket.
+    /// The vhost-user socket of the function.
     pub socket: PathBuf,
-    /// How far its driver has come; [`AttachState::Up`]: HELLO was said.
+    /// State of the driver; [`AttachState::Up`]: HELLO was done.
     pub state: AttachState,
     /// When `state` last changed.
     pub since: SystemTime,
     /// Memory of the driver that is mapped, in bytes.
     pub memory_bytes: u64,
-    /// Memory of the daemon for what the driver has made and posted, in bytes, by the account from which the limits of the
+    /// Memory of the daemon for the driver's objects and requests, in bytes, by the calculation from which the limits of the
     /// device follow.
     pub daemon_memory: Budget,
-    /// Why it takes no driver: a setting of the adapter.
+    /// Setting of the adapter for which the function takes no driver, if there is one.
     pub off: Option<&'static str>,
     /// Filled entries of the GID table, by index.
     pub gids: Vec<GidRow>,
@@ -239,20 +239,20 @@ pub struct RdmaStatus {
     pub resources: Vec<ResourceRow>,
 }
 
-/// The rate of a queue pair.
+/// Rates of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpRate {
-    /// Its number.
+    /// Number of the queue pair.
     pub qp: u32,
-    /// Rate that its user has set, in kbit/s; 0: none.
+    /// Rate that the queue pair's user has set, in kbit/s; 0: none.
     pub rate_kbps: u32,
-    /// Bytes that it may send at once; 0: the device chooses.
+    /// Bytes that the queue pair may send at once; 0: the device chooses.
     pub max_burst: u32,
-    /// Rate that the operator allows at most, in kbit/s; 0: any.
+    /// Rate limit of the operator, in kbit/s; 0: none.
     pub ceiling_kbps: u32,
 }
 
-/// Two adapters claim one GID in one VLAN.
+/// Two adapters that claim one GID in one VLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidConflict {
     /// The GID, in network order.
@@ -261,79 +261,78 @@ pub struct GidConflict {
     pub vlan: u16,
     /// Address of the other adapter.
     pub other: MacAddr,
-    /// The adapter that the event is of has the GID; otherwise the other one has it.
+    /// Whether the event's adapter has the GID; otherwise the other one has it.
     pub ours: bool,
 }
 
 /// An entry of a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidRow {
-    /// Its place in the table.
+    /// Index of the entry.
     pub index: u16,
     /// The GID, in network order.
     pub gid: [u8; 16],
-    /// How its packets travel.
+    /// Type of the GID (IBTA annex A17).
     pub kind: GidKind,
-    /// VLAN of its interface.
+    /// VLAN of the GID's interface.
     pub vlan: Option<u16>,
-    /// Ethernet address of its interface.
+    /// Ethernet address of the GID's interface.
     pub mac: MacAddr,
-    /// Where it comes from.
+    /// Source of the entry.
     pub source: GidSource,
 }
 
-/// How many objects of a type an RDMA function has.
+/// Number of an RDMA function's objects of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceRow {
-    /// The type, by the name that `rdma resource` gives it where it has one.
+    /// Name of the type, by `rdma resource` if it has one there.
     pub name: &'static str,
-    /// In use now.
+    /// Objects in use now.
     pub used: u32,
-    /// The most there can be.
+    /// Largest number of objects.
     pub limit: u32,
 }
 
-/// What an operator puts into a GID table.
+/// An entry that an operator puts into a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidSetting {
     /// The GID, in network order.
     pub gid: [u8; 16],
-    /// How its packets travel.
+    /// Type of the GID (IBTA annex A17).
     pub kind: GidKind,
-    /// VLAN of its interface, 1..=4094.
+    /// VLAN of the GID's interface, 1..=4094.
     pub vlan: Option<u16>,
 }
 
-/// What kind of uplink a port is.
+/// Kind of an uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortKind {
-    /// A TAP device, created when it does not exist, attached by name when it does.
+    /// A TAP device, created if it does not exist, attached by name if it does.
     Tap {
         /// Name of the network interface, 1..=15 bytes.
         ifname: String,
-        /// Its queues, 1..=[`TAP_QUEUES_MAX`]: a flow of the host has one of them.
+        /// Number of queues, 1..=[`TAP_QUEUES_MAX`]: a flow of the host has one of them.
         queues: u8,
     },
-    /// A network device of the host that is there: one end of a veth pair, a physical one. Its frames come and go through
-    /// an AF_PACKET socket.
+    /// An existing network device of the host: one end of a veth pair, a physical one. Its frames pass an AF_PACKET socket.
     Packet {
-        /// Its name.
+        /// Name of the network interface.
         ifname: String,
     },
-    /// The same, through AF_XDP sockets: past the kernel's network stack.
+    /// An existing network device of the host. Its frames pass AF_XDP sockets, without the kernel's network stack.
     Xdp {
-        /// Its name.
+        /// Name of the network interface.
         ifname: String,
     },
-    /// The owner of the NIC takes its frames to other daemons, and brings theirs (`Nic::add_port_exchange`).
+    /// The owner of the NIC exchanges its frames with other daemons (`Nic::add_port_exchange`).
     Mesh {
-        /// Where to, for people.
+        /// Destination, as a text.
         label: String,
     },
 }
 
 impl PortKind {
-    /// The kind of this name.
+    /// The kind with this name.
     pub fn new(name: &str, ifname: String) -> Option<PortKind> {
         match name {
             "tap" => Some(PortKind::Tap { ifname, queues: 1 }),
@@ -343,10 +342,10 @@ impl PortKind {
         }
     }
 
-    /// The names of all kinds.
+    /// Names of all kinds but [`PortKind::Mesh`].
     pub const NAMES: [&str; 3] = ["tap", "packet", "xdp"];
 
-    /// The name for people and scripts.
+    /// Name of the kind.
     pub const fn name(&self) -> &'static str {
         match self {
             PortKind::Tap { .. } => "tap",
@@ -356,7 +355,7 @@ impl PortKind {
         }
     }
 
-    /// The network interface; empty: there is none.
+    /// Name of the network interface; empty: there is none.
     pub fn ifname(&self) -> &str {
         match self {
             PortKind::Tap { ifname, .. } | PortKind::Packet { ifname } | PortKind::Xdp { ifname } => ifname,
@@ -365,99 +364,98 @@ impl PortKind {
     }
 }
 
-/// What an uplink port is made from.
+/// Specification of an uplink port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
     /// Name, as for adapters; unique among adapters and ports.
     pub name: String,
-    /// What is behind it.
+    /// Kind of the uplink.
     pub kind: PortKind,
-    /// MTU, see [`MTU_RANGE`]; set on a device that we create.
+    /// MTU, see [`MTU_RANGE`]; set on a device that the daemon creates.
     pub mtu: u16,
     /// VLAN membership.
     pub vlan: VlanMode,
-    /// The CPU whose poll loop serves it; `None`: the first.
+    /// The CPU whose poll loop serves the port; `None`: the first.
     pub data_core: Option<usize>,
-    /// Line rate in Mbit/s: what it reports, and the most it sends. None: the device's own, and no limit.
+    /// Line rate in Mbit/s, which the port reports and does not exceed. `None`: the device's own, without a limit.
     pub speed_mbps: Option<u32>,
 }
 
-/// An uplink port as it is now.
+/// Status of an uplink port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStatus {
-    /// What it was made from; `data_core` is filled in.
+    /// Specification; `data_core` is filled in.
     pub spec: PortSpec,
-    /// Its port of the switch.
+    /// Port of the switch.
     pub port: PortId,
     /// Link state of the device.
     pub up: bool,
-    /// Why the link cannot come up: the device is gone, or cannot be opened again.
+    /// Reason why the link cannot come up: the device is gone, or cannot be opened again.
     pub problem: Option<String>,
-    /// How its frames come and go, in words: `xdp copy, native, 1 queue`. Empty while no device is open.
+    /// How frames come and go, as a text: `xdp copy, native, 1 queue`. Empty while no device is open.
     pub mode: String,
-    /// The device as the kernel knows it, while it is there.
+    /// State of the device in the kernel, while it exists.
     pub device: Option<PortDevice>,
 }
 
-/// The device of an uplink port as it is now.
+/// State of an uplink port's device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortDevice {
     /// Index of the network interface.
     pub index: u32,
-    /// Its MTU; the port's may be lower.
+    /// MTU of the device; the port's may be lower.
     pub mtu: u32,
-    /// Its address.
+    /// Ethernet address of the device.
     pub mac: Option<MacAddr>,
-    /// Speed of its link in Mbit/s, if it knows one.
+    /// Speed of the device's link in Mbit/s, if it is known.
     pub speed_mbps: Option<u32>,
-    /// What the kernel and the driver count at it, with their names.
+    /// Statistics of the kernel and the driver, with their names.
     pub statistics: Vec<(String, u64)>,
 }
 
-/// One entry of the switch's address table.
+/// An entry of the switch's forwarding database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FdbEntry {
     /// VLAN.
     pub vlan: u16,
     /// Address.
     pub mac: MacAddr,
-    /// Name of the adapter or port behind which it is.
+    /// Name of the adapter or port behind which the address is.
     pub owner: String,
-    /// Configured (an adapter's own address), not learned.
+    /// Whether the entry is configured (an adapter's own address), not learned.
     pub is_static: bool,
-    /// Time since it was last seen as a source; zero for static entries.
+    /// Time since the address was last seen as a source; zero for static entries.
     pub age: Duration,
 }
 
-/// What a fault rule is made from: which frames, how often, what happens to them. Of those given, all conditions must
-/// hold.
+/// Specification of a fault rule: which frames, how often, and what happens to them. All conditions that are given must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultSpec {
     /// Name, as for adapters; unique among fault rules.
     pub name: String,
-    /// Frames that come from this adapter or port.
+    /// The rule matches frames from this adapter or port.
     pub from: Option<String>,
-    /// Frames for this adapter or port.
+    /// The rule matches frames for this adapter or port.
     pub to: Option<String>,
-    /// RoCE packets. The three below imply it.
+    /// The rule matches RoCE packets. `destination_qp`, `opcodes` and `psn` imply this.
     pub roce: bool,
-    /// Packets for this QP, 24 bits.
+    /// The rule matches packets for this QP, 24 bits.
     pub destination_qp: Option<u32>,
-    /// Packets with one of these BTH opcodes.
+    /// The rule matches packets with one of these BTH opcodes.
     pub opcodes: Option<fault::Opcodes>,
-    /// Packets with a PSN in this range.
+    /// The rule matches packets with a PSN in this range.
     pub psn: Option<fault::PsnRange>,
-    /// Frames with this EtherType behind their VLAN tags.
+    /// The rule matches frames with this EtherType behind their VLAN tags.
     pub ethertype: Option<u16>,
-    /// So many matching frames are let go before the rule begins.
+    /// Number of matching frames that pass before the rule begins.
     pub skip: u64,
     /// Probability in millionths, up to [`fault::ALWAYS`].
     pub probability: u32,
-    /// After so many injections the rule is spent; `None`: never.
+    /// Number of injections after which the rule is spent; `None`: never.
     pub count: Option<u64>,
-    /// Where its random numbers begin; `None`: the NIC chooses, and says what it chose.
+    /// Seed of the rule's random numbers; `None`: the NIC chooses, and reports it.
     pub seed: Option<u64>,
-    /// What happens to frames that are hit.
+    /// Action on the frames.
     pub action: fault::Action,
 }
 
@@ -482,71 +480,71 @@ impl FaultSpec {
     }
 }
 
-/// A fault rule as it is now.
+/// Status of a fault rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultStatus {
-    /// Its number: never given twice while the NIC runs.
+    /// Number of the rule: never given twice while the NIC runs.
     pub id: u32,
-    /// What it was made from; `seed` is filled in.
+    /// Specification; `seed` is filled in.
     pub spec: FaultSpec,
-    /// Frames that it was about.
+    /// Frames that the rule matched.
     pub matched: u64,
-    /// Frames that it hit.
+    /// Frames on which the rule acted.
     pub injected: u64,
-    /// When it was made.
+    /// Time at which the rule was added.
     pub created: SystemTime,
 }
 
 impl FaultStatus {
-    /// Will it never hit a frame again?
+    /// Whether the rule will never act again.
     pub fn spent(&self) -> bool {
         self.spec.count.is_some_and(|c| self.injected >= c)
     }
 }
 
-/// What a fault rule did.
+/// Injection of a fault rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultInjection {
-    /// The rule's number.
+    /// Number of the rule.
     pub id: u32,
-    /// The rule's name.
+    /// Name of the rule.
     pub name: String,
-    /// One frame, or several that are not told one by one.
+    /// One frame, or a number of frames that are not reported one by one.
     pub what: Injected,
 }
 
-/// See [`FaultInjection`].
+/// Frames of a [`FaultInjection`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Injected {
     /// One frame.
     One {
-        /// Where it came from.
+        /// Adapter or port from which the frame came.
         from: String,
-        /// For whom it was.
+        /// Adapter or port for which the frame was.
         to: String,
-        /// What happened to it, such as `delay 1.2 ms`.
+        /// The effect, such as `delay 1.2 ms`.
         effect: String,
-        /// Its bytes.
+        /// Bytes of the frame.
         len: u32,
         /// BTH opcode, destination QP and PSN of a RoCE packet.
         roce: Option<(u8, u32, u32)>,
     },
-    /// So many more frames since the last report.
+    /// Number of further frames since the last report.
     More(u64),
 }
 
-/// Something that happened, for logs, event streams and watchers.
+/// An event, for logs, event streams and watchers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicEvent {
-    /// When.
+    /// Time of the event.
     pub time: SystemTime,
-    /// Name of the adapter, port or bond; empty when it is about none.
+    /// Name of the adapter, port or bond; empty if the event is about none.
     pub owner: String,
-    /// What.
+    /// Kind of the event.
     pub kind: NicEventKind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NicEventKind {
     /// An adapter was added.
@@ -557,39 +555,39 @@ pub enum NicEventKind {
     AdapterState(AttachState),
     /// The attach state of an adapter's RDMA function changed.
     RdmaState(AttachState),
-    /// An entry of an adapter's GID table came or went.
+    /// An entry of an adapter's GID table was added or removed.
     GidChanged {
-        /// Its place in the table.
+        /// Index of the entry.
         index: u16,
         /// The GID, in network order.
         gid: [u8; 16],
-        /// It came; otherwise it went.
+        /// Whether the GID was added; otherwise it was removed.
         added: bool,
     },
     /// An adapter claims a GID that another one claims, too.
     GidConflict(GidConflict),
-    /// The driver of an RDMA function did something illegal with a queue; what stops is in the text.
+    /// The driver of an RDMA function did something invalid with a queue; the text says what stops.
     RdmaFault {
-        /// What was illegal.
+        /// The invalid action.
         what: String,
     },
-    /// A guest wrote something illegal into a ring; the queue is stopped until the guest resets it.
+    /// A guest wrote something invalid into a ring; the queue is stopped until the guest resets it.
     RingFault {
         /// vhost-user ring index (2·pair for receive, 2·pair+1 for transmit).
         ring: u16,
-        /// What was illegal.
+        /// The invalid content.
         what: String,
     },
     /// A guest sent a frame from an address that is not its own (reported once per address and attach).
     SpoofedSource {
-        /// The address it used.
+        /// The address that the guest used.
         source: MacAddr,
     },
-    /// A guest claims what its adapter's `allowed_addresses` do not allow (reported once per claim and attach).
+    /// A guest claims an address that its adapter's `allowed_addresses` do not contain (reported once per claim and attach).
     SpoofedAddress(Claim),
-    /// A VMM said something the device must refuse.
+    /// A VMM sent something that the device must refuse.
     ProtocolError {
-        /// What, and what to do about it.
+        /// The problem and its remedy.
         what: String,
     },
     /// The operator switched dropless mode on.
@@ -601,14 +599,14 @@ pub enum NicEventKind {
         /// The receive queue.
         queue: u16,
     },
-    /// The receive path of an adapter or a port stands still, and senders were told to wait for longer than the minor
-    /// watermark.
+    /// The receive path of an adapter or a port does not move, and has paused senders for longer than the minor watermark.
     PauseStormWarning,
-    /// For longer than the critical watermark: nobody is told to wait any more, on any priority, until it moves.
+    /// The receive path has paused senders for longer than the critical watermark: no sender is paused, on any priority,
+    /// until the path moves.
     PauseStorm,
-    /// It moves again: flow control is as configured.
+    /// The receive path moves again: flow control is as configured.
     PauseStormOver,
-    /// Too many frames of a traffic class waited too long at its head: what waits in it is dropped.
+    /// Too many frames of a traffic class waited too long at its head: the class's waiting frames are dropped.
     ClassStalled {
         /// The traffic class.
         class: u8,
@@ -619,78 +617,78 @@ pub enum NicEventKind {
     PortRemoved,
     /// An uplink port's link changed.
     PortLink {
-        /// Up or down.
+        /// Whether the link is up.
         up: bool,
     },
-    /// A bond was made.
+    /// A bond was added.
     BondAdded,
     /// A bond was removed; its ports are ports of the switch again.
     BondRemoved,
-    /// A bond's link changed: some member may carry frames, or none.
+    /// A bond's link changed: it is up while any member may carry frames.
     BondLink {
-        /// Up or down.
+        /// Whether the link is up.
         up: bool,
     },
-    /// A port that is a member of a bond may not carry frames any more: its link went down, or its LACP partner is gone.
+    /// A member port of a bond may not carry frames any more: its link went down, or its LACP partner is gone.
     BondMemberLost {
         /// The bond.
         bond: String,
-        /// From being noticed until its flows were on other members.
+        /// Time from the notice of the loss until the port's flows were on other members.
         took: Duration,
         /// Frames that waited in the port's queues and were dropped.
         dropped: u64,
     },
-    /// A port that is a member of a bond may carry frames again. Flows come back to it after the bond's failback delay.
+    /// A member port of a bond may carry frames again. Flows come back to it after the bond's failback delay.
     BondMemberBack {
         /// The bond.
         bond: String,
     },
-    /// A port that is a member of a bond hears an LACP partner.
+    /// A member port of a bond has an LACP partner.
     LacpPartnerFound {
         /// The bond.
         bond: String,
-        /// The partner's system.
+        /// System address of the partner.
         partner: MacAddr,
     },
-    /// A port that is a member of a bond does not hear its LACP partner any more.
+    /// A member port of a bond has no LACP partner any more.
     LacpPartnerLost {
         /// The bond.
         bond: String,
     },
-    /// Frames suffer from a fault rule from now on.
+    /// A fault rule was added and acts.
     FaultAdded {
-        /// The rule's number.
+        /// Number of the rule.
         id: u32,
-        /// The rule's name.
+        /// Name of the rule.
         name: String,
-        /// What it does, in a word.
+        /// Name of the rule's action.
         action: &'static str,
     },
-    /// A fault rule is gone.
+    /// A fault rule was removed.
     FaultRemoved {
-        /// The rule's number.
+        /// Number of the rule.
         id: u32,
-        /// The rule's name.
+        /// Name of the rule.
         name: String,
-        /// Frames that it hit.
+        /// Frames on which the rule acted.
         injected: u64,
     },
-    /// A fault rule hit a frame for this adapter or port; about several frames there is no owner.
+    /// A fault rule acted on a frame for this adapter or port; a report of several frames has no owner.
     Fault(FaultInjection),
 }
 
-/// Which frames a capture wants.
+/// Specification of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureSpec {
-    /// Names of adapters and ports; empty means all.
+    /// Names of adapters and ports; empty: all.
     pub owners: Vec<String>,
     /// Bytes kept of each frame.
     pub snaplen: u32,
-    /// Only frames that were dropped.
+    /// Whether only dropped frames are captured.
     pub drops_only: bool,
 }
 
-/// Which way a captured frame went, seen from the adapter's guest or from the port.
+/// Direction of a captured frame, seen from the adapter's guest or from the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Sent by the guest (or received from the wire): enters the switch.
@@ -702,31 +700,31 @@ pub enum Direction {
 /// A captured frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedFrame {
-    /// When.
+    /// Time of the capture.
     pub time: SystemTime,
-    /// Adapter or port at which it was seen.
+    /// Adapter or port at which the frame was captured.
     pub port: PortId,
-    /// Which way.
+    /// Direction of the frame.
     pub direction: Direction,
-    /// Why it was dropped, if it was.
+    /// Reason of the drop, if the frame was dropped.
     pub drop: Option<DropReason>,
-    /// What fault rules did to it.
+    /// Effects of fault rules.
     pub comment: Option<String>,
     /// Length on the wire, in bytes (a TSO request: before it is cut).
     pub original_len: u32,
-    /// The first bytes.
+    /// First bytes of the frame.
     pub data: Vec<u8>,
 }
 
-/// Why the NIC refused. Every variant names the cause and the cure.
+/// Refusal of the NIC. Every variant names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NicError {
     /// A field of a request is out of range; nothing was changed.
     #[error("{field}: {problem}")]
     Invalid {
-        /// The field's name.
+        /// Name of the field.
         field: &'static str,
-        /// What is wrong and what is allowed.
+        /// The problem, and what is allowed.
         problem: String,
     },
     /// The name is taken.
@@ -734,26 +732,26 @@ pub enum NicError {
     Exists {
         /// `adapter` or `port`.
         kind: &'static str,
-        /// Which.
+        /// The name.
         name: String,
     },
-    /// No such thing.
+    /// There is nothing of this kind with this name.
     #[error("no {kind} is named {name}")]
     NotFound {
         /// `adapter` or `port`.
         kind: &'static str,
-        /// Which.
+        /// The name.
         name: String,
     },
     /// A limit of the NIC is reached.
     #[error("limit reached: {0}")]
     Limit(String),
-    /// The operating system refused something; the text names what, and the right that is missing.
+    /// The operating system refused something; the text names it, and the missing right.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried, and the cure where one is known.
+        /// The attempted action, and the remedy if one is known.
         what: String,
-        /// The operating system's answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The NIC is shutting down.
@@ -762,7 +760,7 @@ pub enum NicError {
 }
 
 impl NicError {
-    /// Makes the error of something that was tried and that the operating system refused.
+    /// The error of an action that the operating system refused.
     pub(crate) fn os<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> NicError {
         |source| NicError::Os {
             what: what.into(),

@@ -1,11 +1,10 @@
-//! Eventfds of others, signalled without ever waiting.
+//! Signals to eventfds of other processes, without ever waiting.
 //!
-//! write(2) waits while the counter of an eventfd is at its end and O_NONBLOCK is not set. Both are the guest's side's to
-//! change at any time, for it shares the open file, so no look beforehand helps; RWF_NOWAIT is not for eventfds. The kernel's own
-//! devices do not write: they signal, which adds to the counter as much as there is room for. For programs there is one
-//! way to that: a request of asynchronous I/O that tells of its end by an eventfd (io_submit(2), IOCB_FLAG_RESFD). The
-//! request reads nothing of an empty file and is done before the call returns: it is one system call, as the write
-//! would be.
+//! write(2) waits while the counter of an eventfd is at its maximum and O_NONBLOCK is not set. The guest's side can change
+//! both at any time, because it shares the open file, so a check before does not help; RWF_NOWAIT does not work for eventfds.
+//! The kernel's own devices do not write: they signal, which adds to the counter as much as there is room for. A program can
+//! do that only by a request of asynchronous I/O that reports its end by an eventfd (io_submit(2), IOCB_FLAG_RESFD). The
+//! request reads nothing of an empty file and is done before the call returns: it is one system call, as the write would be.
 
 #![expect(unsafe_code, reason = "asynchronous I/O, for which no safe crate has a name")]
 
@@ -17,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Requests that are done and not taken back. (What they say is of no interest.)
+/// Largest number of completed requests that were not taken back. (Their results are not used.)
 const DONE: usize = 128;
 /// IOCB_CMD_PREAD.
 const READ: u16 = 0;
@@ -45,21 +44,21 @@ struct Request {
 /// `struct io_event`.
 type Event = [u64; 4];
 
-/// The way to signal eventfds. Each data core has one.
+/// A context of asynchronous I/O to signal eventfds. Each data core has one.
 #[derive(Debug)]
 pub struct Signals {
-    /// What io_setup gave; 0: ended.
+    /// Context of io_setup(2); 0: it was destroyed.
     context: AtomicU64,
-    /// A file without a byte.
+    /// An empty file.
     nothing: OwnedFd,
 }
 
 impl Signals {
-    /// A new one.
+    /// Makes a context.
     pub fn new() -> io::Result<Signals> {
         let nothing = memfd_create("vnic-nothing", MemfdFlags::CLOEXEC)?;
         let mut context: c_ulong = 0;
-        // SAFETY: the kernel writes the context's name.
+        // SAFETY: the kernel writes the context.
         match unsafe { libc::syscall(libc::SYS_io_setup, DONE as c_long, &mut context) } {
             0 => Ok(Signals {
                 context: AtomicU64::new(context),
@@ -74,7 +73,7 @@ impl Signals {
         if self.submit(eventfd) {
             return Ok(());
         }
-        // No room for one more that is done, perhaps.
+        // There may be no room for another completed request.
         self.take_back();
         if self.submit(eventfd) {
             return Ok(());
@@ -82,11 +81,12 @@ impl Signals {
         Err(io::Error::last_os_error())
     }
 
-    /// Gives the context back: nothing is signalled any more. The kernel takes 30 ms for it.
+    /// Destroys the context: no eventfd is signalled any more. The kernel takes 30 ms for it.
     pub fn end(&self) {
         let context = self.context.swap(0, Ordering::AcqRel);
         if context != 0 {
-            // SAFETY: the context is ours. Who is about to use it is refused (EINVAL), for its name is no longer known.
+            // SAFETY: the context is this value's own. A use from now on is refused (EINVAL), because the kernel does not
+            // know it any more.
             unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         }
     }
@@ -104,7 +104,7 @@ impl Signals {
             ..Request::default()
         };
         let list = [&raw mut request];
-        // SAFETY: one valid request, which is not looked at any more when the call returns; it has no buffer.
+        // SAFETY: one valid request, which is not read any more when the call returns; it has no buffer.
         let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context(), 1 as c_long, list.as_ptr()) };
         taken == 1
     }
@@ -116,7 +116,7 @@ impl Signals {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: there is room for as many events as are asked for; with no time to wait, none is waited for.
+        // SAFETY: there is room for all events; with a timeout of zero the call does not wait.
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,

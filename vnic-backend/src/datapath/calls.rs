@@ -1,4 +1,4 @@
-//! Interrupts to guests: sent at once, or owed for a while (`engine::moderation` decides).
+//! Interrupts to guests: sent at once, or coalesced (`engine::moderation` decides).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::ring::SplitRing;
 
 pub use crate::call::Call;
 
-/// Interrupts that are due so soon are sent together: a look at all that are owed is not free.
+/// Interrupts that are due within this time are sent together: a look at all that are owed is not free.
 const TOGETHER: Duration = Duration::from_micros(8);
 
-/// How the guest hears of one ring.
+/// Interrupts of one ring to its guest.
 pub struct Calls {
     call: Option<Arc<Call>>,
     moderation: Moderation,
-    /// What the guest saw before the first batch for which it is owed an interrupt.
+    /// Used index that the guest saw before the first batch for which an interrupt is owed.
     from: u16,
-    /// Buffers that it had made available when that was last looked at.
+    /// Available index of the ring at the last look.
     available: u16,
 }
 
 impl Calls {
-    /// Through this descriptor.
+    /// Interrupts through this eventfd.
     pub fn new(call: Option<Arc<Call>>, method: Method) -> Calls {
         Calls {
             call,
@@ -36,19 +36,19 @@ impl Calls {
         }
     }
 
-    /// Is an interrupt owed?
+    /// Whether an interrupt is owed.
     #[inline]
     pub fn owes(&self) -> bool {
         self.moderation.due().is_some()
     }
 
-    /// Until when.
+    /// When the owed interrupt is due.
     #[inline]
     pub fn due(&self) -> Option<Instant> {
         self.moderation.due()
     }
 
-    /// The ring has shown what is behind `before`; `frames` is how many frames ever.
+    /// Decides on an interrupt for used entries after `before`, which the ring has shown; `frames` counts all frames ever.
     #[inline(never)]
     pub fn shown(
         &mut self,
@@ -62,7 +62,7 @@ impl Calls {
         let from = if owed { self.from } else { before };
         let unseen = ring.published().wrapping_sub(from);
         if owed && unseen > ring.size() {
-            // A ring shows no more than it holds: what is older was taken.
+            // A ring shows no more than it holds: the guest has taken older entries.
             self.from = ring.published().wrapping_sub(ring.size());
         }
         let decision = self
@@ -76,7 +76,7 @@ impl Calls {
         decision
     }
 
-    /// An interrupt may be due. True if it was sent.
+    /// Sends an owed interrupt if it is due. True: it was sent.
     fn expire(&mut self, ring: &SplitRing, now: Instant) -> bool {
         if self.due().is_none_or(|due| due > now + TOGETHER) {
             return false;
@@ -91,7 +91,7 @@ impl Calls {
         sent
     }
 
-    /// Sends what is owed now, because the ring stops. True if that was something.
+    /// Sends an owed interrupt now, because the ring stops. True: one was sent.
     pub fn settle(&mut self) -> bool {
         let owed = self.moderation.settle();
         if owed {
@@ -100,32 +100,32 @@ impl Calls {
         owed
     }
 
-    /// Another method from now on. True if an interrupt was owed and sent.
+    /// Changes the moderation method. True: an owed interrupt was sent.
     pub fn set_method(&mut self, method: Method) -> bool {
         let owed = self.settle();
         self.moderation = Moderation::new(method);
         owed
     }
 
-    /// Interrupts the guest here from now on.
+    /// Sets the call eventfd of the guest.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.call = call;
     }
 
-    /// Changes of the profile since this was last asked.
+    /// Changes of the profile since the last call.
     pub fn take_transitions(&mut self) -> u64 {
         self.moderation.take_transitions()
     }
 }
 
-/// A ring whose guest may be owed an interrupt.
+/// A ring with moderated interrupts.
 pub trait Caller {
-    /// Its interrupts, and the ring.
+    /// The interrupts of the ring, and the ring.
     fn calls(&mut self) -> (&mut Calls, &SplitRing);
-    /// An interrupt was sent.
+    /// Counts a sent interrupt.
     fn count_call(&self);
 
-    /// Sends an interrupt that is due. Answers until when one is still owed.
+    /// Sends an interrupt that is due. Returns when the one that is still owed is due.
     fn call_due(&mut self, now: Instant) -> Option<Instant> {
         let (calls, ring) = self.calls();
         let sent = calls.expire(ring, now);
@@ -136,14 +136,14 @@ pub trait Caller {
         due
     }
 
-    /// Sends what is owed now, because the ring stops.
+    /// Sends an owed interrupt now, because the ring stops.
     fn settle_calls(&mut self) {
         if self.calls().0.settle() {
             self.count_call();
         }
     }
 
-    /// Another method from now on.
+    /// Changes the moderation method.
     fn set_method(&mut self, method: Method) {
         if self.calls().0.set_method(method) {
             self.count_call();
@@ -151,11 +151,11 @@ pub trait Caller {
     }
 }
 
-/// Interrupts that a core owes.
+/// Owed interrupts of a core.
 pub struct Owed {
-    /// No interrupt is due before.
+    /// Time before which no interrupt is due.
     pub next: Instant,
-    /// Receive queues that may owe one.
+    /// Receive queues that may owe an interrupt.
     queues: Vec<(PortId, u8)>,
 }
 
@@ -169,7 +169,7 @@ impl Default for Owed {
 }
 
 impl Owed {
-    /// Asks each queue for its interrupt if it is due; it says until when it owes one, if it does.
+    /// Lets each queue send its interrupt if it is due; `queue` returns when the queue's next one is due.
     pub fn settle(&mut self, mut queue: impl FnMut(PortId, u8) -> Option<Instant>) {
         let mut next = Instant(u64::MAX);
         self.queues.retain(|&(port, q)| {
@@ -180,13 +180,13 @@ impl Owed {
         self.next = next;
     }
 
-    /// A ring owes an interrupt until then.
+    /// Records that a ring owes an interrupt until then.
     #[inline]
     pub fn until(&mut self, due: Instant) {
         self.next = self.next.min(due);
     }
 
-    /// A receive queue owes an interrupt until then.
+    /// Records that a receive queue owes an interrupt until then.
     pub fn by(&mut self, port: PortId, queue: u8, due: Instant) {
         self.until(due);
         if !self.queues.contains(&(port, queue)) {

@@ -1,4 +1,4 @@
-//! The time of the data cores: that of the machine or, in tests, one that passes by rounds.
+//! Clock of the data cores: that of the machine or, in tests, one that advances by rounds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use vnic_fabric::Instant;
 
-/// Rounds between two looks of a data core at what is not urgent: addresses and counters of its RDMA functions.
+/// Rounds between two visits of a data core to work that is not urgent: addresses and counters of its RDMA functions.
 pub const HOUSEKEEPING: u32 = 256;
 
-/// The time of the data cores.
+/// Clock of the data cores.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// Since its beginning.
+    /// Time of the machine since this instant.
     Real(std::time::Instant),
-    /// As far as a test lets it pass.
+    /// Time that a test lets pass.
     Virtual(Arc<VirtualClock>),
 }
 
 impl Clock {
-    /// Time begins.
+    /// Starts a clock of the machine's time.
     pub fn start() -> Clock {
         Clock::Real(std::time::Instant::now())
     }
 
-    /// Since then.
+    /// Time since the start.
     #[inline]
     pub fn now(&self) -> Instant {
         match self {
@@ -33,7 +33,7 @@ impl Clock {
         }
     }
 
-    /// A round of the data core is over.
+    /// Tells the clock that a round of the data core is over.
     #[inline]
     pub fn round_over(&self) {
         if let Clock::Virtual(clock) = self {
@@ -41,53 +41,53 @@ impl Clock {
         }
     }
 
-    /// May a core sleep? One whose time passes by rounds would sleep for ever.
+    /// Whether a core may sleep: with a virtual clock it would sleep for ever.
     pub fn sleeps(&self) -> bool {
         matches!(self, Clock::Real(_))
     }
 }
 
-/// Rounds in which time stands still before a test sees that it does: what had to be done at that time is done, and counted
-/// where anyone may read it.
+/// Rounds without a change of time before a test regards it as standing still: all work that was due at that time is then
+/// done and counted.
 const SETTLED: u64 = 2 * HOUSEKEEPING as u64;
 
-/// Time that passes by rounds of a data core: each takes the same time, however long it really takes. For tests: what
-/// depends on time comes out the same on any machine under any load, and nobody has to wait for it.
+/// Time that advances by rounds of a data core: each round takes the same time, however long it really takes. For tests:
+/// results that depend on time are the same on any machine under any load, and no test has to wait.
 ///
-/// It stands still until [`VirtualClock::pass`] lets it go on, so that queues are made and sends posted at one and the same
-/// time. The core goes on with its rounds meanwhile; it never sleeps. Who wants to know each round has [`VirtualClock::hold`].
+/// The time stands still until [`VirtualClock::pass`] lets it advance, so that queues are made and sends posted at the same
+/// time. The core goes on with its rounds meanwhile; it never sleeps. [`VirtualClock::hold`] gives control of each round.
 #[derive(Debug)]
 pub struct VirtualClock {
-    /// Nanoseconds. One writer: the data core.
+    /// Time in nanoseconds. Only the data core writes it.
     now: AtomicU64,
-    /// Nanoseconds a round.
+    /// Nanoseconds per round.
     step: u64,
     until: AtomicU64,
-    /// Rounds since it stands still. One writer: the data core.
+    /// Rounds since the time stands still. Only the data core writes it.
     still: AtomicU64,
-    /// Rounds begin only when they are allowed.
+    /// Whether rounds begin only when they are allowed.
     held: AtomicBool,
     allowed: Mutex<Allowed>,
-    /// Somebody waits for time, or the core, to stand still, or the core waits for a round.
+    /// Wakes threads that wait for time or core to stand still, and a core that waits for a round.
     changed: Condvar,
 }
 
-/// What a core may do that is held.
+/// Rounds that a held core may do.
 #[derive(Debug, Default)]
 struct Allowed {
     /// Rounds that may still end.
     rounds: u64,
-    /// It waits for more.
+    /// Whether the core waits for more rounds.
     waits: bool,
 }
 
-/// A data core that does as many rounds as it is told to, and otherwise nothing: no command is obeyed meanwhile. It is free
-/// again when this is dropped.
+/// A data core that does only the rounds it is told to; it obeys no command meanwhile. It runs freely again when this is
+/// dropped.
 #[derive(Debug)]
 pub struct ClockGuard(Arc<VirtualClock>);
 
 impl ClockGuard {
-    /// So many rounds, each of which takes the time of a round. When this returns the core stands between two rounds.
+    /// Lets the core do `n` rounds, each of which takes the time of a round, and waits until it stands still again.
     pub fn rounds(&self, n: u64) {
         let mut allowed = self.0.allowed();
         (allowed.rounds, allowed.waits) = (n, n == 0);
@@ -107,7 +107,7 @@ impl Drop for ClockGuard {
 }
 
 impl VirtualClock {
-    /// Stands still, and will pass by this time a round.
+    /// A clock that stands still. A round will take this time.
     pub fn new(round: Duration) -> Arc<VirtualClock> {
         Arc::new(VirtualClock {
             now: AtomicU64::new(0),
@@ -120,12 +120,12 @@ impl VirtualClock {
         })
     }
 
-    /// Time since the beginning.
+    /// Time since the start.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.now.load(Ordering::Acquire))
     }
 
-    /// So much time passes. When this returns it stands still again, and the core has done all that it does at that time.
+    /// Lets this much time pass, and waits until the core has done all that is due at the end of it.
     pub fn pass(&self, time: Duration) {
         let mut guard = self.allowed();
         let until = self.until.load(Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl VirtualClock {
         }
     }
 
-    /// Stops the core between two rounds: what it does from now on, and in how many rounds, is the caller's to say.
+    /// Stops the core between two rounds: the caller then decides how many rounds it does.
     pub fn hold(self: &Arc<Self>) -> ClockGuard {
         let mut allowed = self.allowed();
         *allowed = Allowed::default();
@@ -155,7 +155,7 @@ impl VirtualClock {
         self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A round of a held core is over: the next one begins when it may.
+    /// Counts a round of a held core and waits until the next one may begin.
     fn count(&self) {
         let now = self.now.load(Ordering::Relaxed).saturating_add(self.step);
         self.until.store(now, Ordering::Release);
@@ -190,7 +190,7 @@ impl VirtualClock {
             let _guard = self.allowed();
             self.changed.notify_all();
         } else if still > SETTLED {
-            // Others may need the CPU more.
+            // Other threads may need the CPU more.
             std::thread::yield_now();
         }
     }
@@ -200,7 +200,7 @@ impl VirtualClock {
 mod tests {
     use super::*;
 
-    /// A core without work: how many rounds it has done, until it shall end.
+    /// A core without work, which counts its rounds until it is told to end.
     fn core(clock: &Arc<VirtualClock>, rounds: &AtomicU64, end: &AtomicBool) {
         while !end.load(Ordering::Acquire) {
             rounds.fetch_add(1, Ordering::AcqRel);

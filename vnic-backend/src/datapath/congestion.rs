@@ -2,13 +2,13 @@
 
 use vnic_engine::rdma::Congestion;
 
-/// What the control plane tells the core that serves an adapter.
+/// Congestion control of an adapter, as the control plane sends it to the core that serves the adapter.
 #[derive(Debug, Clone)]
 pub struct CongestionChange {
-    /// What acts on its queue pairs.
+    /// Congestion control of the adapter's queue pairs.
     pub congestion: Congestion,
-    /// RoCE of the guest's own, over the Ethernet function, is limited, too.
+    /// Whether congestion control also limits the guest's own RoCE over the Ethernet function.
     pub soft: bool,
-    /// All its queue pairs send from one UDP port.
+    /// Whether all queue pairs send from one UDP port.
     pub pin_source_port: bool,
 }

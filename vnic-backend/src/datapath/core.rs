@@ -1,4 +1,4 @@
-//! What a data core delivers to: its switch, the local receivers, the links to other cores.
+//! A data core's switch, its local receivers and its links to other cores.
 
 mod guest_roce;
 mod sender;
@@ -32,31 +32,31 @@ use crate::types::Direction;
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
 
-/// See the module.
+/// Switch, receivers and links of a data core.
 pub struct Core {
     /// This core's copy of the switch.
     pub switch: Switch,
     /// Local receivers.
     pub out: Outputs,
-    /// Links to the other cores, by number.
+    /// Links to the other cores, by the core's number.
     pub links_out: Vec<Option<LinkOut>>,
-    /// Links from the other cores, by number.
+    /// Links from the other cores, by the core's number.
     pub links_in: Vec<Option<LinkIn>>,
-    /// Interrupts that its guests are owed.
+    /// Interrupts that are due at guests of this core.
     pub owed: Owed,
-    /// Who is told to wait.
+    /// Pause states of all senders.
     pub pauses: Arc<Pauses>,
-    /// What its adapters may send.
+    /// Sending sides of the core's adapters.
     pub senders: Senders,
-    /// Which of its adapters want to send.
+    /// Turns of the adapters that want to send.
     pub turns: Turns,
-    /// When this round began.
+    /// When the current round began.
     pub now: Instant,
     many: bool,
 }
 
 impl Core {
-    /// A core with nothing on it but its receivers; `links` lead to the other cores and from them.
+    /// A core with only its receivers; `links` are those to and from the other cores.
     pub fn new(out: Outputs, switch: Switch, links: (Vec<Option<LinkOut>>, Vec<Option<LinkIn>>)) -> Core {
         let (links_out, links_in) = links;
         let pauses = out.round.waiting.pauses().clone();
@@ -80,12 +80,12 @@ impl Core {
         self.out.adapter(port)
     }
 
-    /// Tells the control plane; drops the news when it does not listen.
+    /// Reports an event to the control plane; drops the event if the control plane does not keep up.
     pub fn report(&self, event: CoreEvent) {
         self.out.events.report(event);
     }
 
-    /// Does something in which a bug of ours must not end the core. `None`: it panicked, and that is counted.
+    /// Runs code in which a bug must not end the core. `None`: it panicked, and the panic is counted.
     #[inline(always)]
     pub fn guarded<R>(&mut self, what: impl FnOnce(&mut Core) -> R) -> Option<R> {
         match catch_unwind(AssertUnwindSafe(|| what(self))) {
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Has the receivers do something, guarded likewise, and shows their guests what they got by it.
+    /// Runs code of the receivers, guarded as by [`Core::guarded`], and shows their guests the new frames.
     #[inline(never)]
     pub fn served(&mut self, what: impl FnOnce(&mut Outputs) -> usize) -> Option<usize> {
         self.guarded(|core| {
@@ -107,7 +107,7 @@ impl Core {
         })
     }
 
-    /// Does any receiver sit on another core?
+    /// Whether any receiver is on another core.
     #[inline]
     pub fn crosses(&self, ingress: PortId, verdict: &Verdict) -> bool {
         if !self.many {
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Hands a frame to the receivers of this core. They show it to their guests at the next [`Core::flush`].
+    /// Hands a frame to the receivers of this core. Their guests see it at the next [`Core::flush`].
     #[inline]
     pub fn deliver(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) {
         match *verdict {
@@ -137,8 +137,8 @@ impl Core {
         }
     }
 
-    /// Sends a frame whose bytes are ours where the switch says: to other cores as a copy, and to the receivers of this one.
-    /// Answers why it was dropped, if it was; that is for the sender to count.
+    /// Sends a frame whose bytes the core owns as the verdict says: as a copy to other cores, and to the receivers of this
+    /// one. Returns the reason of a drop, which the caller counts.
     pub fn dispatch(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) -> Option<DropReason> {
         let dropped = match *verdict {
             Verdict::Drop(reason) => Some(reason),
@@ -154,7 +154,7 @@ impl Core {
         dropped
     }
 
-    /// Sends references to the other cores that have receivers. Nothing when a link is full.
+    /// Sends references to the other cores that have receivers. `None`: a link is full, and nothing was sent.
     pub fn send_remote(
         &mut self,
         verdict: &Verdict,
@@ -188,7 +188,7 @@ impl Core {
         if !cores.iter().all(has_room) {
             return None;
         }
-        // What is not lent is copied for all before the first has it.
+        // Frames that are not lent are copied for all cores before the first core has one.
         let lent = |slot: SlotRef| LentFrame::of(f, meta.counted(), slot);
         let mut copies: ArrayVec<OwnedFrame, MAX_CORES> = ArrayVec::new();
         let mut sent = ArrayVec::new();
@@ -213,14 +213,14 @@ impl Core {
         Some(sent)
     }
 
-    /// The sender's buffer of frame `seq` on the link to core `c` has been completed.
+    /// Commits frame `seq` on the link to core `c`: the sender's buffer has been completed.
     pub fn commit(&mut self, c: usize, seq: u64) {
         if let Some(l) = &mut self.links_out[c] {
             l.commit(seq);
         }
     }
 
-    /// Takes what other cores sent. Answers how much.
+    /// Takes messages of other cores. Returns their number.
     pub fn poll_links(&mut self) -> usize {
         let mut work = 0;
         for c in 0..self.links_in.len() {
@@ -239,7 +239,7 @@ impl Core {
                         let (meta, hdr, len) = rf.facts();
                         heavy += weight::segments(len as u64, hdr);
                         let port = meta.source;
-                        // A bug of ours that a sender's frame triggers takes down that sender, not this core.
+                        // A bug that a sender's frame triggers takes down that sender, not this core.
                         if self.guarded(|core| core.receive_remote(c, &mut rf)).is_none() {
                             self.report(CoreEvent::Panic { port });
                         }
@@ -277,7 +277,7 @@ impl Core {
                 return frame.with(|f, meta| self.deliver(&verdict, f, meta));
             }
         };
-        // The first bytes were read once, by the sender's core; they are what counts.
+        // The sender's core read the first bytes once, and these copies count.
         let mut wide = [0u8; HEAD_MAX];
         let snapped = lent.len.min(SNAP);
         wide[..snapped].copy_from_slice(&lent.snap[..snapped]);
@@ -297,7 +297,7 @@ impl Core {
         self.deliver(&verdict, &f, &lent.meta);
     }
 
-    /// Lets guests see what they were given, in so far as its senders' buffers are completed.
+    /// Shows guests their new frames, as far as the senders' buffers are completed.
     #[inline]
     pub fn flush(&mut self) {
         if self.out.round.touched.is_empty() {
@@ -340,7 +340,7 @@ impl Core {
             });
     }
 
-    /// Lets one guest see what its queue was given, touched or not (after a caught panic it may not be).
+    /// Shows a guest the frames of one queue, even if the queue is not in `touched` (it may not be after a caught panic).
     pub fn flush_queue(&mut self, port: PortId, pair: usize) {
         self.flush();
         let links = &self.links_in;
@@ -352,7 +352,7 @@ impl Core {
         }
     }
 
-    /// Nothing waits for another core.
+    /// Whether nothing waits for another core.
     pub fn settled(&self) -> bool {
         self.out.round.touched.is_empty()
             && self.links_out.iter().flatten().all(LinkOut::idle)
@@ -360,20 +360,20 @@ impl Core {
             && !(self.many && self.switch.has_updates())
     }
 
-    /// Is there room on the way to every other core?
+    /// Whether every link to another core has room.
     #[inline]
     pub fn links_have_room(&self) -> bool {
         !self.many || self.links_out.iter().flatten().all(LinkOut::has_room)
     }
 
-    /// Counts a frame that an adapter sent and that was dropped.
+    /// Counts a dropped frame of an adapter.
     pub fn count_drop(&mut self, port: PortId, reason: DropReason) {
         if let Some(a) = self.adapter(port) {
             a.counters.drops.add(reason as usize, 1);
         }
     }
 
-    /// Gives an adapter's guest a frame of the NIC's own.
+    /// Gives an adapter's guest a frame that the NIC itself made.
     pub fn give_guest(&mut self, port: PortId, frame: &[u8]) {
         let Some(mut frame) = OwnedFrame::copy(&OutFrame::of(frame), Metadata::of(port)) else {
             return;
@@ -382,7 +382,7 @@ impl Core {
         frame.with(|f, meta| self.out.give(Egress { port, tag }, f, meta));
     }
 
-    /// Remembers a frame of a guest that may tell its addresses.
+    /// Keeps the front of a guest's frame that may contain the guest's addresses, for the RDMA function.
     #[inline(never)]
     pub fn learn(&mut self, port: PortId, f: &RawFrame<'_>) {
         if self.out.round.inbound.len() >= INBOUND_MAX {
@@ -393,7 +393,7 @@ impl Core {
         self.out.round.inbound.push_back((port, Inbound::Sent(bytes)));
     }
 
-    /// Reports a foreign source address, each once and not many.
+    /// Reports a foreign source address, each once and a limited number.
     #[cold]
     pub fn report_spoof(&mut self, port: PortId, head: &[u8]) {
         let Some(Ok(source)) = head.get(6..12).map(TryInto::try_into) else {
@@ -406,7 +406,7 @@ impl Core {
         }
     }
 
-    /// Reports what a guest may not claim, each once and not many.
+    /// Reports a refused claim of a guest, each once and a limited number.
     #[cold]
     pub fn report_claim(&mut self, port: PortId, claim: Claim) {
         let Some(a) = self.adapter(port) else { return };
@@ -423,7 +423,7 @@ impl Core {
         }
     }
 
-    /// Sends the interrupts of receive queues that are due.
+    /// Sends due interrupts of receive queues.
     pub fn call_due(&mut self, now: Instant) {
         let slots = &mut self.out.slots;
         self.owed
@@ -433,7 +433,7 @@ impl Core {
             });
     }
 
-    /// Announces an adapter that came up to the local uplinks, so that switches behind them learn where it is.
+    /// Announces an adapter that came up to the local uplinks, so that switches behind them learn its place.
     pub fn announce(&mut self, port: PortId, mac: MacAddr, now: Instant) {
         let frame = vnic_wire::arp::rarp_announce(mac);
         let f = RawFrame {
@@ -456,7 +456,7 @@ impl Core {
         self.flush();
     }
 
-    /// Must a frame wait, because a frame for one of its receivers waits?
+    /// Whether a frame has to wait because a frame for one of its receivers waits.
     #[cold]
     #[inline(never)]
     pub fn must_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
@@ -472,13 +472,13 @@ impl Core {
         }
     }
 
-    /// The same for a packet of an RDMA function, of which some may wait: it is sent before anybody asks whether it can be.
+    /// Whether a packet of an RDMA function has to be dropped, because it would have to wait and too many bytes wait.
     #[cold]
     pub fn too_many_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
         self.out.round.waiting.is_crowded() && self.must_wait(ingress, verdict, head)
     }
 
-    /// A bond exists, or is another one from now on.
+    /// Adds or replaces a bond.
     pub fn set_bond(&mut self, id: PortId, config: PortConfig, members: Vec<PortId>, side: BondSide) {
         if self.out.bonds.members(id).is_some() {
             self.switch.set_port(id, config);
@@ -491,7 +491,7 @@ impl Core {
         self.flush();
     }
 
-    /// A bond lost members, which are ports of the switch again. With its last one it is gone.
+    /// Makes members of a bond ports of the switch again. A bond without members is removed.
     pub fn unbond(&mut self, id: PortId, members: Vec<(PortId, PortConfig)>) {
         let now = self.now;
         for (port, config) in members {
@@ -499,7 +499,7 @@ impl Core {
             self.switch.add_port(port, config);
         }
         if self.out.bonds.members(id).is_some_and(Vec::is_empty) {
-            // Nobody is left to go to.
+            // The waiting frames have no member to go to and are dropped.
             while self.out.bonds_round(now) > 0 {
                 self.flush();
             }

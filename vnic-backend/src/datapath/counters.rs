@@ -1,4 +1,4 @@
-//! The counter blocks of one owner, written by its data core, read by anyone.
+//! Counter blocks of one owner each: its data core writes them, any thread reads them.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -14,18 +14,18 @@ use crate::rdma::RdmaCounters;
 /// Drops by [`DropReason`].
 pub type Drops = Block<{ DropReason::ALL.len() }>;
 
-/// What is counted at a link, whoever is behind it: by priority, and of its flow control.
+/// Counters of the link of an adapter or uplink: by priority, and of its flow control.
 #[derive(Default)]
 pub struct LinkCounters {
-    /// By priority.
+    /// Counters by priority.
     pub priorities: [Block<{ PriorityCounter::COUNT }>; 8],
-    /// All together.
+    /// Counters of all priorities together.
     pub link: Block<{ LinkCounter::COUNT }>,
-    /// What was last said of priority 0, in the order of [`TRAFFIC`].
+    /// Last values that were read of priority 0, in the order of [`TRAFFIC`].
     rest: [AtomicU64; TRAFFIC.len()],
 }
 
-/// What the data path counts of priorities 1 to 7 only: of priority 0 there is all that these have not.
+/// Counters that the data path keeps for priorities 1 to 7 only: priority 0 has the rest of the totals.
 const TRAFFIC: [PriorityCounter; 4] = [
     PriorityCounter::RxFrames,
     PriorityCounter::RxBytes,
@@ -43,8 +43,8 @@ impl LinkCounters {
         for ((counter, total), rest) in TRAFFIC.into_iter().zip(totals).zip(&self.rest) {
             let of = |values: &[u64; PriorityCounter::COUNT]| values[counter as usize];
             let others = values.priorities[1..].iter().map(of).fold(0, u64::wrapping_add);
-            // The others were read later than the total: the difference is never too large, but it may be less than
-            // what was said before. A counter does not go back.
+            // The other priorities were read later than the total: the difference is never too large, but may be less than
+            // the last value. A counter does not go back.
             let now = total.saturating_sub(others);
             values.priorities[0][counter as usize] = rest.fetch_max(now, Ordering::Relaxed).max(now);
         }
@@ -55,13 +55,13 @@ impl LinkCounters {
 /// Counters of an adapter. They live as long as the adapter, whatever its guest does.
 pub struct AdapterCounters {
     life: u64,
-    /// By queue pair.
+    /// Counters by queue pair.
     pub queues: Box<[Block<{ QueueCounter::COUNT }>]>,
-    /// By reason.
+    /// Drops by reason.
     pub drops: Drops,
-    /// Its link.
+    /// Counters of the adapter's link.
     pub link: LinkCounters,
-    /// Frames that wait for receive buffers, as they are now.
+    /// Gauges of frames that wait for receive buffers.
     pub waits: WaitGauges,
 }
 
@@ -77,7 +77,7 @@ impl AdapterCounters {
         }
     }
 
-    /// All values. An adapter offers more pairs than most guests use: those never used are left out.
+    /// All values, without pairs that were never used: an adapter offers more pairs than most guests use.
     pub fn read(&self, name: &str, core: usize, rdma: Option<&RdmaCounters>) -> AdapterValues {
         let used = |(queue, values): &(u16, [u64; QueueCounter::COUNT])| {
             *queue == 0 || values.iter().any(|v| *v != 0)
@@ -129,7 +129,7 @@ fn totals(
     totals
 }
 
-/// Frames of a burst for several receivers. Most bursts have none: then there is nothing to add up.
+/// Multicast frames of a burst. Most bursts have none: there is then nothing to add up.
 #[derive(Default)]
 pub struct Groups {
     multicast: u64,
@@ -139,7 +139,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// A frame that begins with `head`.
+    /// Counts a frame with this head.
     #[inline]
     pub fn frame(&mut self, head: &[u8], len: u64) {
         if head.first().is_some_and(|first| first & 1 != 0) {
@@ -157,7 +157,7 @@ impl Groups {
         }
     }
 
-    /// Adds what came together to these four counters: frames and bytes for groups, and those of them for all.
+    /// Adds the sums to four counters: frames and bytes of multicast, and of broadcast among them.
     #[inline]
     pub fn flush(&mut self, block: &Block<{ QueueCounter::COUNT }>, to: [QueueCounter; 4]) {
         if self.multicast > 0 {
@@ -175,22 +175,22 @@ impl Groups {
     }
 }
 
-/// How many frames wait for receive buffers of an adapter, for readers anywhere; one writer.
+/// Gauges of frames that wait for receive buffers of an adapter: one writer, readers on any thread.
 #[derive(Default)]
 pub struct WaitGauges {
-    /// Dropless mode is on: its time-out in 100 µs; otherwise 0.
+    /// Time-out of dropless mode in 100 µs, if the mode is on; otherwise 0.
     pub on: AtomicU8,
-    /// The time-out that was set last, in 100 µs.
+    /// Time-out of dropless mode that was set last, in 100 µs.
     pub timeout: AtomicU8,
     /// Frames in the reserve.
     pub reserved: AtomicU64,
-    /// The most there have been.
+    /// Largest number of frames in the reserve so far.
     pub reserved_max: AtomicU64,
-    /// Frames beyond it.
+    /// Frames beyond the reserve.
     pub beyond: AtomicU64,
-    /// Bytes of memory that all of them take.
+    /// Bytes of memory of all waiting frames.
     pub bytes: AtomicU64,
-    /// The most they have taken.
+    /// Largest value of `bytes` so far.
     pub bytes_max: AtomicU64,
 }
 
@@ -207,10 +207,10 @@ impl WaitGauges {
     }
 }
 
-/// Nobody has classified the frame: its tag counts, as where nothing is configured.
+/// Priority of a frame that was not classified: its tag counts, as without a configuration.
 pub const BY_TAG: u8 = 8;
 
-/// The priority of a frame that begins with `head` and was classified so, or not ([`BY_TAG`]).
+/// Priority of a frame with this head and this classification, which may be [`BY_TAG`].
 pub fn priority_of(priority: u8, head: &[u8]) -> u8 {
     match (priority, head.get(12..15)) {
         (BY_TAG, Some([0x81, 0x00, tci])) => tci >> 5,
@@ -219,7 +219,7 @@ pub fn priority_of(priority: u8, head: &[u8]) -> u8 {
     }
 }
 
-/// Which way frames go over a link, as its [`PriorityCounter`]s see it.
+/// Direction of frames on a link, as its [`PriorityCounter`]s see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// To the guest, or from the wire.
@@ -228,24 +228,24 @@ pub enum Way {
     Sent,
 }
 
-/// Frames of a burst by priority. Those of priority 0 are not told: they are what the others leave of the owner's totals. So
-/// an untagged frame costs nothing where nothing is configured.
+/// Frames of a burst by priority. Those of priority 0 are not reported: they are the rest of the owner's totals. So an
+/// untagged frame costs nothing without a configuration.
 #[derive(Default)]
 pub struct Priorities {
     /// Frames and bytes.
     sums: [(u64, u64); 8],
-    /// Of which priorities there are any, a bit each.
+    /// Priorities with frames, a bit each.
     any: u8,
 }
 
 impl Priorities {
-    /// A frame of this priority, or [`BY_TAG`], that begins with `head`.
+    /// Counts a frame with this head, of this priority or [`BY_TAG`].
     #[inline(always)]
     pub fn frame(&mut self, priority: u8, head: &[u8], len: u64) {
         self.frames(priority, head, 1, len);
     }
 
-    /// So many frames of so many bytes together, of this priority, or [`BY_TAG`], that all begin with `head`.
+    /// Counts frames with this head, of this priority or [`BY_TAG`], and all their bytes.
     #[inline(always)]
     pub fn frames(&mut self, priority: u8, head: &[u8], frames: u64, bytes: u64) {
         if priority != BY_TAG {
@@ -268,7 +268,8 @@ impl Priorities {
         self.any |= 1 << (priority & 7);
     }
 
-    /// Adds what came together. Before the owner's totals of the same frames: whoever reads takes the difference.
+    /// Adds the sums to the counters. Called before the owner's totals of the same frames are added: a reader takes the
+    /// difference.
     #[inline]
     pub fn flush(&mut self, link: &LinkCounters, way: Way) {
         if self.any != 0 {
@@ -300,9 +301,9 @@ pub struct PortCounters {
     life: Life,
     /// Traffic.
     pub io: Block<{ PortCounter::COUNT }>,
-    /// Its link.
+    /// Counters of the uplink's link.
     pub link: LinkCounters,
-    /// By reason.
+    /// Drops by reason.
     pub drops: Drops,
 }
 

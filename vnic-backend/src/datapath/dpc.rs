@@ -1,5 +1,5 @@
-//! The thread that waits for receive buffers where a setting says that a thread shall (`AsyncReceiveIndicate` 1): it sleeps
-//! until a guest kicks its receive ring, and tells the guest's data core, which need not look until then.
+//! The thread that waits for receive buffers if the setting asks for one (`AsyncReceiveIndicate` 1): it sleeps until a guest
+//! kicks its receive ring, and then tells the guest's data core, which need not look before.
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ const EVENTS: usize = 64;
 /// The event that ends the thread.
 const END: u64 = u64::MAX;
 
-/// Tells a data core that buffers have come.
+/// Tells a data core that guests have posted buffers.
 pub struct BufferAlarm {
     rung: AtomicBool,
     waker: Arc<Waker>,
 }
 
 impl BufferAlarm {
-    /// For the core that this wakes.
+    /// The alarm of the core that `waker` wakes.
     pub fn new(waker: Arc<Waker>) -> BufferAlarm {
         BufferAlarm {
             rung: AtomicBool::new(false),
@@ -31,38 +31,38 @@ impl BufferAlarm {
         }
     }
 
-    /// Buffers have come.
+    /// Reports new buffers and wakes the core.
     pub fn ring(&self) {
         self.look();
         self.waker.wake();
     }
 
-    /// The core shall look, whether or not anybody has kicked: it has slept, and there are guests without a kick.
+    /// Makes the core look without a kick: after it has slept, because there are guests without a kick.
     pub fn look(&self) {
         self.rung.store(true, Ordering::Release);
     }
 
-    /// Has it been rung?
+    /// Whether the alarm was rung and not taken.
     #[inline]
     pub fn is_rung(&self) -> bool {
         self.rung.load(Ordering::Relaxed)
     }
 
-    /// Has it been rung since the last call?
+    /// Whether the alarm was rung since the last call.
     #[inline]
     pub fn take(&self) -> bool {
         self.is_rung() && self.rung.swap(false, Ordering::Acquire)
     }
 }
 
-/// The thread, from outside; it ends when this is dropped.
+/// Handle of the thread, which ends when the handle is dropped.
 pub struct Dpc {
     epoll: Arc<OwnedFd>,
     end: OwnedFd,
 }
 
 impl Dpc {
-    /// Starts it. The alarms are those of the data cores, by number.
+    /// Starts the thread. The alarms are those of the data cores, by number.
     pub fn start(alarms: Vec<Arc<BufferAlarm>>) -> io::Result<Dpc> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -74,14 +74,14 @@ impl Dpc {
         Ok(Dpc { epoll, end })
     }
 
-    /// From now on this kick rings the alarm of data core `core`.
+    /// Lets this kick ring the alarm of data core `core`.
     pub fn watch(&self, kick: BorrowedFd<'_>, core: usize) {
-        // Edge-triggered, as the data cores' own: never read. Without memory for it the frames wait for the next look.
+        // Edge-triggered, as at the data cores: never read. Without memory for it the frames wait for the next look.
         let data = EventData::new_u64(core as u64);
         let _ = epoll::add(&self.epoll, kick, data, EventFlags::IN | EventFlags::ET);
     }
 
-    /// No longer.
+    /// Stops watching a kick.
     pub fn forget(&self, kick: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, kick.as_fd());
     }

@@ -1,4 +1,4 @@
-//! Frames on their way through a data core: headers private, payload by reference.
+//! Frames on their way through a data core: headers are private, payload is by reference.
 
 mod pool;
 
@@ -17,34 +17,34 @@ use crate::mem::{self, Seg};
 
 pub use pool::Pool;
 
-/// Bytes of each frame that are read once into private memory before anything is decided: enough for all that
-/// the switch looks at. What was checked is what gets delivered.
+/// Bytes of each frame that are read once into private memory before any decision: all that the switch looks at. So the
+/// checked bytes are the delivered ones.
 pub const SNAP: usize = 64;
 /// The longest frame or segmentation request, virtio header excluded: 64 KiB of IP and an Ethernet header with
 /// two tags.
 pub const FRAME_MAX: usize = 65535 + 22;
 
-/// What is known of a frame under way beside its bytes.
+/// Metadata of a frame in flight.
 #[derive(Clone)]
 pub struct Metadata {
     /// The adapter or uplink that it comes from.
     pub source: PortId,
-    /// Where it entered the switch: its source, or the bond to which the uplink belongs.
+    /// The port where the frame entered the switch: its source, or the bond to which the uplink belongs.
     pub ingress: PortId,
-    /// The guest's transmit queue that it comes from, if its counters are to say what became of the frame's request.
+    /// The guest's transmit queue that the frame comes from, if its counters still have to count the frame's request.
     pub queue: Option<u8>,
-    /// Its priority as the port that is to get it classifies it; [`BY_TAG`]: nobody has.
+    /// Priority by the receiving port's classification; [`BY_TAG`]: not classified.
     pub priority: u8,
-    /// Of a frame from another core: it may be shown once that core has committed it.
+    /// Gate of a frame from another core: the frame may be shown once that core has committed it.
     pub gate: Option<Gate>,
-    /// The queue pair that sends it, where its RDMA function says so.
+    /// The queue pair that sends the frame, if its RDMA function says so.
     pub local_qp: Option<u32>,
-    /// Of a frame that a bond has given to a member.
+    /// Ticket of a frame that a bond has given to a member.
     pub ticket: Option<Ticket>,
 }
 
 impl Metadata {
-    /// Of a frame that came by a port and of which nothing else is known.
+    /// Metadata of a frame that came through a port.
     #[inline(always)]
     pub fn of(source: PortId) -> Metadata {
         Metadata {
@@ -58,7 +58,7 @@ impl Metadata {
         }
     }
 
-    /// Of a frame of a guest's transmit queue, whose counters say what became of its request.
+    /// Metadata of a frame of a guest's transmit queue, whose counters count the frame's request.
     #[inline(always)]
     pub fn of_queue(source: PortId, pair: usize) -> Metadata {
         Metadata {
@@ -67,7 +67,7 @@ impl Metadata {
         }
     }
 
-    /// The same of what it becomes when it is finished: that has been counted.
+    /// The metadata of a copy whose request has been counted.
     pub fn counted(&self) -> Metadata {
         Metadata {
             queue: None,
@@ -76,21 +76,21 @@ impl Metadata {
     }
 }
 
-/// A frame that waits, and what is known of it: a copy of our own, so that its sender's buffer is completed.
+/// A frame that waits, and its metadata: a copy, so that its sender's buffer is completed.
 pub struct OwnedFrame {
-    /// All its bytes.
+    /// All bytes of the frame.
     pub bytes: Vec<u8>,
-    /// What its sender asks to be finished.
+    /// Offload request of the sender.
     pub hdr: NetHdr,
-    /// What is known of it.
+    /// Metadata of the frame.
     pub meta: Metadata,
 }
 
 impl OwnedFrame {
-    /// Bytes that a frame takes beside its own, as buffers and limits count it.
+    /// Bytes that a frame costs beside its own, as buffers and limits count it.
     pub const COST: usize = 128;
 
-    /// A copy of a frame; nothing without memory for it.
+    /// A copy of a frame; `None` without memory for it.
     pub fn copy(f: &OutFrame<'_>, meta: Metadata) -> Option<OwnedFrame> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(f.len()).ok()?;
@@ -102,7 +102,7 @@ impl OwnedFrame {
         })
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the frame takes.
     pub fn cost(&self) -> usize {
         self.bytes.len() + OwnedFrame::COST
     }
@@ -121,7 +121,7 @@ impl OwnedFrame {
         }
     }
 
-    /// Uses it as any other frame.
+    /// Calls `go` with the frame as a [`RawFrame`].
     pub fn with<R>(&mut self, go: impl FnOnce(&RawFrame<'_>, &Metadata) -> R) -> R {
         let (mut head, n) = ([0; HEAD_MAX], self.head().len());
         head[..n].copy_from_slice(self.head());
@@ -146,7 +146,7 @@ pub fn on_wire(f: &RawFrame<'_>) -> u32 {
     u32::try_from(request_on_wire(f)).unwrap_or(u32::MAX)
 }
 
-/// The same of a frame of so many bytes that is not to be cut.
+/// Bytes on the wire of a frame of this length that is not to be cut.
 #[inline(always)]
 pub fn plain_on_wire(len: usize) -> u32 {
     len.max(FRAME_MIN) as u32 + WIRE_OVERHEAD
@@ -169,16 +169,16 @@ pub struct RawFrame<'a> {
     pub head: &'a [u8],
     /// Bytes of the whole frame.
     pub len: usize,
-    /// What the sender asks to be finished.
+    /// Offload request of the sender.
     pub hdr: NetHdr,
-    /// Where the frame is in the sender's memory, after `skip` bytes.
+    /// Place of the frame in the sender's memory, after `skip` bytes.
     pub segs: &'a [Seg<'a>],
     /// Bytes of `segs` before the frame: the virtio header.
     pub skip: usize,
 }
 
 impl<'a> RawFrame<'a> {
-    /// The frame as it is.
+    /// The unchanged frame.
     pub fn whole(&self) -> OutFrame<'a> {
         OutFrame {
             head: self.head,
@@ -189,7 +189,7 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// The frame as it is, where the sender asks for nothing.
+    /// The unchanged frame, without an offload request.
     pub fn plain(&self) -> OutFrame<'a> {
         OutFrame {
             hdr: NetHdr::default(),
@@ -197,12 +197,12 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// The first bytes of it, as many as there is room for. Answers how many they are.
+    /// Copies the first bytes, as many as fit. Returns their number.
     pub fn peek(&self, out: &mut [u8]) -> usize {
         self.whole().peek(out)
     }
 
-    /// May the frame enter the switch: is its offload request sound, and does it respect the MTU?
+    /// Whether the frame may enter the switch: its offload request is valid, and it respects the MTU.
     #[inline(always)]
     pub fn admissible(&self, mtu: usize) -> Result<(), DropReason> {
         if self.hdr.is_plain() && self.len <= mtu + RawFrame::HEADER {
@@ -233,18 +233,18 @@ impl<'a> RawFrame<'a> {
 pub struct OutFrame<'a> {
     /// The first bytes.
     pub head: &'a [u8],
-    /// Where the bytes behind the head are, after `skip` bytes of something else.
+    /// Place of the bytes behind the head, after `skip` bytes.
     pub segs: &'a [Seg<'a>],
     /// Bytes of `segs` that are not of the frame, or are those of `head`.
     pub skip: usize,
     /// Bytes behind the head.
     pub tail: usize,
-    /// What the receiver is told about it.
+    /// Header for the receiver.
     pub hdr: NetHdr,
 }
 
 impl<'a> OutFrame<'a> {
-    /// Of bytes of our own, with nothing to be told about it.
+    /// A frame of private bytes, without an offload request.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> OutFrame<'a> {
         OutFrame {
@@ -256,7 +256,7 @@ impl<'a> OutFrame<'a> {
         }
     }
 
-    /// Puts all bytes behind those that are there. What its sender has not is zeros.
+    /// Appends all bytes of the frame. Bytes that the sender does not have are zeros.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let at = out.len() + self.head.len();
         out.extend_from_slice(self.head);
@@ -264,7 +264,7 @@ impl<'a> OutFrame<'a> {
         mem::gather(self.segs, self.skip, &mut out[at..]);
     }
 
-    /// The first bytes of it, as many as there is room for. Answers how many they are.
+    /// Copies the first bytes, as many as fit. Returns their number.
     pub fn peek(&self, out: &mut [u8]) -> usize {
         let n = self.len().min(out.len());
         let known = self.head.len().min(n);
@@ -280,7 +280,7 @@ impl<'a> OutFrame<'a> {
     }
 }
 
-/// What [`for_receiver`] needs for working: kept by the data core, so that nothing is allocated.
+/// Working memory of [`for_receiver`]: the data core keeps it, so that nothing is allocated.
 pub struct Bounce {
     edited: [u8; HEAD_MAX + 4],
     segment: Box<[u8]>,
@@ -298,18 +298,18 @@ impl Default for Bounce {
 /// How a frame was finished, for the sender's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// The receiver got it as it was.
+    /// The receiver got the unchanged frame.
     AsIs,
     /// The receiver got an uncut segmentation request.
     Passed,
     /// The checksum was computed here.
     Checksum,
-    /// It was cut here.
+    /// The frame was cut here.
     Cut,
 }
 
-/// Applies a tag edit and hands the result to `give`, once, or once for each segment where the receiver does not
-/// accept what the sender asked for. `give` answers whether it could deliver.
+/// Applies a tag edit and hands the result to `give`: once, or once for each segment if the receiver does not accept the
+/// sender's segmentation request.
 #[inline]
 pub fn for_receiver(
     f: &RawFrame<'_>,
@@ -367,7 +367,7 @@ fn edited(
             Finished::AsIs
         });
     }
-    // To be finished here: the request, as it applies to the frame with its edited tag.
+    // The request is finished here, as it applies to the frame with its edited tag.
     let request = offload::check(&original.header(shift), &head[..head_len.min(HEAD_MAX)], len)
         .map_err(|_| DropReason::MalformedOffload)?;
     match request {
@@ -414,8 +414,8 @@ fn edited(
     }
 }
 
-/// Writes `head` with its outer tag edited; answers by how much everything behind the addresses moved, and the
-/// new length. `None` when the head is too short to edit.
+/// Writes `head` with its outer tag edited. Returns by how much the bytes behind the addresses moved, and the new length.
+/// `None`: the head is too short to edit.
 fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<(i16, usize)> {
     let (insert, drop): (Option<u16>, usize) = match tag {
         TagEdit::Keep => (None, 0),
@@ -436,11 +436,11 @@ fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<
     Some((len as i16 - head.len() as i16, len))
 }
 
-/// Spreads flows over receive queues: addresses and ports of the flow, the same for each of its frames.
+/// Hash of a flow that selects its receive queue: addresses and ports, the same for each frame of the flow.
 #[inline]
 pub fn flow_hash(head: &[u8]) -> u32 {
     let mut words = [0u8; 24];
-    // Whatever the switch has done to its tag, a flow has one queue.
+    // A flow has one queue, whatever the switch does to its tag.
     let at = match head.get(12..14) {
         Some([0x81, 0x00]) => 16,
         _ => 12,

@@ -1,9 +1,9 @@
-//! When a frame of another core may be shown.
+//! Gates of frames from other cores.
 
 use std::num::NonZeroU64;
 
-/// A frame of the link from some core: may be shown to the guest once that core has committed it. One word, so that it
-/// travels in a register: a copy of memory just written in parts would wait for all stores to guests before it.
+/// Number of a frame from another core, which may be shown to the guest once that core has committed it. One word, so that it
+/// stays in a register: a copy of memory just written in parts would wait for all earlier stores to guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gate(NonZeroU64);
 
@@ -22,7 +22,7 @@ impl Gate {
         (self.0.get() >> Gate::SEQ_BITS) as usize
     }
 
-    /// Which frame of its link.
+    /// Number of the frame on its link.
     #[inline]
     pub fn seq(self) -> u64 {
         self.0.get() & ((1 << Gate::SEQ_BITS) - 1)

@@ -1,4 +1,4 @@
-//! The control plane's end of a data core: what is to be done there is a closure, which the core runs between two rounds.
+//! The control plane's end of a data core: an order is a closure, which the core runs between two rounds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,35 +11,35 @@ use super::link::Waker;
 use super::worker::Worker;
 use crate::call::Signals;
 
-/// What a core is to do.
+/// An order's closure.
 pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// What comes to a core. Jobs of one thread are done in their order, but that questions may be answered later.
+/// A message to a core. Jobs of one thread run in their order, except that questions may be answered later.
 pub enum Order {
-    /// It acts before a frame that comes later.
+    /// A job that acts before any frame that comes later.
     Do(Job),
-    /// It only asks, and waits where questions have had their share of the core's time.
+    /// A job that only reads, and waits if questions have had their share of the core's time.
     Ask(Job),
-    /// The core ends.
+    /// Ends the core.
     End,
 }
 
-/// An answer that may not be there yet.
+/// An answer that may not have come yet.
 pub struct Answer<R>(Receiver<R>);
 
 impl<R> Answer<R> {
-    /// Waits for it. `None`: the core has ended, or the job was dropped without an answer.
+    /// Waits for the answer. `None`: the core has ended, or the job was dropped without an answer.
     pub fn wait(self) -> Option<R> {
         self.0.recv().ok()
     }
 
-    /// The same, not for longer.
+    /// As [`Answer::wait`], until the deadline at the latest.
     pub fn wait_until(self, deadline: std::time::Instant) -> Option<R> {
         self.0.recv_deadline(deadline).ok()
     }
 }
 
-/// Where an answer comes from, and where it is to be had.
+/// Both ends of an answer.
 pub fn answer<R>() -> (Sender<R>, Answer<R>) {
     let (reply, answer) = bounded(1);
     (reply, Answer(answer))
@@ -47,11 +47,11 @@ pub fn answer<R>() -> (Sender<R>, Answer<R>) {
 
 /// The control plane's end of a data core.
 pub struct WorkerHandle {
-    /// The CPU it is pinned to.
+    /// The CPU to which the core is pinned.
     pub cpu: usize,
-    /// Its counters.
+    /// Counters of the core.
     pub counters: Arc<CoreCounters>,
-    /// How it interrupts its guests.
+    /// Signals by which the core interrupts its guests.
     pub signals: Arc<Signals>,
     orders: Sender<Order>,
     waker: Arc<Waker>,
@@ -59,7 +59,7 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Of a core that this thread runs, which takes orders from there and is woken so.
+    /// Handle of a core that `thread` runs, that takes `orders` and that `waker` wakes.
     pub(super) fn new(
         cpu: usize,
         counters: Arc<CoreCounters>,
@@ -78,23 +78,23 @@ impl WorkerHandle {
         }
     }
 
-    /// A core that has ended drops what it is sent, and with it the sender of an answer.
+    /// Sends an order. A core that has ended drops it, and with it the sender of an answer.
     fn send(&self, order: Order) {
         let _ = self.orders.send(order);
         self.waker.wake();
     }
 
-    /// Has something done. Nobody waits for it.
+    /// Runs a job on the core; nothing waits for it.
     pub fn post(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         self.send(Order::Do(Box::new(job)));
     }
 
-    /// Has something done whose answer may be waited for.
+    /// Runs a job on the core; its answer may be waited for.
     pub fn start<R: Send + 'static>(&self, job: impl FnOnce(&mut Worker) -> R + Send + 'static) -> Answer<R> {
         self.start_later(move |worker, reply| drop(reply.send(job(worker))))
     }
 
-    /// Has something begun that is answered when it is through: the job takes the way of the answer with it.
+    /// Starts work on the core that ends later: the job takes the sender of the answer with it.
     pub fn start_later<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Worker, Sender<R>) + Send + 'static,
@@ -104,12 +104,12 @@ impl WorkerHandle {
         answer
     }
 
-    /// Has something done, and waits for it. `None`: the core has ended.
+    /// Runs a job on the core and waits for it. `None`: the core has ended.
     pub fn call<R: Send + 'static>(&self, job: impl FnOnce(&mut Worker) -> R + Send + 'static) -> Option<R> {
         self.start(job).wait()
     }
 
-    /// Asks a question whose answer is waited for later. It takes part of the time that the core has for questions.
+    /// Asks a question without waiting for the answer. It takes part of the core's time for questions.
     pub fn start_ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Worker) -> R + Send + 'static,
@@ -121,7 +121,7 @@ impl WorkerHandle {
         answer
     }
 
-    /// Asks a question, and waits for the answer. `None`: the core has ended.
+    /// Asks a question and waits for the answer. `None`: the core has ended.
     pub fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Worker) -> R + Send + 'static,
@@ -129,14 +129,14 @@ impl WorkerHandle {
         self.start_ask(question).wait()
     }
 
-    /// Rounds that the core has made. If it sleeps, it wakes up and makes one.
+    /// Rounds that the core has made. A sleeping core wakes and makes one.
     pub fn rounds(&self) -> u64 {
         let rounds = [C::BusyRounds, C::IdleRounds].map(|c| self.counters.get(c as usize));
         self.waker.wake();
         rounds.iter().sum()
     }
 
-    /// The core ends when it has done what it was told before.
+    /// Ends the core after its earlier orders.
     pub fn end(&self) {
         self.send(Order::End);
     }

@@ -1,69 +1,69 @@
-//! How long a core that finds nothing goes on looking before it sleeps.
+//! How long a core without work polls before it sleeps.
 //!
-//! Looking costs nothing where the core has its CPU for itself, and saves those who have work the wake-up. Where somebody else wants
-//! that CPU, say the guest that is to answer, it is the other way round: nothing comes until the core sleeps. No signal of the system
-//! tells the two apart for certain and for little, so the core tries: of some idle times it sleeps almost at once in half of them, and
-//! when work then comes in less than half the time that it takes in the others, it stays with that for a while. It tries the less often
-//! the less that helps, and not at all while it mostly finds work. Work that comes again and again soon after it has fallen asleep is the
-//! mark of the second case: then it tries before long.
+//! Polling costs nothing if the core has its CPU for itself, and saves senders the wake-up. If another thread needs that CPU,
+//! say the guest that is to answer, the opposite holds: nothing comes until the core sleeps. The system has no cheap and
+//! certain sign of this, so the core tries: in half of some idle times it sleeps almost at once, and if work then comes in
+//! less than half the time of the other idle times, it keeps sleeping for a while. It tries the less often the less that
+//! helps, and not at all while it mostly finds work. If work comes again and again soon after it has fallen asleep, which
+//! points to the second case, it tries earlier.
 
 use std::time::Duration;
 
 use vnic_fabric::Instant;
 
-/// How long a core looks that sleeps almost at once: for what comes on the heels of the last. Shorter idle times do not count, for
-/// they are the same both ways.
+/// Polling time of a core that sleeps almost at once: for work right behind the last. Shorter idle times do not count:
+/// both ways are equal for them.
 const BRIEF: Duration = Duration::from_micros(2);
-/// Idle times by which it is judged whether a trial is worth while.
+/// Idle times after which the core decides whether to try.
 const BEFORE: u32 = 16;
 /// Idle times of a trial.
 const TRIAL: u32 = 32;
-/// In which of them the core tries to sleep: half of them, in an order (Thue and Morse's) that goes with nothing that
-/// returns every two or four times, such as who is to answer.
+/// Bits of the idle times of a trial in which the core sleeps: half of them, in the Thue-Morse sequence, which does not
+/// correlate with anything of period two or four, such as turns of peers.
 const TRIES: u32 = 0x9669_6996;
-/// Idle times for which the core stays with sleeping at once.
+/// Idle times for which the core keeps sleeping at once.
 const STAY: u32 = 1024;
-/// Idle times at most between two trials that do not help, and so many at least where it seems that one would.
+/// Most idle times between two trials that do not help, and least ones if it seems that one would.
 const SELDOM: u32 = 1 << 14;
 const SOONER: u32 = 1 << 9;
 
-/// What a core does with its idle times.
+/// What a core does in its idle times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It looks as long as it was told to.
+    /// The core polls for the configured time.
     Looks,
-    /// It looks as long as it was told to or for [`BRIEF`], by turns, to find out which is better.
+    /// The core polls for the configured time or for [`BRIEF`], in alternation, to find out which is better.
     Tries,
-    /// It looks for [`BRIEF`], because that is better.
+    /// The core polls for [`BRIEF`], because that is better.
     Sleeps,
 }
 
-/// A core's idle times.
+/// Idle times of a core.
 #[derive(Debug)]
 pub struct Idle {
-    /// How long it was told to look.
+    /// Configured time of polling.
     spin: Duration,
-    /// Since when it looks.
+    /// When the core began to poll.
     since: Instant,
-    /// Since when it has nothing to do.
+    /// When the core ran out of work.
     begun: Option<Instant>,
     way: Way,
-    /// Idle times until it thinks again.
+    /// Idle times until the next decision.
     left: u32,
     /// Idle times before the next trial, and since the last one.
     pause: u32,
     looks: u32,
-    /// In how many of the last, at most [`BEFORE`], it looked in vain, and in how many of these work came as long after it
-    /// slept as it had looked, or sooner.
+    /// Idle times, of the last [`BEFORE`] at most, in which the core polled in vain, and those of them in which work came no
+    /// longer after it slept than it had polled.
     in_vain: u32,
     narrowly: u32,
-    /// The sums of idle times in a trial: of those in which it looked, and in which it slept at once.
+    /// Sums of a trial's idle times: of those in which the core polled, and of those in which it slept at once.
     looking: Duration,
     trying: Duration,
 }
 
 impl Idle {
-    /// Of a core that is to look so long.
+    /// Idle times of a core that polls for `spin`.
     pub fn new(spin: Duration, now: Instant) -> Idle {
         Idle {
             spin,
@@ -80,7 +80,7 @@ impl Idle {
         }
     }
 
-    /// It has something to do.
+    /// The core has work.
     #[inline]
     pub fn worked(&mut self, now: Instant) {
         self.since = now;
@@ -92,12 +92,12 @@ impl Idle {
         }
     }
 
-    /// It has slept until now; whether there is something to do is to be seen.
+    /// The core has slept until now; it may have no work.
     pub fn slept(&mut self, now: Instant) {
         self.since = now;
     }
 
-    /// It looked and found nothing. True: it should sleep.
+    /// The core polled and found nothing. True: it should sleep.
     #[inline]
     pub fn looked(&mut self, now: Instant) -> bool {
         if self.begun.is_none() {
@@ -111,7 +111,7 @@ impl Idle {
         now.since(self.since) >= spin
     }
 
-    /// Does it sleep at once, this time?
+    /// Whether the core sleeps at once this time.
     #[inline]
     fn is_brief(&self) -> bool {
         match self.way {
@@ -121,9 +121,9 @@ impl Idle {
         }
     }
 
-    /// An idle time is over.
+    /// Counts an idle time that is over.
     fn ended(&mut self, time: Duration) {
-        // One long pause is not to count for more than sixteen short ones.
+        // One long idle time must not outweigh sixteen short ones.
         let long = 2 * self.spin;
         let time = time.min(long);
         match self.way {
@@ -147,7 +147,7 @@ impl Idle {
             Way::Looks => {
                 self.looks = self.looks.saturating_add(BEFORE);
                 let worthwhile = match self.looks >= self.pause {
-                    // Who mostly finds work has nothing to gain.
+                    // A core that mostly finds work has nothing to gain.
                     true => self.in_vain >= BEFORE / 4,
                     false => self.looks >= SOONER && self.narrowly >= BEFORE / 2,
                 };
@@ -179,7 +179,7 @@ mod tests {
     const SPIN: Duration = Duration::from_micros(50);
     const STEP: Duration = Duration::from_nanos(200);
 
-    /// A core and the time.
+    /// A core and its clock.
     struct Core {
         idle: Idle,
         now: Instant,
@@ -196,7 +196,7 @@ mod tests {
             }
         }
 
-        /// An idle time: work comes at once when the core has it in sight, or so long after it fell asleep.
+        /// An idle time: work is there after `in_sight_after`, or `asleep_for` after the core fell asleep.
         fn idle(&mut self, in_sight_after: Duration, asleep_for: Duration) {
             self.idle.worked(self.now);
             let begun = self.now;
@@ -213,7 +213,7 @@ mod tests {
             }
         }
 
-        /// So many idle times: how often it slept, and how long they took in the middle.
+        /// `n` idle times: how often the core slept, and their mean.
         fn many(&mut self, n: u32, in_sight_after: Duration, asleep_for: Duration) -> (u32, Duration) {
             let (slept, begun) = (self.slept, self.now);
             (0..n).for_each(|_| self.idle(in_sight_after, asleep_for));
@@ -233,8 +233,7 @@ mod tests {
         assert!(mean < BRIEF + SOON + 2 * STEP + SPIN / 40, "{mean:?}");
     }
 
-    /// Twice as many idle times, half of which wait for the core's CPU, the others for another one's: how long they took in
-    /// the middle.
+    /// `2 * n` idle times, half of which wait for the core's CPU and half for another one: their mean.
     fn halves(core: &mut Core, n: u32) -> Duration {
         let begun = core.now;
         for _ in 0..n {
@@ -245,7 +244,7 @@ mod tests {
         core.now.since(begun) / (2 * n)
     }
 
-    /// Four times as many idle times, of which sleep makes none shorter: how many of those that need none were slept in.
+    /// `4 * n` idle times, none of which sleep makes shorter: in how many of those with work soon the core slept.
     fn without_gain(core: &mut Core, n: u32) -> u32 {
         let four = |_| {
             core.idle(NEVER, WAKE_UP);
@@ -286,7 +285,7 @@ mod tests {
 
     #[test]
     fn traffic_that_begins_is_not_taken_for_a_gain() {
-        // Whenever it begins: pauses until then, work in sight soon after.
+        // Pauses until traffic begins, then work soon each time.
         for pauses in 1..200 {
             let mut core = Core::new(SPIN);
             core.many(pauses, NEVER, NEVER);
@@ -307,7 +306,7 @@ mod tests {
     fn where_the_cpu_is_wanted_after_all_that_is_soon_found_out() {
         let mut core = Core::new(SPIN);
         without_gain(&mut core, 25_000);
-        // Now who is to answer has moved to the core's CPU.
+        // The peer has moved to the core's CPU.
         halves(&mut core, SOONER);
         let mean = halves(&mut core, 1000);
         assert!(mean < BRIEF + SOON + 2 * STEP + SPIN / 40, "{mean:?}");

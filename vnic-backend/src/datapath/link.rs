@@ -1,9 +1,8 @@
-//! Between data cores: frames by reference, over bounded single-producer rings.
+//! Links between data cores: frames by reference, over bounded single-producer rings.
 //!
-//! Core A sends core B a reference to a frame in its guest's memory. B copies it into its own guest's buffer and
-//! counts it as *copied*; A then completes the sender's buffer and counts the frame as *committed*; only then does
-//! B show it to its guest. So at any instant of a `kill -9` a frame is either still to be sent, or completed: it
-//! is never seen twice.
+//! Core A sends core B a reference to a frame in its guest's memory. B copies it into its own guest's buffer and counts it as
+//! *copied*; A then completes the sender's buffer and counts the frame as *committed*; only then does B show it to its guest.
+//! So at any instant of a `kill -9` a frame is either still to be sent, or completed: no receiver sees it twice.
 
 #![expect(unsafe_code, reason = "cores copy from memory that another core has lent")]
 
@@ -22,10 +21,10 @@ use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffe
 
 /// Frames in flight from one core to another.
 const LINK_DEPTH: usize = 512;
-/// Segments a reference can carry; a frame in more pieces is copied by the sender.
+/// Segments that a reference can carry; the sender copies a frame in more pieces.
 pub const REMOTE_SEGS: usize = 20;
 
-/// Who gets a frame on the other core.
+/// Receivers of a frame on the other core.
 #[derive(Debug, Clone, Copy)]
 pub enum RemoteDest {
     /// One port.
@@ -36,22 +35,22 @@ pub enum RemoteDest {
 
 /// A frame in its sender's memory, until it is counted as copied.
 pub struct LentFrame {
-    /// What is known of it.
+    /// Metadata of the frame.
     pub meta: Metadata,
-    /// What the sender asks to be finished.
+    /// Offload request of the sender.
     pub hdr: NetHdr,
     /// The first bytes, private.
     pub snap: [u8; SNAP],
     /// Bytes of the whole frame.
     pub len: usize,
-    /// Where all bytes are, after `skip` bytes.
+    /// Place of all bytes, after `skip` bytes.
     pub segs: ArrayVec<Seg<'static>, REMOTE_SEGS>,
     /// Bytes of `segs` before the frame.
     pub skip: usize,
 }
 
 impl LentFrame {
-    /// Of a frame that is sent with a slot. None: it is in too many pieces.
+    /// A reference to a frame that is sent with a slot. `None`: the frame is in too many pieces.
     pub fn of(f: &RawFrame<'_>, meta: Metadata, _slot: SlotRef) -> Option<LentFrame> {
         if f.segs.len() > REMOTE_SEGS {
             return None;
@@ -64,20 +63,20 @@ impl LentFrame {
             hdr: f.hdr,
             snap,
             len: f.len,
-            // SAFETY: whoever made the slot lends the frame until it is counted as copied. The receiver copies before it counts.
+            // SAFETY: the slot's maker lends the frame until it is counted as copied. The receiver copies before it counts.
             segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
             skip: f.skip,
         })
     }
 }
 
-/// A frame for another core.
+/// Bytes of a frame for another core.
 #[allow(
     clippy::large_enum_variant,
     reason = "the large one is the usual one, and boxing it would allocate"
 )]
 pub enum Content {
-    /// Where its sender has it.
+    /// Reference to the sender's memory.
     Lent(LentFrame),
     /// A copy.
     Owned(OwnedFrame),
@@ -87,14 +86,14 @@ pub enum Content {
 pub struct RemoteFrame {
     /// Number on its link, from 1.
     pub seq: u64,
-    /// Where it goes.
+    /// Receivers of the frame.
     pub dest: RemoteDest,
-    /// What it is.
+    /// The frame.
     pub content: Content,
 }
 
 impl RemoteFrame {
-    /// What is known of the frame, what its sender asks for, and its length.
+    /// Metadata, offload request and length of the frame.
     pub fn facts(&self) -> (&Metadata, &NetHdr, usize) {
         match &self.content {
             Content::Lent(f) => (&f.meta, &f.hdr, f.len),
@@ -103,7 +102,7 @@ impl RemoteFrame {
     }
 }
 
-/// What travels between cores.
+/// A message between cores.
 #[allow(
     clippy::large_enum_variant,
     reason = "the large one is the usual one, and boxing it would allocate"
@@ -111,7 +110,7 @@ impl RemoteFrame {
 pub enum Remote {
     /// A frame.
     Frame(RemoteFrame),
-    /// News of the address table.
+    /// An update of the forwarding database.
     Fdb(FdbUpdate),
 }
 
@@ -133,7 +132,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// A new one; the core is taken to be awake.
+    /// Makes a waker of a core that is awake.
     pub fn new() -> std::io::Result<Waker> {
         Ok(Waker {
             fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
@@ -141,7 +140,7 @@ impl Waker {
         })
     }
 
-    /// Call after giving the core something to do.
+    /// Wakes the core if it sleeps. Called after the core was given something to do.
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
@@ -150,33 +149,33 @@ impl Waker {
         }
     }
 
-    /// Says that the core is about to sleep; it must look for work once more afterwards.
+    /// Sets whether the core is about to sleep; it must look for work once more afterwards.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// What the core waits on; edge-triggered, so it need not be read.
+    /// The eventfd on which the core waits; edge-triggered, so it need not be read.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The sending end.
+/// Sending end of a link.
 pub struct LinkOut {
     ring: Producer<Remote>,
     shared: Arc<Shared>,
     waker: Arc<Waker>,
     sent: u64,
-    /// Frames not yet copied: which transmit slot waits for them.
+    /// Transmit slots of the frames that are not yet copied.
     waiting: VecDeque<Option<SlotRef>>,
     waiting_from: u64,
-    /// Frames not yet committed: may they be?
+    /// Frames that are not yet committed: whether they may be.
     uncommitted: VecDeque<bool>,
     committed: u64,
 }
 
-/// A transmit slot: which queue, and its number in that queue. What is sent with it is lent.
+/// A transmit slot: its queue, and its number in that queue. A frame that is sent with it is lent.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotRef {
     /// Index of the transmit queue on its core.
@@ -187,10 +186,10 @@ pub struct SlotRef {
 }
 
 impl SlotRef {
-    /// Of slot `slot` of the queue with index `queue`.
+    /// Slot `slot` of the queue with index `queue`.
     ///
     /// # Safety
-    /// The memory of a frame that is sent with it stays mapped until the frame is counted as copied.
+    /// The memory of a frame that is sent with the slot stays mapped until the frame is counted as copied.
     pub unsafe fn new(queue: usize, slot: u64) -> SlotRef {
         SlotRef {
             queue,
@@ -200,7 +199,7 @@ impl SlotRef {
     }
 }
 
-/// The receiving end.
+/// Receiving end of a link.
 pub struct LinkIn {
     ring: Consumer<Remote>,
     shared: Arc<Shared>,
@@ -232,13 +231,13 @@ pub fn link(receiver: Arc<Waker>) -> (LinkOut, LinkIn) {
 }
 
 impl LinkOut {
-    /// Is there room for another frame?
+    /// Whether there is room for another frame.
     pub fn has_room(&self) -> bool {
         self.ring.slots() > 0
     }
 
-    /// Sends a frame; `slot` is the transmit slot that waits for it, if any. Answers its number, or nothing when
-    /// the link is full.
+    /// Sends a frame; `slot` is the transmit slot that waits for it, if any. Returns the frame's number; `None`: the link is
+    /// full.
     pub fn send(&mut self, mut frame: RemoteFrame, slot: Option<SlotRef>) -> Option<u64> {
         let seq = self.sent + 1;
         frame.seq = seq;
@@ -251,7 +250,7 @@ impl LinkOut {
         Some(seq)
     }
 
-    /// Sends news of the address table; false when the link is full.
+    /// Sends an update of the forwarding database. False: the link is full.
     pub fn send_update(&mut self, update: FdbUpdate) -> bool {
         let sent = self.ring.push(Remote::Fdb(update)).is_ok();
         if sent {
@@ -274,7 +273,7 @@ impl LinkOut {
         }
     }
 
-    /// The sender's buffer of frame `seq` has been completed.
+    /// Commits frame `seq`: the sender's buffer has been completed.
     pub fn commit(&mut self, seq: u64) {
         let i = (seq - self.committed - 1) as usize;
         if let Some(done) = self.uncommitted.get_mut(i) {
@@ -291,7 +290,7 @@ impl LinkOut {
         self.shared.committed.0.store(self.committed, Ordering::Release);
     }
 
-    /// Nothing is under way.
+    /// Whether no frame is in flight.
     pub fn idle(&self) -> bool {
         self.waiting.is_empty() && self.uncommitted.is_empty()
     }
@@ -304,19 +303,19 @@ impl LinkIn {
         self.ring.pop().ok()
     }
 
-    /// Is there a message?
+    /// Whether there is a message.
     pub fn pending(&self) -> bool {
         !self.ring.is_empty()
     }
 
-    /// Frame `seq` has been copied (or dropped): its memory may be reused.
+    /// Counts frame `seq` as copied (or dropped): its memory may be reused.
     #[inline]
     pub fn copied(&mut self, seq: u64) {
         self.copied = seq;
         self.shared.copied.0.store(seq, Ordering::Release);
     }
 
-    /// Has the sender committed frame `seq`?
+    /// Whether the sender has committed frame `seq`.
     #[inline]
     pub fn is_committed(&self, seq: u64) -> bool {
         self.shared.committed.0.load(Ordering::Acquire) >= seq

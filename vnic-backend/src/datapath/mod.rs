@@ -49,5 +49,5 @@ pub use run::start;
 pub use ticket::Ticket;
 pub use worker::{Side, Worker};
 
-/// The most data cores a NIC can have.
+/// Largest number of data cores of a NIC.
 pub const MAX_CORES: usize = 16;

@@ -1,5 +1,5 @@
-//! From the data cores to the control plane: two queues, so that what guests can cause in any number takes no room of what
-//! must be heard. A core that finds its queue full drops the news, never waits.
+//! Events from the data cores to the control plane, in two queues, so that events that guests can cause in any number take no
+//! room of those that must be heard. A core whose queue is full drops the event and never waits.
 
 use std::any::Any;
 
@@ -13,88 +13,88 @@ use vnic_wire::MacAddr;
 use crate::ring::Fault;
 use crate::types::GidConflict;
 
-/// Signals that may wait: control frames are limited at their uplink, the others are rare.
+/// Largest number of waiting signals: control frames are limited at their uplink, the others are rare.
 const SIGNALS: usize = 1024;
-/// Other news that may wait.
+/// Largest number of other waiting events.
 const EVENTS: usize = 4096;
 
-/// What a data core tells the control plane.
+/// An event that a data core reports to the control plane.
 #[derive(Debug)]
 pub enum CoreEvent {
     /// A ring was stopped.
     RingFault {
-        /// Of this adapter.
+        /// The adapter.
         port: PortId,
         /// vhost-user ring index.
         ring: u16,
-        /// Why.
+        /// Reason of the stop.
         fault: Fault,
     },
     /// A guest used a source address that is not its own.
     Spoof {
-        /// This adapter's guest.
+        /// The guest's adapter.
         port: PortId,
         /// The address.
         source: MacAddr,
     },
-    /// A guest claims what its adapter's `allowed_addresses` do not allow.
+    /// A guest claims an address that its adapter's `allowed_addresses` do not contain.
     SpoofedAddress {
-        /// This adapter's guest.
+        /// The guest's adapter.
         port: PortId,
-        /// What it claims.
+        /// The claim.
         claim: Claim,
     },
-    /// A bug of ours hit this adapter.
+    /// A bug of the daemon ended this adapter's work.
     Panic {
         /// The adapter.
         port: PortId,
     },
-    /// A bug of ours hit this adapter's RDMA function.
+    /// A bug of the daemon ended the work of this adapter's RDMA function.
     RdmaPanic {
         /// The adapter.
         port: PortId,
     },
-    /// A driver of this adapter's RDMA function broke the contract.
+    /// A driver of this adapter's RDMA function violated the device's specification.
     RdmaFault {
         /// The adapter.
         port: PortId,
-        /// How.
+        /// The violation.
         what: String,
     },
     /// The GID table of this adapter changed.
     GidChanged {
         /// The adapter.
         port: PortId,
-        /// Which entry.
+        /// Index of the entry.
         index: u16,
         /// The GID, in network order.
         gid: [u8; 16],
-        /// It came; otherwise it went.
+        /// Whether the GID was added; otherwise it was removed.
         added: bool,
     },
     /// This adapter claims a GID that another one claims, too.
     GidConflict {
         /// The adapter.
         port: PortId,
-        /// About what.
+        /// The conflict.
         conflict: GidConflict,
     },
-    /// What a driver of an RDMA function has left: to free it takes longer than a turn of a data core.
+    /// Objects that a driver of an RDMA function has left: to free them takes longer than a turn of a data core.
     Remains(Box<dyn Any + Send>),
-    /// A fault rule did something.
+    /// A fault rule acted.
     Fault(Box<FaultReport>),
     /// Dropless mode of an adapter was entered or left.
     Dropless {
         /// The adapter.
         port: PortId,
-        /// How.
+        /// The change.
         told: Told,
     },
-    /// Receive path activity monitoring of a port has something to tell.
+    /// Receive path activity monitoring of a port reports something.
     Stall {
         /// The port.
         port: PortId,
-        /// What.
+        /// The report.
         news: StallNews,
     },
     /// A traffic class of a port is stalled: too many of its frames waited too long.
@@ -104,11 +104,11 @@ pub enum CoreEvent {
         /// The class.
         class: u8,
     },
-    /// An uplink's device could not be read: it is gone.
+    /// An uplink's device is gone: it could not be read.
     PortGone {
         /// The uplink.
         port: PortId,
-        /// Index of the network interface that it was.
+        /// Index of the lost network interface.
         index: u32,
     },
     /// An uplink received a frame of a slow protocol (IEEE 802.3 annex 57A): for the control plane, never for the switch.
@@ -118,7 +118,7 @@ pub enum CoreEvent {
         /// The frame.
         frame: Box<[u8]>,
     },
-    /// Frames of an active-backup bond go by another member: neighbours want to hear where addresses are.
+    /// An active-backup bond moved to another member: neighbours have to learn the new place of addresses.
     BondMoved {
         /// The bond.
         port: PortId,
@@ -126,7 +126,7 @@ pub enum CoreEvent {
 }
 
 impl CoreEvent {
-    /// Must it be heard, however much else there is to tell?
+    /// Whether the event must be heard, however many others there are.
     pub fn is_signal(&self) -> bool {
         matches!(
             self,
@@ -139,49 +139,49 @@ impl CoreEvent {
     }
 }
 
-/// Injections of a rule on their way to the event log.
+/// Injections of a fault rule for the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultReport {
     /// The rule.
     pub rule: RuleId,
-    /// Its name.
+    /// Name of the rule.
     pub name: String,
-    /// The one that is reported, or so many more that are not reported one by one.
+    /// One injection, or the number of those that are not reported one by one.
     pub what: Reported,
 }
 
-/// See [`FaultReport`].
+/// Injections of a [`FaultReport`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reported {
     /// One frame.
     One {
-        /// Its path.
+        /// Path of the frame.
         path: Path,
-        /// What the rule did.
+        /// Effect of the rule.
         effect: String,
         /// Bytes of the frame.
         len: u32,
-        /// What it is, if it is RoCE.
+        /// RoCE headers, if the frame is RoCE.
         roce: Option<Roce>,
     },
-    /// So many frames.
+    /// Number of frames.
     More(u64),
 }
 
-/// The cores' end.
+/// The cores' end of the queues.
 #[derive(Clone)]
 pub struct Reporter {
     signals: Sender<CoreEvent>,
     events: Sender<CoreEvent>,
 }
 
-/// The other end. Gives signals before other news, and ends when no core is left.
+/// The control plane's end of the queues. It gives signals first, and ends when no core is left.
 pub struct News {
     signals: Receiver<CoreEvent>,
     events: Receiver<CoreEvent>,
 }
 
-/// Two ends.
+/// Both ends of the queues.
 pub fn news() -> (Reporter, News) {
     let ((signals, heard), (events, told)) = (bounded(SIGNALS), bounded(EVENTS));
     let news = News {
@@ -192,7 +192,7 @@ pub fn news() -> (Reporter, News) {
 }
 
 impl Reporter {
-    /// Tells the control plane; false when it does not listen.
+    /// Reports an event to the control plane. False: its queue is full.
     pub fn report(&self, event: CoreEvent) -> bool {
         let queue = if event.is_signal() {
             &self.signals
@@ -239,7 +239,7 @@ mod tests {
         ] {
             let text = format!("{signal:?}");
             assert!(reporter.report(signal), "{text} is lost");
-            // It is heard before what waits.
+            // The signal is heard before the waiting events.
             assert_eq!(format!("{:?}", news.next()), format!("Some({text})"));
         }
         drop(reporter);

@@ -1,4 +1,4 @@
-//! The receivers of a data core: adapters towards their guests, uplinks towards the wire.
+//! Receivers of a data core: adapters towards their guests, uplinks towards the wire.
 
 mod adapter;
 mod bond;
@@ -43,38 +43,38 @@ pub use waiting::{Pressure, Waiting};
 
 /// Receivers of this core, apart from the switch so that both can be borrowed at once.
 pub struct Outputs {
-    /// By [`PortId`].
+    /// Receivers, by [`PortId`].
     pub slots: Vec<Slot>,
-    /// Of this round.
+    /// State of the current round.
     pub round: Round,
-    /// Where the control plane is told what has become of its ports.
+    /// Channel of the core's events to the control plane.
     pub events: Reporter,
     /// Ports with a [`Receiver`] that has something to do.
     pub queued: Vec<PortId>,
     /// Quality of service of all ports.
     pub qos: PortsQos,
-    /// Bonds, whoever serves them.
+    /// All bonds, of this core and of others.
     pub bonds: Bonds,
-    /// What the receivers of this core tell the senders.
+    /// Pause states that the receivers of this core signal to the senders.
     signals: PauseSignals,
     /// Memory for frames that wait in queues.
     pool: Pool,
-    /// The port whose [`Receiver`] is out of its place. Between two rounds: it was lost in a panic.
+    /// Port whose [`Receiver`] is out of its place. If it is set between two rounds, a panic lost the receiver.
     pub taken: Option<PortId>,
-    /// Some uplink of this core waits, or tells its peer to wait.
+    /// Whether an uplink of this core is paused or pauses its peer.
     links_busy: bool,
-    /// Adapters that do something for their guests' own RoCE.
+    /// Adapters whose guests' own RoCE is limited or waits.
     pub guest_roce: Vec<PortId>,
     bounce: Bounce,
     faults: Option<Box<Injector>>,
-    /// There are captures or faults: frames take the long way.
+    /// Whether captures or faults need to see frames; frames then take the slow path.
     watched: bool,
-    /// The core's place among the NIC's cores.
+    /// Index of the core among the NIC's cores.
     index: usize,
 }
 
 impl Outputs {
-    /// Nobody there yet.
+    /// Outputs of a core without receivers.
     pub fn new(index: usize, counters: Arc<CoreCounters>, events: Reporter, waiting: Waiting) -> Outputs {
         Outputs {
             signals: PauseSignals::new(waiting.pauses().clone(), index),
@@ -102,7 +102,7 @@ impl Outputs {
         }
     }
 
-    /// The slot of a port, made when needed.
+    /// The slot of a port; made if it is missing.
     pub fn slot(&mut self, port: PortId) -> &mut Slot {
         let i = usize::from(port.0);
         if self.slots.len() <= i {
@@ -119,24 +119,24 @@ impl Outputs {
         }
     }
 
-    /// What acts at a port of this core, configured or not.
+    /// Quality of service that acts at a port of this core, configured or not.
     pub fn acting(&self, port: PortId) -> Arc<QosChange> {
         let slot = self.slots.get(usize::from(port.0));
         self.qos.acting(port, matches!(slot, Some(Slot::Uplink(_))))
     }
 
-    /// Tells the control plane; drops the news when it does not listen.
+    /// Reports an event to the control plane; drops the event if the control plane does not keep up.
     fn report(&self, event: CoreEvent) {
         self.events.report(event);
     }
 
-    /// Does anybody want to see or spoil frames?
+    /// Whether captures or faults need to see frames.
     #[inline]
     pub fn is_watched(&self) -> bool {
         self.watched
     }
 
-    /// Is any capture running?
+    /// Whether any capture runs.
     #[inline]
     pub fn captures_run(&self) -> bool {
         self.watched && !self.round.captures.is_empty()
@@ -154,25 +154,25 @@ impl Outputs {
         self.watched = !self.round.captures.is_empty() || self.faults.is_some();
     }
 
-    /// The fault rules, if there are any or something of them is left.
+    /// The fault rules, if there are any or they still hold frames back or have something to report.
     pub fn faults(&mut self) -> Option<&mut Injector> {
         self.faults.as_deref_mut()
     }
 
-    /// The fault rules; made when needed.
+    /// The fault rules; made if they are missing.
     pub fn faults_or_new(&mut self, now: Instant) -> &mut Injector {
         self.watched = true;
         let make = || Box::new(Injector::new(self.index, now, self.events.clone()));
         self.faults.get_or_insert_with(make)
     }
 
-    /// Are there fault rules, or is something of them left?
+    /// Whether there are fault rules, or frames or reports that removed rules left.
     #[inline]
     pub fn faulty(&self) -> bool {
         self.watched && self.faults.is_some()
     }
 
-    /// A round of the fault rules. Answers how many frames were let go.
+    /// Runs a round of the fault rules and returns how many held frames left.
     #[cold]
     pub fn fault_round(&mut self) -> usize {
         let Outputs {
@@ -213,7 +213,7 @@ impl Outputs {
         self.give_port(e, f, meta);
     }
 
-    /// Hands a frame to an adapter or an uplink, by its queues if it has some.
+    /// Hands a frame to an adapter or an uplink, through its queues if it has some.
     fn give_port(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         match self.take_receiver(e.port) {
             Some(mut receiver) => {
@@ -224,8 +224,8 @@ impl Outputs {
         }
     }
 
-    /// Hands a frame to one local receiver, past its queues: there are none, or its turn has come. It is finished as far as the
-    /// receiver needs it; fault rules see what a wire would carry.
+    /// Hands a frame to one local receiver, past its queues: it has none, or the frame's turn has come. The frame is
+    /// finished as far as the receiver needs it; fault rules see the complete frame, as on a wire.
     #[inline(never)]
     fn give_now(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         let Outputs {
@@ -252,7 +252,7 @@ impl Outputs {
         self.count_finished(meta, finished);
     }
 
-    /// Is there a local receiver that takes frames?
+    /// Whether there is a local receiver that takes frames.
     fn receives(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => !a.active.is_empty() || a.takes_roce,
@@ -261,7 +261,7 @@ impl Outputs {
         }
     }
 
-    /// Counts, for the transmit queue that a frame comes from, how it was finished.
+    /// Counts how a frame was finished, at the transmit queue that the frame comes from.
     fn count_finished(&self, meta: &Metadata, finished: Result<Finished, DropReason>) {
         let counter = match finished {
             Ok(Finished::Checksum) => Q::TxChecksumFinished,
@@ -277,7 +277,7 @@ impl Outputs {
         }
     }
 
-    /// Sends a frame of the NIC's own by an uplink, past all queues.
+    /// Sends a frame that the NIC itself made through an uplink, past all queues.
     pub fn send_control(&mut self, port: PortId, frame: &[u8]) {
         let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
             return;
@@ -288,8 +288,8 @@ impl Outputs {
         }
     }
 
-    /// The adapter of this core whose RDMA function takes this frame at once, as it is: nobody wants to see or spoil it,
-    /// nothing is to be done about it, and none waits before it.
+    /// The adapter of this core whose RDMA function takes this frame at once and unchanged: no capture or fault sees it, no
+    /// edit is due, and no frame waits before it.
     #[inline]
     pub fn roce_function(&self, verdict: &Verdict, f: &RawFrame<'_>) -> Option<PortId> {
         let port = as_it_is(verdict)?;
@@ -305,8 +305,8 @@ impl Outputs {
         at_once.then_some(port)
     }
 
-    /// The uplink of this core that takes what a function sends at once, as it is: nobody wants to see or spoil it, and none
-    /// waits before it. It is flushed with the others.
+    /// The uplink of this core that sends a frame of an RDMA function at once and unchanged: no capture or fault sees it, and
+    /// no frame waits before it. The uplink is flushed with the others.
     #[inline]
     pub fn uplink(&mut self, verdict: &Verdict) -> Option<&mut PortTx> {
         let port = as_it_is(verdict)?;
@@ -324,7 +324,7 @@ impl Outputs {
         Some(p)
     }
 
-    /// What is done for the RoCE of an adapter's guest, if anything.
+    /// State of the guest's own RoCE at an adapter, if it is counted or limited.
     pub fn guest_roce(&mut self, port: PortId) -> Option<&mut GuestRoce> {
         match self.slots.get_mut(usize::from(port.0))? {
             Slot::Adapter(a) => a.guest_roce.as_deref_mut(),
@@ -332,7 +332,7 @@ impl Outputs {
         }
     }
 
-    /// Does the guest's ring wait because too much of its RoCE does?
+    /// Whether the guest's ring waits because too much of its RoCE waits.
     pub fn guest_roce_is_full(&self, port: PortId) -> bool {
         !self.guest_roce.is_empty()
             && match self.slots.get(usize::from(port.0)) {
@@ -348,7 +348,7 @@ impl Outputs {
     }
 }
 
-/// Where a frame goes that goes to one port, with the tag that it has.
+/// The port of a verdict that sends the frame to one port without an edit of its tag.
 #[inline]
 fn as_it_is(verdict: &Verdict) -> Option<PortId> {
     match *verdict {

@@ -7,7 +7,7 @@
 //!                        └───────────────── Pauses ◀─────────────── XOFF by source and priority
 //! ```
 //!
-//! Where nothing is configured for a port there is none of this: one look at an `Option` a frame.
+//! Without a configuration for a port none of this is there: a check of an `Option` for each frame.
 
 mod pauses;
 mod spans;
@@ -21,20 +21,20 @@ use vnic_fabric::switch::PortId;
 pub use pauses::{PauseState, Pauses};
 pub use spans::PauseSpans;
 
-/// What the control plane tells all cores about a port.
+/// Quality of service of a port, as the control plane sends it to all cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosChange {
-    /// What acts.
+    /// Settings that act.
     pub qos: PortQos,
-    /// How RDMA packets of the adapter are marked.
+    /// Marking of the adapter's RDMA packets.
     pub marking: Marking,
 }
 
-/// What a core knows of the ports, its own and those of others.
+/// Quality of service of all ports, as each core has it.
 pub struct PortsQos {
-    /// By [`PortId`]; those that nobody has configured have the default.
+    /// Settings by [`PortId`]; `None`: the default.
     ports: Vec<Option<Arc<QosChange>>>,
-    /// An adapter and an uplink where nobody has said anything.
+    /// Defaults of an adapter and of an uplink.
     adapter: Arc<QosChange>,
     uplink: Arc<QosChange>,
 }
@@ -52,7 +52,7 @@ impl Default for PortsQos {
         PortsQos {
             ports: Vec::new(),
             adapter: plain(PauseSettings::default()),
-            // It sends and obeys global pause, as *FlowControl says for adapters.
+            // An uplink sends and obeys global pause, as `*FlowControl` says for adapters.
             uplink: plain(PauseSettings {
                 global_tx: true,
                 global_rx: true,
@@ -63,25 +63,25 @@ impl Default for PortsQos {
 }
 
 impl PortsQos {
-    /// Of one port, if it differs from the default.
+    /// Settings of a port, if it has any.
     #[inline]
     pub fn get(&self, port: PortId) -> Option<&Arc<QosChange>> {
         self.ports.get(usize::from(port.0))?.as_ref()
     }
 
-    /// What acts at a port, configured or not, that is an uplink or is none.
+    /// Settings that act at a port, configured or not.
     pub fn acting(&self, port: PortId, is_uplink: bool) -> Arc<QosChange> {
         let default = if is_uplink { &self.uplink } else { &self.adapter };
         self.get(port).unwrap_or(default).clone()
     }
 
-    /// All that are configured.
+    /// All configured ports.
     pub fn all(&self) -> impl Iterator<Item = (PortId, &QosChange)> {
         let ports = (0..).zip(&self.ports);
         ports.filter_map(|(i, change)| Some((PortId(i), &**change.as_ref()?)))
     }
 
-    /// Of one port from now on; nothing: the default.
+    /// Sets the settings of a port. `None`: the default.
     pub fn set(&mut self, port: PortId, change: Option<Arc<QosChange>>) {
         let i = usize::from(port.0);
         if self.ports.len() <= i {

@@ -1,5 +1,5 @@
-//! How much of a data core's time the questions of the control plane may take: whoever may read may ask without end, and some
-//! answers are long. What the control plane sets does not wait: it acts before a frame that comes later.
+//! Share of a data core's time for questions of the control plane: a reader may ask without end, and some answers are long.
+//! Settings do not wait: they act before any frame that comes later.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use vnic_fabric::Instant;
 
 use super::handle::Job;
 
-/// Jobs that are done between two rounds, at most.
+/// Largest number of jobs between two rounds.
 pub const COMMANDS: usize = 16;
-/// No question is begun when those before it have taken so long.
+/// No question is begun after questions have taken this long.
 const TOGETHER: Duration = Duration::from_micros(50);
-/// While guests keep the core busy, rounds have so many times the time that questions have had.
+/// While guests keep the core busy, rounds get this many times the time of questions.
 const ROUNDS: u32 = 3;
 
-/// When questions are answered again, and those that wait until then.
+/// When questions are answered again, and the questions that wait until then.
 #[derive(Default)]
 pub struct Quota {
     from: Instant,
-    /// Oldest first.
+    /// Waiting questions, oldest first.
     pub waiting: VecDeque<Job>,
 }
 
 impl Quota {
-    /// May questions be answered before the next round?
+    /// Whether questions may be answered before the next round.
     #[inline]
     pub fn open(&self, now: Instant) -> bool {
         self.from <= now
     }
 
-    /// One was: those since `begun` have taken until now. May another one follow?
+    /// Counts the time of the questions since `begun`. True: another one may follow.
     pub fn spend(&mut self, begun: Instant, now: Instant) -> bool {
         let spent = now.since(begun);
         self.from = now + spent * ROUNDS;
         spent < TOGETHER
     }
 
-    /// A round found nothing to do: there is nobody whose time it is.
+    /// Allows questions at once, because a round found no work.
     #[inline]
     pub fn idle(&mut self) {
         self.from = Instant(0);
@@ -50,7 +50,7 @@ mod tests {
 
     const ROUND: Duration = Duration::from_micros(20);
 
-    /// Times of commands and of rounds while there are always commands that take so long.
+    /// Times of commands and of rounds while there are always commands, each of which takes `command`.
     fn flooded(command: Duration, work: bool) -> (Duration, Duration) {
         let (mut quota, mut now) = (Quota::default(), Instant(1 << 40));
         let (mut commands, mut rounds) = (Duration::ZERO, Duration::ZERO);

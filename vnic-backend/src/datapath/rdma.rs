@@ -1,4 +1,4 @@
-//! The RDMA functions of a data core: drivers come and go, each has its turns, and what happened to them is told.
+//! RDMA functions of a data core: attach and detach of drivers, turns, and reports of events.
 
 mod wire;
 
@@ -24,20 +24,20 @@ use wire::{Loopback, Wire};
 #[derive(Default)]
 pub struct Functions {
     slots: Vec<Option<Box<Function>>>,
-    /// Ports that have one.
+    /// Ports with a function.
     ports: Vec<PortId>,
-    /// The function that sends: out of its place, so that its neighbours can be reached. After a panic it is still here.
+    /// The function that sends, out of its place, so that its neighbours can be reached. After a panic it is still here.
     sending: Option<(PortId, Box<Function>)>,
     loopback: VecDeque<Loopback>,
     /// Identification of the next frame over IPv4.
     next_id: u16,
-    /// Where a frame is built that does not leave where it is built.
+    /// Buffer for a frame that is not built in an uplink's memory.
     frame: Vec<u8>,
     rounds: u32,
 }
 
 impl Functions {
-    /// Has no adapter of this core a function?
+    /// Whether no adapter of this core has a function.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
@@ -71,7 +71,7 @@ impl Functions {
 
     // Functions and their drivers come and go.
 
-    /// An adapter has a function from now on.
+    /// Adds a function to an adapter.
     pub fn add(&mut self, core: &mut Core, port: PortId, function: Function) {
         self.put(port, function);
         if let Some(adapter) = core.adapter(port) {
@@ -81,13 +81,13 @@ impl Functions {
         self.news(core, port);
     }
 
-    /// The adapter is gone.
+    /// Removes the function of a removed adapter.
     pub fn remove(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) {
         self.detach(core, sleeper, port);
         self.take(port);
     }
 
-    /// A driver has set up the function.
+    /// Attaches a driver to a function.
     pub fn attach(&mut self, sleeper: &Sleeper, port: PortId, attachment: Attachment) {
         let Some(function) = self.get_mut(port) else {
             return;
@@ -98,7 +98,7 @@ impl Functions {
         function.suppress_kicks();
     }
 
-    /// The driver shares other memory; `done` hears when the old one is not used any more.
+    /// Replaces the driver's memory; `done` is sent when the old memory is not used any more.
     pub fn remap(&mut self, port: PortId, rings: RdmaRings, done: Sender<()>) {
         if let Some(function) = self.get_mut(port) {
             function.remap(rings, done);
@@ -106,7 +106,7 @@ impl Functions {
         }
     }
 
-    /// Ends all that the driver has made. Answers how far its virtqueues were.
+    /// Ends all objects of the driver. Returns the ring indexes of its virtqueues.
     pub fn detach(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) -> Vec<u16> {
         let Some(function) = self.get_mut(port) else {
             return Vec::new();
@@ -121,7 +121,7 @@ impl Functions {
         bases
     }
 
-    /// `roce_mode` and `*NetworkDirect` of an adapter from now on.
+    /// Sets `roce_mode` and `*NetworkDirect` of an adapter.
     pub fn set_roce(&mut self, core: &mut Core, port: PortId, settings: &AdapterSettings) {
         if let Some(function) = self.get_mut(port) {
             function.set_roce(settings.roce_mode, settings.network_direct);
@@ -130,7 +130,7 @@ impl Functions {
         }
     }
 
-    /// How the RDMA packets of an adapter are marked from now on.
+    /// Applies the configured marking to the RDMA packets of an adapter.
     pub fn set_marking(&mut self, core: &Core, port: PortId) {
         if let Some(function) = self.get_mut(port) {
             let change = core.out.qos.get(port);
@@ -140,7 +140,7 @@ impl Functions {
 
     // Rounds.
 
-    /// One turn of each function. Answers how much there was to do.
+    /// Gives each function a turn. Returns how much was done.
     #[inline]
     pub fn round(&mut self, core: &mut Core, sleeper: &Sleeper, now: Instant) -> usize {
         let mut work = 0;
@@ -155,7 +155,7 @@ impl Functions {
             let Some(&port) = self.ports.get(i) else {
                 break;
             };
-            // A bug of ours that one guest triggers takes down that guest's function only.
+            // A bug that one guest triggers takes down only that guest's function.
             match core.guarded(|core| self.turn(core, port, now, shared)) {
                 Some(0) => {}
                 Some(n) => {
@@ -175,7 +175,7 @@ impl Functions {
         work
     }
 
-    /// Hands over a frame that the switch brought.
+    /// Hands a frame from the switch to a function.
     fn inbound(&mut self, port: PortId, frame: &Inbound, now: Instant) {
         let Some(function) = self.get_mut(port) else {
             return;
@@ -187,7 +187,7 @@ impl Functions {
         }
     }
 
-    /// Hands over a packet from the wire: its payload is copied from there to where the guest wants it.
+    /// Hands a packet from the wire to a function, which copies its payload to the guest's memory.
     #[inline]
     pub fn packet(&mut self, port: PortId, bytes: &[u8], now: Instant) {
         let Some(function) = self.get_mut(port) else {
@@ -199,12 +199,12 @@ impl Functions {
                 function.charge(work);
             }
             Ok(_) => function.count_bad_icrc(),
-            // Not RoCE after all, or cut short.
+            // The frame is not RoCE after all, or is cut short.
             Err(_) => function.count_malformed(),
         }
     }
 
-    /// One function's turn; `shared`: others want to send. Answers how much there was to do.
+    /// Gives a function its turn; `shared`: other adapters want to send. Returns how much was done.
     #[inline]
     fn turn(&mut self, core: &mut Core, port: PortId, now: Instant, shared: bool) -> usize {
         let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
@@ -274,7 +274,7 @@ impl Functions {
         (of_a_turn(shared) - left).unsigned_abs() as usize
     }
 
-    /// Addresses and counters. Also before the core sleeps, so that nothing is left untold.
+    /// Updates addresses and counters. Also called before the core sleeps, so that all news is reported.
     #[inline(never)]
     pub fn housekeeping(&mut self, core: &mut Core, now: Instant) {
         core.guarded(|core| self.poll_gids(core, now));
@@ -289,7 +289,7 @@ impl Functions {
         }
     }
 
-    /// Asks guests for the addresses they have, when it is time, and tells who may find them where.
+    /// Asks guests for their addresses when it is time.
     fn poll_gids(&mut self, core: &mut Core, now: Instant) {
         for (port, function) in self.iter_mut() {
             function.poll_gids(now, &mut |frame| core.give_guest(port, frame));
@@ -297,7 +297,7 @@ impl Functions {
         core.flush();
     }
 
-    /// Frames go where the function is by now.
+    /// Lets RoCE go to the function while it has a driver, and otherwise to the guest's Ethernet driver.
     #[inline]
     fn follow(&mut self, core: &mut Core, port: PortId) {
         let live = self.get_mut(port).is_some_and(|f| f.is_live());
@@ -306,7 +306,7 @@ impl Functions {
         }
     }
 
-    /// Copies a function's counters to where anyone may read them: those of priorities before their sums, from which they
+    /// Copies a function's counters to where any thread may read them: those of priorities before the sums from which they
     /// are subtracted.
     fn publish(&mut self, core: &mut Core, port: PortId) {
         let Some(function) = self.get_mut(port) else {
@@ -324,7 +324,7 @@ impl Functions {
         function.publish_counters();
     }
 
-    /// Tells the control plane what happened to a function.
+    /// Reports a function's events to the control plane.
     pub fn news(&mut self, core: &Core, port: PortId) {
         let now = core.now;
         let Some(function) = self.get_mut(port) else {
@@ -351,12 +351,12 @@ impl Functions {
         }
     }
 
-    /// A bug of ours hit a function; the panic is counted.
+    /// Replaces a function that panicked; the panic is already counted.
     #[cold]
     pub fn fail(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) {
         self.loopback.clear();
-        // What the bug left behind is not trusted: nothing of it is used again, not even to end it in order. (Leaking it
-        // keeps the guest's memory mapped, to which nobody refers.)
+        // The state that the bug left is not trusted: it is not used again, not even to end it in order. (To leak it keeps
+        // the guest's memory mapped, to which nothing refers.)
         if let Some(function) = self.take(port) {
             for kick in function.kicks() {
                 sleeper.remove(kick);
@@ -379,17 +379,17 @@ impl Functions {
         self.iter_mut().filter_map(|(_, f)| f.next_time(now)).min()
     }
 
-    /// Asks drivers to kick, and says whether there is something to do after all.
+    /// Asks drivers to kick. True: there is work already.
     pub fn request_kicks(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut more = !core.out.round.inbound.is_empty();
         for (port, function) in self.iter_mut() {
-            // What waits for its priority is woken for when that opens.
+            // The core wakes for a waiting priority when it opens.
             more |= function.request_kicks(core.open_priorities(port, now));
         }
         more
     }
 
-    /// The core polls again.
+    /// Suppresses the drivers' kicks: the core polls again.
     pub fn suppress_kicks(&mut self) {
         for (_, function) in self.iter_mut() {
             function.suppress_kicks();

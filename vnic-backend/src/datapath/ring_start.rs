@@ -1,4 +1,4 @@
-//! What a ring is started with.
+//! Parameters with which a ring starts.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ pub struct RingStart {
     pub index: u16,
     /// The ring.
     pub ring: SplitRing,
-    /// The guest's kick; none if its driver polls.
+    /// The guest's kick eventfd; `None`: its driver polls.
     pub kick: Option<Arc<File>>,
-    /// The guest's interrupt.
+    /// The guest's call eventfd.
     pub call: Option<Arc<Call>>,
     /// Bytes of the virtio header.
     pub hdr_len: usize,
-    /// The driver merges receive buffers.
+    /// Whether the driver merges receive buffers (VIRTIO_NET_F_MRG_RXBUF).
     pub mergeable: bool,
-    /// The driver may ask for checksums and segmentation. Otherwise headers of its frames say nothing (virtio 1.3 section
-    /// 5.1.6.2), and they are not read.
+    /// Whether the driver may request checksums and segmentation. Otherwise the virtio headers of its frames contain nothing
+    /// (virtio 1.3 section 5.1.6.2) and are not read.
     pub asks: bool,
-    /// What the driver accepts unfinished.
+    /// Offloads that the driver accepts.
     pub accepts: Accepts,
     /// The adapter's MTU.
     pub mtu: u16,

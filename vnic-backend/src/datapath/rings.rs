@@ -10,7 +10,7 @@ use super::news::CoreEvent;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
 
-/// Transmit rings by the index under which their kicks are known. One that was stopped leaves its place free.
+/// Transmit rings by the index of their kicks. A stopped ring leaves its place free.
 #[derive(Default)]
 pub struct Rings {
     queues: Vec<Option<TxQueue>>,
@@ -18,14 +18,14 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Does this to the rings of an adapter. (To answer an iterator would make rings, and all that they know, public for the
-    /// compiler, which then does not make them a part of the round.)
+    /// Calls `what` for the rings of an adapter. (To return an iterator would make rings, and all that they use, public for
+    /// the compiler, which then does not inline them into the round.)
     pub fn each(&mut self, port: PortId, what: impl FnMut(&mut TxQueue)) {
         let rings = self.queues.iter_mut().flatten();
         rings.filter(|tx| tx.path.port == port).for_each(what);
     }
 
-    /// A ring is polled from now on.
+    /// Adds a ring.
     pub fn add(&mut self, sleeper: &Sleeper, tx: TxQueue) {
         let i = free_index(&mut self.queues);
         if let Some(kick) = tx.kick_fd() {
@@ -34,7 +34,8 @@ impl Rings {
         self.queues[i] = Some(tx);
     }
 
-    /// Stops a ring. Answers where it goes on, nothing if there is none; `None` while something of it is under way.
+    /// Stops a ring. Returns the index at which it resumes, `Some(None)` if there is no such ring; `None`: one of its buffers
+    /// is still in flight.
     pub fn stop(
         &mut self,
         core: &mut Core,
@@ -61,7 +62,7 @@ impl Rings {
         Some(Some(tx.base()))
     }
 
-    /// A burst of each ring. Adds how many frames that was.
+    /// Takes a burst of each ring. Adds the number of frames to `work`.
     #[inline(always)]
     pub fn round(&mut self, core: &mut Core, sleeper: &Sleeper, now: Instant, work: &mut usize) {
         for i in 0..self.queues.len() {
@@ -73,7 +74,7 @@ impl Rings {
     fn poll(&mut self, i: usize, core: &mut Core, sleeper: &Sleeper, now: Instant) -> usize {
         let Some(tx) = &mut self.queues[i] else { return 0 };
         let scratch = &mut self.scratch;
-        // A bug of ours that one guest's frames trigger takes down that guest's adapter only.
+        // A bug that one guest's frames trigger takes down only that guest's adapter.
         let Some(n) = core.guarded(|core| tx.poll(i, core, scratch)) else {
             self.fail(i, core, sleeper);
             return 1;
@@ -100,16 +101,16 @@ impl Rings {
         if let Some(kick) = tx.kick_fd() {
             sleeper.remove(kick);
         }
-        // Receivers on other cores shall not wait for completions that never come.
+        // Receivers on other cores must not wait for completions that never come.
         for (c, seq) in tx.path.abandon() {
             core.commit(c, seq);
         }
-        // Another core may still hold references into this guest's memory: keep it mapped.
+        // Another core may still have references into this guest's memory: it stays mapped.
         std::mem::forget(tx);
         core.report(CoreEvent::Panic { port });
     }
 
-    /// Completes what other cores have copied.
+    /// Completes buffers that other cores have copied.
     pub fn collect_copied(&mut self, core: &mut Core) -> usize {
         let mut work = 0;
         for c in 0..core.links_out.len() {
@@ -128,7 +129,7 @@ impl Rings {
         work
     }
 
-    /// Sends the interrupts that are due.
+    /// Sends due interrupts.
     pub fn call_due(&mut self, core: &mut Core, now: Instant) {
         for tx in self.queues.iter_mut().flatten() {
             if let Some(due) = tx.call_due(now) {
@@ -137,7 +138,7 @@ impl Rings {
         }
     }
 
-    /// When a ring must be looked at again: at once if something of it is under way, or when its priority may send.
+    /// When a ring must be looked at again: at once if one of its buffers is in flight, or when its priority may send.
     pub fn due(&self, core: &Core, now: Instant) -> Option<Instant> {
         let rings = self.queues.iter().flatten();
         let times = rings.filter_map(|tx| match tx.path.drained() {
@@ -147,20 +148,20 @@ impl Rings {
         times.min()
     }
 
-    /// Asks guests to kick, and says whether they have frames after all.
+    /// Asks guests to kick. True: there are frames already.
     pub fn request_kicks(&mut self) -> bool {
         let rings = self.queues.iter_mut().flatten();
         rings.fold(false, |more, tx| more | tx.request_kicks())
     }
 
-    /// The core polls again.
+    /// Suppresses the guests' kicks: the core polls again.
     pub fn suppress_kicks(&self) {
         for tx in self.queues.iter().flatten() {
             tx.suppress_kicks();
         }
     }
 
-    /// A guest has kicked.
+    /// Counts a guest's kick.
     pub fn kicked(&self, i: u32) {
         if let Some(Some(tx)) = self.queues.get(i as usize) {
             tx.path.count_kick();
@@ -168,7 +169,7 @@ impl Rings {
     }
 }
 
-/// The first free place.
+/// Index of the first free place.
 pub fn free_index<T>(places: &mut Vec<Option<T>>) -> usize {
     match places.iter().position(Option::is_none) {
         Some(i) => i,

@@ -1,4 +1,4 @@
-//! A data core's thread: orders, a round, and sleep when there is nothing to do.
+//! Thread of a data core: orders, a round, and sleep without work.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::call::Signals;
 use crate::confine::Filter;
 use crate::types::NicError;
 
-/// Starts a loop on each CPU.
+/// Starts a data core on each CPU.
 pub fn start(
     cpus: &[usize],
     idle_spin: Duration,
@@ -89,7 +89,7 @@ pub fn start(
         let signals = Signals::new().map(Arc::new).map_err(|e| {
             os("setting up asynchronous I/O (io_setup), by which guests are interrupted; fs.aio-max-nr may be too low", e)
         })?;
-        // A random seed, so that no guest can choose addresses that crowd the table.
+        // A random seed, so that no guest can choose addresses that collide in the forwarding database.
         let seed = RandomState::new().build_hasher().finish();
         let waiting = Waiting::new(pressure.clone(), pauses.clone(), clock.clone());
         let out = Outputs::new(index, counters.clone(), events.clone(), waiting);
@@ -153,7 +153,7 @@ fn pin(cpu: usize) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// A data core and what its thread needs around it.
+/// A data core and the state of its thread.
 struct Runner {
     worker: Worker,
     mailbox: Receiver<Order>,
@@ -212,7 +212,7 @@ impl Runner {
         }
     }
 
-    /// The switch counts for itself; the difference goes to the core's counters.
+    /// Adds the changes of the switch's own counters to the core's counters.
     fn publish_switch_stats(&mut self) {
         let stats = self.worker.core.switch.stats();
         if stats != self.switch_stats {
@@ -228,7 +228,7 @@ impl Runner {
         }
     }
 
-    /// Sleeps until a kick, unless there is something to do after all.
+    /// Sleeps until it is woken, unless there is work already.
     fn sleep(&mut self) {
         let Some(longest) = self.worker.longest_sleep() else {
             return;

@@ -1,4 +1,4 @@
-//! Towards the guest: receive queues.
+//! Receive queues, towards the guest.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,60 +18,60 @@ use super::ring_start::RingStart;
 use crate::mem::{Buffers, Seg, Segs, Writer};
 use crate::ring::{Broken, Fault, SplitRing};
 
-/// Descriptors of all buffers of a frame at most: so many, and one for each of so many bytes more. What buffers are made of is paid
-/// for by whoever sends to them, so a frame that would take more is lost. (Drivers use 19 at most, those that merge buffers one for
+/// Most descriptors of all buffers of a frame: this many, and one for each [`PIECE`] bytes more. A frame that needs more is
+/// dropped, because its sender's core would pay for walking them. (Drivers use 19 at most; those that merge buffers, one for
 /// a KiB or more.)
 const PIECES: usize = 64;
 const PIECE: usize = 64;
 
-/// Buffers read ahead at once: many loads under way together cost little more than one.
+/// Buffers read ahead at once: many loads in flight together cost little more than one.
 const AHEAD: usize = 32;
-/// Longer frames take long to copy and may need several buffers: they are placed without reading ahead.
+/// Longest frame that is placed into a buffer read ahead: a longer one takes long to copy and may need several buffers.
 const AHEAD_LEN: usize = 2048;
 
 /// A frame that waits for a receive buffer.
 pub struct Parked {
     /// The frame.
     pub frame: OwnedFrame,
-    /// Since when it waits.
+    /// When the frame began to wait.
     pub since: Instant,
 }
 
 impl Parked {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the frame takes.
     pub fn cost(&self) -> u64 {
         (self.frame.bytes.len() + size_of::<Parked>()) as u64
     }
 }
 
-/// Frames that wait for buffers of a queue. While there are any, nothing is read ahead: a frame that comes finds no buffer and
+/// Frames that wait for buffers of a queue. While there are any, nothing is read ahead: a new frame finds no buffer and
 /// queues behind them.
 #[derive(Default)]
 pub struct Parking {
-    /// The longest first.
+    /// The frames, longest waiting first.
     frames: VecDeque<Parked>,
-    /// So many of them, the last ones, are beyond the reserve.
+    /// Number of frames beyond the reserve, which are the last of `frames`.
     pub over: usize,
-    /// What the guest had offered when it was not enough for the first of them.
+    /// Index up to which the guest had offered buffers when they were not enough for the first frame.
     not_enough: Option<u16>,
-    /// The guest was asked to kick when it offers more.
+    /// Whether the guest was asked to kick when it offers more.
     pub asked: bool,
 }
 
-/// What looks at the buffers of a queue have found, so that they are not repeated.
+/// Results of looks at the buffers of a queue, so that they are not repeated.
 #[derive(Default)]
 struct Found {
-    /// What has no room while the guest offers no more than this: `avail.idx`, how many buffers that are, bytes of each
+    /// Frames that have no room while the guest offers no more than this: `avail.idx`, number of buffers, bytes of each
     /// frame, frames. (The index alone comes again after 65,536 buffers.)
     no_room: Option<(u16, u16, usize, usize)>,
-    /// The most buffers that the guest has offered at a time.
+    /// Largest number of buffers that the guest has offered at a time.
     most: u16,
-    /// The buffer at this place of the ring, with those behind it, is in too many pieces for a frame of so many bytes or fewer. (What
-    /// is available is not changed; it is looked at again when it was used.)
+    /// Ring index of a buffer that, with those behind it, has too many descriptors for a frame of this length or less. (The
+    /// guest must not change available buffers; the next look is after the buffer was used.)
     scattered: Option<(u16, usize)>,
 }
 
-/// What a queue was given since the last flush.
+/// Frames that a queue was given since the last flush.
 #[derive(Default)]
 struct Given {
     frames: u64,
@@ -80,21 +80,21 @@ struct Given {
     priorities: Priorities,
 }
 
-/// The next buffers of a ring, read ahead of time, as far as they are in one piece.
+/// The next buffers of a ring, read ahead, as far as they have one descriptor each.
 #[derive(Default)]
 struct Ahead {
     buffers: Buffers<AHEAD>,
-    /// How many of them are used.
+    /// Number of used buffers.
     used: usize,
 }
 
-/// What a driver has negotiated for what it receives.
+/// Format of received frames that a driver has negotiated.
 struct Format {
     /// Bytes of the virtio header.
     hdr_len: usize,
-    /// It merges buffers.
+    /// Whether the driver merges buffers (VIRTIO_NET_F_MRG_RXBUF).
     mergeable: bool,
-    /// The longest frame for the adapter's MTU, a tag included.
+    /// Bytes of the longest frame for the adapter's MTU, a tag included.
     longest: usize,
 }
 
@@ -107,11 +107,12 @@ pub struct RxQueue {
     format: Format,
     counters: Arc<AdapterCounters>,
     broken: Broken,
-    /// Is it in the list of queues to be flushed?
+    /// Whether the queue is in the list of queues to be flushed.
     pub touched: bool,
-    /// Frames that another core sent and has not committed yet: nothing from there on may be published.
+    /// Gates of frames that another core sent and has not committed yet, and their ring indexes: nothing from there on may be
+    /// published.
     gates: VecDeque<(Gate, u16)>,
-    /// Where a frame goes that needs a chain, or several.
+    /// Working memory for a frame that needs a chain or several.
     chains: Chains,
     ahead: Ahead,
     /// Frames that wait for buffers.
@@ -120,16 +121,16 @@ pub struct RxQueue {
     given: Given,
 }
 
-/// Chains of one frame, kept so that nothing is allocated for it.
+/// Chains of one frame, kept so that no frame needs an allocation.
 #[derive(Default)]
 struct Chains {
     segs: Segs,
-    /// Their heads, and how many bytes each has.
+    /// Heads of the chains, and the bytes of each.
     used: Vec<(u16, u64)>,
 }
 
 impl RxQueue {
-    /// Takes over a ring that a guest has enabled.
+    /// Takes over a ring that the guest has enabled.
     pub fn new(start: RingStart, counters: Arc<AdapterCounters>) -> Self {
         start.ring.suppress_kicks();
         RxQueue {
@@ -154,14 +155,14 @@ impl RxQueue {
         }
     }
 
-    /// Copies a frame into the next buffers; `priority` is its receiver's, or [`BY_TAG`]. It becomes visible to the guest with
+    /// Copies a frame into the next buffers; `priority` is the receiver's, or [`BY_TAG`]. The guest sees the frame after
     /// [`RxQueue::flush`].
     #[inline]
     pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, priority: u8) -> Result<(), DropReason> {
         if self.broken.is() {
             return Err(DropReason::RxRingBroken);
         }
-        // A segmentation request is as long as it likes; its segments fit the sender's MTU.
+        // A segmentation request may be longer; its segments fit the sender's MTU.
         if f.len() > self.format.longest && f.hdr.gso_type == NetHdr::GSO_NONE {
             return Err(DropReason::ReceiverMtu);
         }
@@ -179,8 +180,8 @@ impl RxQueue {
         }
     }
 
-    /// The same for a frame as it is, whose sender asks for nothing. Its parts stay where they are: no [`OutFrame`] is made
-    /// of it in memory, which could be read again only after all stores to guests before it.
+    /// As [`RxQueue::put`], for a frame without an edit and without an offload request. No [`OutFrame`] is made in memory: it
+    /// could be read again only after all earlier stores to guests.
     #[inline]
     pub fn put_plain(
         &mut self,
@@ -201,7 +202,7 @@ impl RxQueue {
         self.put(&f.plain(), gate, priority)
     }
 
-    /// Counted a frame that was placed.
+    /// Counts a placed frame.
     #[inline(always)]
     fn account(&mut self, head: &[u8], len: usize, gate: Option<Gate>, before: u16, priority: u8) {
         if let Some(gate) = gate {
@@ -214,7 +215,7 @@ impl RxQueue {
             self.given.priorities.frame(priority, head, len as u64);
             return;
         }
-        // Two rare things with one branch.
+        // Multicast and tagged frames are rare: one branch for both.
         let rare = match head.first_chunk::<14>() {
             Some(h) => h[0] & 1 | u8::from(h[12..14] == [0x81, 0x00]),
             None => 1,
@@ -242,8 +243,8 @@ impl RxQueue {
         self.place_chain(f, need)
     }
 
-    /// A frame into a buffer that was read ahead: `head`, then `tail` bytes of `segs` after `skip`. False: there is none that
-    /// has room.
+    /// Puts a frame into a buffer read ahead: `head`, then `tail` bytes of `segs` after `skip`. False: no such buffer has
+    /// room.
     #[inline(always)]
     fn place_ahead(&mut self, head: &[u8], segs: &[Seg<'_>], skip: usize, tail: usize, hdr: NetHdr) -> bool {
         let need = self.format.hdr_len + head.len() + tail;
@@ -256,8 +257,8 @@ impl RxQueue {
         self.ahead.used += 1;
         let hdr = hdr.emit(1);
         match self.format.hdr_len {
-            // A driver that forwards buffers leaves the header there as it was: not writing what is there already
-            // leaves the line in both caches.
+            // A driver that forwards buffers leaves the header in them. Not to write equal bytes leaves the cache line
+            // shared.
             NetHdr::LEN if seg.read(0) == Some(hdr) => {}
             NetHdr::LEN => seg.write(0, &hdr),
             n => seg.write_slice(0, &hdr[..n]),
@@ -281,7 +282,7 @@ impl RxQueue {
         true
     }
 
-    /// Reads the next buffers.
+    /// Reads the next buffers ahead.
     fn look_ahead(&mut self) -> Result<(), Fault> {
         self.ahead.buffers.clear();
         self.ahead.used = 0;
@@ -291,12 +292,12 @@ impl RxQueue {
         let n = self.ring.ready()?.min(AHEAD as u16);
         self.ring.prefetch_descriptors(n);
         for k in 0..n {
-            // What is wrong or in pieces is dealt with when its turn comes.
+            // A faulty buffer, or one of several descriptors, is handled when its turn comes.
             let Ok(head) = self.ring.head(k) else { break };
             let Some(seg) = self.ring.add_single(head, true, &mut self.ahead.buffers) else {
                 break;
             };
-            // The header is read, and mostly found to be right: its line can stay with both.
+            // The header is read, and is mostly right already: its cache line can stay shared.
             seg.prefetch(0);
             seg.prefetch_for_writing(self.format.hdr_len);
             seg.prefetch_for_writing(64);
@@ -304,7 +305,7 @@ impl RxQueue {
         Ok(())
     }
 
-    /// A frame into a buffer of several descriptors, or into several buffers.
+    /// Puts a frame into a buffer of several descriptors, or into several buffers.
     fn place_chain(&mut self, f: &OutFrame<'_>, need: usize) -> Result<Result<(), DropReason>, Fault> {
         self.ahead.buffers.clear();
         self.ahead.used = 0;
@@ -314,7 +315,7 @@ impl RxQueue {
         self.place_next(f, need)
     }
 
-    /// The same, whoever waits.
+    /// As [`RxQueue::place_chain`], even if frames wait.
     fn place_next(&mut self, f: &OutFrame<'_>, need: usize) -> Result<Result<(), DropReason>, Fault> {
         if self.ring.ready()? == 0 {
             return Ok(Err(DropReason::NoRxBuffer));
@@ -346,14 +347,15 @@ impl RxQueue {
         Ok(Ok(()))
     }
 
-    /// Are the next buffers known to be in too many pieces for a frame of so many bytes?
+    /// Whether the next buffers are known to have too many descriptors for a frame of this length.
     fn is_scattered(&self, need: usize) -> bool {
         self.found
             .scattered
             .is_some_and(|(at, len)| at == self.ring.base() && need <= len)
     }
 
-    /// They are, as was found at the buffer `head`. It is looked at to its end once, for it may be a loop.
+    /// Records that the buffer `head` has too many descriptors. Its chain is walked to the end once, because it may be a
+    /// loop.
     #[cold]
     fn scatters(&mut self, head: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
         self.chains.segs.clear();
@@ -362,7 +364,7 @@ impl RxQueue {
         Ok(Err(DropReason::RxBufferTooSmall))
     }
 
-    /// A frame over several buffers (virtio 1.3 section 5.1.6.4).
+    /// Puts a frame into several buffers (virtio 1.3 section 5.1.6.4).
     fn place_merged(
         &mut self,
         f: &OutFrame<'_>,
@@ -390,7 +392,7 @@ impl RxQueue {
                 return Err(Fault::TooShort);
             }
             if k == ready {
-                // A full ring that is still too small will never do.
+                // A full ring that is still too small never suffices.
                 let full = k == self.ring.size();
                 return Ok(Err(if full {
                     DropReason::RxBufferTooSmall
@@ -424,8 +426,8 @@ impl RxQueue {
         Ok(Ok(()))
     }
 
-    /// Lets the guest see what was put, as far as `open` says that the senders' cores have committed it, and
-    /// interrupts it if it asked for that. False while frames are held back.
+    /// Shows the guest its new frames, as far as `open` says that the senders' cores have committed them, and interrupts it
+    /// if it asked for that. False: frames are held back.
     pub fn flush(&mut self, now: Instant, open: impl Fn(Gate) -> bool) -> bool {
         while let Some((gate, _)) = self.gates.front() {
             if !open(*gate) {
@@ -478,14 +480,14 @@ impl RxQueue {
         }
     }
 
-    /// Until when an interrupt is owed.
+    /// When a coalesced interrupt is due.
     #[inline]
     pub fn call_is_due(&self) -> Option<Instant> {
         self.calls.due()
     }
 
-    /// Has the guest buffers for so many frames of `len` bytes each? What never will have room is said to have it: putting
-    /// it finds out why not.
+    /// Whether the guest has buffers for `frames` frames of `len` bytes each. Also true if it never will have: `put` then
+    /// finds the reason.
     #[inline]
     pub fn has_room(&mut self, len: usize, frames: usize) -> bool {
         let need = self.format.hdr_len + len;
@@ -509,7 +511,7 @@ impl RxQueue {
     fn look_for_room(&mut self, need: usize, frames: usize) -> Result<bool, Fault> {
         let ready = self.ring.ready_now()?;
         let offered = self.ring.seen();
-        // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
+        // While nothing has changed, one comparison is enough: a guest could offer many buffers that are too small.
         if let Some((idx, buffers, len, n)) = self.found.no_room
             && (idx == offered && buffers == ready && len <= need && n <= frames)
         {
@@ -523,7 +525,7 @@ impl RxQueue {
             let (mut room, mut left) = (0, pieces(need));
             while room < need as u64 {
                 if k == ready {
-                    // A full ring that is too small for one frame will never do. Several come one by one.
+                    // A full ring that is too small for one frame never suffices. Several frames come one by one.
                     let full = frame == 0 && k == self.ring.size();
                     self.found.no_room = (!full).then_some((offered, ready, need, frames));
                     return Ok(full);
@@ -546,7 +548,7 @@ impl RxQueue {
         Ok(true)
     }
 
-    /// Buffers that the guest has taken long to give back, of how many: those that it does not offer now, of the most it has
+    /// Number of buffers that the guest has not given back: those that it does not offer now, and the most that it has
     /// offered at a time.
     pub fn behind(&mut self) -> (usize, usize) {
         let ready = self.ring.ready_now().unwrap_or(0);
@@ -559,24 +561,24 @@ impl RxQueue {
         let frame = OwnedFrame::copy(f, meta.clone()).filter(|_| self.parking.frames.try_reserve(1).is_ok());
         let Some(frame) = frame else { return false };
         if self.parking.frames.is_empty() {
-            // What was there was not enough for it.
+            // The buffers that were there were not enough for it.
             self.parking.not_enough = None;
         }
         self.parking.frames.push_back(Parked { frame, since });
         true
     }
 
-    /// Frames that wait.
+    /// Waiting frames.
     pub fn parked(&self) -> &VecDeque<Parked> {
         &self.parking.frames
     }
 
-    /// The frame that waits longest goes into the buffers that have come. Nothing: none waits, or it waits on. Otherwise the
-    /// frame, whether it was beyond the reserve, and what became of it.
+    /// Puts the longest waiting frame into new buffers. `None`: no frame waits, or it waits on. Otherwise the frame, whether
+    /// it was beyond the reserve, and the result.
     pub fn serve(&mut self) -> Option<(Parked, bool, Result<(), DropReason>)> {
         let beyond = self.parking.over == self.parking.frames.len();
         if !self.broken.is() && !self.parking.frames.is_empty() {
-            // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
+            // While nothing has changed, one comparison is enough: a guest could offer many buffers that are too small.
             match self.ring.offered() {
                 Ok(idx) if self.parking.not_enough == Some(idx) => return None,
                 Ok(_) => {}
@@ -612,7 +614,7 @@ impl RxQueue {
         Some((first, beyond, outcome))
     }
 
-    /// Gives up waiting for frames beyond the reserve, or for all.
+    /// Removes waiting frames: those beyond the reserve, or all.
     pub fn give_up(&mut self, all: bool) -> impl Iterator<Item = Parked> {
         let n = if all {
             self.parking.frames.len()
@@ -624,12 +626,12 @@ impl RxQueue {
         self.parking.frames.drain(keep..)
     }
 
-    /// The guest's kick: it has made buffers available.
+    /// The kick eventfd by which the guest reports available buffers.
     pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
         self.kick.as_ref().map(AsFd::as_fd)
     }
 
-    /// Asks for a kick when there are more buffers than the last look found; true when there are already.
+    /// Asks for a kick when there are more buffers than the last look found. True: there are already.
     pub fn request_more(&mut self) -> bool {
         if self.broken.is() {
             return false;
@@ -643,33 +645,33 @@ impl RxQueue {
         }
     }
 
-    /// Asks for no kicks.
+    /// Suppresses kicks.
     pub fn suppress_kicks(&self) {
         self.ring.suppress_kicks();
     }
 
-    /// Interrupts the guest here from now on.
+    /// Sets the call eventfd of the guest.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.calls.set_call(call);
     }
 
-    /// What the guest did to the ring, told once.
+    /// The fault of the ring, reported once.
     pub fn take_fault(&mut self) -> Option<Fault> {
         self.broken.take()
     }
 
-    /// Nothing is held back.
+    /// Whether no frame is held back.
     pub fn drained(&self) -> bool {
         self.gates.is_empty() && !self.ring.unpublished()
     }
 
-    /// Where the frontend may resume.
+    /// Ring index at which the frontend may resume.
     pub fn base(&self) -> u16 {
         self.ring.base()
     }
 }
 
-/// Descriptors that a frame of so many bytes, its header included, may take.
+/// Descriptors that a frame of this length, its header included, may take.
 fn pieces(need: usize) -> u16 {
     u16::try_from(PIECES + need / PIECE).unwrap_or(u16::MAX)
 }

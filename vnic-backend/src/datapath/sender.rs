@@ -1,8 +1,8 @@
-//! What an adapter may send: the priority of its frames, its limits, and pause that it obeys.
+//! Sending side of an adapter: the priority of its frames, its limits, and the pause that it obeys.
 //!
-//! A frame whose priority may not go waits in its guest's ring, and so does all behind it; or, where each priority has a send
-//! queue of its own, there. Everybody who sends for the adapter asks here and says what was sent: its transmit queues, its
-//! send queues, its RDMA function.
+//! A frame whose priority may not go waits in its guest's ring, and so do all frames behind it; or, if each priority has a
+//! send queue, in that queue. Transmit queues, send queues and the RDMA function of the adapter ask here and report what they
+//! sent.
 
 mod limits;
 mod paused;
@@ -26,17 +26,17 @@ pub use queues::{Queued, SendQueues};
 pub use turns::Member;
 use turns::Turns;
 
-/// Nobody wakes a core whose adapters are told to go on: it looks this often.
+/// Interval at which a core looks at paused adapters: nothing wakes it when they may send again.
 pub const PAUSE_LOOK: Duration = Duration::from_micros(50);
 
-/// The sending side of an adapter that has something configured, on the core that serves it; Ethernet queues and the RDMA
-/// function share it.
+/// The sending side of an adapter with configured quality of service, on the core that serves the adapter; Ethernet queues
+/// and the RDMA function share it.
 pub struct Sender {
-    /// What acts.
+    /// Quality of service that acts.
     pub change: Arc<QosChange>,
-    /// Send queues by priority, if it has them.
+    /// Send queues by priority, if the adapter has them.
     pub queues: Option<Box<SendQueues>>,
-    /// Flows of the guest's own RoCE may be limited.
+    /// Whether flows of the guest's own RoCE may be limited.
     pub guest_roce: bool,
     limits: Limits,
     turns: Turns,
@@ -58,11 +58,11 @@ impl Sender {
         }
     }
 
-    /// Acts otherwise from now on. What waits in send queues is sent before anything else, if there are none any more.
+    /// Changes the configuration. If send queues are switched off, their frames are sent first.
     pub fn configure(&mut self, change: &Arc<QosChange>, now: Instant) {
         let qos = &change.qos;
         self.limits.configure(qos);
-        // Nobody is sure to come back for what he waited for.
+        // A member may not come back for the priorities that it waited for.
         self.turns = Turns::default();
         match &mut self.queues {
             Some(queues) if qos.sending.queue_per_priority || !queues.is_empty() => {
@@ -74,12 +74,12 @@ impl Sender {
         self.change = change.clone();
     }
 
-    /// Its send queues have been switched off and are still to be drained.
+    /// Whether the send queues have been switched off and still hold frames.
     pub fn drains(&self) -> bool {
         self.queues.is_some() && !self.change.qos.sending.queue_per_priority
     }
 
-    /// Priorities that wait because they are told so, a bit each.
+    /// Priorities that are paused, a bit each.
     #[inline]
     pub fn paused(&self, state: PauseState) -> u8 {
         obeyed(state, self.change.qos.pause)
@@ -90,7 +90,7 @@ impl Sender {
         self.limits.open(now) & !self.paused(state)
     }
 
-    /// Priorities whose limits are another's to use next, a bit each.
+    /// Priorities whose limits another member uses next, a bit each.
     pub fn others(&mut self, now: Instant, who: Member) -> u8 {
         if !self.limits.any() {
             return 0;
@@ -100,7 +100,7 @@ impl Sender {
         (0..8).filter(others).fold(0, |all, p| all | 1 << p)
     }
 
-    /// May `who` send a frame of this priority now? If not, it waits.
+    /// Whether `who` may send a frame of this priority now. If not, `who` waits for its turn.
     #[inline]
     pub fn may_send(&mut self, state: PauseState, now: Instant, who: Member, priority: u8) -> bool {
         if self.paused(state) >> priority & 1 != 0 {
@@ -114,8 +114,8 @@ impl Sender {
         false
     }
 
-    /// May so many bytes on the wire go, of whatever priorities, without asking for each frame, as far as limits, turns, send
-    /// queues and policies are concerned?
+    /// Whether this many bytes on the wire may go, of any priority, without a question for each frame, as far as limits,
+    /// turns, send queues and policies are concerned.
     #[inline]
     pub fn may_send_all(&self, now: Instant, bytes: u32) -> bool {
         self.turns.is_empty()
@@ -125,8 +125,8 @@ impl Sender {
             && self.limits.may_send_all(now, bytes)
     }
 
-    /// `who` has something to send of these priorities, a bit each, that are not paused; 0: nothing, or it cannot go for
-    /// another reason.
+    /// Records that `who` has something to send of these priorities, a bit each, that are not paused; 0: it has nothing, or
+    /// cannot send for another reason.
     pub fn wait(&mut self, now: Instant, who: Member, priorities: u8) {
         if priorities == 0 || !self.limits.any() {
             self.turns.leave(who);
@@ -135,12 +135,12 @@ impl Sender {
         }
     }
 
-    /// `who` waits for no limit any more.
+    /// Records that `who` waits for no limit any more.
     pub fn leave(&mut self, who: Member) {
         self.turns.leave(who);
     }
 
-    /// A frame was sent. `since`: when it was there to be sent, if not just now.
+    /// Charges the limits with a sent frame. `since`: when the frame could first have been sent, if not just now.
     #[inline]
     pub fn charge(
         &mut self,
@@ -155,7 +155,7 @@ impl Sender {
         }
     }
 
-    /// The same with the frame's bytes on the wire.
+    /// As [`Sender::charge`], with the frame's bytes on the wire.
     pub fn charge_bytes(
         &mut self,
         now: Instant,
@@ -171,7 +171,7 @@ impl Sender {
         }
     }
 
-    /// When a frame of one of these priorities, a bit each, may go; without any, nothing is due.
+    /// When a frame of one of these priorities, a bit each, may go; `None`: none of them is given.
     pub fn due(&self, state: PauseState, now: Instant, priorities: u8) -> Option<Instant> {
         let paused = priorities & self.paused(state);
         let look = (paused != 0).then(|| now + PAUSE_LOOK);
@@ -182,7 +182,7 @@ impl Sender {
     }
 }
 
-/// Priorities that wait, of one who is told this and obeys so.
+/// Paused priorities under these pause settings.
 #[inline]
 fn obeyed(state: PauseState, pause: PauseSettings) -> u8 {
     match pause.pfc {
@@ -195,26 +195,26 @@ fn obeyed(state: PauseState, pause: PauseSettings) -> u8 {
 /// Senders of this core's adapters.
 #[derive(Default)]
 pub struct Senders {
-    /// By [`PortId`].
+    /// Sending sides, by [`PortId`].
     pub by_port: Vec<Option<Box<Sender>>>,
-    /// Ports whose RDMA function has packets of priorities that are closed, and those.
+    /// Ports whose RDMA function has packets of closed priorities, and these priorities.
     pub rdma: Vec<(PortId, u8)>,
-    /// Something waits in send queues.
+    /// Whether frames wait in send queues.
     pub queued: bool,
-    /// Adapters that are told to wait.
+    /// Adapters that are paused.
     pub paused: Vec<PausedAdapter>,
-    /// Adapters whose transmit rings have not heard yet what acts now.
+    /// Adapters whose transmit rings do not know their changed sender yet.
     pub changed: Vec<PortId>,
 }
 
 impl Senders {
-    /// Of one adapter, if it has something configured.
+    /// The sending side of an adapter, if anything is configured.
     #[inline]
     pub fn get(&mut self, port: PortId) -> Option<&mut Sender> {
         self.by_port.get_mut(usize::from(port.0))?.as_deref_mut()
     }
 
-    /// Was anybody told to wait when somebody last looked?
+    /// Whether any adapter was paused at the last look.
     #[inline]
     pub fn any_paused(&self) -> bool {
         !self.paused.is_empty()

@@ -1,4 +1,4 @@
-//! Waiting for a kick when there is nothing to poll.
+//! Sleep of a data core until a kick.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What woke the core.
+/// The event that woke the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The control plane or another core.
@@ -17,7 +17,7 @@ pub enum Source {
     Uplink(u32),
     /// The RDMA function of the adapter at this port.
     Rdma(u32),
-    /// A guest gives receive buffers to the adapter at this port.
+    /// A guest posts receive buffers at the adapter of this port.
     Buffers(u32),
 }
 
@@ -49,7 +49,7 @@ pub struct Sleeper {
     epoll: OwnedFd,
 }
 
-/// Events taken at once; what is left over is found by polling.
+/// Events taken at once; polling finds the others.
 const EVENTS: usize = 64;
 
 impl Sleeper {
@@ -70,13 +70,13 @@ impl Sleeper {
         Ok(epoll::add(&self.epoll, fd, source.data(), EventFlags::IN | edge)?)
     }
 
-    /// Stops watching.
+    /// Stops watching a descriptor.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
-        // Closing the last descriptor has the same effect; nothing to report.
+        // Closing the last descriptor has the same effect, so an error means nothing.
         let _ = epoll::delete(&self.epoll, fd.as_fd());
     }
 
-    /// Sleeps until something happens or the time is over.
+    /// Sleeps until an event or for at most this time.
     pub fn wait(&self, at_most: Duration) -> impl Iterator<Item = Source> {
         let timeout = Timespec {
             tv_sec: at_most.as_secs().try_into().unwrap_or(1),

@@ -1,22 +1,22 @@
-//! Which frames of a bond are under way: each has a ticket, wherever it waits, and so have its pieces and copies.
+//! Frames of a bond in flight: each has a ticket, wherever it waits, and so have its pieces and copies.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vnic_fabric::lag::{SLOTS_MAX, SlotId};
 
-/// Those of a bond. All are used by its core alone; that they could be used by others costs little.
+/// Tickets of a bond. Only its core uses them; that other threads could costs little.
 pub struct Tickets {
-    /// By slot.
+    /// Number of tickets, by slot.
     living: Box<[AtomicU32]>,
-    /// Some slot's last one is gone.
+    /// Whether `gone` has new slots.
     news: AtomicBool,
-    /// These slots'.
+    /// Slots whose last ticket was dropped.
     gone: Mutex<Vec<SlotId>>,
 }
 
 impl Tickets {
-    /// None are out.
+    /// Makes the state of a bond without tickets.
     pub fn new() -> Arc<Tickets> {
         Arc::new(Tickets {
             living: (0..SLOTS_MAX).map(|_| AtomicU32::new(0)).collect(),
@@ -29,7 +29,7 @@ impl Tickets {
         self.living.get(slot.index())
     }
 
-    /// Slots that have nothing under way any more, since this was asked last.
+    /// Calls `each` for slots that have had no frames in flight since the last call.
     #[inline]
     pub fn drain(&self, mut each: impl FnMut(SlotId)) {
         if !self.news.swap(false, Ordering::Relaxed) {
@@ -37,7 +37,7 @@ impl Tickets {
         }
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         for slot in gone.drain(..) {
-            // Another one may have been given out meanwhile.
+            // The slot may have a new ticket meanwhile.
             if self.living(slot).is_some_and(|n| n.load(Ordering::Relaxed) == 0) {
                 each(slot);
             }
@@ -45,15 +45,15 @@ impl Tickets {
     }
 }
 
-/// See the module: while there is one, its slot does not move in peace. With the last one the slot's frames have left their
-/// port, or were dropped there.
+/// Ticket of a frame: while its slot has one, the slot cannot move without reordering. With the last one the slot's frames
+/// have left their port, or were dropped there.
 pub struct Ticket {
     of: Arc<Tickets>,
     slot: SlotId,
 }
 
 impl Ticket {
-    /// Of a frame of this slot.
+    /// Ticket of a frame of this slot.
     pub fn new(of: &Arc<Tickets>, slot: SlotId) -> Ticket {
         if let Some(n) = of.living(slot) {
             n.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Ticket {
         Ticket { of: of.clone(), slot }
     }
 
-    /// Whose it is.
+    /// Slot of the frame.
     pub fn slot(&self) -> SlotId {
         self.slot
     }

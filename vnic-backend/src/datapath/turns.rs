@@ -1,4 +1,4 @@
-//! Who wants to send: an RDMA function that has the core for itself takes long turns, which cost least; one that shares it with
+//! Turns of RDMA functions: one that has the core for itself takes long turns, which cost least; one that shares it with
 //! other adapters takes turns as short as theirs.
 
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
-/// So long after its guest has sent something an adapter counts.
+/// Time after its guest has sent something for which an adapter counts.
 const RECENT: Duration = Duration::from_millis(1);
 
-/// When adapters last had something to send: the latest one, and the latest of all others.
+/// When adapters last had something to send: the latest one, and the latest of the others.
 #[derive(Debug, Default)]
 pub struct Turns {
     last: Option<(PortId, Instant)>,
@@ -17,7 +17,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// An adapter's guest wants to send. (Who only answers does not count, nor do uplinks.)
+    /// Records that an adapter's guest wants to send. (Responders and uplinks do not count.)
     #[inline]
     pub fn asks(&mut self, port: PortId, now: Instant) {
         if let Some((last, at)) = self.last
@@ -28,7 +28,7 @@ impl Turns {
         self.last = Some((port, now));
     }
 
-    /// Has more than one adapter wanted to send lately?
+    /// Whether more than one adapter wanted to send lately.
     #[inline]
     pub fn shared(&self, now: Instant) -> bool {
         self.other.is_some_and(|at| now.since(at) < RECENT)

@@ -1,4 +1,4 @@
-//! From the guest: transmit queues.
+//! Transmit queues, from the guest.
 
 mod debt;
 mod grant;
@@ -45,32 +45,32 @@ pub struct TxQueue {
     ring: SplitRing,
     kick: Option<Arc<File>>,
     calls: Calls,
-    /// What becomes of its frames.
+    /// State of the queue's frames from ring to switch.
     pub path: TxPath,
 }
 
 /// The way of a transmit queue's frames from its ring to the switch.
 pub struct TxPath {
-    /// The adapter it belongs to.
+    /// The adapter of the queue.
     pub port: PortId,
-    /// Which queue pair.
+    /// Index of the queue pair.
     pub pair: usize,
-    /// Its adapter has an RDMA function, whose GIDs follow the guest's addresses.
+    /// Whether the adapter has an RDMA function, whose GIDs follow the guest's addresses.
     pub learns: bool,
-    /// What its guest may claim; `None`: anything.
+    /// Addresses that the guest may claim; `None`: any.
     pub allowed: Option<Arc<AllowedAddresses>>,
-    /// Frames completed together at most.
+    /// Largest number of frames that are completed together.
     pub batch: u16,
-    /// Why its ring is not read, if there is a reason.
+    /// Reasons not to read the ring.
     holds: Holds,
     hdr_len: usize,
-    /// Its headers may ask for something.
+    /// Whether the driver's virtio headers may have offload requests.
     asks: bool,
     mtu: usize,
-    /// What acts where its adapter has a sending side of its own.
+    /// Quality of service that acts, if the adapter has a [`Sender`](super::sender::Sender).
     policed: Option<Arc<QosChange>>,
     grant: Grant,
-    /// What was sent by priority and is not counted yet.
+    /// Frames by priority that were sent and are not counted yet.
     priorities: Priorities,
     counters: Arc<AdapterCounters>,
     /// Taken buffers that other cores have not finished copying, in ring order.
@@ -78,7 +78,7 @@ pub struct TxPath {
     first_slot: u64,
 }
 
-/// Room for one burst: kept by the data core.
+/// Working memory of one burst, kept by the data core.
 pub struct Scratch {
     segs: Segs,
     snaps: Box<[[u8; SNAP]; BURST as usize]>,
@@ -96,7 +96,7 @@ impl Default for Scratch {
     }
 }
 
-/// May a frame tell which addresses its sender has: ARP, neighbour discovery (ICMPv6), DHCP to a server?
+/// Whether a frame may contain addresses of its sender: ARP, neighbour discovery (ICMPv6), DHCP to a server.
 #[inline(always)]
 fn may_tell_address(head: &[u8]) -> bool {
     let Some(types) = head.first_chunk::<18>() else {
@@ -116,7 +116,7 @@ fn may_tell_address(head: &[u8]) -> bool {
 }
 
 impl TxQueue {
-    /// Takes over a ring that a guest has enabled.
+    /// Takes over a ring that the guest has enabled.
     pub fn new(port: PortId, start: RingStart, counters: Arc<AdapterCounters>) -> Self {
         start.ring.suppress_kicks();
         let path = TxPath {
@@ -144,27 +144,27 @@ impl TxQueue {
         }
     }
 
-    /// The guest's kick.
+    /// The kick eventfd of the guest.
     pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
         self.kick.as_ref().map(AsFd::as_fd)
     }
 
-    /// Interrupts the guest here from now on.
+    /// Sets the call eventfd of the guest.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.calls.set_call(call);
     }
 
-    /// Where the frontend may resume.
+    /// Ring index at which the frontend may resume.
     pub fn base(&self) -> u16 {
         self.ring.base()
     }
 
-    /// Tells the guest not to kick.
+    /// Suppresses kicks.
     pub fn suppress_kicks(&self) {
         self.ring.suppress_kicks();
     }
 
-    /// Asks for kicks; true when there is work after all.
+    /// Asks for kicks. True: there is work already.
     pub fn request_kicks(&mut self) -> bool {
         if !self.path.holds.runs() || self.path.holds.closed().is_some() {
             return false;
@@ -181,8 +181,7 @@ impl TxQueue {
         }
     }
 
-    /// Takes up to [`TxPath::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
-    /// nothing, or nothing that may go.
+    /// Takes up to [`TxPath::batch`] frames and sends them. Returns the number of frames; 0: there are none, or none may go.
     pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch) -> usize {
         if self.path.holds.any()
             && let Some(work) = self.held(index, core)
@@ -220,8 +219,8 @@ impl TxQueue {
             self.path.leave(visit.core);
         }
         if done > 0 {
-            // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
-            // is delivered twice.
+            // The sender's buffers are completed before any receiver can see the frames: no frame is delivered twice,
+            // whenever the daemon is killed.
             self.publish(visit.core);
             visit.core.flush();
             self.path
@@ -234,14 +233,14 @@ impl TxQueue {
         usize::from(done)
     }
 
-    /// There is a reason not to read the ring. Answers how much was done instead; nothing: the reason is gone.
+    /// Handles a reason not to read the ring. Returns the work that was done instead; `None`: the reason is gone.
     #[cold]
     fn held(&mut self, index: usize, core: &mut Core) -> Option<usize> {
         if !self.path.holds.runs() || self.path.holds.closed().is_some() && !self.path.opens(core) {
             return Some(0);
         }
         if self.path.holds.pay() {
-            // Its turn comes: a core with something to send is not idle.
+            // The queue waits for its turn, but the core is not idle.
             let more = self.path.holds.in_parts() || self.ring.ready().is_ok_and(|n| n > 0);
             return Some(usize::from(more));
         }
@@ -258,7 +257,7 @@ impl TxQueue {
         let TxQueue { ring, path, .. } = self;
         let mut frames: ArrayVec<Taken<'_>, { BURST as usize }> = ArrayVec::new();
         let mut fault = None;
-        // What is read of each.
+        // First and last byte that are read of each frame.
         let first = if path.asks { 0 } else { path.hdr_len };
         let last = path.hdr_len + SNAP - 1;
         ring.prefetch_descriptors(n);
@@ -286,8 +285,7 @@ impl TxQueue {
             }
             k += 1;
         }
-        // First everything is read, then everything is written: loads from the guest's cores that stand behind
-        // stores to them would wait.
+        // Everything is read before anything is written: loads from the guest's cores would wait for earlier stores to them.
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
             t.snapped = path.snap(t, snap);
         }
@@ -308,7 +306,7 @@ impl TxQueue {
                         ring.stage(t.head, 0);
                     }
                     done += 1;
-                    // What is behind it is looked at in another visit, and so is a fault.
+                    // Frames behind it are looked at in another visit, and so is a fault.
                     fault = None;
                     break;
                 }
@@ -319,7 +317,7 @@ impl TxQueue {
             }
         }
         drop(frames);
-        // Between two bursts nothing keeps a guest's memory but its rings.
+        // Between two bursts a queue keeps no memory of the guest but its rings.
         segs.release();
         ring.advance(done);
         if path.grant.whole {
@@ -331,7 +329,7 @@ impl TxQueue {
         }
     }
 
-    /// The buffer at `k` of what is ready: its head, and itself if it is in one piece.
+    /// The ready buffer at `k`: its head, and the buffer if it has one descriptor.
     #[inline(always)]
     fn take(ring: &SplitRing, k: u16) -> Result<(u16, Option<Taken<'_>>), Fault> {
         let head = ring.head(k)?;
@@ -364,7 +362,7 @@ impl TxQueue {
         match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
             Decision::Interrupt => {
                 c.add(Q::TxNotifications as usize, 1);
-                // Who has the core alone delays nobody.
+                // A queue that has the core alone delays no other queue.
                 if core.turns.shared(core.now) {
                     self.path.holds.owe_call();
                 }
@@ -379,28 +377,28 @@ impl TxQueue {
 }
 
 impl TxPath {
-    /// Its adapter has a sending side of its own or not, or another one.
+    /// Sets or removes the quality of service that acts on the queue.
     pub fn set_policed(&mut self, policed: Option<Arc<QosChange>>) {
         self.policed = policed;
         self.holds.open();
     }
 
-    /// The priority of its next frame, if that may not be sent.
+    /// The priority of the next frame, if that may not be sent.
     pub fn closed(&self) -> Option<u8> {
         self.holds.closed()
     }
 
-    /// No buffer is under way on another core.
+    /// Whether no other core still copies a buffer of the queue.
     pub fn drained(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Takes no more buffers; those under way are completed.
+    /// Takes no more buffers; those in flight are completed.
     pub fn stop(&mut self) {
         self.holds.stop();
     }
 
-    /// What the guest did to the ring, told once.
+    /// The fault of the ring, reported once.
     #[inline]
     pub fn take_fault(&mut self) -> Option<Fault> {
         if !self.holds.any() {
@@ -416,7 +414,7 @@ impl TxPath {
         self.counters.queues[self.pair].add(Q::Kicks as usize, 1);
     }
 
-    /// Counts what was sent.
+    /// Adds what was sent to the counters.
     #[inline(always)]
     fn book(&mut self, frames: u64, sums: &mut Sums) {
         let c = &self.counters.queues[self.pair];
@@ -433,7 +431,7 @@ impl TxPath {
         sums.groups.flush(c, groups);
     }
 
-    /// A buffer that is not in one piece. If it has many, the burst ends with it.
+    /// Takes a buffer of several descriptors. If it has many, the burst ends with it.
     #[inline(never)]
     fn take_chain<'m>(&mut self, ring: &SplitRing, head: u16, segs: &mut Segs) -> Result<Taken<'m>, Fault> {
         let start = segs.len();
@@ -452,7 +450,7 @@ impl TxPath {
         })
     }
 
-    /// Reads the first bytes of a frame without requests that lies in one piece.
+    /// Reads the first bytes of a frame without an offload request and with one descriptor.
     #[inline(always)]
     fn snap(&self, t: &Taken<'_>, snap: &mut [u8; SNAP]) -> bool {
         if !t.many.is_empty() || self.allowed.is_some() || self.asks && t.one.read::<2>(0) != Some([0, 0]) {
@@ -488,7 +486,7 @@ impl TxPath {
         let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else {
             return Step::Fault(Fault::TooShort);
         };
-        // Headers are read once; what is checked here is what gets delivered.
+        // Headers are read once: the checked bytes are the delivered ones.
         let bounded = len.min(FRAME_MAX as u64) as usize;
         let (hdr, head): (NetHdr, &[u8]) = if taken.snapped {
             (NetHdr::default(), snap)
@@ -533,7 +531,7 @@ impl TxPath {
         self.pass(taken.head, &f, len, visit)
     }
 
-    /// A frame that is to be cut into segments.
+    /// Sends a frame that is to be cut into segments.
     #[inline(never)]
     fn request(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         if let Some(step) = self.take_whole(f, len, &mut visit.sums) {
@@ -551,7 +549,7 @@ impl TxPath {
         }
     }
 
-    /// A frame whose first bytes are known goes on its way.
+    /// Sends a frame whose first bytes are known.
     #[inline(always)]
     fn pass(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         let mut priority = BY_TAG;
@@ -564,7 +562,7 @@ impl TxPath {
         let tells = self.learns && may_tell_address(f.head);
         let verdict = self.judge(f, len, tells, visit.core);
         if visit.core.out.round.waiting.pressed && self.must_wait(&verdict, f.head, visit.core) {
-            // A receiver has no room, and somebody waits for it: so do its senders.
+            // A receiver has no room, and its queue is lossless: its senders wait.
             return Step::Wait;
         }
         if tells {
@@ -580,7 +578,7 @@ impl TxPath {
         step
     }
 
-    /// Drops a frame that claims what its sender may not.
+    /// Drops a frame with a refused claim.
     #[cold]
     fn refuse(&mut self, buffer: u16, f: &RawFrame<'_>, claim: Claim, visit: &mut Visit<'_>) -> Step {
         let len = f.len as u64;
@@ -602,7 +600,7 @@ impl TxPath {
         step
     }
 
-    /// A frame was taken from the ring. `priority`: 0..=7, or [`BY_TAG`].
+    /// Counts a frame that was taken from the ring. `priority`: 0..=7, or [`BY_TAG`].
     #[inline(always)]
     fn count(&mut self, priority: u8, head: &[u8], len: u64, sums: &mut Sums) {
         sums.bytes += len;
@@ -610,11 +608,11 @@ impl TxPath {
         self.priorities.frame(priority, head, len);
     }
 
-    /// Where a frame goes.
+    /// Verdict for a frame.
     #[inline(always)]
     fn judge(&self, f: &RawFrame<'_>, len: u64, tells: bool, core: &mut Core) -> Verdict {
         if tells && gids::is_answer(f.head) {
-            // To a question of the NIC's own: its receiver is behind the port it came from.
+            // The frame answers a question of the NIC itself: its receiver is behind the port it came from.
             Verdict::Drop(DropReason::Hairpin)
         } else if len > FRAME_MAX as u64 {
             Verdict::Drop(DropReason::MtuExceeded)
@@ -625,7 +623,7 @@ impl TxPath {
         }
     }
 
-    /// Somebody waits: must the frame of an adapter that has nothing configured wait, too?
+    /// Whether a frame of an adapter without a sender has to wait, because the adapter is paused or a receiver is pressed.
     #[cold]
     fn must_wait(&mut self, verdict: &Verdict, head: &[u8], core: &Core) -> bool {
         if core.halted(self.port) {
@@ -635,13 +633,13 @@ impl TxPath {
         core.must_wait(self.port, verdict, head)
     }
 
-    /// Sends a frame on its way, or drops it if that is the verdict.
+    /// Sends a frame, or drops it if that is the verdict.
     #[inline(always)]
     fn send(&mut self, buffer: u16, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
         let core = &mut *visit.core;
         let crosses = core.crosses(self.port, &verdict);
         if !crosses && !self.slots.is_empty() {
-            // Frames that other cores are copying come first; used entries are in order.
+            // Frames that other cores still copy come first: used entries are in order.
             return Step::Wait;
         }
         if let Verdict::Drop(reason) = verdict {
@@ -672,18 +670,18 @@ impl Caller for TxQueue {
     }
 }
 
-/// What became of a frame.
+/// Result of a frame.
 enum Step {
     /// The buffer can be completed.
     Done,
     /// Another core has a reference to the buffer.
     Pending,
-    /// One of these two, and the queue's turn ends with it.
+    /// [`Step::Done`] or [`Step::Pending`], and the queue's turn ends with it.
     Last {
-        /// The second of them.
+        /// Whether the result is [`Step::Pending`].
         pending: bool,
     },
-    /// It cannot go now; the buffer stays in the ring.
+    /// The frame cannot go now; the buffer stays in the ring.
     Wait,
     /// The ring is broken.
     Fault(Fault),
@@ -694,10 +692,10 @@ struct Visit<'a> {
     core: &'a mut Core,
     /// Index of the queue among those of the core.
     index: usize,
-    /// Of its frames.
+    /// Metadata of the queue's frames.
     meta: Metadata,
     sums: Sums,
-    /// What is sent is in memory of our own, and no buffer waits for it.
+    /// Whether the frames are in memory of the NIC, so that no buffer waits for them.
     own: bool,
 }
 
@@ -706,6 +704,6 @@ struct Sums {
     bytes: u64,
     groups: Groups,
     dropped: u64,
-    /// Buffers taken whole, which are sent later, in parts.
+    /// Buffers that were taken whole and are sent later, in parts.
     whole: u64,
 }

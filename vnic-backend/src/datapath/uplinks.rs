@@ -1,4 +1,4 @@
-//! Uplinks of a data core: frames from the wire.
+//! Receiving sides of a data core's uplinks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::uplink::{Arrived, RxHalf};
 
 /// Frames read from an uplink before other work gets its turn.
 const UPLINK_BURST: usize = 32;
-/// While its core is busy with other work, a quiet uplink is looked at this often: a look is a system call.
+/// While its core is busy with other work, a quiet uplink is read this often: each look is a system call.
 const UPLINK_PAUSE: Duration = Duration::from_micros(20);
-/// An uplink, from the wire.
+/// The receiving side of an uplink.
 struct UplinkRx {
     port: PortId,
     device: RxHalf,
@@ -32,17 +32,17 @@ struct UplinkRx {
     mtu: usize,
     next_look: Instant,
     alive: bool,
-    /// It belongs to this bond.
+    /// Bond of the uplink, if it is a member.
     bond: Option<InBond>,
     slow: SlowLimit,
-    /// A frame that was read and waits for a receiver's buffer: nothing is read behind it.
+    /// A frame that was read and waits for a receiver's buffer: no frame behind it is read.
     kept: Option<OwnedFrame>,
 }
 
-/// The uplinks of a data core, by the index under which their devices wake it.
+/// The uplinks of a data core, by the index with which their devices wake it.
 pub struct Uplinks {
     all: Vec<Option<UplinkRx>>,
-    /// What was read last.
+    /// Buffer of the frame that was read last.
     frame: Box<[u8]>,
 }
 
@@ -56,7 +56,7 @@ impl Default for Uplinks {
 }
 
 impl Uplinks {
-    /// A burst of each uplink. Answers how much there was to do.
+    /// Reads a burst of each uplink. Returns how much was done.
     #[inline(always)]
     pub fn round(
         &mut self,
@@ -101,7 +101,7 @@ impl Uplinks {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
                 Err(_) => {
-                    // The device is gone. Its descriptor is ready for ever from now on: waiting on it would be spinning.
+                    // The device is gone. Its descriptor stays ready for ever: to wait on it would be to poll.
                     up.alive = false;
                     sleeper.remove(up.device.fd());
                     core.switch.set_link(up.port, false);
@@ -154,7 +154,7 @@ impl Uplinks {
                 }
             }
             let len = bytes.len();
-            // As for a guest's frame: only the first bytes may be edited.
+            // As for a guest's frame, only the first bytes may be edited.
             let mut head = [0; HEAD_MAX];
             let known = len.min(if hdr.is_plain() { SNAP } else { HEAD_MAX });
             head[..known].copy_from_slice(&bytes[..known]);
@@ -176,7 +176,7 @@ impl Uplinks {
             if core.out.round.waiting.pressed
                 && (core.must_wait(ingress, &verdict, f.head) || !core.links_have_room())
             {
-                // Without memory for it, it does not wait: it is delivered where there is room, and dropped elsewhere.
+                // Without memory for it the frame does not wait: it is delivered where there is room, and dropped elsewhere.
                 up.kept = OwnedFrame::copy(&f.whole(), meta.clone());
                 if up.kept.is_some() {
                     break;
@@ -212,13 +212,13 @@ impl Uplinks {
         work
     }
 
-    /// The core is about to sleep; true: an uplink has a frame for it after all.
+    /// Prepares for sleep. True: an uplink has a frame already.
     pub fn request_frames(&self) -> bool {
         let all = self.all.iter().flatten();
         all.fold(false, |more, up| more | up.kept.is_some() | up.device.rest())
     }
 
-    /// The core was woken for an uplink.
+    /// Ends the pause of an uplink that has woken the core.
     pub fn woken(&mut self, i: u32) {
         if let Some(Some(up)) = self.all.get_mut(i as usize) {
             up.next_look = Instant(0);
@@ -226,7 +226,7 @@ impl Uplinks {
         }
     }
 
-    /// An uplink is read from now on.
+    /// Adds an uplink.
     pub fn add(
         &mut self,
         sleeper: &Sleeper,
@@ -251,7 +251,7 @@ impl Uplinks {
         });
     }
 
-    /// The device of an uplink was opened again. False: there is no such uplink.
+    /// Replaces the device of an uplink. False: there is no such uplink.
     pub fn reopen(&mut self, sleeper: &Sleeper, id: PortId, (rx, index): (RxHalf, u32)) -> bool {
         let mut all = (0u32..).zip(&mut self.all);
         let Some((i, up)) = all.find_map(|(i, up)| Some((i, up.as_mut().filter(|up| up.port == id)?))) else {
@@ -267,7 +267,7 @@ impl Uplinks {
         true
     }
 
-    /// An uplink is gone.
+    /// Removes an uplink.
     pub fn remove(&mut self, sleeper: &Sleeper, id: PortId) {
         for up in &mut self.all {
             if let Some(up) = up.take_if(|up| up.port == id) {
@@ -276,7 +276,7 @@ impl Uplinks {
         }
     }
 
-    /// The members of a bond know of it, and nobody else.
+    /// Makes uplinks members of a bond, and removes all others from it.
     pub fn join(&mut self, bond: PortId, setup: &BondSetup) {
         for up in self.all.iter_mut().flatten() {
             match InBond::of(bond, setup, up.port) {
@@ -286,7 +286,7 @@ impl Uplinks {
         }
     }
 
-    /// An uplink is no member of a bond any more.
+    /// Removes an uplink from a bond.
     pub fn leave(&mut self, bond: PortId, port: PortId) {
         for up in self.all.iter_mut().flatten().filter(|up| up.port == port) {
             up.bond.take_if(|of| of.bond == bond);

@@ -1,4 +1,4 @@
-//! One data core: what its stations, and what the control plane has it do, work on.
+//! One data core: the state of its stations and of the control plane's calls.
 
 mod control;
 mod rings;
@@ -21,30 +21,30 @@ use super::uplinks::Uplinks;
 
 pub use control::Side;
 
-/// One data core. (Nothing of it is more than `pub(crate)`: what the compiler takes for something that somebody outside may call
-/// does not become a part of the round.)
+/// One data core. (Nothing here is more than `pub(crate)`: the compiler does not inline code into the round that it believes
+/// callable from outside.)
 pub struct Worker {
-    /// What its frames pass.
+    /// Switch, receivers and links.
     pub(crate) core: Core,
-    /// RDMA functions of its adapters.
+    /// RDMA functions of the core's adapters.
     pub(crate) functions: Functions,
-    /// Transmit rings of its guests.
+    /// Transmit rings of the core's guests.
     rings: Rings,
-    /// Rings that are to stop when nothing of them is under way any more, and who waits for that.
+    /// Rings that stop when none of their buffers is in flight, and the senders of the answers.
     stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
-    /// Its uplinks, from the wire.
+    /// Receiving sides of the core's uplinks.
     uplinks: Uplinks,
     sleeper: Sleeper,
-    /// Its time.
+    /// Clock of the core.
     pub(crate) clock: Clock,
-    /// Rung when a guest gives buffers for which frames wait.
+    /// Alarm that rings when a guest posts buffers for which frames wait.
     alarm: Arc<BufferAlarm>,
-    /// Who rings it, and this core's number there.
+    /// The thread that rings the alarm, and this core's number there.
     dpc: (Arc<Dpc>, usize),
 }
 
 impl Worker {
-    /// With nobody on it.
+    /// A core without ports.
     pub(crate) fn new(
         core: Core,
         sleeper: Sleeper,
@@ -65,13 +65,14 @@ impl Worker {
         }
     }
 
-    /// The time.
+    /// Current time of the core's clock.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// One look at everything. Answers how much was done. Never inlined: instructions are counted from its call to its return.
+    /// Serves everything once. Returns how much was done. Never inlined: tests count instructions from its call to its
+    /// return.
     #[inline(never)]
     pub(crate) fn round(&mut self, now: Instant) -> usize {
         stations::round(self, now)
@@ -83,29 +84,29 @@ impl Worker {
         stations::longest_sleep(self, now)
     }
 
-    /// The core is about to sleep: from now on kicks wake it. True: there is something to do after all.
+    /// Prepares for sleep: from now on kicks wake the core. True: there is work already.
     pub(crate) fn arm(&mut self) -> bool {
         stations::arm(self)
     }
 
-    /// The core looks by itself again.
+    /// Ends the preparation for sleep: kicks are suppressed again.
     pub(crate) fn disarm(&mut self) {
         stations::disarm(self);
     }
 
-    /// Sleeps until somebody wakes the core or the time is over.
+    /// Sleeps until the core is woken or the time is over.
     pub(crate) fn wait(&mut self, at_most: Duration) {
         for source in self.sleeper.wait(at_most) {
             match source {
                 Source::Kick(i) => self.rings.kicked(i),
                 Source::Uplink(i) => self.uplinks.woken(i),
-                // Every function is looked at anyway, and so is everybody for whom frames wait.
+                // The round serves every function and every waiting frame anyway.
                 Source::Waker | Source::Rdma(_) | Source::Buffers(_) => {}
             }
         }
     }
 
-    /// What adapters may send has changed: their rings hear of it.
+    /// Hands changed senders to the transmit rings of their adapters.
     fn police(&mut self) {
         while let Some(port) = self.core.senders.changed.pop() {
             let acts = self.core.sender(port).map(|s| s.change.clone());

@@ -1,4 +1,4 @@
-//! Files that VMMs share with us, mapped: guest memory, dirty logs.
+//! Mapped files that VMMs share with the daemon: guest memory, dirty logs.
 
 #![expect(unsafe_code, reason = "maps files that VMMs share")]
 
@@ -22,13 +22,13 @@ const FUSE: u64 = 0x6573_5546;
 pub struct Mapping {
     base: NonNull<u8>,
     size: usize,
-    /// Bytes before the part: mappings begin with a page.
+    /// Bytes before the part, because mappings begin with a page.
     lead: usize,
     len: usize,
     guard: Option<Guard>,
 }
 
-// SAFETY: an address range that this value alone unmaps; who uses the memory answers for how.
+// SAFETY: an address range that only this value unmaps; users of the memory are responsible for their accesses.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -38,16 +38,17 @@ fn refused(why: String) -> io::Error {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of `file` from `offset`, all of which the file must have. It is closed: a mapping needs no descriptor.
+    /// Maps `len` bytes of `file` from `offset`, all of which the file must have, and closes it: a mapping needs no
+    /// descriptor.
     pub fn new(file: File, offset: u64, len: u64, lender: &Arc<Lender>) -> io::Result<Mapping> {
         let meta = file.metadata()?;
         if !meta.is_file() || fstatfs(&file)?.f_type as u64 == FUSE {
-            // (Else nobody knows its length, or a process may keep whoever touches a page waiting for ever.)
+            // (Otherwise the length is unknown, or a process may delay an access to a page for ever.)
             return Err(refused(
                 "memory is shared as a file of memfd_create, tmpfs, hugetlbfs or a disk".into(),
             ));
         }
-        // What is behind the end, on the file's last page, is there as well.
+        // The bytes behind the end, on the file's last page, can be accessed as well.
         let page = page_size() as u64;
         let there = meta.size().checked_next_multiple_of(page).unwrap_or(u64::MAX);
         let outside = || {
@@ -86,7 +87,7 @@ impl Mapping {
         })
     }
 
-    /// Memory of zeros between two pages that nobody may touch, for fuzzing: one byte beside it is the end.
+    /// Memory of zeros between two inaccessible pages, for fuzzing: an access one byte beside it faults.
     #[cfg(feature = "fuzzing")]
     pub fn guarded(pages: usize) -> io::Result<Mapping> {
         use rustix::mm::{MprotectFlags, mmap_anonymous, mprotect};
@@ -96,7 +97,7 @@ impl Mapping {
         let at = unsafe { mmap_anonymous(std::ptr::null_mut(), size, rights, MapFlags::SHARED)? };
         let mapping = Mapping::made(at.cast(), size, page, len, |_| Ok(None))?;
         let flags = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: the pages are ours and nobody has seen them yet.
+        // SAFETY: the pages are this mapping's own, and nothing has accessed them yet.
         unsafe { mprotect(mapping.first().cast(), len, flags)? };
         Ok(mapping)
     }
@@ -115,20 +116,20 @@ impl Mapping {
             len,
             guard: None,
         };
-        // A core dump of the daemon is nobody's way to what guests have in their memory.
-        // SAFETY: the whole of a mapping of ours; what is in it stays as it is.
+        // A core dump of the daemon must not contain guests' memory.
+        // SAFETY: the whole of this mapping; its content is unchanged.
         unsafe { madvise(mapping.base.as_ptr().cast(), size, Advice::LinuxDontDump)? };
         mapping.guard = guard(&mapping)?;
         Ok(mapping)
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     pub fn first(&self) -> *mut u8 {
         // SAFETY: the mapping is at least `lead + len` bytes long.
         unsafe { self.base.as_ptr().add(self.lead) }
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -136,21 +137,21 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // First: from then on the addresses may be anybody's.
+        // Removed first: after the unmapping the addresses may be in other use.
         self.guard = None;
         // SAFETY: mapped above with this length, and no reference into it was ever given out.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.size) };
     }
 }
 
-/// Asks for memory whose content may run, and gives it back.
+/// Maps executable memory and unmaps it.
 #[cfg(test)]
 pub fn executable() -> io::Result<()> {
     let rights = ProtFlags::READ | ProtFlags::EXEC;
     // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
     let at =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), page_size(), rights, MapFlags::PRIVATE)? };
-    // SAFETY: it was mapped above, and nobody else knows it.
+    // SAFETY: it was mapped above, and has no other user.
     unsafe { munmap(at, page_size())? };
     Ok(())
 }

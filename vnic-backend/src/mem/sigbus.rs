@@ -1,11 +1,11 @@
-//! SIGBUS: memory that a VMM lent is not there any more.
+//! SIGBUS: memory that a VMM lent is gone.
 //!
-//! Whoever else has a mapped file may cut it short, or a page of it cannot be had (no huge page is left, the memory is
-//! broken). The thread of ours that touches such a page gets SIGBUS, which would end the daemon. Instead the handler puts
-//! zeros in the place of the whole mapping, so that the thread can go on, and hangs up on the VMM that lent it: its
+//! Another owner of a mapped file may truncate it, or a page of it may be unavailable (no huge page is left, the memory is
+//! broken). A thread of the daemon that touches such a page gets SIGBUS, which would end the daemon. Instead the handler maps
+//! zeros over the whole mapping, so that the thread can go on, and closes the connection to the VMM that lent it: its
 //! socket's thread then stops the adapter. A SIGBUS anywhere else does what it did before.
 //!
-//! The handler interrupts any thread anywhere: it takes no lock, allocates nothing, and makes system calls only.
+//! The handler interrupts any thread anywhere: it takes no lock, allocates nothing, and only makes system calls.
 
 #![expect(
     unsafe_code,
@@ -25,7 +25,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::net::{Shutdown, shutdown};
 use slot::Slot;
 
-/// The VMM that lends memory.
+/// A VMM that lends memory to the daemon.
 #[derive(Debug)]
 pub struct Lender {
     connection: UnixStream,
@@ -33,7 +33,7 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// The VMM at the other end.
+    /// The VMM at the other end of a connection.
     pub fn new(connection: UnixStream) -> Lender {
         Lender {
             connection,
@@ -46,13 +46,13 @@ impl Lender {
         let _ = shutdown(&self.connection, Shutdown::Both);
     }
 
-    /// Was memory that it lent not there?
+    /// Whether memory that the VMM lent was gone.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 }
 
-/// Mappings that there may be at once. (The table takes memory as it fills.)
+/// Largest number of mappings at a time. (The table takes memory as it fills.)
 const MAPPINGS: usize = 1 << 17;
 
 static SLOTS: [Slot; MAPPINGS] = [const {
@@ -63,23 +63,23 @@ static SLOTS: [Slot; MAPPINGS] = [const {
         lender: AtomicPtr::new(null_mut()),
     }
 }; MAPPINGS];
-/// From here on no slot was ever used.
+/// Index from which on no slot was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Slots before that which are free again.
+/// Slots below [`USED`] that are free again.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// What SIGBUS did before.
+/// The action of SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// While it is there, the handler knows a mapping.
+/// Entry of a mapping in the handler's table.
 #[derive(Debug)]
 pub struct Guard {
     slot: usize,
-    /// The handler reaches it through the slot.
+    /// Kept because the handler accesses it through the slot.
     _lender: Arc<Lender>,
 }
 
 impl Guard {
-    /// For a mapping of whole pages that stays as long as this.
+    /// Enters a mapping of whole pages that exists as long as this value.
     pub fn new(start: NonNull<u8>, size: usize, lender: Arc<Lender>) -> io::Result<Guard> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if BEFORE.get().is_none() {
@@ -110,18 +110,18 @@ impl Drop for Guard {
     }
 }
 
-/// Takes SIGBUS over; the caller sees to it that this happens once.
+/// Installs the handler; the caller does this only once.
 fn install() -> io::Result<()> {
     // SAFETY: zeros are a `sigaction`.
     let (mut ours, mut before): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_sigbus as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: asks only, into memory of ours.
+    // SAFETY: a query, into the daemon's own memory.
     if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let _ = BEFORE.set(before);
-    // SAFETY: the handler does only what a handler may, see the module.
+    // SAFETY: the handler does only what a handler may; see the module.
     if unsafe { libc::sigaction(libc::SIGBUS, &ours, null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -129,24 +129,24 @@ fn install() -> io::Result<()> {
 }
 
 extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid one, and for SIGBUS it has an address.
+    // SAFETY: the kernel passes a handler with SA_SIGINFO a valid pointer, which for SIGBUS has an address.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     let of_memory = code > 0;
     if of_memory && replace(at) {
         return;
     }
     if let Some(before) = BEFORE.get() {
-        // SAFETY: what was there before is there again. The thread touches the same memory once more.
+        // SAFETY: the action of before is restored. The thread then touches the same memory again.
         unsafe { libc::sigaction(libc::SIGBUS, before, null_mut()) };
     }
     if !of_memory {
-        // Somebody sent it: it is sent again.
-        // SAFETY: to this very thread; it comes when the handler returns.
+        // A process sent the signal: it is sent again.
+        // SAFETY: to this very thread; it is delivered when the handler returns.
         unsafe { libc::raise(libc::SIGBUS) };
     }
 }
 
-/// Puts zeros in the place of the mapping with this address, and hangs up. False: there is no such mapping.
+/// Maps zeros over the mapping with this address, and closes the connection. False: there is no such mapping.
 fn replace(at: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
     let Some((start, size, lender)) = SLOTS.iter().take(used).find_map(|slot| slot.find(at)) else {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(theirs.read(&mut [0]).expect("an end"), 0);
         assert!(read(other.first()) == 7 && !bystander.has_failed());
         drop(mapping);
-        // The place is free again.
+        // The slot is free again.
         let (mapping, file, lender, _end) = lent(4096);
         ftruncate(&file, 0).expect("shorter");
         assert_eq!(read(mapping.first()), 0);

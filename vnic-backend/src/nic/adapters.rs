@@ -1,4 +1,4 @@
-//! Adapters, as the control plane sees them.
+//! Adapters of the control plane.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::rdma::{Function, Identity, RdmaCounters, device_config};
 use crate::types::*;
 use crate::vhost::{self, Endpoint};
 
-/// What an adapter is made from, and what acts on it before anybody can attach.
+/// Setup of an adapter: its parameters, and the settings that act on it before a guest can attach.
 pub struct AdapterSetup {
-    /// The adapter.
+    /// Parameters of the adapter.
     pub spec: AdapterSpec,
-    /// Settings by its registry.
+    /// Settings of the adapter's registry.
     pub settings: AdapterSettings,
     /// Quality of service.
     pub qos: QosSpec,
@@ -37,8 +37,8 @@ impl From<AdapterSpec> for AdapterSetup {
 }
 
 impl Nic {
-    /// Adds an adapter and opens its socket. When this returns, the socket listens, and all of the setup acts. An error about a
-    /// setting names its key.
+    /// Adds an adapter and opens its socket. On return the socket listens, and the whole setup acts. An error about a setting
+    /// names its key.
     pub fn add_adapter(&self, setup: impl Into<AdapterSetup>) -> Result<AdapterStatus, NicError> {
         let AdapterSetup {
             mut spec,
@@ -117,8 +117,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Lets act what waits for a restart ([`Nic::configure_adapter`]), and closes the connection to the adapter's guest,
-    /// so that its link goes down and comes back when its VMM reconnects.
+    /// Applies settings that wait for a restart ([`Nic::configure_adapter`]), and closes the connection to the adapter's
+    /// guest, so that its link goes down and comes back when its VMM reconnects.
     pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
         let (adapter, rdma) = self.inner.endpoints(name)?;
         self.apply_waiting(name)?;
@@ -129,12 +129,12 @@ impl Nic {
         Ok(adapter.status())
     }
 
-    /// An adapter as it is now.
+    /// Status of an adapter.
     pub fn adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
         Ok(self.inner.adapter(name)?.status())
     }
 
-    /// All adapters as they are now, by name.
+    /// Status of all adapters, by name.
     pub fn adapters(&self) -> Vec<AdapterStatus> {
         let state = self.inner.lock();
         state.adapters.values().map(|e| e.adapter.status()).collect()
@@ -142,7 +142,7 @@ impl Nic {
 }
 
 impl Inner {
-    /// Gives an adapter its RDMA function, if it shall have one.
+    /// Gives an adapter its RDMA function, if it is to have one.
     fn add_rdma(&self, entry: &mut AdapterEntry, vlans: VlanMode) -> Result<(), NicError> {
         let spec = &entry.adapter.spec;
         let (Some(_), Some(&mac)) = (&spec.rdma_socket, spec.macs.first()) else {
@@ -175,7 +175,7 @@ impl Inner {
     }
 }
 
-/// Opens the sockets of an adapter; they listen when this returns.
+/// Opens the sockets of an adapter; they listen on return.
 fn open_sockets(entry: &mut AdapterEntry, confine: bool) -> Result<(), NicError> {
     let endpoints: Vec<_> = entry.endpoints().cloned().collect();
     for endpoint in endpoints {

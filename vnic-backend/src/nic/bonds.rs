@@ -1,7 +1,7 @@
-//! Bonds, as the control plane sees them.
+//! Bonds of the control plane.
 //!
-//! A bond is made, changed and removed under the lock of the state, and all is checked first: what is refused has changed
-//! nothing. [`links`] follows the links of its members, [`lacp`] speaks for it.
+//! A bond is added, changed and removed under the lock of the state, and everything is checked first: a refused call has no
+//! effect. [`links`] follows the links of the members, [`lacp`] runs LACP.
 
 mod check;
 mod lacp;
@@ -18,8 +18,8 @@ use crate::types::lag::{Affinity, Member, View};
 use crate::types::*;
 
 impl Nic {
-    /// Makes a bond, or gives one of this name other members and settings: wholly, or not at all. A port that leaves it is a
-    /// port of the switch again. With the same members and the same link aggregation control, partners notice nothing.
+    /// Adds a bond, or gives the bond of this name other members and settings: completely, or not at all. A port that leaves
+    /// the bond is a port of the switch again. With the same members and the same LACP settings, partners notice nothing.
     pub fn set_bond(&self, spec: BondSpec) -> Result<BondStatus, NicError> {
         let mut state = self.inner.state()?;
         let plan = check::plan(&spec, &state)?;
@@ -31,7 +31,7 @@ impl Nic {
         let was_up = before.as_ref().map(|b| b.up);
         let id = before.as_ref().map_or_else(|| state.free_id(), |b| b.id);
         let members: Vec<PortId> = plan.members.iter().map(|m| m.id).collect();
-        // Ports that are ports of the switch again.
+        // Ports that become ports of the switch again.
         let mut left = Vec::new();
         let mut speaker = None;
         let (mut failovers, mut last_failover) = (0, None);
@@ -89,18 +89,18 @@ impl Nic {
         Ok(())
     }
 
-    /// One bond.
+    /// Status of a bond.
     pub fn bond(&self, name: &str) -> Result<BondStatus, NicError> {
         Ok(self.inner.state()?.bond(name)?.status())
     }
 
-    /// All bonds, by name.
+    /// Status of all bonds, by name.
     pub fn bonds(&self) -> Vec<BondStatus> {
         let state = self.inner.lock();
         state.bonds.values().map(BondEntry::status).collect()
     }
 
-    /// Which queue pair and flow sits on which member, and how even that is.
+    /// Members of a bond with their queue pairs and flows, and how even the load is.
     pub fn bond_view(&self, name: &str) -> Result<View, NicError> {
         let view = {
             let state = self.inner.state()?;
@@ -108,12 +108,12 @@ impl Nic {
             let id = entry.id;
             self.inner.workers[entry.core].start_ask(move |w| w.core.out.bond_view(id, w.core.now))
         };
-        // Without one it was removed in between.
+        // Without an answer the bond was removed meanwhile.
         view.wait().flatten().ok_or_else(|| not_found("bond", name))
     }
 
-    /// Lets something go by a member of its own; or, with none, as its hash says again. It is part of the bond's
-    /// [`BondSpec::affinities`] from then on.
+    /// Assigns a queue pair or flow to a member; without a member its hash assigns it again. The affinity becomes part of the
+    /// bond's [`BondSpec::affinities`].
     pub fn set_bond_affinity(
         &self,
         name: &str,
@@ -143,7 +143,7 @@ impl Nic {
 }
 
 impl Inner {
-    /// Tells the cores of a bond; answers when they have it.
+    /// Sends a bond to the cores and waits until they have it.
     fn bond(&self, entry: &BondEntry, members: &[PortId], bond: Bond) {
         let up = (0..).map(Member).zip(&entry.members).filter(|(_, m)| m.up);
         let mut setup = Some(Box::new(BondSetup {
@@ -167,7 +167,7 @@ impl Inner {
         wait(answers);
     }
 
-    /// Its members are ports of the switch again; their links are down there.
+    /// Makes the members ports of the switch again; their links are down there.
     fn unbond(&self, state: &State, entry: &BondEntry) {
         let config = |id| {
             let port = state.ports.values().find(|p| p.id == id);
@@ -178,13 +178,13 @@ impl Inner {
         self.everywhere(move |w| w.unbond(id, members));
     }
 
-    /// The cores hold nothing of it any more.
+    /// Removes a bond from the cores.
     fn end_bond(&self, state: &State, entry: &BondEntry) {
         self.unbond(state, entry);
         self.remove_from_cores(entry.id);
     }
 
-    /// The NIC ends.
+    /// Removes all bonds at the end of the NIC.
     pub(super) fn end_bonds(&self, state: &mut State) {
         for entry in std::mem::take(&mut state.bonds).into_values() {
             self.end_bond(state, &entry);

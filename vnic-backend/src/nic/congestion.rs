@@ -16,8 +16,8 @@ use crate::datapath::CongestionChange;
 use crate::types::*;
 
 impl Nic {
-    /// Configures congestion control of an adapter, at once and under traffic: flows that are limited keep the rate that
-    /// they have. The error names the field.
+    /// Configures congestion control of an adapter, at once and under traffic: limited flows keep their rate. The error names
+    /// the field.
     pub fn set_congestion(&self, adapter: &str, spec: CongestionSpec) -> Result<(), NicError> {
         check(&spec)?;
         let mut state = self.inner.state()?;
@@ -29,7 +29,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Would [`Nic::set_congestion`] take this? The error names the field and says what is allowed.
+    /// Checks what [`Nic::set_congestion`] would check. The error names the field and what is allowed.
     pub fn check_congestion(&self, spec: &CongestionSpec) -> Result<(), NicError> {
         check(spec)
     }
@@ -57,7 +57,7 @@ impl Nic {
         flows.flatten().ok_or_else(|| no_function(&adapter.spec.name))
     }
 
-    /// Flows of the RoCE that an adapter's guest runs over Ethernet that congestion control limits now (`soft_roce`).
+    /// Flows of a guest's own RoCE over Ethernet that congestion control limits now (`soft_roce`).
     pub fn guest_flows(&self, adapter: &str) -> Result<Vec<GuestFlow>, NicError> {
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
@@ -65,7 +65,7 @@ impl Nic {
         Ok(flows.unwrap_or_default())
     }
 
-    /// Speed of an adapter's link in Mbit/s: the most that its rates may be.
+    /// Speed of an adapter's link in Mbit/s, the upper limit of its rates.
     pub fn line_rate_mbps(&self, adapter: &str) -> u32 {
         let state = self.inner.lock();
         let rate = state.adapters.get(adapter).map(AdapterEntry::line_rate);
@@ -75,7 +75,7 @@ impl Nic {
     }
 }
 
-/// Can it be configured?
+/// Checks a specification.
 pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
     if spec.only_reaction & spec.only_notification != 0 {
         let problem = "a priority has the reaction point alone and the notification point alone";
@@ -86,7 +86,7 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
         return invalid("algorithm", problem);
     }
     for (parameter, value) in spec.own.iter() {
-        // A link may become slower than a rate that was set: that acts as the line rate.
+        // A link may become slower than a rate that was set, which then acts as the line rate.
         let checked = parameter.def.check_value(&Value::Dword(value), u32::MAX);
         if let (false, Ok(_)) = (parameter.keyed, &checked) {
             continue;
@@ -98,7 +98,7 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
 }
 
 impl Inner {
-    /// Tells the core that serves the adapter; answers when it has it.
+    /// Sends congestion control to the core that serves the adapter and waits until it has it.
     pub(super) fn send_congestion(&self, entry: &AdapterEntry) {
         let change = change(
             &entry.congestion,
@@ -110,13 +110,13 @@ impl Inner {
     }
 }
 
-/// What a core is told.
+/// Congestion control for a core.
 fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> CongestionChange {
     let points = spec.points(keys, line_rate);
     let (reaction, notification) = spec.enabled(keys);
     CongestionChange {
         congestion: Congestion {
-            // What is not there was refused before.
+            // An algorithm that does not exist was refused before.
             control: control(spec.algorithm, &points).unwrap_or_else(|| Arc::new(none::None)),
             reaction,
             notification,
@@ -131,7 +131,7 @@ fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> Conge
     }
 }
 
-/// The algorithm with its parameters. DCQCN's are those of the adapter; the others have theirs from their papers.
+/// The algorithm with its parameters: DCQCN has those of the adapter, the others those of their papers.
 fn control(algorithm: CongestionAlgorithm, points: &Points) -> Option<Arc<dyn CongestionControl>> {
     match algorithm {
         CongestionAlgorithm::Dcqcn => Some(Arc::new(Dcqcn {

@@ -1,4 +1,4 @@
-//! Fault rules: made, listed and removed here, in force on the data cores.
+//! Fault rules: added, listed and removed here, in force on the data cores.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -13,18 +13,17 @@ use crate::check;
 use crate::datapath::{FaultReport, Reported, Worker};
 use crate::types::*;
 
-/// A port that is not there: no frame comes from it or goes to it.
+/// Port of a name that does not exist: no frame comes from it or goes to it.
 const NOBODY: PortId = PortId(u16::MAX);
 
 impl Nic {
-    /// Puts a fault rule into force. When this returns, it is, on all data cores.
+    /// Adds a fault rule. On return it is in force on all data cores.
     pub fn add_fault(&self, spec: FaultSpec) -> Result<FaultStatus, NicError> {
         let mut made = self.add_faults(vec![spec]).map_err(|(_, error)| error)?;
         made.pop().ok_or(NicError::ShuttingDown)
     }
 
-    /// Puts fault rules into force in this order: all of them, or none and the first that is refused with its place in
-    /// the list.
+    /// Adds fault rules in this order: all of them, or none. The error has the index of the first one that is refused.
     pub fn add_faults(&self, specs: Vec<FaultSpec>) -> Result<Vec<FaultStatus>, (usize, NicError)> {
         let mut state = self.inner.state().map_err(|e| (0, e))?;
         for (i, spec) in specs.iter().enumerate() {
@@ -33,7 +32,7 @@ impl Nic {
         let mut added = Vec::new();
         let mut answers = Vec::new();
         for mut spec in specs {
-            // Short enough for people, and for JSON.
+            // Short enough for people, and exact as a JSON number.
             let seed = spec
                 .seed
                 .unwrap_or_else(|| RandomState::new().build_hasher().finish() & 0xffff_ffff);
@@ -68,7 +67,7 @@ impl Nic {
         Ok(added)
     }
 
-    /// Takes a fault rule out of force; what it holds back is let go. Answers what it was and did.
+    /// Removes a fault rule; the frames that it holds back leave. Returns its last status.
     pub fn remove_fault(&self, name: &str) -> Result<FaultStatus, NicError> {
         let (id, entry, answers) = {
             let mut state = self.inner.state()?;
@@ -91,21 +90,21 @@ impl Nic {
         Ok(status)
     }
 
-    /// One fault rule.
+    /// Status of a fault rule.
     pub fn fault(&self, name: &str) -> Result<FaultStatus, NicError> {
         let state = self.inner.state()?;
         let found = state.faults.named(name).map(|(id, e)| e.status(id));
         found.ok_or_else(|| not_found("fault", name))
     }
 
-    /// All fault rules, in the order in which they are asked.
+    /// Status of all fault rules, in the order of matching.
     pub fn faults(&self) -> Vec<FaultStatus> {
         let state = self.inner.lock();
         state.faults.rules.iter().map(|(id, e)| e.status(*id)).collect()
     }
 }
 
-/// Is this one possible, behind those in the list before it?
+/// Checks a rule behind the rules before it in the list.
 fn check_new(state: &State, before: &[FaultSpec], spec: &FaultSpec) -> Result<(), NicError> {
     check::fault(spec, &rule(0, spec, state))?;
     if state.faults.named(&spec.name).is_some() || before.iter().any(|b| b.name == spec.name) {
@@ -133,7 +132,7 @@ fn check_new(state: &State, before: &[FaultSpec], spec: &FaultSpec) -> Result<()
     Ok(())
 }
 
-/// The rule for the data cores, with the ports as they are now.
+/// The rule for the data cores, with the current ports of its names.
 fn rule(id: u32, spec: &FaultSpec, state: &State) -> Rule {
     let (from, to) = ports(spec, state);
     Rule {
@@ -162,7 +161,7 @@ fn ports(spec: &FaultSpec, state: &State) -> (Option<PortId>, Option<PortId>) {
 }
 
 impl Inner {
-    /// The adapter or port of this name came or went: rules about it follow.
+    /// Updates the ports of rules after the adapter or port of this name was added or removed.
     pub(super) fn bind_faults(&self, state: &State, name: &str) {
         for (id, e) in &state.faults.rules {
             let spec = &e.spec;
@@ -183,7 +182,7 @@ impl Inner {
 }
 
 impl State {
-    /// A report of a data core with names, and whose it is.
+    /// An injection with names for a data core's report, and the adapter or port that it belongs to.
     pub(super) fn injection(&self, report: FaultReport) -> (String, FaultInjection) {
         let FaultReport { rule, name, what } = report;
         let (owner, what) = match what {

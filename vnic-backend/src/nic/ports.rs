@@ -1,4 +1,4 @@
-//! Uplink ports, as the control plane sees them, and what becomes of their devices.
+//! Uplink ports of the control plane, and their devices.
 
 mod follow;
 
@@ -14,7 +14,7 @@ use crate::types::*;
 use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
 use follow::Pace;
 
-/// What a look at the device of a port is about: the port may be another one when it is over.
+/// A port whose device is looked at: the port of this name may be another one afterwards.
 struct Watched {
     counters: Arc<PortCounters>,
     spec: PortSpec,
@@ -35,7 +35,7 @@ impl Nic {
         Ok(status.with_device(&mut links))
     }
 
-    /// Adds an uplink port whose other end the caller holds. Its link is down until [`Nic::set_port_link`] says otherwise.
+    /// Adds an uplink port whose other end the caller holds. Its link is down until [`Nic::set_port_link`] sets it up.
     pub fn add_port_exchange(&self, spec: PortSpec) -> Result<(PortStatus, PortEnd), NicError> {
         let mut state = self.room_for_port(&spec)?;
         let (opened, end) = uplink::open_exchange(&spec)?;
@@ -45,7 +45,7 @@ impl Nic {
         Ok((status, end))
     }
 
-    /// Link of a port that was made by [`Nic::add_port_exchange`], and why it cannot come up.
+    /// Sets the link of a port that [`Nic::add_port_exchange`] made, and the reason why it is down.
     pub fn set_port_link(&self, name: &str, up: bool, problem: Option<String>) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         let port = state.port(name)?;
@@ -57,7 +57,7 @@ impl Nic {
         Ok(())
     }
 
-    /// The NIC, which has room for such a port.
+    /// Locks the state of a NIC that has room for this port.
     fn room_for_port(&self, spec: &PortSpec) -> Result<MutexGuard<'_, State>, NicError> {
         check::port(spec, &self.inner.config)?;
         let state = self.inner.state()?;
@@ -111,7 +111,7 @@ impl Nic {
         Ok(status)
     }
 
-    /// Removes an uplink port, which is in no bond.
+    /// Removes an uplink port that is in no bond.
     pub fn remove_port(&self, name: &str) -> Result<(), NicError> {
         let entry = {
             let mut state = self.inner.state()?;
@@ -128,7 +128,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Gives a port another speed, at once and under traffic; none: the device's own, and no limit.
+    /// Sets the speed of a port, at once and under traffic; `None`: the device's own, without a limit.
     pub fn set_port_speed(&self, name: &str, mbps: Option<u32>) -> Result<PortStatus, NicError> {
         check::speed(mbps)?;
         {
@@ -141,7 +141,7 @@ impl Nic {
         self.port(name)
     }
 
-    /// One uplink port.
+    /// Status of an uplink port.
     pub fn port(&self, name: &str) -> Result<PortStatus, NicError> {
         let status = self.inner.state()?.port(name)?.status();
         Ok(match links() {
@@ -150,7 +150,7 @@ impl Nic {
         })
     }
 
-    /// All uplink ports, by name.
+    /// Status of all uplink ports, by name.
     pub fn ports(&self) -> Vec<PortStatus> {
         let all: Vec<_> = self.inner.lock().ports.values().map(PortEntry::status).collect();
         match links() {
@@ -159,7 +159,7 @@ impl Nic {
         }
     }
 
-    /// Follows the devices of ports from now on: there was none until now.
+    /// Begins to follow the devices of ports, if it has not begun.
     fn watch_ports(&self) -> Result<(), NicError> {
         if self.inner.watched.load(Ordering::Relaxed) {
             return Ok(());
@@ -174,7 +174,7 @@ impl Nic {
 }
 
 impl Inner {
-    /// One look at the devices of all ports; false when the NIC has ended.
+    /// Looks once at the devices of all ports. False: the NIC has ended.
     fn look_at_ports(&self, watch: &mut Watch) -> bool {
         let watched: Vec<Watched> = {
             let state = self.lock();
@@ -191,7 +191,7 @@ impl Inner {
                 .collect()
         };
         for port in watched {
-            // A look can take long, a link that goes down cannot wait.
+            // A look can take long; a link that goes down cannot wait.
             self.hear(watch);
             self.look_at_port(&mut watch.links, &port);
         }
@@ -218,7 +218,7 @@ impl Inner {
         }
     }
 
-    /// The device of a port came back, and was opened.
+    /// Replaces the device of a port that came back and was opened.
     fn port_reopened(&self, port: &Watched, opened: Opened, up: bool) {
         let mut state = self.lock();
         let Some((id, core)) = state.same_port(port).map(|p| (p.id, p.core)) else {
@@ -245,7 +245,7 @@ impl Inner {
         }
     }
 
-    /// A core could not read a device, which was this one.
+    /// Handles a core's report that it could not read the device with this index.
     pub(super) fn port_gone(&self, state: &mut State, id: PortId, index: u32) {
         let port = state.ports.values().find(|p| p.id == id);
         if port.is_some_and(|p| p.index == Some(index)) {
@@ -253,7 +253,7 @@ impl Inner {
         }
     }
 
-    /// Notes what is known of a port's device (its index, is it up), and tells of the link if it changed.
+    /// Records the state of a port's device (its index, and whether it is up), and reports a change of its link.
     pub(super) fn port_is(
         &self,
         state: &mut State,
@@ -264,7 +264,7 @@ impl Inner {
         self.port_is_since(state, id, device, problem, Instant::now());
     }
 
-    /// The same; it was noticed at this time.
+    /// As [`Inner::port_is`], with the time at which the change was noticed.
     fn port_is_since(
         &self,
         state: &mut State,
@@ -291,7 +291,7 @@ impl Inner {
 }
 
 impl State {
-    /// The port that was looked at, if it is still there.
+    /// The port that was looked at, if it still exists.
     fn same_port(&mut self, port: &Watched) -> Option<&mut PortEntry> {
         self.ports
             .get_mut(&port.spec.name)

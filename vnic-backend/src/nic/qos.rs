@@ -13,8 +13,8 @@ use crate::datapath::QosChange;
 use crate::types::*;
 
 impl Nic {
-    /// Configures an adapter or a port, at once and under traffic: nothing that waits is lost. All of it is taken or, on an
-    /// error, nothing; the error names the field.
+    /// Configures an adapter or a port, at once and under traffic: no waiting frame is lost. An error leaves everything
+    /// unchanged and names the field.
     pub fn set_qos(&self, name: &str, spec: QosSpec) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         if let Some(entry) = state.adapters.get_mut(name) {
@@ -25,7 +25,7 @@ impl Nic {
             entry.qos = spec;
             self.inner.send_qos(entry.adapter.id, change);
             if faster {
-                // Congestion control begins at the line rate.
+                // The line rate is where congestion control begins.
                 self.inner.send_congestion(entry);
             }
             return Ok(());
@@ -41,15 +41,15 @@ impl Nic {
         Ok(())
     }
 
-    /// Would [`Nic::set_qos`] take this, with these keys acting on an adapter? For a port they are those of `spec`. The error
-    /// names the field and says what is allowed.
+    /// Checks what [`Nic::set_qos`] would check, with these keys acting on an adapter; a port's keys are those of `spec`. The
+    /// error names the field and what is allowed.
     pub fn check_qos(&self, name: &str, spec: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
         let state = self.inner.state()?;
         match (state.adapters.get(name), state.ports.contains_key(name)) {
             (Some(entry), _) => {
                 merge(spec, keys).check()?;
                 check_queue(spec, &entry.qos, keys)?;
-                // The registry may have others: they count as something else.
+                // Watermarks of the registry may be out of range: others then act in their place.
                 if keys.guard == entry.adapter.settings().qos.guard {
                     return Ok(());
                 }
@@ -63,7 +63,7 @@ impl Nic {
         }
     }
 
-    /// What is configured for all adapters and ports, by name.
+    /// Configuration of all adapters and ports, by name.
     pub fn qos_specs(&self) -> Vec<(String, QosSpec)> {
         let state = self.inner.lock();
         let adapters = state
@@ -74,7 +74,7 @@ impl Nic {
         adapters.chain(ports).collect()
     }
 
-    /// Quality of service of an adapter or a port, as configured and as it is now.
+    /// Configuration and state of an adapter's or a port's quality of service.
     pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
         let (spec, acting, keys, id, core) = {
             let state = self.inner.state()?;
@@ -100,8 +100,8 @@ impl Nic {
         })
     }
 
-    /// Lets the quality-of-service keys of these settings act at once, also those that wait for a restart otherwise: a verb
-    /// of the operator's, as `mlnx_qos` has them.
+    /// Applies the quality-of-service keys of these settings at once, also those that otherwise wait for a restart, as
+    /// `mlnx_qos` does.
     pub fn apply_qos_keys(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
@@ -114,7 +114,7 @@ impl Nic {
     }
 }
 
-/// Only a schedule queue that was not there before must fit what the keys say now.
+/// Checks a schedule queue against the keys, if it is new.
 fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
     match &spec.queue {
         Some(queue) if spec.queue != before.queue => check::new_queue(queue, keys),
@@ -122,7 +122,7 @@ fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), N
     }
 }
 
-/// What the cores are told.
+/// Quality of service for the cores.
 pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, NicError> {
     let whole = merge(spec, keys);
     whole.check()?;
@@ -131,7 +131,7 @@ pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, N
     Ok(Arc::new(QosChange { qos, marking }))
 }
 
-/// What the operator has configured and what the keys say, together.
+/// The operator's configuration and the keys together.
 fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
     PortQos {
         ecn: spec.ecn,
@@ -156,7 +156,7 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
     }
 }
 
-/// What of it acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports.
+/// The part that acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports.
 fn acts(whole: PortQos) -> PortQos {
     let SendRules {
         offload,

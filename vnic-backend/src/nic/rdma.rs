@@ -1,4 +1,4 @@
-//! The RDMA functions of the adapters, as the control plane sees them.
+//! RDMA functions of the control plane.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::types::{AdapterStatus, GidSetting, NicError, QpRate, RdmaStatus};
 use crate::vhost::Endpoint;
 
 impl Nic {
-    /// The RDMA function of an adapter; `None` when it has none.
+    /// Status of an adapter's RDMA function; `None`: the adapter has none.
     pub fn rdma(&self, adapter: &str) -> Result<Option<RdmaStatus>, NicError> {
         let (adapter, rdma) = self.inner.endpoints(adapter)?;
         let (Some(socket), Some(rdma)) = (adapter.spec.rdma_socket.clone(), rdma) else {
@@ -23,8 +23,8 @@ impl Nic {
         Ok(snapshot.map(|s| rdma_status(socket, &status, s)))
     }
 
-    /// The RDMA functions of all adapters that have one, by the adapter's name. All are asked before the first answer is
-    /// waited for: however many there are, no data core is woken more than once.
+    /// Status of all RDMA functions, by the adapter's name. All are asked before the first answer is waited for: no data core
+    /// is woken more than once.
     pub fn rdma_functions(&self) -> Vec<(String, RdmaStatus)> {
         let asked: Vec<_> = {
             let state = self.inner.lock();
@@ -36,15 +36,15 @@ impl Nic {
             functions.collect()
         };
         let answered = asked.into_iter().filter_map(|(name, socket, status, answer)| {
-            // One that has been removed meanwhile does not answer.
+            // A function that was removed meanwhile does not answer.
             let snapshot = answer.wait().flatten()?;
             Some((name, rdma_status(socket, &status, snapshot)))
         });
         answered.collect()
     }
 
-    /// Fills an entry of an adapter's GID table, the first free one when no index is given, or clears one. What is
-    /// set here stays until it is cleared here, or the adapter is removed. Answers the index.
+    /// Fills an entry of an adapter's GID table, the first free one without an index, or clears one. The operator's entry
+    /// stays until the operator clears it or the adapter is removed. Returns the index.
     pub fn set_gid(
         &self,
         adapter: &str,
@@ -59,8 +59,8 @@ impl Nic {
         set.map_err(refusal)
     }
 
-    /// Sets the most that a queue pair may send, in kbit/s, whatever its own rate is; 0: any. At once, in any state; it ends
-    /// with the queue pair.
+    /// Limits the rate of a queue pair, in kbit/s, whatever its own rate is; 0: no limit. It acts at once, in any state, and
+    /// ends with the queue pair.
     pub fn set_qp_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), NicError> {
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
@@ -70,7 +70,7 @@ impl Nic {
         set.map_err(|error| rate_refusal(error, qp))
     }
 
-    /// Queue pairs of an adapter that have a rate.
+    /// Queue pairs of an adapter with a rate limit.
     pub fn qp_rates(&self, adapter: &str) -> Result<Vec<QpRate>, NicError> {
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
@@ -78,7 +78,7 @@ impl Nic {
         rates.flatten().ok_or_else(|| no_function(&adapter.spec.name))
     }
 
-    /// Asks for what an adapter's function is like; nothing when there is none.
+    /// Asks for the state of an adapter's function. `None`: there is none.
     fn start_snapshot(&self, adapter: &Endpoint) -> Answer<Option<RdmaSnapshot>> {
         let id = adapter.id;
         self.inner.workers[adapter.core].start_ask(move |w| Some(w.functions.get_mut(id)?.snapshot()))
@@ -105,7 +105,7 @@ pub(super) fn no_function(adapter: &str) -> NicError {
     }
 }
 
-/// Why a rate was refused, in the words of the control plane.
+/// Refusal of a rate as an error of the control plane.
 fn rate_refusal(error: VerbsError, qp: u32) -> NicError {
     match error {
         VerbsError::NoSuch(_) => NicError::NotFound {
@@ -119,7 +119,7 @@ fn rate_refusal(error: VerbsError, qp: u32) -> NicError {
     }
 }
 
-/// What the table refused, in the words of the control plane.
+/// Refusal of a GID as an error of the control plane.
 fn refusal(error: GidError) -> NicError {
     let field = match error {
         GidError::Index { .. } | GidError::Held { .. } | GidError::NoIndex => "index",

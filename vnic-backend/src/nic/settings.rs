@@ -1,4 +1,4 @@
-//! Settings that act on adapters while they run.
+//! Settings of running adapters.
 
 use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
@@ -11,33 +11,32 @@ use crate::types::*;
 use crate::vhost::Endpoint;
 
 impl Nic {
-    /// Lets settings act on an adapter from now on. Those whose key says [`Apply::Restart`](vnic_engine::settings::Apply) wait for
-    /// [`Nic::restart_adapter`]. All of them are taken or, on an error, none; the error names the key.
+    /// Applies settings to an adapter. Those with [`Apply::Restart`](vnic_engine::settings::Apply) wait for
+    /// [`Nic::restart_adapter`]. An error leaves everything unchanged and names the key.
     pub fn configure_adapter(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
         let entry = state.adapter_mut(name)?;
         entry.wanted = settings.clone();
         let acting = entry.adapter.settings().at_once(settings);
-        // Under the lock: two calls reach all cores in the same order.
+        // Under the lock, so that two calls reach all cores in the same order.
         self.inner.enforce(entry, acting, false);
         Ok(())
     }
 
-    /// Would [`Nic::configure_adapter`] take these settings? The error names the key and says what is allowed.
+    /// Checks what [`Nic::configure_adapter`] would check. The error names the key and what is allowed.
     pub fn check_adapter_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         self.inner.state()?.check_settings(name, settings)
     }
 
-    /// The settings that were given last: some of them may wait for a restart. Those that act are in
-    /// [`AdapterStatus::settings`].
+    /// The settings that were given last: some may wait for a restart. [`AdapterStatus::settings`] has those that act.
     pub fn adapter_settings(&self, name: &str) -> Result<AdapterSettings, NicError> {
         let state = self.inner.state()?;
         let entry = state.adapter(name)?;
         Ok(entry.wanted.clone())
     }
 
-    /// Lets act what waits for a restart of the adapter; what has ended by itself begins again.
+    /// Applies settings that wait for a restart of the adapter; a mode that has ended by itself begins again.
     pub(super) fn apply_waiting(&self, name: &str) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         let entry = state.adapter_mut(name)?;
@@ -46,8 +45,8 @@ impl Nic {
         Ok(())
     }
 
-    /// The operator switches dropless mode on (how long a frame may wait, 1..=100 in 100 µs) or off (0). Each call is an
-    /// act: it is told as an event even if nothing changes.
+    /// Switches dropless mode on (1..=100: longest wait of a frame in 100 µs) or off (0). Each call is reported as an event,
+    /// even if nothing changes.
     pub fn set_dropless(&self, name: &str, timeout: u8) -> Result<(), NicError> {
         if timeout > TIMEOUT_MAX {
             let problem = format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)");
@@ -81,7 +80,7 @@ impl State {
 }
 
 impl Inner {
-    /// Tells the cores. What was checked is not refused any more. `anew`: what has ended by itself begins again.
+    /// Sends checked settings to the cores. `anew`: a mode that has ended by itself begins again.
     pub(super) fn enforce(&self, entry: &AdapterEntry, settings: AdapterSettings, anew: bool) {
         let adapter = &entry.adapter;
         let before = adapter.settings();
@@ -104,7 +103,8 @@ impl Inner {
         }
     }
 
-    /// Tells the core that serves an adapter; the switch knows already. `anew`: what has ended by itself begins again.
+    /// Sends settings to the core that serves the adapter; the switch has them. `anew`: a mode that has ended by itself
+    /// begins again.
     pub(super) fn start_with(&self, adapter: &Endpoint, settings: AdapterSettings, anew: bool) {
         adapter.set_settings(settings.clone());
         let id = adapter.id;
@@ -112,7 +112,7 @@ impl Inner {
     }
 }
 
-/// An adapter's port of the switch.
+/// Configuration of an adapter's port of the switch.
 pub(super) fn port_config(adapter: &Endpoint, settings: &AdapterSettings) -> PortConfig {
     let spec = &adapter.spec;
     PortConfig {

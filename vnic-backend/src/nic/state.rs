@@ -1,4 +1,4 @@
-//! What a NIC has: adapters, ports, bonds, fault rules, as the control plane knows them.
+//! State of a NIC in the control plane: adapters, ports, bonds, fault rules.
 
 mod bond;
 mod faults;
@@ -21,7 +21,7 @@ pub use faults::{FaultEntry, FaultTable};
 pub use port::{PortEntry, limited};
 pub use speaker::Speaker;
 
-/// What a NIC has, by name.
+/// State of a NIC.
 #[derive(Default)]
 pub struct State {
     /// Adapters.
@@ -36,9 +36,9 @@ pub struct State {
     pub faults: FaultTable,
     /// Bonds.
     pub bonds: BTreeMap<String, BondEntry>,
-    /// Wakes the thread that tells the machines of LACP the time, while a bond speaks it. Without this the thread ends.
+    /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.
     pub alarm: Option<Sender<()>>,
-    /// The NIC has ended.
+    /// Whether the NIC has ended.
     pub ended: bool,
 }
 
@@ -46,15 +46,15 @@ pub struct State {
 pub struct AdapterEntry {
     /// The Ethernet function's socket.
     pub adapter: Arc<Endpoint>,
-    /// Its RDMA function, if it has one.
+    /// The RDMA function of the adapter, if it has one.
     pub rdma: Option<RdmaEntry>,
-    /// Settings that were given last; those that act are the endpoint's.
+    /// Settings that were given last; the endpoint has those that act.
     pub wanted: AdapterSettings,
     /// Quality of service that was given last.
     pub qos: QosSpec,
     /// Congestion control that was given last.
     pub congestion: CongestionSpec,
-    /// The threads of its sockets.
+    /// Threads of the adapter's sockets.
     pub threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>,
 }
 
@@ -62,7 +62,7 @@ pub struct AdapterEntry {
 pub struct RdmaEntry {
     /// The function's socket.
     pub endpoint: Arc<Endpoint>,
-    /// Its counters.
+    /// Counters of the function.
     pub counters: Arc<RdmaCounters>,
 }
 
@@ -102,7 +102,7 @@ impl State {
 
     /// The first number that no port of the switch has.
     pub fn free_id(&self) -> PortId {
-        // Few hundred at most: the first gap.
+        // There are a few hundred at most, so the first gap is searched.
         let gap = self
             .names
             .keys()
@@ -112,7 +112,7 @@ impl State {
         PortId(gap.unwrap_or(self.names.len() as u16))
     }
 
-    /// The port of the switch that an adapter or uplink port of this name has.
+    /// The port of the switch of the adapter or uplink port with this name.
     pub fn id_of(&self, name: &str) -> Option<PortId> {
         let adapter = self.adapters.get(name).map(|e| e.adapter.id);
         adapter.or_else(|| self.ports.get(name).map(|p| p.id))
@@ -125,7 +125,7 @@ impl State {
         Some(name)
     }
 
-    /// The bond that a port is a member of, with its name, and which member the port is.
+    /// The bond of a member port, with the bond's name and the port's place in it.
     pub fn membership(&mut self, port: PortId) -> Option<(&str, &mut BondEntry, Member)> {
         self.bonds.iter_mut().find_map(|(name, bond)| {
             let (member, _) = (0..).zip(bond.ids()).find(|(_, id)| *id == port)?;
@@ -133,10 +133,10 @@ impl State {
         })
     }
 
-    /// Lets the thread that tells the time look anew at when it has to do something.
+    /// Wakes the thread that tells the time, so that it looks again when something is due.
     pub fn ring_alarm(&self) {
         if let Some(wake) = &self.alarm {
-            // If it cannot be rung, it has been already.
+            // A failure means that it was already woken.
             let _ = wake.try_send(());
         }
     }
@@ -148,7 +148,7 @@ impl AdapterEntry {
         std::iter::once(&self.adapter).chain(self.rdma.iter().map(|r| &r.endpoint))
     }
 
-    /// The name of the adapter and all its addresses, also those that it is to get at its next restart.
+    /// Name of the adapter and all its addresses, also those that it gets at its next restart.
     pub fn owned(&self) -> (&str, impl Iterator<Item = MacAddr>) {
         let (spec, more) = (&self.adapter.spec, self.adapter.settings().macs);
         let waiting = self.wanted.macs.clone();
@@ -164,7 +164,7 @@ impl AdapterEntry {
     }
 }
 
-/// Makes the error that nothing of this kind has the name.
+/// The error that nothing of this kind has the name.
 pub fn not_found(kind: &'static str, name: &str) -> NicError {
     NicError::NotFound {
         kind,

@@ -1,58 +1,59 @@
-//! What a function may do in a turn before others have theirs, and what it owes them: deficit round robin (Shreedhar and Varghese
-//! 1995), in one unit of work for all that a driver can ask for. Time is not measured: two readings of a clock for each turn would
-//! cost more than most turns.
+//! Work that a function may do in a turn, and debt from earlier turns: deficit round robin (Shreedhar, Varghese, Efficient
+//! Fair Queuing Using Deficit Round Robin, SIGCOMM 1995), in one unit of work for all that a driver can ask for. Time is not
+//! measured: two readings of a clock for each turn would cost more than most turns.
 //!
-//! The unit is a doorbell, or a work request that is read: some 50 ns. A turn ends when its work is done. What it did beyond (what
-//! is begun is not always cut in two) is paid by turns that the function does not have; what it did not use is lost.
+//! The unit is a doorbell, or a work request that is read: some 50 ns. A turn ends when its work is done. Work beyond it
+//! (some cannot be cut in two) costs the function later turns; work that it did not use is lost.
 
-/// What a turn reads of rings, and as much again of what it sends: of a function that has the core for itself, and of one that
-/// has not, whose turn takes about as long as an Ethernet queue takes for a burst of frames.
+/// Work in a turn for reading rings, and as much again for sending: of a function that has the core for itself, and of one
+/// that shares it, whose turn takes about as long as an Ethernet queue's burst of frames.
 const ALONE: i32 = 256;
 const SHARED: i32 = 64;
 
-/// A packet that is sent, up to where its bytes land.
+/// Work of a sent packet, up to the copy at its receiver.
 pub const PACKET: i32 = 13;
-/// One of a run.
+/// Work of a packet of a run.
 pub const RUN_PACKET: i32 = 4;
-/// A command, with its reply and the interrupt.
+/// Work of a command, with its reply and the interrupt.
 pub const COMMAND: i32 = 64;
-/// The timer of a queue pair.
+/// Work of a queue pair's timer.
 pub const TIMER: i32 = 4;
-/// An event, and the interrupt of its queue.
+/// Work of an event, with the interrupt of its queue.
 pub const EVENT: i32 = 8;
-/// So many extents of a list take one.
+/// Number of extents of a list that are one unit of work.
 pub const EXTENTS: u32 = 4;
-/// What a packet may look for, if it lacks a receive and the turn is over.
+/// Work that a packet without a receive may spend on the search for one when the turn is over.
 pub const LACKING: i32 = 16;
 
-/// Work of one turn that reads, or of one that sends.
+/// Work of one turn for reading, or for sending.
 #[inline]
 pub fn of_a_turn(shared: bool) -> i32 {
     if shared { SHARED } else { ALONE }
 }
 
-/// Work of a packet that leaves by an uplink. While nobody waits for the core, as little as of one of a run: packets that leave
-/// together cost the kernel less.
+/// Work of a packet that leaves through an uplink. If the core is not shared, it is that of a packet of a run: packets that
+/// leave together cost the kernel less.
 #[inline]
 pub fn of_a_packet_that_leaves(shared: bool) -> i32 {
     if shared { PACKET } else { RUN_PACKET }
 }
 
-/// A function's account.
+/// Account of a function's work.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// What is left of this turn; below 0: what is owed.
+    /// Work left of this turn; below 0: debt.
     left: i32,
-    /// What it was at first.
+    /// Work of the whole turn.
     turn: i32,
-    /// The function wants to send: its driver has posted something in this turn, much was done, or a timer has passed.
+    /// Whether the function wants to send: its driver has posted something in this turn, much was done, or a timer has
+    /// passed.
     pub asked: bool,
-    /// Priorities of which something waits for the adapter's limits, as the core was told.
+    /// Priorities with packets that wait for the adapter's limits, as the core knows them.
     pub waits: u8,
 }
 
 impl Account {
-    /// A turn begins. False: it is others' turn, because of what was done before.
+    /// Begins a turn. False: earlier turns' debt takes it.
     #[inline]
     pub fn begin(&mut self, shared: bool) -> bool {
         self.turn = of_a_turn(shared);
@@ -60,25 +61,25 @@ impl Account {
         self.left > 0
     }
 
-    /// Something was done.
+    /// Charges work that was done.
     #[inline]
     pub fn charge(&mut self, work: i32) {
         self.left = self.left.saturating_sub(work);
     }
 
-    /// What may still be done.
+    /// Work that may still be done.
     #[inline]
     pub fn left(&self) -> u32 {
         self.left.max(0).cast_unsigned()
     }
 
-    /// Nothing more may be done?
+    /// Whether no more work may be done.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.left <= 0
     }
 
-    /// For what cannot wait: so much may be done at least. [`repay`](Account::repay) wants the answer.
+    /// Lends work to something that cannot wait, so that at least `work` may be done. [`Account::repay`] takes the result.
     #[inline]
     pub fn lend(&mut self, work: i32) -> i32 {
         let lent = work.saturating_sub(self.left).max(0);
@@ -86,13 +87,13 @@ impl Account {
         lent
     }
 
-    /// What was lent counts as done.
+    /// Charges lent work.
     #[inline]
     pub fn repay(&mut self, lent: i32) {
         self.charge(lent);
     }
 
-    /// Was more than half of this turn used? Then others have waited, whether or not anything was sent.
+    /// Whether more than half of this turn was used. Other adapters have then waited, whether or not anything was sent.
     #[inline]
     pub fn did_much(&self) -> bool {
         self.left < self.turn / 2
@@ -112,7 +113,7 @@ mod tests {
         assert!(account.is_over() && account.did_much());
         let others = (0..100).take_while(|_| !account.begin(true)).count();
         assert_eq!((others, account.left()), (9, 63));
-        // What is not used is not saved.
+        // Unused work is not saved.
         for _ in 0..10 {
             assert!(account.begin(true));
         }

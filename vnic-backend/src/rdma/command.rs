@@ -1,4 +1,4 @@
-//! Commands: chains of the control virtqueue (`SPEC.md`, section 5). A command that fails has changed nothing.
+//! Commands: chains of the control virtqueue (`SPEC.md`, section 5). A command that fails has no effect.
 
 mod device;
 mod memory;
@@ -18,13 +18,13 @@ use crate::call::notify;
 use crate::mem::{self, Writer};
 use crate::ring::Fault;
 
-/// Commands carried out before other work gets its turn.
+/// Commands that are executed before other work gets its turn.
 const COMMANDS_A_TURN: usize = 8;
-/// What it takes to go on with a command.
+/// Work to resume a command.
 const GO_ON: i32 = 8;
 
 impl Function {
-    /// Carries out what waits in the control virtqueue. Answers how many.
+    /// Executes commands of the control virtqueue. Returns their number.
     #[inline]
     pub(super) fn take_commands(&mut self, now: Instant) -> usize {
         let Some(ring) = self.attached.as_mut().and_then(|a| a.control.as_mut()) else {
@@ -42,12 +42,12 @@ impl Function {
 
     #[cold]
     fn take_some_commands(&mut self, n: usize, now: Instant) -> usize {
-        // Queues that fill every turn do not keep commands waiting for ever.
+        // A minimum of work, so that queues that use up every turn do not delay commands for ever.
         let lent = self.account.lend(COMMAND);
         let mut done = 0;
         while done < n && !self.account.is_over() {
             done += 1;
-            // What was posted before the command is known before it is carried out.
+            // Requests that were posted before the command are read before it is executed.
             if self.scratch.begun.is_none() && !self.take_doorbells_before_command() {
                 break;
             }
@@ -67,7 +67,7 @@ impl Function {
         done
     }
 
-    /// Carries out the next command and gives its chain back. False: it is not finished.
+    /// Executes the next command and returns its chain. False: it is not finished.
     fn take_command(&mut self, now: Instant) -> Result<bool, Fault> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = self.take_command_with(&mut scratch, now);
@@ -113,7 +113,7 @@ impl Function {
             used = size_of::<ReplyHead>() + s.reply.len();
         }
         s.begun = None;
-        // (RESET leaves the virtqueues as they are.)
+        // (RESET does not reset the virtqueues.)
         if let Some(a) = &mut self.attached
             && let Some(ring) = &mut a.control
         {
@@ -126,7 +126,7 @@ impl Function {
         Ok(true)
     }
 
-    /// Carries out a command, or goes on with it: its cookie, and how it ended. The chain has `len` bytes, and `room` for a reply.
+    /// Executes or resumes a command. Returns its cookie and result. The chain has `len` bytes, and `room` for a reply.
     fn carry_out(
         &mut self,
         s: &mut Scratch,
@@ -183,7 +183,7 @@ impl Function {
         (head.cookie, outcome)
     }
 
-    /// Checks the head of a command whose chain has so many bytes behind it.
+    /// Checks the head of a command whose chain has `have` bytes behind it.
     fn check(&self, head: &CommandHead, have: u64) -> Outcome {
         if u64::from(head.len) > have {
             let text = format!("len is {}, the chain has {have} bytes behind the head", head.len);
@@ -307,7 +307,7 @@ impl Function {
     }
 }
 
-/// As much of a text as there is room for, in whole characters.
+/// The longest prefix of a text for which there is room, in whole characters.
 fn cut(text: &str, room: usize) -> &str {
     let mut end = text.len().min(room);
     while !text.is_char_boundary(end) {

@@ -7,33 +7,33 @@ use vnic_engine::rdma::{Arm, Completion, Status};
 use super::events::Events;
 use super::shared_ring::SharedRing;
 
-/// A completion queue's ring, and who waits for it.
+/// Ring of a completion queue, and its notification.
 #[derive(Debug)]
 pub struct CompletionRing {
-    /// Its memory.
+    /// Memory of the ring.
     pub ring: SharedRing,
     entries: u32,
-    /// Completions written.
+    /// Number of completions written so far.
     produced: u32,
     /// The driver's consumer index when it was last read.
     consumer: u32,
-    /// Behind the last completion whose line was asked for.
+    /// Index behind the last completion whose cache line was prefetched.
     asked: u32,
     armed: Option<(Arm, u32)>,
-    /// Behind the newest completion that was solicited or failed, and whether there was one.
+    /// Index behind the newest completion that was solicited or failed, if there was one.
     solicited: Option<u32>,
-    /// Event queue that hears of it.
+    /// Event queue of the completion queue.
     pub event_queue: u16,
-    /// Its memory is gone: nothing is written any more.
+    /// Whether the ring's memory is gone: nothing is written any more.
     pub lost: bool,
-    /// It waits for the driver to make room.
+    /// Whether completions wait for the driver to make room.
     pub waiting: bool,
-    /// Its event waits for a buffer of the driver's.
+    /// Whether the queue's event waits for a buffer of the driver.
     pub event_waits: bool,
 }
 
 impl CompletionRing {
-    /// Empty.
+    /// An empty ring.
     pub fn new(ring: SharedRing, entries: u32, event_queue: u16) -> CompletionRing {
         CompletionRing {
             ring,
@@ -50,7 +50,7 @@ impl CompletionRing {
         }
     }
 
-    /// Goes on in another ring. Answers how many completions the old one ever had.
+    /// Continues in another ring. Returns the number of completions in the old one so far.
     pub fn replace(&mut self, ring: SharedRing, entries: u32) -> u32 {
         let produced = self.produced;
         let event_queue = self.event_queue;
@@ -58,7 +58,7 @@ impl CompletionRing {
             lost: self.lost,
             waiting: self.waiting,
             event_waits: self.event_waits,
-            // Whoever waits for an event waits on; the indices are those of the new ring.
+            // An armed queue stays armed; the indices become those of the new ring.
             armed: self.armed.map(|(arm, from)| (arm, from.wrapping_sub(produced))),
             solicited: self.solicited.map(|behind| behind.wrapping_sub(produced)),
             ..CompletionRing::new(ring, entries, event_queue)
@@ -71,7 +71,7 @@ impl CompletionRing {
         self.produced
     }
 
-    /// Completions that there is room for.
+    /// Number of completions for which there is room.
     #[inline]
     pub fn room(&mut self) -> u32 {
         let room = self.entries - self.produced.wrapping_sub(self.consumer);
@@ -80,7 +80,7 @@ impl CompletionRing {
         }
         let tail = u64::from(self.entries) * size_of::<CompletionEntry>() as u64;
         let consumer = self.ring.load_u32(tail);
-        // An index that is ahead of ours, or further behind than the ring is long, is a full ring.
+        // An index ahead of the device's, or further behind than the ring is long, counts as a full ring.
         if self.produced.wrapping_sub(consumer) <= self.entries {
             self.consumer = consumer;
         }
@@ -91,7 +91,7 @@ impl CompletionRing {
         u64::from(index & (self.entries - 1)) * size_of::<CompletionEntry>() as u64
     }
 
-    /// Asks for the lines of the next completions, of which the driver has read what was there before: each once.
+    /// Prefetches the cache lines of the next completions, each once.
     #[inline]
     pub fn prefetch(&mut self, count: u32) {
         let behind = self.produced.wrapping_add(count.min(self.entries));
@@ -104,7 +104,7 @@ impl CompletionRing {
         }
     }
 
-    /// Writes a completion. True: whoever armed the queue is to be told.
+    /// Writes a completion. True: the armed queue has to be notified.
     #[inline]
     pub fn write(&mut self, completion: &Completion, now: u64) -> bool {
         let index = self.produced;
@@ -123,7 +123,7 @@ impl CompletionRing {
             phase,
             ..CompletionEntry::default()
         };
-        // Apart, so that what is always zero is known to be: most are such.
+        // Two cases, so that the compiler knows the zeros of the usual one.
         let words = if carries_more(completion) {
             full(plain, completion).to_words()
         } else {
@@ -137,7 +137,7 @@ impl CompletionRing {
         self.fires()
     }
 
-    /// The driver wants an event for a completion from `consumer` on. True: there is one already.
+    /// Arms the queue for a completion from `consumer` on. True: there is one already.
     pub fn arm(&mut self, arm: Arm, consumer: u32) -> bool {
         if let (Some((Arm::Next, _)), Arm::Solicited) = (self.armed, arm) {
             return false;
@@ -146,8 +146,8 @@ impl CompletionRing {
         self.fires()
     }
 
-    /// Tells whoever armed the queue. A driver that arms it again before it has taken the event gets no second one: the
-    /// first still tells it to look.
+    /// Queues the completion event. A driver that arms the queue again before it has taken the event gets no second one: the
+    /// first one still makes it look.
     pub fn notify(&mut self, cq: u32, events: &mut Events) {
         if !std::mem::replace(&mut self.event_waits, true) {
             events.completion(self.event_queue, cq, self.produced);
@@ -166,7 +166,7 @@ impl CompletionRing {
                 None => return false,
             },
         };
-        // `newest` is behind the newest completion that counts: is that at or after `from`?
+        // `newest` is behind the newest completion that counts: the event is due if that completion is at or after `from`.
         let fires = newest.wrapping_sub(from) as i32 > 0;
         if fires {
             self.armed = None;
@@ -175,15 +175,15 @@ impl CompletionRing {
     }
 }
 
-/// Is there more to say than that it has ended, and how? When it failed, the rest means nothing; the kind tells a receive from
-/// a send.
+/// Whether a completion has more than its kind and status. After an error the other fields mean nothing; the kind tells a
+/// receive from a send.
 #[inline]
 fn carries_more(c: &Completion) -> bool {
     let more = c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.source.is_some();
     more && c.status == Status::Success
 }
 
-/// With what else a completion carries.
+/// The entry with all fields of a completion.
 #[inline]
 fn full(mut e: CompletionEntry, c: &Completion) -> CompletionEntry {
     e.byte_len = c.byte_len;

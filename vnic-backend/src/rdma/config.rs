@@ -1,4 +1,4 @@
-//! What an RDMA function has room for, and how its engine is made.
+//! Limits of an RDMA function and configuration of its engine.
 
 use vnic_engine::rdma::{Beside, Device, DeviceConfig, Limits, Mtu};
 use vnic_wire::MacAddr;
@@ -14,14 +14,14 @@ pub const EVENT_QUEUES: u16 = 1;
 pub const WAKE_QUEUES: u16 = 1;
 /// Virtqueues of the device.
 pub const VIRTQUEUES: u16 = 1 + EVENT_QUEUES + WAKE_QUEUES;
-/// What the port says of its speed, in Mb/s.
+/// Speed of the port, in Mb/s.
 pub const SPEED_MBPS: u32 = crate::types::LINE_RATE_MBPS;
 
-/// Bytes of a RoCE packet that are not payload, at most: IPv6, UDP, BTH, the longest extended headers, ICRC (IBTA 9.2,
-/// annex A17).
+/// Largest number of bytes of a RoCE packet that are not payload: IPv6, UDP, BTH, the longest extended headers, ICRC (IBTA
+/// 9.2, annex A17).
 const HEADERS_MAX: u32 = 40 + 8 + 12 + 28 + 4;
 
-/// What a function keeps besides the engine. (What a ring's memory is made of counts as extents.)
+/// Memory of a function besides the engine. (The memory of a ring counts as extents.)
 fn beside() -> Beside {
     const BOX: u64 = 3 * 16 + 16;
     let size = |bytes: usize| bytes as u64 + BOX;
@@ -33,12 +33,12 @@ fn beside() -> Beside {
     }
 }
 
-/// What the driver of a function with so much memory may make. The range of the configuration has room for something.
+/// Limits of a driver's objects for this much memory. The configuration's range always gives some.
 fn limits(memory_mib: u32) -> Limits {
     Limits::within(u64::from(memory_mib) << 20, &beside()).unwrap_or_default()
 }
 
-/// What a function takes of the daemon's memory, and may take.
+/// Memory of the daemon that a function uses, and may use.
 pub fn memory(device: &Device, ring_extents: u32) -> Budget {
     let beside = beside();
     Budget {
@@ -47,7 +47,7 @@ pub fn memory(device: &Device, ring_extents: u32) -> Budget {
     }
 }
 
-/// How the engine of an adapter is made.
+/// Configuration of an adapter's engine.
 pub fn device_config(mac: MacAddr, ethernet_mtu: u16, memory_mib: u32) -> DeviceConfig {
     let room = u32::from(ethernet_mtu).saturating_sub(HEADERS_MAX);
     let mtu = Mtu::ALL.into_iter().rev().find(|m| m.bytes() <= room);
@@ -56,7 +56,7 @@ pub fn device_config(mac: MacAddr, ethernet_mtu: u16, memory_mib: u32) -> Device
         limits: limits(memory_mib),
         mtu: mtu.unwrap_or(Mtu::Mtu256),
         pin_source_port: false,
-        // Each engine gets its own.
+        // Each engine gets its own seed.
         seed: 0,
     }
 }

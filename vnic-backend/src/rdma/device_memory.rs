@@ -1,4 +1,4 @@
-//! The device memory of an RDMA function in pieces, and the regions over them.
+//! Device memory of an RDMA function: its pieces, and the regions over them.
 
 use vnic_device::status::CommandStatus as S;
 use vnic_engine::rdma::MrHandle;
@@ -6,14 +6,14 @@ use vnic_engine::rdma::MrHandle;
 use super::memory::FunctionMemory;
 use super::request::{Failure, Outcome, fail, refused};
 
-/// Bytes of device memory of an adapter: what a ConnectX-5 has, as `ibv_devinfo -v` shows it.
+/// Bytes of device memory of an adapter: as many as a ConnectX-5 has by `ibv_devinfo -v`.
 pub const DEVICE_MEMORY_MAX: u64 = 128 << 10;
 
-/// The pieces of device memory of a function.
+/// Pieces of a function's device memory.
 #[derive(Debug, Default)]
 pub struct DeviceMemoryTable {
     pieces: Vec<Option<DmPiece>>,
-    /// The part of handles that tells old ones from new ones.
+    /// Part of handles that differs between old and new ones.
     generation: u32,
 }
 
@@ -21,33 +21,33 @@ pub struct DeviceMemoryTable {
 #[derive(Debug)]
 pub struct DmPiece {
     handle: u32,
-    /// Its place in the function's memory.
+    /// Place of the piece in the function's memory.
     place: usize,
     len: u64,
-    /// Regions over it.
+    /// Regions over the piece.
     pub regions: Vec<MrHandle>,
 }
 
 impl DeviceMemoryTable {
-    /// How many pieces are in use.
+    /// Number of pieces in use.
     pub fn used(&self) -> u32 {
         self.pieces.iter().flatten().count() as u32
     }
 
-    /// How many pieces there may be.
+    /// Largest number of pieces.
     pub const LIMIT: u32 = 1024;
 
-    /// Gives all pieces back.
+    /// Frees all pieces.
     pub fn clear(&mut self, memory: &mut FunctionMemory) {
         for piece in self.pieces.drain(..).flatten() {
             memory.free(piece.place);
         }
     }
 
-    /// Takes a piece of so many bytes from the memory of the function. Answers its handle.
+    /// Allocates a piece of `len` bytes. Returns its handle.
     pub fn allocate(&mut self, len: u64, memory: &mut FunctionMemory) -> Result<u32, Failure> {
         let free = DEVICE_MEMORY_MAX - memory.device_bytes();
-        // (Each piece begins at a page of its own, so that any alignment is kept.)
+        // (Each piece begins at a page, so that any alignment is kept.)
         if len == 0 || len.div_ceil(8).saturating_mul(8) > free {
             let text = format!("{len} bytes of device memory; {free} of {DEVICE_MEMORY_MAX} are free");
             return fail(S::LimitReached, text);
@@ -74,7 +74,7 @@ impl DeviceMemoryTable {
         Ok(handle)
     }
 
-    /// Gives a piece back, over which no region is.
+    /// Frees a piece without regions.
     pub fn free(&mut self, handle: u32, memory: &mut FunctionMemory) -> Outcome {
         let piece = self.find(handle)?;
         if !piece.regions.is_empty() {
@@ -87,13 +87,13 @@ impl DeviceMemoryTable {
         Ok(())
     }
 
-    /// The piece of this handle.
+    /// The piece with this handle.
     pub fn find(&mut self, handle: u32) -> Result<&mut DmPiece, Failure> {
         let found = self.pieces.iter_mut().flatten().find(|p| p.handle == handle);
         found.ok_or_else(|| refused(S::NoSuchObject, "no such device memory"))
     }
 
-    /// Forgets a region that has ended, or has other memory now.
+    /// Removes a region that has ended, or has other memory now, from its piece.
     pub fn leave(&mut self, mr: MrHandle) {
         for piece in self.pieces.iter_mut().flatten() {
             piece.regions.retain(|r| *r != mr);
@@ -102,7 +102,7 @@ impl DeviceMemoryTable {
 }
 
 impl DmPiece {
-    /// The address of bytes of the piece.
+    /// Address of bytes of the piece.
     pub fn address(&self, offset: u64, len: u64) -> Result<u64, Failure> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(FunctionMemory::device_address(self.place, offset)),

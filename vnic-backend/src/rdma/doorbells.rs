@@ -5,26 +5,26 @@ use vnic_device::ring;
 
 use super::shared_ring::SharedRing;
 
-/// Doorbell rings of a device. Each is looked at in every round.
+/// Largest number of doorbell rings of a device. Each round looks at each ring.
 pub const DOORBELL_RINGS_MAX: u32 = 64;
 
-/// What was found at the next place of a ring.
+/// Result of a look at the next entry of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing new.
+    /// The entry is not new.
     Nothing,
     /// A doorbell.
     Bell(Doorbell),
-    /// Something that the contract does not have, at this index.
+    /// The entry at this index is not valid.
     Fault(u32),
 }
 
-/// One thread's ring.
+/// Doorbell ring of one thread of the driver.
 #[derive(Debug)]
 pub struct DoorbellRing {
-    /// Its memory.
+    /// Memory of the ring.
     pub ring: SharedRing,
-    /// Its handle.
+    /// Handle of the ring.
     pub handle: u32,
     entries: u32,
     taken: u32,
@@ -33,7 +33,7 @@ pub struct DoorbellRing {
 }
 
 impl DoorbellRing {
-    /// Empty, and polled from now on.
+    /// Makes an empty ring that is polled.
     pub fn new(ring: SharedRing, handle: u32, entries: u32) -> DoorbellRing {
         let made = DoorbellRing {
             ring,
@@ -51,7 +51,7 @@ impl DoorbellRing {
         u64::from(self.entries) * ENTRY_LEN as u64
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -80,7 +80,7 @@ impl DoorbellRing {
         Found::Bell(bell)
     }
 
-    /// The entry so many behind the next one, if it is there: it stays.
+    /// The entry `ahead` entries behind the next one, if it was written. It is not taken.
     #[inline]
     pub fn peek_bell(&self, ahead: u32) -> Option<Doorbell> {
         let index = self.taken.wrapping_add(ahead);
@@ -102,7 +102,7 @@ impl DoorbellRing {
             .load_u64(u64::from(index & (self.entries - 1)) * ENTRY_LEN as u64)
     }
 
-    /// Says how far it was taken. Also called when the device leaves a ring that is not empty.
+    /// Publishes how many entries were taken. Also called when the device leaves a ring that is not empty.
     #[inline]
     pub fn show_taken(&mut self) {
         let at = self.tail() + core::mem::offset_of!(DoorbellTail, taken) as u64;
@@ -110,23 +110,24 @@ impl DoorbellRing {
         self.told = self.taken;
     }
 
-    /// Is there something new?
+    /// Whether there is no new entry.
     pub fn is_empty(&self) -> bool {
         self.faulted || Doorbell::phase(self.peek()) != ring::phase(self.taken, self.entries)
     }
 
-    /// Tells the driver whether it must kick. The caller makes a full fence before it looks once more.
+    /// Sets whether the device polls; otherwise the driver must kick. The caller makes a full fence before it looks once
+    /// more.
     pub fn set_polling(&self, polls: bool) {
         let at = self.tail() + core::mem::offset_of!(DoorbellTail, no_kick) as u64;
         self.ring.store_u32(at, polls.into());
     }
 
-    /// Entries taken so far.
+    /// Number of entries taken so far.
     pub fn taken(&self) -> u32 {
         self.taken
     }
 
-    /// Its memory is gone. False: it had a fault before.
+    /// Stops the ring because its memory is gone. False: it had a fault before.
     pub fn fail(&mut self) -> bool {
         !std::mem::replace(&mut self.faulted, true)
     }

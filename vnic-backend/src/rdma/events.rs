@@ -1,4 +1,4 @@
-//! Events on their way to the driver (`SPEC.md`, section 10.1).
+//! Events that wait for the driver's buffers (`SPEC.md`, section 10.1).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::call::{Call, notify};
 use crate::mem::{Segs, Writer};
 use crate::ring::{Fault, SplitRing};
 
-/// Events that wait for a buffer, those of armed CQs not counted.
+/// Largest number of events that wait for a buffer, without those of armed CQs.
 const PENDING_MAX: usize = 4096;
 
 /// An event queue of the driver.
 #[derive(Debug)]
 pub struct EventQueue {
-    /// Its virtqueue; `None` after a fault.
+    /// Virtqueue of the event queue; `None` after a fault.
     pub ring: Option<SplitRing>,
-    /// The driver's interrupt.
+    /// The driver's call eventfd.
     pub call: Option<Arc<Call>>,
 }
 
@@ -26,17 +26,17 @@ pub struct EventQueue {
 #[derive(Debug, Default)]
 pub struct Events {
     waiting: Vec<VecDeque<EventRecord>>,
-    /// In all of them.
+    /// Number of events in all queues.
     count: usize,
-    /// Of these, so many may be lost.
+    /// Number of events that may be lost.
     common: usize,
-    /// The queue that is looked at first.
+    /// The queue that is served first.
     first: usize,
 }
 
 impl Events {
-    /// A completion for somebody who armed a CQ. Never lost: [`CompletionRing::tell`](super::completions) sees to it
-    /// that a CQ has at most one waiting.
+    /// Queues the completion event of an armed CQ. It is never lost:
+    /// [`CompletionRing::notify`](super::completions::CompletionRing::notify) lets a CQ have at most one waiting.
     pub fn completion(&mut self, event_queue: u16, cq: u32, produced: u32) {
         let record = EventRecord {
             kind: EventKind::Completion.number(),
@@ -47,7 +47,7 @@ impl Events {
         self.add(event_queue.into(), record);
     }
 
-    /// Any other event.
+    /// Queues any other event.
     pub fn push(&mut self, kind: EventKind, object: u32, detail: u64) {
         let mut record = EventRecord {
             kind: kind.number(),
@@ -56,7 +56,7 @@ impl Events {
             ..EventRecord::default()
         };
         if self.common >= PENDING_MAX {
-            // The newest that may be lost says how many are.
+            // The newest event that may be lost becomes one that counts the lost ones.
             let lost = EventKind::EventsLost.number();
             let mut common = self.waiting.first_mut().into_iter().flatten().rev();
             if let Some(last) = common.find(|r| r.kind == lost) {
@@ -77,7 +77,7 @@ impl Events {
         self.count += 1;
     }
 
-    /// A CQ is gone, and whoever armed it.
+    /// Removes the event of a destroyed CQ.
     pub fn forget(&mut self, event_queue: u16, cq: u32) {
         let completion = EventKind::Completion.number();
         if let Some(waiting) = self.waiting.get_mut(usize::from(event_queue)) {
@@ -87,19 +87,19 @@ impl Events {
         }
     }
 
-    /// Nothing waits.
+    /// Whether no event waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// So many wait.
+    /// Number of waiting events.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Writes what there are buffers for, at most so many; `told` hears of the CQs whose events were written. Answers how much was
-    /// written, and the fault that stopped a queue.
+    /// Writes up to `most` events for which there are buffers, and calls `told` with the CQs whose events were written.
+    /// Returns the number of events, and the fault that stopped a queue.
     pub fn deliver(
         &mut self,
         queues: &mut [EventQueue],
@@ -111,7 +111,7 @@ impl Events {
         let first = self.first;
         for number in (first..lists).chain(0..first.min(lists)) {
             let queue = queues.get_mut(number);
-            // There is no such queue: nobody would hear of it.
+            // Without such a queue the driver could not get the events.
             let Some(queue) = queue else {
                 let none = std::mem::take(&mut self.waiting[number]);
                 self.count -= none.len();
@@ -121,7 +121,7 @@ impl Events {
             };
             while let Some(record) = self.waiting[number].front() {
                 if done == most {
-                    // The others are first in the next turn.
+                    // The next turn begins with the other queues.
                     self.first = number + 1;
                     break;
                 }
@@ -156,12 +156,12 @@ impl Events {
     }
 }
 
-/// Puts a record into the next buffer. False: there is none.
+/// Writes a record into the next buffer. False: there is none.
 fn write(queue: &mut EventQueue, record: &EventRecord) -> Result<bool, Fault> {
     let Some(ring) = &mut queue.ring else {
         return Ok(false);
     };
-    // (A driver that goes on offering buffers too small is not waited for.)
+    // (Bounded, in case the driver keeps offering buffers that are too small.)
     for _ in 0..ring.ready()? {
         let head = ring.head(0)?;
         let mut segs = Segs::with_capacity(1);

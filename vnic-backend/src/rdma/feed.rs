@@ -1,4 +1,4 @@
-//! From doorbells to work requests: what the driver has posted, read from its rings and given to the engine.
+//! From doorbells to work requests: reads requests from the driver's rings and gives them to the engine.
 
 use vnic_device::doorbell::{Doorbell, Kind};
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
@@ -12,17 +12,17 @@ use super::session::QueuePair;
 use super::work_queue::{Malformed, ReceiveQueue};
 use crate::mem;
 
-/// Work requests of a send queue that the engine holds at most; the others wait in their ring.
+/// Largest number of a send queue's work requests in the engine; the others wait in their ring.
 const SEND_WINDOW: u32 = 128;
-/// Receives of a QP that the engine holds at most.
+/// Largest number of a QP's receives in the engine.
 const RECEIVE_WINDOW: u32 = 64;
-/// Doorbells taken from one ring before others get their turn.
+/// Doorbells taken from one ring before other rings get their turn.
 const BELLS_A_TURN: usize = 64;
-/// Requests that the engine is given before it is asked what they have cost.
+/// Requests that the engine gets before their work is charged.
 const AT_ONCE: u32 = 32;
-/// The same of a queue pair in ERR, whose requests are flushed at once: each makes a completion.
+/// Requests of a QP in ERR that the engine gets before their work is charged: each is flushed and makes a completion.
 const FLUSHED_AT_ONCE: u32 = 8;
-/// Queues with requests left that a turn looks at.
+/// Queues with waiting requests that a turn looks at.
 const STARVING_A_TURN: usize = 256;
 
 impl Function {
@@ -62,7 +62,7 @@ impl Function {
                 }
             }
             if self.account.is_over() {
-                // The others are first in the next turn.
+                // The next turn begins with the other rings.
                 self.session.first_bell = next;
                 break;
             }
@@ -70,11 +70,11 @@ impl Function {
         work
     }
 
-    /// Takes all that was written before now: what a command relies on (`SPEC.md`, section 5.1). False: it is more than
-    /// this turn has work left for, and the command waits.
+    /// Takes all doorbells that were written before now, on which a command relies (`SPEC.md`, section 5.1). False: this turn
+    /// has too little work left, and the command waits.
     pub(super) fn take_doorbells_before_command(&mut self) -> bool {
         if self.session.before_command.is_empty() {
-            // A driver that goes on writing meanwhile is not waited for.
+            // Bounded, in case the driver keeps writing meanwhile.
             let entries = |ring: &Option<DoorbellRing>| ring.as_ref().map_or(0, DoorbellRing::entries);
             self.session
                 .before_command
@@ -109,9 +109,9 @@ impl Function {
         true
     }
 
-    /// A packet came that needs a receive. Whoever posted a receive and then let its peer send has written the doorbell before
-    /// the packet was posted. It was not this function's turn since, or not long enough: a packet must not overtake it.
-    /// `named`: the shared receive queue that the packet names.
+    /// Looks for receives, because a packet came that needs one. A driver that posted a receive and then let its peer send
+    /// wrote the doorbell before the packet was posted; this function's turn may only come later, and the packet must not
+    /// overtake the receive. `named`: the shared receive queue that the packet names.
     #[inline]
     pub(super) fn look_for_receives(&mut self, number: u32, named: Option<u32>) {
         let lent = self.account.lend(LACKING);
@@ -124,8 +124,8 @@ impl Function {
         self.account.repay(lent);
     }
 
-    /// Asks for what the next doorbells will need, while the one of `now` is answered: with many queue pairs that is in no
-    /// near cache. The requests are found only by what the one before them has asked for.
+    /// Prefetches state for the next doorbells while the doorbell of queue pair `now` is handled: with many queue pairs it is
+    /// in no near cache. The requests of a queue pair are found by the state that the call before has prefetched.
     #[inline]
     fn fetch_ahead(&self, now: u32, coming: [Option<Doorbell>; 2]) {
         for (i, bell) in coming.into_iter().enumerate() {
@@ -232,7 +232,7 @@ impl Function {
         self.qp_fault(number, queue, FaultReason::Index, index);
     }
 
-    /// Tells of a fault of a QP, once.
+    /// Reports a fault of a QP, once.
     #[cold]
     pub(super) fn qp_fault(&mut self, number: u32, queue: FaultQueue, reason: FaultReason, index: u32) {
         let Some(qp) = self.session.qps.get_mut(number) else {
@@ -266,7 +266,7 @@ impl Function {
 
     // Work requests, from the rings into the engine.
 
-    /// Gives the engine what a send queue has, up to its window.
+    /// Gives the engine the requests of a send queue, up to its window.
     #[inline]
     pub(super) fn feed_sends(&mut self, number: u32) {
         self.feed_sends_up_to(number, SEND_WINDOW);
@@ -293,7 +293,7 @@ impl Function {
                 }
                 return;
             }
-            // What verbs call an immediate error fails when its turn comes: the ring has no other way to say so.
+            // An immediate error of verbs becomes a failed completion: the ring has no other way to report it.
             let posted = self.device.post_sends(qpn, room, |wr| {
                 let more = send.has_more();
                 if more {
@@ -335,7 +335,7 @@ impl Function {
             }
             let over = self.account.is_over();
             if over || self.device.held(qpn).1 >= window || self.device.room_for_requests() == 0 {
-                // Whoever takes a receive looks for more; only a device that is full, or a turn, must be asked again.
+                // A used receive makes room in the window; only a queue that waits for the device or for a turn is listed.
                 if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
                     self.session.starving.push_back(number);
                 }
@@ -378,7 +378,7 @@ impl Function {
             self.account.charge(1);
             match srq.queue.take() {
                 Ok(mut wr) => {
-                    // Completions cannot say what is free here; the ring's tail does.
+                    // Completions cannot report free entries here; the ring's tail does.
                     wr.tag = 0;
                     if self.device.post_srq_recv(handle, wr).is_err() {
                         fault = Some((FaultReason::Length, srq.queue.read().wrapping_sub(1)));
@@ -403,9 +403,9 @@ impl Function {
         }
     }
 
-    /// Gives the engine more of what it had no room for. Answers how many requests it took.
+    /// Gives the engine requests for which it had no room. Returns the work that this was.
     pub(super) fn feed_starving(&mut self) -> usize {
-        // Half a turn is for what comes.
+        // Half of the turn is kept for new requests.
         let kept = self.account.left().cast_signed() / 2;
         self.account.charge(kept);
         let mut fed = 0;
@@ -418,7 +418,7 @@ impl Function {
             let left = self.account.left();
             if let Some(qp) = self.session.qps.get_mut(number) {
                 qp.starving = false;
-                // A window that is half empty is filled again: one at a time would cost a look each.
+                // A window is refilled when half empty: one request at a time would cost a look each.
                 if self.device.held(QpNumber(number)).0 > SEND_WINDOW / 2 {
                     qp.starving = true;
                     self.session.starving.push_back(number);
@@ -451,8 +451,8 @@ impl Function {
         fed as usize
     }
 
-    /// Gives the engine what was posted to a QP in error, as much as this turn has work left for: that is flushed, and its
-    /// completions are shown. False: there is more.
+    /// Gives the engine the requests of a QP in error, as far as this turn has work left: they are flushed, and their
+    /// completions are written. False: there are more.
     pub(super) fn flush_all(&mut self, number: u32, now: Instant) -> bool {
         self.feed_sends_up_to(number, u32::MAX);
         self.feed_receives_up_to(number, u32::MAX);
@@ -463,12 +463,12 @@ impl Function {
             qp.send.as_ref().is_some_and(|q| q.has_more())
                 || qp.receive.as_ref().is_some_and(|q| q.has_more())
         };
-        // What there is no room for, because nobody takes completions, is not waited for.
+        // Requests without room, because the driver does not take completions, are not waited for.
         !self.account.is_over() || !self.session.qps.get(number).is_some_and(unread)
     }
 }
 
-/// Where the tail of a shared receive queue is.
+/// Offset of the tail of a shared receive queue.
 fn ring_tail(queue: &ReceiveQueue) -> u64 {
     vnic_device::ring::shared_receive_tail(queue.entries(), queue.stride())
 }

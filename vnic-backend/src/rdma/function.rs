@@ -37,101 +37,101 @@ use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::{Budget, GidConflict, GidRow, QpRate, ResourceRow};
 
-/// Faults of one driver that people are told of.
+/// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
-/// To free an object takes as long as to free so many entries of a list.
+/// Entries of a list that take as long to free as an object.
 const ENTRIES_OF_AN_OBJECT: usize = 64;
-/// How long completions may wait for a full ring to be looked at again, when the core would sleep.
+/// Time after which a full completion ring is looked at again, if the core would sleep.
 const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// What the driver gave: virtqueues and the ways to tell each other.
+/// A driver's virtqueues, eventfds and memory.
 #[derive(Debug)]
 pub struct Attachment {
-    /// Commands; `None` after a fault.
+    /// Control virtqueue; `None` after a fault.
     pub control: Option<SplitRing>,
-    /// The driver's interrupt for commands.
+    /// The driver's call eventfd for commands.
     pub control_call: Option<Arc<Call>>,
     /// Event queues.
     pub events: Vec<EventQueue>,
-    /// Where the driver kicks: commands, event buffers and doorbells.
+    /// The driver's kick eventfds: of commands, event buffers and doorbells.
     pub kicks: Vec<Arc<File>>,
     /// The guest's memory.
     pub map: Arc<MemMap>,
 }
 
-/// An RDMA function, as its core sees it.
+/// State of an RDMA function for the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaSnapshot {
-    /// Why it takes no driver.
+    /// Reason why the function takes no driver, if there is one.
     pub off: Option<&'static str>,
     /// Filled entries of the GID table, by index.
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.
     pub resources: Vec<ResourceRow>,
-    /// Memory of ours for them.
+    /// Memory of the daemon for the objects.
     pub memory: Budget,
 }
 
-/// Virtqueues of an RDMA function that were set up.
+/// Virtqueues of an RDMA function in new memory.
 pub struct RdmaRings {
-    /// Commands.
+    /// Control virtqueue.
     pub control: Option<SplitRing>,
-    /// Events, by event queue.
+    /// Event virtqueues, by event queue.
     pub events: Vec<Option<SplitRing>>,
-    /// The guest's memory, in which they are.
+    /// The guest's memory with the virtqueues.
     pub map: Arc<MemMap>,
 }
 
-/// What drivers did that people should know of.
+/// Faults of drivers for the event log.
 #[derive(Debug, Default)]
 struct Complaints {
     untold: Vec<String>,
-    /// Also those that were told, or are too many to be.
+    /// Number of this driver's faults, reported or not.
     of_this_driver: u32,
 }
 
-/// What is known of an adapter's addresses, and told of them.
+/// GID table of an adapter: its sources and its reports.
 pub(super) struct GidState {
-    /// Keeps the GID table true to the guest's addresses.
+    /// Keeps the GID table in line with the guest's addresses.
     pub(super) learner: GidLearner,
     pub(super) news: GidNews,
-    /// What the registry knows of the table, by index.
+    /// Claims of the table's entries in the registry, by index.
     pub(super) claims: BTreeMap<u16, Claim>,
-    /// A conflict about a GID that is to be told, and when that may be.
+    /// A GID conflict to be reported, if there is one; `conflicts_after`: not before this time.
     pub(super) conflict: Option<GidConflict>,
     pub(super) conflicts_after: Instant,
-    /// The guest is not asked again before, because somebody claims its addresses.
+    /// The guest is not asked again before this time because another adapter claims its addresses.
     pub(super) doubted_until: Instant,
 }
 
-/// What devices before the last reset counted.
+/// Counts of devices before the last reset.
 struct Earlier {
     counters: [u64; Counters::COUNT],
-    /// Packets that they received, by priority.
+    /// Received packets, by priority.
     received: ReceivedByPriority,
 }
 
 /// Counters of an adapter's RDMA function, in the order of [`Counters::NAMES`].
 pub type RdmaCounters = Block<{ Counters::COUNT }>;
 
-/// The counters as anyone may read them.
+/// The counters that any thread may read.
 pub(super) struct Published {
     counters: Arc<RdmaCounters>,
-    /// Something has happened since they were written.
+    /// Whether the counters are older than the function's state.
     pub(super) stale: bool,
 }
 
-/// What the adapter's settings say of its RoCE.
+/// Settings of the adapter's RoCE.
 struct RoceSettings {
     /// `roce_mode`.
     mode: RoceMode,
     /// `*NetworkDirect`.
     network_direct: bool,
-    /// How packets are marked.
+    /// Marking of packets.
     marking: Marking,
 }
 
-/// The RDMA function of one adapter. It is there as long as the adapter, whether or not a driver is.
+/// The RDMA function of one adapter. It exists as long as the adapter, with or without a driver.
 pub struct Function {
     pub(super) device: Device,
     pub(super) config: DeviceConfig,
@@ -140,7 +140,7 @@ pub struct Function {
     pub(super) session: Session,
     pub(super) gids: GidState,
     pub(super) attached: Option<Attachment>,
-    /// What this turn may still do, or what is owed for others before.
+    /// Work that this turn may still do, or debt from earlier turns.
     pub account: Account,
     pub(super) scratch: Scratch,
     pub(super) identity: Identity,
@@ -151,7 +151,7 @@ pub struct Function {
     settings: RoceSettings,
 }
 
-/// An engine for the next driver. It cannot know which numbers the one before it had, nor can others.
+/// Makes an engine for the next driver. Its random seed hides the numbers of earlier drivers, and is unknown to others.
 fn device(config: &DeviceConfig) -> Result<Device, VerbsError> {
     Device::new(DeviceConfig {
         seed: RandomState::new().build_hasher().finish(),
@@ -160,7 +160,7 @@ fn device(config: &DeviceConfig) -> Result<Device, VerbsError> {
 }
 
 impl Function {
-    /// Without a driver. The limits of `config` are sound.
+    /// Makes a function without a driver. The limits of `config` are valid.
     pub fn new(
         config: DeviceConfig,
         identity: Identity,
@@ -203,14 +203,14 @@ impl Function {
             },
         };
         function.apply_gids();
-        // The adapter's own: always there, and no news.
+        // The adapter's own GIDs are always there, and are not reported.
         function.gids.news.clear();
         Ok(function)
     }
 
-    // Driver comes and goes.
+    // Drivers attach and detach.
 
-    /// A driver is there. Gives the descriptors that it kicks.
+    /// Attaches a driver. Returns its kick eventfds.
     pub fn attach(&mut self, attachment: Attachment) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.reset();
         self.complaints.of_this_driver = 0;
@@ -219,7 +219,7 @@ impl Function {
         self.kicks()
     }
 
-    /// The driver is gone: so is everything it made. Answers how far its virtqueues were: control, then events.
+    /// Detaches the driver and ends all its objects. Returns the ring indexes of its virtqueues: control, then events.
     pub fn detach(&mut self) -> Vec<u16> {
         self.reset();
         self.memory.set_map(Arc::default());
@@ -232,7 +232,7 @@ impl Function {
         bases
     }
 
-    /// Interrupts the driver through another descriptor.
+    /// Sets the call eventfd of a virtqueue.
     pub fn set_call(&mut self, index: u16, call: Option<Arc<Call>>) {
         let Some(a) = &mut self.attached else { return };
         match index.checked_sub(1) {
@@ -245,7 +245,7 @@ impl Function {
         }
     }
 
-    /// A function for the same adapter, after a bug of ours hit this one.
+    /// A new function for the same adapter, after a bug hit this one.
     pub fn successor(&self) -> Option<Function> {
         self.forget_gids();
         let published = self.published.counters.clone();
@@ -257,7 +257,8 @@ impl Function {
         Some(fresh)
     }
 
-    /// `roce_mode` and `*NetworkDirect` of the adapter from now on. A driver that may not be there any more is ended.
+    /// Sets `roce_mode` and `*NetworkDirect` of the adapter. If they allow no driver any more, the driver's objects are
+    /// ended.
     pub fn set_roce(&mut self, mode: RoceMode, network_direct: bool) {
         self.settings.mode = mode;
         self.settings.network_direct = network_direct;
@@ -272,18 +273,18 @@ impl Function {
         self.apply_gids();
     }
 
-    /// How packets are marked from now on.
+    /// Sets the marking of packets.
     pub fn set_marking(&mut self, marking: Marking) {
         self.device.set_marking(marking.clone());
         self.settings.marking = marking;
     }
 
-    /// How fast queue pairs may send, and how marked packets are answered, from now on.
+    /// Sets congestion control: rates of queue pairs, and answers to marked packets.
     pub fn set_congestion(&mut self, congestion: Congestion, now: Instant) {
         self.device.set_congestion(congestion, now);
     }
 
-    /// Queue pairs that are connected from now on send from one UDP port, or each from its own.
+    /// Sets whether queue pairs that are connected later send from one UDP port, or each from its own.
     pub fn pin_source_port(&mut self, pin: bool) {
         self.config.pin_source_port = pin;
         self.device.pin_source_port(pin);
@@ -294,12 +295,12 @@ impl Function {
         self.device.flows(now).collect()
     }
 
-    /// The operator sets the most that a queue pair may send, in kbit/s; 0: any.
+    /// Sets the operator's limit of a queue pair, in kbit/s; 0: none.
     pub fn set_ceiling(&mut self, qp: u32, kbps: u32, now: Instant) -> Result<(), VerbsError> {
         self.device.set_qp_ceiling(QpNumber(qp), kbps, now)
     }
 
-    /// Queue pairs that have a rate.
+    /// Queue pairs with a rate limit.
     pub fn rates(&mut self) -> Vec<QpRate> {
         let rates = self.device.paced_qps().map(|(qp, limit, ceiling)| QpRate {
             qp: qp.0,
@@ -310,7 +311,7 @@ impl Function {
         rates.collect()
     }
 
-    /// Packets that came since this was last asked, by priority.
+    /// Packets received since the last call, by priority.
     pub fn take_received(&mut self) -> ReceivedByPriority {
         let mut all = std::mem::take(&mut self.earlier.received);
         for (sum, new) in all.iter_mut().zip(self.device.take_received()) {
@@ -320,7 +321,7 @@ impl Function {
         all
     }
 
-    /// Why the function takes no driver, if it does not.
+    /// Reason why the function takes no driver, if there is one.
     pub fn off(&self) -> Option<&'static str> {
         match (self.settings.mode, self.settings.network_direct) {
             (_, false) => Some("*NetworkDirect is 0: the adapter has no RDMA"),
@@ -329,8 +330,8 @@ impl Function {
         }
     }
 
-    /// The guest shares other memory now; its virtqueues were set up anew in it. Objects stay; those whose memory has
-    /// gone fail. `done` hears when nothing uses the old one any more.
+    /// Replaces the guest's memory; its virtqueues were set up again in the new one. Objects stay; those whose memory is gone
+    /// fail. `done` is sent when nothing uses the old memory any more.
     pub fn remap(&mut self, rings: RdmaRings, done: Sender<()>) {
         let go_on = |ring: &mut Option<SplitRing>, before: Option<&SplitRing>| {
             if let (Some(ring), Some(before)) = (ring, before) {
@@ -343,7 +344,7 @@ impl Function {
             events,
         } = rings;
         self.memory.set_map(map.clone());
-        // What was checked of its lists may be gone.
+        // The memory of the command's lists that was checked may be gone.
         self.scratch.begun = None;
         if let Some(a) = &mut self.attached {
             a.map = map;
@@ -357,7 +358,7 @@ impl Function {
         self.session.remap = Some(Remap::new(done));
     }
 
-    /// Ends all objects. Peers hear nothing.
+    /// Ends all objects. Peers are not told.
     pub fn reset(&mut self) {
         self.gids.learner.driver_down();
         self.apply_gids();
@@ -401,25 +402,25 @@ impl Function {
         self.scratch.begun = None;
     }
 
-    /// Is there a driver that takes packets?
+    /// Whether there is a driver, which takes packets.
     #[inline]
     pub fn is_live(&self) -> bool {
         self.session.hello
     }
 
-    /// What drivers have left, to be freed where nobody waits for it.
+    /// Objects that drivers have left, to be freed on another thread.
     pub fn take_remains(&mut self) -> Option<Box<dyn Any + Send>> {
         self.remains.take()
     }
 
-    /// What the engine has no use for any more goes the same way.
+    /// Adds memory that the engine has freed to the function's [`Remains`].
     pub(super) fn leave_freed(&mut self) {
         if let Some(freed) = self.device.take_freed() {
             self.remains.leave(freed.entries(), freed);
         }
     }
 
-    /// What happened that people should know of.
+    /// Faults for the event log.
     pub fn take_faults(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints.untold)
     }
@@ -429,13 +430,13 @@ impl Function {
         &self.device
     }
 
-    /// The engine and its memory, to send.
+    /// The engine and its memory, for sending.
     #[inline]
     pub fn sender(&mut self) -> (&mut Device, &FunctionMemory) {
         (&mut self.device, &self.memory)
     }
 
-    /// Counters since the adapter was made, in the order of their names.
+    /// Counters since the adapter was made, in the order of [`Counters::NAMES`].
     pub fn counter_values(&self) -> [u64; Counters::COUNT] {
         let mut values = self.device.counters().values();
         for (value, before) in values.iter_mut().zip(self.earlier.counters) {
@@ -444,7 +445,7 @@ impl Function {
         values
     }
 
-    /// Copies the counters to where anyone may read them.
+    /// Copies the counters to where any thread may read them.
     pub fn publish_counters(&mut self) {
         self.published.stale = false;
         for (i, value) in self.counter_values().into_iter().enumerate() {
@@ -452,7 +453,7 @@ impl Function {
         }
     }
 
-    /// Has anything happened since the counters were published?
+    /// Whether there is anything to publish or report.
     pub fn has_news(&self) -> bool {
         self.published.stale
             || self.remains.any()
@@ -461,7 +462,7 @@ impl Function {
             || self.gids.conflict.is_some()
     }
 
-    /// As the control plane sees it.
+    /// State for the control plane.
     pub fn snapshot(&self) -> RdmaSnapshot {
         RdmaSnapshot {
             off: self.off(),
@@ -473,16 +474,16 @@ impl Function {
 
     // Sleep.
 
-    /// Descriptors that the driver writes to wake the device.
+    /// The driver's kick eventfds.
     pub fn kicks(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.attached.iter().flat_map(|a| a.kicks.iter().map(AsFd::as_fd))
     }
 
-    /// Asks the driver to kick, and says whether there is something to do after all. `open`: priorities that may send.
+    /// Asks the driver to kick. True: there is work already. `open`: priorities that may send.
     pub fn request_kicks(&mut self, open: u8) -> bool {
         let Some(a) = &mut self.attached else { return false };
-        // (Queues that wait for room in the engine get it by a packet, a timer or a command: that is a round of work, and
-        // the next one looks at them.)
+        // (Queues that wait for room in the engine get it by a packet, a timer or a command: a round with work, after which
+        // the next round looks at them.)
         let mut more = self.device.ready_priorities() & open != 0;
         more |= self.account.is_over() || self.session.unlooked > 0 && !self.session.starving.is_empty();
         more |= self.device.next_member().is_some();
@@ -502,7 +503,7 @@ impl Function {
         more | self.session.bells.iter().flatten().any(|bell| !bell.is_empty())
     }
 
-    /// The device polls again.
+    /// Suppresses the driver's kicks: the device polls again.
     pub fn suppress_kicks(&self) {
         let Some(a) = &self.attached else { return };
         for ring in a
@@ -517,7 +518,7 @@ impl Function {
         }
     }
 
-    /// When it must be looked at again, whoever sleeps.
+    /// When the function must be looked at again without any event.
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let timer = self.device.next_timeout();
         let full = (!self.session.full.is_empty()).then(|| now + FULL_RING_PAUSE);
@@ -532,7 +533,7 @@ impl Function {
         timer.into_iter().chain(full).chain(gids).min()
     }
 
-    /// Tells people what a driver did; not more than they want to read of one driver.
+    /// Reports a fault of the driver, up to a limit for each driver.
     #[cold]
     pub(super) fn complain(&mut self, what: String) {
         let Complaints {
@@ -547,7 +548,7 @@ impl Function {
         }
     }
 
-    /// The control queue broke the rules of virtio: it is stopped.
+    /// Stops the control queue, which broke the rules of virtio.
     pub(super) fn control_fault(&mut self, fault: Fault) {
         if let Some(a) = &mut self.attached {
             a.control = None;
@@ -557,5 +558,5 @@ impl Function {
     }
 }
 
-// A completion must stay a value that is cheap to move: it is copied twice on its way to the driver.
+// A completion must stay cheap to move: it is copied twice on its way to the driver.
 const _: () = assert!(size_of::<Completion>() <= 96);

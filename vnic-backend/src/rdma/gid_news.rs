@@ -1,5 +1,5 @@
-//! What the control plane hears of a GID table. A guest may change an entry as often as it likes: who listens hears what
-//! became of it, and not more often than there is use for.
+//! Reports of a GID table's changes to the control plane. A guest may change an entry as often as it likes: the reports give
+//! the result, at a limited rate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use vnic_fabric::Instant;
 /// A GID, in network order.
 type Raw = [u8; 16];
 
-/// Time between two times that there is news.
+/// Least time between two reports.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Entries that are told of at a time.
+/// Largest number of entries in a report.
 const ENTRIES: usize = 16;
 
-/// Entries that changed since they were told of last.
+/// Entries that changed since their last report.
 #[derive(Debug, Default)]
 pub struct GidNews {
     changed: BTreeMap<u16, Change>,
-    /// Nothing is told before.
+    /// No report is due before this time.
     next: Instant,
 }
 
@@ -29,7 +29,7 @@ struct Change {
 }
 
 impl GidNews {
-    /// The entry with this index has this GID, or has it no more.
+    /// Records that an entry got this GID (`added`), or lost it.
     pub fn push(&mut self, (index, gid, added): (u16, Raw, bool)) {
         let (before, now) = if added {
             (None, Some(gid))
@@ -43,7 +43,7 @@ impl GidNews {
         }
     }
 
-    /// What is to be told: index, GID, did it come?
+    /// Changes to be reported: index, GID, and whether it was added.
     pub fn take(&mut self, now: Instant) -> Vec<(u16, Raw, bool)> {
         let mut news = Vec::new();
         if now < self.next || self.changed.is_empty() {
@@ -60,12 +60,12 @@ impl GidNews {
         news
     }
 
-    /// When there is something to be told.
+    /// When changes are to be reported, if there are any.
     pub fn due(&self) -> Option<Instant> {
         (!self.changed.is_empty()).then_some(self.next)
     }
 
-    /// What there was is no news.
+    /// Drops all changes.
     pub fn clear(&mut self) {
         self.changed.clear();
     }
@@ -106,7 +106,7 @@ mod tests {
             while let Some(due) = news.due() {
                 *now = (*now).max(due);
                 for (index, gid, added) in news.take(*now) {
-                    // Each is the other side of what was told before.
+                    // Each report continues the one before it.
                     assert_eq!(known.remove(&index), (!added).then_some(gid));
                     if added {
                         known.insert(index, gid);

@@ -1,4 +1,4 @@
-//! The GID table of a function, kept true by what its guest sends.
+//! GID table of a function, kept in line with its guest's frames.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -17,12 +17,11 @@ use super::function::Function;
 use super::registry::Claim;
 use crate::types::{GidConflict, GidRow, GidSetting, ResourceRow};
 
-/// Least time between two conflicts that one function tells of, and between two times that its guest is asked because of
-/// them.
+/// Least time between two reports of conflicts of a function, and between two times that its guest is asked because of them.
 const CONFLICTS_EVERY: Duration = Duration::from_secs(1);
 
 impl Drop for Function {
-    /// Nobody finds its GIDs any more.
+    /// Removes the function's GIDs from the registry.
     fn drop(&mut self) {
         self.forget_gids();
     }
@@ -38,7 +37,7 @@ impl Function {
     ) -> Result<u16, GidError> {
         let index = self.gids.learner.set(index, entry, by)?;
         self.apply_gids();
-        // The entry may be the same, and whose word it is another.
+        // The entry may be the same, but have another source.
         self.claim_gids();
         Ok(index)
     }
@@ -58,25 +57,25 @@ impl Function {
         self.set_gid(index, entry, GidSource::Operator)
     }
 
-    /// The guest sent this frame.
+    /// Learns from a frame that the guest has sent.
     pub fn guest_sent(&mut self, now: Instant, head: &[u8]) {
         self.gids.learner.sent(now, head);
         self.apply_gids();
     }
 
-    /// The guest gets this frame.
+    /// Learns from a frame that the guest receives.
     pub fn guest_received(&mut self, now: Instant, head: &[u8]) {
         self.gids.learner.received(now, head);
         self.apply_gids();
     }
 
-    /// The guest's Ethernet driver is gone, and its addresses with it.
+    /// Removes the addresses of a guest whose Ethernet driver is gone.
     pub fn guest_down(&mut self, now: Instant) {
         self.gids.learner.guest_down(now);
         self.apply_gids();
     }
 
-    /// Asks the guest for what it has, when it is time.
+    /// Asks the guest for its addresses when it is time.
     pub fn poll_gids(&mut self, now: Instant, emit: &mut dyn FnMut(&[u8])) {
         let doubted = &self.identity.claimant.doubted;
         if doubted.load(Ordering::Relaxed) && self.gids.doubted_until <= now {
@@ -112,7 +111,7 @@ impl Function {
         self.claim_gids();
     }
 
-    /// Tells the registry what the table says. Addresses in VLANs that the adapter is not in are nobody's.
+    /// Updates the registry's claims of the table. Addresses in VLANs that the adapter is not in are not claimed.
     fn claim_gids(&mut self) {
         let vlans = &self.identity.vlans;
         let claims = self.gids.learner.entries().filter_map(|(index, entry, source)| {
@@ -131,25 +130,25 @@ impl Function {
         if gone.peek().is_some() || new.peek().is_some() {
             let (registry, who) = (&self.identity.registry, &self.identity.claimant);
             let conflicts = registry.update(who, gone, new);
-            // Who claims many addresses is told of once.
+            // Of several conflicts at once only the first is reported.
             self.gids.conflict = self.gids.conflict.or(conflicts.first().copied());
         }
     }
 
-    /// The adapter is in these VLANs from now on.
+    /// Sets the VLANs of the adapter.
     pub fn set_vlans(&mut self, vlans: VlanMode) {
         self.identity.vlans = vlans;
         self.claim_gids();
     }
 
-    /// The Ethernet address for a GID, seen from an entry of the own table.
+    /// The Ethernet address of a GID, in the VLAN of an entry of the function's table.
     pub(super) fn resolve(&self, gid: Gid, sgid_index: u16) -> Option<MacAddr> {
         let tag = self.device.gids().by_index(sgid_index).and_then(|e| e.vlan);
         let vlan = self.identity.vlans.classify(tag);
         self.identity.registry.resolve(gid, vlan)
     }
 
-    /// A conflict about a GID that was not told yet, when it is time to tell one.
+    /// A conflict about a GID that was not reported yet, when a report is due.
     pub fn take_gid_conflict(&mut self, now: Instant) -> Option<GidConflict> {
         if self.gids.conflict.is_none() || now < self.gids.conflicts_after {
             return None;
@@ -158,17 +157,17 @@ impl Function {
         self.gids.conflict.take()
     }
 
-    /// GIDs that came or went, as far as it is time to tell of them: index, GID, did it come?
+    /// Added and removed GIDs, as far as a report is due: index, GID, and whether it was added.
     pub fn take_gid_news(&mut self, now: Instant) -> Vec<(u16, [u8; 16], bool)> {
         self.gids.news.take(now)
     }
 
-    /// Nobody finds its GIDs any more.
+    /// Removes the function's GIDs from the registry.
     pub(super) fn forget_gids(&self) {
         self.identity.registry.leave(self.identity.claimant.mac);
     }
 
-    /// The table, as people see it.
+    /// Entries of the table for the control plane.
     pub fn gid_rows(&self) -> Vec<GidRow> {
         let rows = self.gids.learner.entries().map(|(index, entry, source)| GidRow {
             index,
@@ -243,7 +242,7 @@ mod tests {
         }
         let native = Some(1);
         assert_eq!(registry.resolve(address, native), Some(mac(1)));
-        // A bug hit it: nothing of it is used again, not even to end it.
+        // A function that a bug hit is not used again, not even to end it.
         let fresh = a.successor().expect("limits that fit");
         std::mem::forget(a);
         assert_eq!(registry.resolve(address, native), Some(mac(2)));

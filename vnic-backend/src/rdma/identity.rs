@@ -1,4 +1,4 @@
-//! What tells one RDMA function from another.
+//! Identity of an RDMA function.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use vnic_wire::prefix::Prefix;
 
 use super::registry::{Claimant, GidRegistry};
 
-/// What tells one function from another.
+/// Identity of an RDMA function.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Who it is among those with GIDs.
+    /// The function as a claimant of GIDs.
     pub claimant: Claimant,
-    /// Who knows where GIDs are.
+    /// Registry of all functions' GIDs.
     pub registry: Arc<GidRegistry>,
     /// VLANs of the adapter.
     pub vlans: VlanMode,
-    /// What its guest may claim; empty: anything.
+    /// Addresses that the guest may claim; empty: any.
     pub allowed: Arc<[Prefix]>,
-    /// The handle that was given last.
+    /// The last handle that was given.
     handles: u32,
 }
 
@@ -38,7 +38,7 @@ impl Identity {
         }
     }
 
-    /// Lets the guest claim these addresses only; none given: any.
+    /// Lets the guest claim only these addresses; empty: any.
     pub fn allowing(self, allowed: &[Prefix]) -> Identity {
         Identity {
             allowed: allowed.into(),
@@ -46,7 +46,7 @@ impl Identity {
         }
     }
 
-    /// Gives a number of 24 bits that was not given for long, and is never the last one: `ffffffff` names no object.
+    /// A number of 24 bits that was not given for long. It is never the largest one: `ffffffff` names no object.
     pub fn next_handle(&mut self) -> u32 {
         self.handles = (self.handles + 1) % 0xff_ffff;
         self.handles

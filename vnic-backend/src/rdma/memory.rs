@@ -1,5 +1,5 @@
-//! The memory of an RDMA function: what its guest shares, and the device's own. The engine names both by one kind of
-//! address: guest-physical below 2^63, device memory above.
+//! Memory of an RDMA function: the guest's, and device memory. The engine has one address space for both: guest-physical
+//! addresses below 2^63, device memory above.
 
 #![expect(
     unsafe_code,
@@ -13,14 +13,14 @@ use vnic_engine::rdma::{Memory, Span, Unmapped};
 
 use crate::mem::MemMap;
 
-/// Addresses from here on are device memory: no guest has so much memory.
+/// First address of device memory: no guest has so much memory.
 const DEVICE_BASE: u64 = 1 << 63;
-/// Times that an atomic is tried.
+/// Number of attempts of an atomic operation.
 const ATTEMPTS: u32 = 256;
-/// Each piece of device memory has so many addresses.
+/// Addresses of each piece of device memory.
 const DEVICE_SLOT: u64 = 1 << 32;
 
-/// What the engine reads and writes.
+/// Memory that the engine reads and writes.
 #[derive(Debug, Default)]
 pub struct FunctionMemory {
     map: Arc<MemMap>,
@@ -29,22 +29,22 @@ pub struct FunctionMemory {
 }
 
 impl FunctionMemory {
-    /// The guest's.
+    /// The guest's memory.
     pub fn map(&self) -> &Arc<MemMap> {
         &self.map
     }
 
-    /// The guest shares something else now.
+    /// Replaces the guest's memory.
     pub fn set_map(&mut self, map: Arc<MemMap>) {
         self.map = map;
     }
 
-    /// Are these bytes there?
+    /// Whether these bytes are mapped.
     pub fn has(&self, span: Span) -> bool {
         self.regions(span).is_some()
     }
 
-    /// In how many regions of memory bytes are, all of which are there.
+    /// Number of memory regions that bytes span, if all are mapped.
     fn regions(&self, span: Span) -> Option<u32> {
         let (mut at, mut len) = (span.at, span.len);
         let mut regions = 0;
@@ -61,12 +61,12 @@ impl FunctionMemory {
         Some(regions)
     }
 
-    /// Are these bytes the guest's, and there?
+    /// Whether these bytes are mapped and the guest's.
     pub fn is_shared(&self, gpa: u64, len: u64) -> bool {
         self.shared_regions(gpa, len).is_some()
     }
 
-    /// In how many regions of the guest's memory bytes are, if they are all there.
+    /// Number of regions of the guest's memory that bytes span, if all are mapped.
     pub fn shared_regions(&self, gpa: u64, len: u64) -> Option<u32> {
         let end = gpa.checked_add(len)?;
         if end > DEVICE_BASE {
@@ -80,7 +80,7 @@ impl FunctionMemory {
         self.device_bytes
     }
 
-    /// Makes `len` bytes of device memory and says at which place.
+    /// Allocates `len` bytes of device memory. Returns their place.
     pub fn allocate(&mut self, len: u64) -> usize {
         let words = len.div_ceil(8) as usize;
         let bytes = std::iter::repeat_with(AtomicU64::default).take(words).collect();
@@ -96,14 +96,14 @@ impl FunctionMemory {
         place
     }
 
-    /// Gives device memory back.
+    /// Frees device memory.
     pub fn free(&mut self, place: usize) {
         if let Some(bytes) = self.device.get_mut(place).and_then(Option::take) {
             self.device_bytes -= 8 * bytes.len() as u64;
         }
     }
 
-    /// The address of device memory.
+    /// Address of device memory.
     pub fn device_address(place: usize, offset: u64) -> u64 {
         DEVICE_BASE + place as u64 * DEVICE_SLOT + offset
     }
@@ -179,7 +179,7 @@ impl Memory for FunctionMemory {
         // SAFETY: eight mapped, aligned bytes; guests and other cores change them by atomic operations, too.
         let word = unsafe { AtomicU64::from_ptr(ptr.cast()) };
         let mut old = word.load(Ordering::SeqCst);
-        // A guest whose processors write there without end is not waited for.
+        // Bounded, in case the guest's processors write there without end.
         for _ in 0..ATTEMPTS {
             match word.compare_exchange(old, change(old), Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(old) => return Ok(old),
@@ -194,7 +194,7 @@ impl Memory for FunctionMemory {
         self.locate(at)
     }
 
-    /// One copy, where the source has a place.
+    /// Copies once, if the source has host addresses.
     #[inline]
     fn copy_from(
         &self,

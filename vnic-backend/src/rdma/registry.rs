@@ -1,4 +1,4 @@
-//! Where the GIDs of a NIC's adapters are.
+//! Registry of the GIDs of a NIC's adapters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,37 +9,38 @@ use vnic_wire::gid::Gid;
 
 use crate::types::GidConflict;
 
-/// Where the GIDs of this NIC's adapters are. Asked by commands only, never for a packet.
+/// Registry of the GIDs of this NIC's adapters. Only commands look GIDs up, never packets.
 ///
-/// Whoever was first has an address, until it gives it back; then the next one has it. Before all guests comes whoever has
-/// it without a guest's word (see [`Claim::trusted`]).
+/// The first claimant of an address has it until it gives the address back; then the next claimant has it. A trusted claim
+/// (see [`Claim::trusted`]) comes before those of all guests.
 #[derive(Debug, Default)]
 pub struct GidRegistry {
     known: RwLock<BTreeMap<Place, Vec<Owner>>>,
 }
 
-/// An address, in a VLAN of the switch.
+/// An address in a VLAN of the switch.
 pub type Place = (Gid, u16);
 
-/// An entry of a function's table, as the registry knows it.
+/// Claim of an entry of a function's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The address.
     pub place: Place,
-    /// It is no guest's word: the operator has set it, or it is made of the adapter's Ethernet address.
+    /// Whether the claim does not come from a guest: the operator has set it, or it is made of the adapter's Ethernet
+    /// address.
     pub trusted: bool,
 }
 
-/// A function, as the registry knows it.
+/// A function that claims addresses.
 #[derive(Debug, Clone)]
 pub struct Claimant {
-    /// The address of its adapter.
+    /// Ethernet address of its adapter.
     pub mac: MacAddr,
-    /// Another function says that it has an address of this one.
+    /// Whether another function claims an address of this one.
     pub doubted: Arc<AtomicBool>,
 }
 
-/// An adapter that has an address, or would have it if there were no other, and by how many entries.
+/// An adapter with claims of an address: it has the address, or would have it without the others.
 #[derive(Debug)]
 struct Owner {
     who: Claimant,
@@ -53,7 +54,7 @@ fn holder(owners: &[Owner]) -> Option<&Claimant> {
 }
 
 impl GidRegistry {
-    /// Notes that a function has the claims `now` instead of those `before`. Answers which of them are others' as well.
+    /// Replaces the claims `before` of a function by `now`. Returns conflicts of new claims with those of others.
     pub fn update<'a>(
         &self,
         who: &Claimant,
@@ -62,7 +63,7 @@ impl GidRegistry {
     ) -> Vec<GidConflict> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let mut conflicts = Vec::new();
-        // New ones first: what is in both keeps its place.
+        // New claims come first, so that a claim in both lists keeps its place.
         for claim in now {
             let owners = known.entry(claim.place).or_default();
             let own = owners.iter().position(|o| o.who.mac == who.mac);
@@ -108,7 +109,7 @@ impl GidRegistry {
         conflicts
     }
 
-    /// Forgets the addresses of an adapter.
+    /// Removes all claims of an adapter.
     pub fn leave(&self, mac: MacAddr) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, owners| {
@@ -117,9 +118,9 @@ impl GidRegistry {
         });
     }
 
-    /// The Ethernet address for a GID, as far as the NIC can know it: groups have one by rule (RFC 1112, RFC 2464), its
-    /// own adapters' in this VLAN of the switch are known, and the default GIDs of others tell theirs (RFC 4291, appendix
-    /// A). In no VLAN there are groups only.
+    /// The Ethernet address of a GID, as far as the NIC knows it: that of a group follows from its GID (RFC 1112, RFC 2464),
+    /// the NIC's own adapters in this VLAN of the switch are in the registry, and other nodes' default GIDs contain theirs
+    /// (RFC 4291, appendix A). Without a VLAN only groups are found.
     pub fn resolve(&self, gid: Gid, vlan: Option<u16>) -> Option<MacAddr> {
         if gid.is_multicast() {
             return gid.multicast_mac();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     impl GidRegistry {
-        /// How many addresses are known.
+        /// Number of addresses with claims.
         pub fn len(&self) -> usize {
             self.known.read().expect("nobody panicked").len()
         }
@@ -177,7 +178,7 @@ mod tests {
         let (registry, a) = (GidRegistry::default(), guest(9));
         let find = || registry.resolve(ADDRESS, HERE);
         assert_eq!(find(), None);
-        // RoCEv1 and RoCEv2.
+        // One entry for RoCEv1, one for RoCEv2.
         assert_eq!(registry.add(&a, claim(10)), []);
         assert_eq!(registry.add(&a, claim(10)), []);
         registry.remove(&a, claim(10));
@@ -204,7 +205,7 @@ mod tests {
         };
         assert_eq!(registry.add(&b, claim(10)), [conflict]);
         assert!(a.doubted.load(Ordering::Relaxed) && !b.doubted.load(Ordering::Relaxed));
-        // By a second entry, that is told already.
+        // A second entry does not report the conflict again.
         assert_eq!(registry.add(&b, claim(10)), []);
         assert_eq!(registry.add(&c, claim(10)), [conflict]);
         assert_eq!(find(), Some(a.mac));
@@ -239,7 +240,7 @@ mod tests {
         let conflicts = registry.add(&b, trusted);
         assert_eq!((conflicts[0].other, conflicts[0].ours), (a.mac, true));
         assert_eq!(registry.resolve(ADDRESS, HERE), Some(b.mac));
-        // It becomes a guest's word, and that guest came later.
+        // The claim becomes a guest's, and that guest came later.
         registry.update(&b, [trusted].iter(), [claim(10)].iter());
         assert_eq!(registry.resolve(ADDRESS, HERE), Some(a.mac));
     }

@@ -1,37 +1,37 @@
-//! What drivers have left: memory whose release takes so long that no data core does it. (4 MiB take the kernel 0.3 ms.)
+//! Memory of drivers' former objects that takes too long to free on a data core. (4 MiB take the kernel 0.3 ms.)
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-/// Entries of a list whose release is another's.
+/// Entries of a list from which on another thread frees it.
 const MANY: usize = 4096;
 
-/// To be freed where nobody waits for it. One at a time, for what waits to be freed is in no budget: what is left meanwhile is
+/// Memory to be freed on another thread, one piece at a time, because it is in no budget: memory that comes meanwhile is
 /// freed at once.
 #[derive(Debug, Default)]
 pub struct Remains {
     left: Option<Box<dyn Any + Send>>,
-    /// Lives as long as what was left last.
+    /// Alive as long as the last piece.
     under_way: Weak<()>,
 }
 
 impl Remains {
-    /// Something of so many entries is not needed any more.
+    /// Takes memory of `entries` entries that is not needed any more.
     pub fn leave(&mut self, entries: usize, what: impl Any + Send) {
         if entries >= MANY && self.under_way.strong_count() == 0 {
             let token = Arc::new(());
             self.under_way = Arc::downgrade(&token);
-            // (In this order.)
+            // (Dropped in this order.)
             self.left = Some(Box::new((what, token)));
         }
     }
 
-    /// What is to be freed elsewhere.
+    /// Takes the memory that another thread is to free.
     pub fn take(&mut self) -> Option<Box<dyn Any + Send>> {
         self.left.take()
     }
 
-    /// Is there something?
+    /// Whether there is memory to take.
     pub fn any(&self) -> bool {
         self.left.is_some()
     }

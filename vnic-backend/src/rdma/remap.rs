@@ -1,7 +1,7 @@
-//! The guest shares other memory now: what refers to memory is looked at anew, in turns.
+//! The guest's memory has changed: all references to it are checked again, some in each turn.
 //!
-//! The VMM is answered at the end: until then rings use what they used before. What the engine reads and writes is found in the
-//! new memory from the beginning.
+//! The VMM gets its answer at the end: until then rings use their old memory. The engine's reads and writes use the new
+//! memory from the beginning.
 
 use crossbeam_channel::Sender;
 use vnic_engine::rdma::MemoryWalk;
@@ -9,10 +9,10 @@ use vnic_engine::rdma::MemoryWalk;
 use super::memory::FunctionMemory;
 use super::shared_ring::{Found, SharedRing};
 
-/// To look at an object takes as long as to look at so many pieces of memory.
+/// Pieces of memory whose check takes as long as that of an object.
 const OBJECT: u32 = 2;
 
-/// What is looked at next.
+/// Kind of objects that are checked next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Regions,
@@ -24,20 +24,20 @@ pub enum Stage {
     Nothing,
 }
 
-/// How far that is.
+/// Progress of the check.
 #[derive(Debug)]
 pub struct Remap {
     stage: Stage,
     walk: MemoryWalk,
-    /// The first object of the stage that is not done, and what was found of its ring.
+    /// Index of the first object of the stage that is not done; `found`: pieces of its ring so far.
     at: usize,
     found: Found,
-    /// Answered when it is dropped, too.
+    /// Sender of the answer to the VMM; to drop it is an answer, too.
     done: Sender<()>,
 }
 
 impl Remap {
-    /// Nothing was looked at; the end is told here.
+    /// Begins a check; `done` gets the answer.
     pub fn new(done: Sender<()>) -> Remap {
         Remap {
             stage: Stage::Regions,
@@ -48,22 +48,22 @@ impl Remap {
         }
     }
 
-    /// What is looked at now.
+    /// Kind of objects that are checked now.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The place of the object that is looked at.
+    /// Index of the object that is checked.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// How far regions were looked at.
+    /// Progress among memory regions.
     pub fn walk(&mut self) -> &mut MemoryWalk {
         &mut self.walk
     }
 
-    /// The VMM is answered.
+    /// Answers the VMM.
     pub fn finish(self) {
         let _ = self.done.send(());
     }
@@ -74,14 +74,14 @@ impl Remap {
         0
     }
 
-    /// There is nothing to look at.
+    /// Skips an index without an object.
     pub fn skip(&mut self) -> u32 {
         self.at += 1;
         self.found = Found::default();
         1
     }
 
-    /// Looks at the ring of the object. Is it found to be gone? And how many pieces were looked at?
+    /// Checks the object's ring. Returns whether its memory is gone, and how many pieces were checked.
     pub fn look(&mut self, ring: &mut SharedRing, memory: &FunctionMemory, most: u32) -> (bool, u32) {
         let looked = OBJECT + most.min(ring.extents() as u32);
         let there = ring.remap(memory, &mut self.found, most as usize);

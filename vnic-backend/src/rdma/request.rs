@@ -1,4 +1,4 @@
-//! A command as it was read, and what is kept of it between turns.
+//! A command that was read, and its state between turns.
 
 mod failure;
 mod list;
@@ -16,12 +16,12 @@ use crate::mem::Segs;
 pub use failure::{Failure, Outcome, fail, refused};
 pub use list::{Announced, List};
 
-/// Bytes of body and list that a command may have: 4096 extents and a body, read in about the time of a few packets.
+/// Largest number of bytes of a command's body and list: 4096 extents and a body, read in about the time of a few packets.
 pub const COMMAND_MAX: u32 = (1 << 16) + 256;
-/// Bytes of a reply that are made at most: a driver that gives more room gets the rest with its next question.
+/// Largest number of bytes of a reply: a driver that gives more room gets the rest with its next query.
 const REPLY_MAX: usize = 1 << 16;
 
-/// Room for working, kept so that a command allocates little.
+/// Working memory, kept so that a command allocates little.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// The chain's buffers to read.
@@ -32,8 +32,8 @@ pub struct Scratch {
     pub bytes: Vec<u8>,
     /// The reply, behind its head.
     pub reply: Vec<u8>,
-    /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it. Without this it is
-    /// begun anew.
+    /// A command that did not fit into its turn. Its chain waits in the virtqueue; `bytes` has what was read of it. Without
+    /// this field the command starts again.
     pub begun: Option<Begun>,
 }
 
@@ -50,26 +50,26 @@ pub struct Begun {
 
 /// A command, read once.
 pub struct Request<'a> {
-    /// What the command asks for.
+    /// Kind of the command.
     pub opcode: Opcode,
     /// The body of the command.
     pub body: &'a [u8],
-    /// The rest of the list behind the body: what was announced is taken from it.
+    /// Rest of the list behind the body, from which announced lists are taken.
     pub list: &'a [u8],
     /// Lists of extents, as far as they were read.
     pub lists: &'a mut Vec<List>,
-    /// The command was begun in an earlier turn.
+    /// Whether the command was begun in an earlier turn.
     pub goes_on: bool,
     /// Bytes that the reply may have behind its head.
     pub room: usize,
     /// The reply, behind its head.
     pub reply: &'a mut Vec<u8>,
-    /// The time of the turn.
+    /// Time of the turn.
     pub now: Instant,
 }
 
 impl<'a> Request<'a> {
-    /// Reads the body, which may be of a later minor version: then the rest must be zero.
+    /// Reads the body. It may be of a later minor version; its further bytes must then be zero.
     pub fn body<T: FromBytes + Default>(&self) -> Result<T, Failure> {
         let len = size_of::<T>();
         if self.body.len() < len {
@@ -83,7 +83,7 @@ impl<'a> Request<'a> {
         Ok(structure(self.body))
     }
 
-    /// Refuses a body, and a list.
+    /// Refuses a body or a list.
     pub fn no_body(&self) -> Outcome {
         if self.body.iter().any(|b| *b != 0) {
             return fail(S::NotSupported, "this command has no body in this version");
@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
         Ok(body.handle)
     }
 
-    /// Refuses a command whose reply has no room; to be asked before anything is changed.
+    /// Refuses a command whose reply has no room; called before anything is changed.
     pub fn room_for<T>(&self) -> Outcome {
         self.room_for_bytes(size_of::<T>())
     }
@@ -126,7 +126,7 @@ impl<'a> Request<'a> {
         self.reply.extend_from_slice(body.as_bytes());
     }
 
-    /// Puts the first `len` bytes of a body into the reply: the version that is spoken knows no more of it.
+    /// Puts the first `len` bytes of a body into the reply: the negotiated version has no more.
     pub fn reply_cut<T: IntoBytes + Immutable>(&mut self, body: &T, len: usize) -> Outcome {
         self.room_for_bytes(len)?;
         self.reply
@@ -149,7 +149,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Takes the next list that the body announces. It has not more extents than `most`.
+    /// Takes the next list that the body announces, with at most `most` extents.
     pub fn announced(&mut self, wanted: ExtentList, most: u32) -> Result<Announced<'a>, Failure> {
         Announced::take(&mut self.list, wanted, most)
     }
@@ -163,14 +163,14 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Takes the memory that the `nth` list was read into.
+    /// Takes the memory into which the `nth` list was read.
     pub fn memory(&mut self, nth: usize) -> Result<Translation, Failure> {
         self.lists
             .get_mut(nth)
             .map_or_else(list::other_kind, List::memory)
     }
 
-    /// Takes the ring that the `nth` list was read into.
+    /// Takes the ring into which the `nth` list was read.
     pub fn ring(&mut self, nth: usize) -> Result<SharedRing, Failure> {
         self.lists.get_mut(nth).map_or_else(list::other_kind, List::ring)
     }
@@ -185,7 +185,7 @@ pub fn reserved(value: impl Into<u64>) -> Outcome {
     }
 }
 
-/// Answers the handle of an object, or nothing for the handle that means none.
+/// The handle of an object; `None` for the handle that names none.
 pub fn optional(handle: u32) -> Option<u32> {
     (handle != vnic_device::command::NONE).then_some(handle)
 }

@@ -1,4 +1,4 @@
-//! What a driver has made of an RDMA function.
+//! Objects that a driver has made in an RDMA function.
 
 use std::collections::VecDeque;
 
@@ -12,35 +12,35 @@ use super::remap::Remap;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
 
-/// A queue pair's rings.
+/// Rings of a queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
-    /// The ring of its send queue.
+    /// Send queue.
     pub send: Option<SendQueue>,
-    /// The ring of its own receive queue.
+    /// Receive queue, if the queue pair has its own.
     pub receive: Option<ReceiveQueue>,
-    /// The command that made it.
+    /// The command that made the queue pair.
     pub created: CreateQp,
-    /// It is in the list of those with unread requests.
+    /// Whether the queue pair is in [`Session::starving`].
     pub starving: bool,
-    /// A fault of it was told.
+    /// Whether a fault of it was reported.
     pub fault_told: bool,
 }
 
-/// A shared receive queue's ring.
+/// Ring of a shared receive queue.
 #[derive(Debug)]
 pub struct SharedReceive {
-    /// The ring.
+    /// Receive queue.
     pub queue: ReceiveQueue,
-    /// The index that the driver was told.
+    /// The last index that was published to the driver.
     pub told: u32,
-    /// It is in the list of those with unread receives.
+    /// Whether the shared receive queue is in [`Session::starving_srqs`].
     pub starving: bool,
-    /// A fault of it was told.
+    /// Whether a fault of it was reported.
     pub fault_told: bool,
 }
 
-/// What a driver has made of a function: a reset forgets it.
+/// Objects that a driver has made; a reset drops them.
 pub struct Session {
     /// Queue pairs.
     pub qps: Slots<QueuePair>,
@@ -50,32 +50,32 @@ pub struct Session {
     pub cqs: Slots<CompletionRing>,
     /// Doorbell rings.
     pub bells: Vec<Option<DoorbellRing>>,
-    /// Events that the driver has not been told yet.
+    /// Events that the driver has not got yet.
     pub events: Events,
-    /// HELLO was said: the function takes packets.
+    /// Whether HELLO was done: the function takes packets.
     pub hello: bool,
-    /// Minor version of the contract that HELLO has settled.
+    /// Minor version that HELLO has negotiated.
     pub minor: u16,
-    /// Extents that rings have.
+    /// Number of extents of all rings.
     pub ring_extents: u32,
-    /// QPs with requests that the engine has not been given yet.
+    /// QPs with requests that the engine has not got yet.
     pub starving: VecDeque<u32>,
-    /// Shared receive queues with receives that the engine has not been given yet.
+    /// Shared receive queues with receives that the engine has not got yet.
     pub starving_srqs: VecDeque<u32>,
-    /// How many of `starving` have not been looked at since something happened.
+    /// Number of QPs in `starving` that were not looked at since the last change.
     pub unlooked: usize,
-    /// The doorbell ring that is looked at first.
+    /// The doorbell ring that is served first.
     pub first_bell: usize,
-    /// Doorbells of each ring that a command waits for, at most; empty if none waits.
+    /// Largest number of doorbells of each ring for which a command waits; empty if no command waits.
     pub before_command: Vec<u32>,
-    /// CQs whose driver must make room.
+    /// CQs in which the driver has to make room.
     pub full: VecDeque<u32>,
-    /// What is looked at anew, because the guest shares other memory.
+    /// Check of all references to memory, if the guest's memory has changed.
     pub remap: Option<Remap>,
 }
 
 impl Session {
-    /// Makes what a function has before a driver makes anything.
+    /// A function without objects of a driver.
     pub fn new() -> Session {
         let bits = |object| limits::handle_bits(object).0;
         Session {

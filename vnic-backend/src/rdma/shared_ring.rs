@@ -1,4 +1,4 @@
-//! A ring of the contract in guest memory (`SPEC.md`, section 6): its extents, translated once.
+//! A ring of a driver in guest memory (`SPEC.md`, section 6): its extents are translated once.
 
 #![expect(
     unsafe_code,
@@ -13,7 +13,7 @@ use super::memory::FunctionMemory;
 use crate::mem::{self, MemMap};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Bytes that lie together in our memory.
+/// Bytes that are contiguous in the daemon's address space.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     /// Offset in the ring of the first byte.
@@ -25,10 +25,10 @@ struct Piece {
 // SAFETY: the address leads into shared memory that the ring's `map` keeps mapped; all access is by copies and atomics.
 unsafe impl Send for Piece {}
 
-/// The memory of a ring. Offsets are multiples of what is accessed; neither a line nor an entry is ever divided.
+/// The memory of a ring. Offsets are multiples of the accessed size; no piece ends inside a cache line or an entry.
 #[derive(Debug)]
 pub struct SharedRing {
-    /// Nearly always one.
+    /// Pieces of the memory, nearly always one.
     pieces: Pieces,
     extents: Box<[Extent]>,
     len: u64,
@@ -43,21 +43,21 @@ enum Pieces {
     Many(Box<[Piece]>),
 }
 
-/// What was found of a ring's memory so far.
+/// Pieces of a ring's memory that were found so far.
 #[derive(Debug, Default)]
 pub struct Found {
     extents: usize,
-    /// Bytes of them.
+    /// Bytes of the extents found so far.
     at: u64,
     pieces: Vec<Piece>,
 }
 
-/// A ring whose extents are given one by one.
+/// A ring whose extents are added one by one.
 #[derive(Debug)]
 pub struct RingMaker {
     extents: Vec<Extent>,
     pieces: Vec<Piece>,
-    /// Bytes that the extents have.
+    /// Bytes of the extents.
     room: u64,
     len: u64,
     stride: u32,
@@ -65,7 +65,7 @@ pub struct RingMaker {
 }
 
 impl RingMaker {
-    /// A ring of `len` bytes with entries of `stride` bytes, in so many extents of this memory.
+    /// A ring of `len` bytes with entries of `stride` bytes, in `extents` extents of this memory.
     pub fn new(map: Arc<MemMap>, extents: usize, len: u64, stride: u32) -> RingMaker {
         RingMaker {
             extents: Vec::with_capacity(extents),
@@ -82,7 +82,8 @@ impl RingMaker {
         (self.len, self.stride)
     }
 
-    /// The next extent, in how many regions of the guest's memory it lies. `None`: it is not shared or not aligned.
+    /// Adds the next extent. Returns the number of the guest's memory regions that it spans. `None`: it is not shared or not
+    /// aligned.
     pub fn push(&mut self, memory: &FunctionMemory, extent: Extent, last: bool) -> Option<u32> {
         if !ring::is_sound(&extent, last, self.stride) {
             return None;
@@ -124,8 +125,8 @@ impl Pieces {
     }
 }
 
-/// Adds the places of an extent, which is shared and begins at byte `at` of a ring of `len` bytes. `None`: it is cut where a ring must
-/// not be.
+/// Adds the pieces of a shared extent that begins at byte `at` of a ring of `len` bytes. `None`: a cache line or an entry
+/// would be divided.
 fn find(
     map: &MemMap,
     pieces: &mut Vec<Piece>,
@@ -139,7 +140,7 @@ fn find(
     while left > 0 {
         let (host, room) = map.lookup(gpa)?;
         let step = room.min(left);
-        // A line or an entry that two regions of the guest's memory divide could not be accessed at once.
+        // A cache line or an entry in two of the guest's memory regions could not be accessed at once.
         if step < left && !step.is_multiple_of(u64::from(stride).max(ring::ALIGNMENT))
             || !(host as u64).is_multiple_of(8)
         {
@@ -157,20 +158,20 @@ fn find(
 }
 
 impl SharedRing {
-    /// Is its memory there? It was at first, and may have gone away.
+    /// Whether the ring's memory is mapped: it was at first, and may be gone.
     pub fn is_there(&self) -> bool {
         !matches!(self.pieces, Pieces::None)
     }
 
-    /// Extents it was given by.
+    /// Number of extents of the ring.
     pub fn extents(&self) -> usize {
         self.extents.len()
     }
 
-    /// Finds the memory anew, so many extents of it at a time; until all are found the ring has what it had. `None`: there are
-    /// more. False: it is not there any more; the ring must not be used then, and reads as zeros.
+    /// Finds the ring's memory again, `most` extents at a time; until all are found the ring keeps its old memory. `None`:
+    /// there are more. False: the memory is gone; the ring must not be used then, and reads as zeros.
     pub fn remap(&mut self, memory: &FunctionMemory, found: &mut Found, most: usize) -> Option<bool> {
-        // A ring that was made since needs nothing. (What was found of one that has gone meanwhile is another's.)
+        // A ring that was made since is right. (Pieces that were found of a ring that is gone meanwhile are dropped.)
         if Arc::ptr_eq(&self.map, memory.map()) {
             *found = Found::default();
             return Some(self.is_there());
@@ -197,7 +198,7 @@ impl SharedRing {
         Some(there)
     }
 
-    /// The address of `len` bytes at an offset, all in one piece.
+    /// The host address of `len` bytes at an offset, all in one piece.
     #[inline]
     fn place(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let piece = match &self.pieces {
@@ -226,7 +227,7 @@ impl SharedRing {
         }
     }
 
-    /// One load of 64 bits, with what was written before it.
+    /// Loads 64 bits, with acquire ordering.
     #[inline]
     pub fn load_u64(&self, offset: u64) -> u64 {
         match self.place(offset, 8) {
@@ -236,7 +237,7 @@ impl SharedRing {
         }
     }
 
-    /// One load of 32 bits, with what was written before it.
+    /// Loads 32 bits, with acquire ordering.
     #[inline]
     pub fn load_u32(&self, offset: u64) -> u32 {
         match self.place(offset, 4) {
@@ -246,7 +247,7 @@ impl SharedRing {
         }
     }
 
-    /// One store of 32 bits, after everything before it.
+    /// Stores 32 bits, with release ordering.
     #[inline]
     pub fn store_u32(&self, offset: u64, value: u32) {
         if let Some(at) = self.place(offset, 4) {
@@ -255,7 +256,7 @@ impl SharedRing {
         }
     }
 
-    /// Writes a line of which the last word shows that all are there.
+    /// Writes a cache line whose last word, written last, publishes the others.
     #[inline]
     pub fn publish(&self, offset: u64, words: [u64; 8]) {
         if let Some(at) = self.place(offset, 64) {
@@ -269,7 +270,7 @@ impl SharedRing {
         }
     }
 
-    /// Asks for a line that will be written.
+    /// Prefetches a cache line for writing.
     #[inline]
     pub fn prefetch_for_writing(&self, offset: u64) {
         if let Some(at) = self.place(offset, 1) {
@@ -277,7 +278,7 @@ impl SharedRing {
         }
     }
 
-    /// Asks for a line before it is needed.
+    /// Prefetches a cache line.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         if let Some(at) = self.place(offset, 1) {

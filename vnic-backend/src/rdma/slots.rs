@@ -1,7 +1,7 @@
-//! What the shell keeps for an object of the engine, found by the object's number.
+//! State of the engine's objects outside the engine, by the object's number.
 
-/// Entries by number. The low bits of a number are an index, those above tell an old object from a new one. The engine
-/// begins with some index, and goes on with the next.
+/// Entries by number. The low bits of a number are an index; the bits above differ between old and new objects. The engine
+/// begins with any index, and goes on with the next ones.
 #[derive(Debug)]
 pub struct Slots<T> {
     entries: Vec<Option<(u32, Box<T>)>>,
@@ -11,7 +11,7 @@ pub struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Empty; `index_bits` as in [`vnic_engine::rdma::limits::handle_bits`].
+    /// No entries; `index_bits` as in [`vnic_engine::rdma::limits::handle_bits`].
     pub fn new(index_bits: u32) -> Slots<T> {
         Slots {
             entries: Vec::new(),
@@ -20,13 +20,13 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Remembers an entry.
+    /// Adds an entry.
     pub fn insert(&mut self, number: u32, entry: T) {
         let index = number & self.index_mask;
         if self.entries.is_empty() {
             self.first = index;
         }
-        // An object that was given up before it came here had the first index.
+        // The first index was that of an object that was destroyed before it came here.
         let before = self.first.saturating_sub(index);
         self.entries.splice(..0, (0..before).map(|_| None));
         self.first -= before;
@@ -39,11 +39,11 @@ impl<T> Slots<T> {
 
     #[inline]
     fn index(&self, number: u32) -> usize {
-        // What is below the first becomes something beyond all entries.
+        // A number below the first becomes an index beyond all entries.
         (number & self.index_mask).wrapping_sub(self.first) as usize
     }
 
-    /// Takes one out.
+    /// Removes an entry.
     pub fn remove(&mut self, number: u32) -> Option<Box<T>> {
         self.get(number)?;
         let index = self.index(number);
@@ -69,8 +69,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What is at a place, of which there are as many as there ever were entries: maybe nothing, or its number and itself. (Places go
-    /// up, never down, when an entry comes before the first.)
+    /// The entry at a place, with its number, if there is one; there are as many places as there ever were entries. (Places
+    /// go up, never down, when an entry comes before the first.)
     pub fn place(&mut self, at: usize) -> Option<Option<(u32, &mut T)>> {
         let slot = self.entries.get_mut(at)?;
         Some(slot.as_mut().map(|(number, entry)| (*number, &mut **entry)))

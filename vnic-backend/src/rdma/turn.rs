@@ -1,4 +1,4 @@
-//! A function's turn: what its driver may have done, packets that came, and what has completed.
+//! A function's turn: its driver's requests, received packets, and completions.
 
 use smallvec::SmallVec;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
@@ -13,18 +13,18 @@ use super::remap::{Remap, Stage};
 use super::session::QueuePair;
 use crate::mem;
 
-/// Completions whose lines are asked for before the first is written.
+/// Completions whose cache lines are prefetched before the first is written.
 const COMPLETIONS_AT_ONCE: u32 = 16;
-/// Completions of the next turn whose lines are asked for in this one.
+/// Completions of the next turn whose cache lines are prefetched in this one.
 const COMPLETIONS_AHEAD: u32 = 32;
-/// Queue pairs whose timers a turn looks at, full completion queues, events: at least so many.
+/// Least number of timers, of full completion queues and of events that a turn handles.
 const AT_LEAST: usize = 8;
-/// Pieces of memory that a turn looks at, at least.
+/// Least number of pieces of memory that a turn checks.
 const PIECES_AT_LEAST: u32 = 256;
 
 impl Function {
-    /// One look at everything the driver may have done; `shared`: others want to send. Answers how much there was. `None`: it is
-    /// others' turn.
+    /// Looks once at everything that the driver may have done; `shared`: other adapters want to send. Returns how much was
+    /// done. `None`: the turn pays the function's debt.
     #[inline]
     pub fn poll(&mut self, now: Instant, shared: bool) -> Option<usize> {
         if self.attached.is_none() {
@@ -37,7 +37,7 @@ impl Function {
         if self.session.remap.is_some() {
             work += self.look_at_memory();
         }
-        // Those of turns before come first.
+        // Requests of earlier turns come first.
         if !self.session.starving.is_empty() || !self.session.starving_srqs.is_empty() {
             work += self.feed_starving();
         }
@@ -59,10 +59,10 @@ impl Function {
         Some(work)
     }
 
-    /// A turn begins. False: it is others'.
+    /// Begins a turn. False: it pays the function's debt.
     #[inline]
     fn begin(&mut self, shared: bool) -> bool {
-        // What packets had the engine do since.
+        // Work of the engine for packets since the last turn.
         let work = self.device.take_work();
         if work > 0 {
             self.charge(work);
@@ -70,7 +70,7 @@ impl Function {
         self.account.begin(shared)
     }
 
-    /// Work of the engine's is charged.
+    /// Charges work of the engine.
     pub fn charge(&mut self, work: u32) {
         self.account.charge(i32::try_from(work).unwrap_or(i32::MAX));
     }
@@ -80,13 +80,13 @@ impl Function {
         let most = (self.account.left() as usize / 4).max(AT_LEAST);
         let timers = self.device.handle_timeouts(now, most);
         self.account.charge(TIMER * timers as i32);
-        // What is sent again, or at a rate, nobody posts in this turn: it wants the core all the same.
+        // Retransmissions and paced sends are posted in no turn, but need the core as well.
         self.account.asked |= timers > 0;
         self.session.unlooked = self.session.starving.len();
         timers + 1
     }
 
-    /// The end of a turn: shows the driver what has completed. Answers how much that was.
+    /// Ends a turn: shows the driver completions and events. Returns their number.
     #[inline]
     pub fn finish(&mut self, now: Instant) -> usize {
         let mut work = 0;
@@ -106,7 +106,7 @@ impl Function {
         work
     }
 
-    /// The guest shares other memory: goes on where the last turn stopped. Answers how much was done.
+    /// Goes on with the check of references after a change of the guest's memory. Returns how much was done.
     #[cold]
     fn look_at_memory(&mut self) -> usize {
         let Some(mut remap) = self.session.remap.take() else {
@@ -126,7 +126,7 @@ impl Function {
         1
     }
 
-    /// Looks at so many pieces of memory, about, of one kind of object. Answers at how many.
+    /// Checks about `most` pieces of memory of one kind of objects. Returns their number.
     fn look_at_some(&mut self, remap: &mut Remap, most: u32) -> u32 {
         match remap.stage() {
             Stage::Regions => {
@@ -169,7 +169,7 @@ impl Function {
                 if lost && !std::mem::replace(&mut cq.lost, true) {
                     let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
                     self.session.events.push(EventKind::QueueFault, number, detail);
-                    // As after an overrun: who completes there fails.
+                    // As after an overrun: queue pairs that complete there fail.
                     self.device.fail_cq(CqHandle(number));
                 }
                 looked
@@ -226,7 +226,7 @@ impl Function {
         }
     }
 
-    /// A packet came for this function. Answers what that took besides the packet: whoever sent it, or this function, is charged.
+    /// Takes a packet. Returns the work besides the packet itself: its sender, or this function, is charged.
     #[inline]
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         self.published.stale = true;
@@ -247,7 +247,7 @@ impl Function {
         self.device.take_work()
     }
 
-    /// The QPs of a group that get their copies with the packet may have taken receives, or are about to.
+    /// Feeds the QPs of a group that get their copies with the packet: they may have taken receives, or are about to.
     #[cold]
     fn feed_members(&mut self, packet: &Incoming<'_>) {
         let members = self.device.members(packet.path.network.destination()).iter();
@@ -257,7 +257,7 @@ impl Function {
         }
     }
 
-    /// Members of large groups get their copies of datagrams, as many as this turn has work left for. Answers how many.
+    /// Gives members of large groups their copies of datagrams, as far as this turn has work left. Returns their number.
     #[cold]
     fn deliver_copies(&mut self, now: Instant) -> usize {
         let mut copies = 0;
@@ -277,7 +277,7 @@ impl Function {
         copies
     }
 
-    /// Asks for the state of a queue pair that is needed soon: that of one among many is in no near cache.
+    /// Prefetches the state of a queue pair that is needed soon: one of many is in no near cache.
     #[inline]
     pub fn fetch_qp(&self, number: QpNumber) {
         if let Some((state, len)) = self.device.qp_place(number) {
@@ -285,7 +285,7 @@ impl Function {
         }
     }
 
-    /// A run came from a neighbour: how many of its packets were carried out. They take no receives.
+    /// Takes a neighbour's run. Returns how many of its packets were executed. They take no receives.
     #[inline]
     pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
         self.published.stale = true;
@@ -293,7 +293,7 @@ impl Function {
         self.device.receive_run(now, run, &self.memory)
     }
 
-    /// A QP may have taken a receive.
+    /// Feeds a QP that may have taken a receive.
     #[inline]
     fn feed_more(&mut self, number: u32) {
         if let Some(qp) = self.session.qps.get(number)
@@ -306,7 +306,7 @@ impl Function {
         }
     }
 
-    /// Does a packet take a receive that the engine has not been given?
+    /// Whether a packet takes a receive that the engine does not have.
     #[inline]
     fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
         use Operation::{WriteLastImm, WriteOnlyImm};
@@ -317,11 +317,11 @@ impl Function {
         if !takes {
             return false;
         }
-        // A group's members, and the shared queue that an XRC packet names, are not looked for.
+        // A group's members, and the shared queue that an XRC packet names, are not checked.
         opcode.transport() == Transport::Xrc || self.has_no_receive(number)
     }
 
-    /// Has the engine no receive for a queue pair? Of one that there is not it has none.
+    /// Whether the engine has no receive for a queue pair, which need not exist.
     #[inline]
     fn has_no_receive(&self, number: u32) -> bool {
         self.session.qps.get(number).is_none_or(|qp| {
@@ -330,13 +330,13 @@ impl Function {
         })
     }
 
-    /// A frame with a wrong ICRC came.
+    /// Counts a frame with a wrong ICRC.
     pub fn count_bad_icrc(&mut self) {
         self.published.stale = true;
         self.device.count_bad_icrc();
     }
 
-    /// A frame came that has the marks of RoCE and is none.
+    /// Counts a frame with the headers of RoCE that is not valid.
     pub fn count_malformed(&mut self) {
         self.published.stale = true;
         self.device.count_malformed();
@@ -365,7 +365,7 @@ impl Function {
 
     fn queue_event(&mut self, event: Event) {
         let (kind, object) = match event {
-            // Arming is the shell's: a driver names its consumer index.
+            // This module keeps armed queues: a driver names its consumer index.
             Event::Completion(_) => return,
             Event::CqError(cq) => (EventKind::CqError, cq.0),
             Event::QpFatal(qp) => (EventKind::QpFatal, qp.0),
@@ -380,7 +380,7 @@ impl Function {
         self.session.events.push(kind, object, 0);
     }
 
-    /// Shows the completions of one queue, as many as there is room for.
+    /// Writes the completions of one queue, as many as there is room for.
     #[inline]
     pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
         let Some(ring) = self.session.cqs.get_mut(cq.0) else {
@@ -406,7 +406,7 @@ impl Function {
             });
             done += most as usize;
         }
-        // Those of the next turn, while there is time.
+        // Lines of the next turn's completions.
         ring.prefetch(COMPLETIONS_AHEAD);
         if self.device.peek_len(cq) > 0 && !ring.waiting {
             ring.waiting = true;

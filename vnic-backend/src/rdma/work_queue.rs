@@ -16,20 +16,20 @@ use vnic_engine::rdma::{
 
 use super::shared_ring::SharedRing;
 
-/// Blocks that are asked for before they are read.
+/// Blocks that are prefetched before they are read.
 const AHEAD: u32 = 8;
 
-/// A producer index and how far the ring was read.
+/// A producer index, and how far the ring was read.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// Newest index that a doorbell told.
+    /// Newest index of a doorbell.
     posted: u32,
-    /// Up to where we have read.
+    /// Index up to which the ring was read.
     read: u32,
 }
 
 impl Progress {
-    /// A doorbell came. False: it is a fault.
+    /// Takes a doorbell's index. False: it is invalid.
     fn advance(&mut self, index: u32, entries: u32) -> bool {
         match ring::advance(index, self.posted, self.read, entries) {
             Some(posted) => {
@@ -45,26 +45,26 @@ impl Progress {
     }
 }
 
-/// A work request that breaks the contract.
+/// A work request that is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {
-    /// Its id, as it stands there.
+    /// ID of the request, as the driver wrote it.
     pub wr_id: u64,
-    /// What is wrong.
+    /// Reason.
     pub reason: FaultReason,
-    /// Index at which it was found.
+    /// Index of the request.
     pub index: u32,
 }
 
 /// A send queue.
 #[derive(Debug)]
 pub struct SendQueue {
-    /// Its memory.
+    /// Memory of the queue.
     pub ring: SharedRing,
     blocks: u32,
     limits: SendLimits,
     progress: Progress,
-    /// It is read no more.
+    /// Whether the queue is not read any more.
     pub faulted: bool,
 }
 
@@ -80,24 +80,24 @@ impl SendQueue {
         }
     }
 
-    /// Both sides begin again.
+    /// Resets the queue; both sides begin again.
     pub fn reset(&mut self) {
         self.progress = Progress::default();
         self.faulted = !self.ring.is_there();
     }
 
-    /// A doorbell came. False: its index is a fault.
+    /// Takes a doorbell's index. False: it is invalid.
     pub fn advance(&mut self, index: u32) -> bool {
         self.progress.advance(index, self.blocks)
     }
 
-    /// Is there something to read?
+    /// Whether there are unread requests.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.progress.unread() != 0 && !self.faulted
     }
 
-    /// The newest index that is known.
+    /// The newest index of a doorbell.
     pub fn posted(&self) -> u32 {
         self.progress.posted
     }
@@ -108,7 +108,7 @@ impl SendQueue {
             .read(u64::from(index & (self.blocks - 1)) * BLOCK_LEN as u64)
     }
 
-    /// Asks for the lines of what is next, before an index.
+    /// Prefetches the next blocks, before index `behind`.
     #[inline]
     pub fn prefetch(&self, behind: u32) {
         for ahead in 0..AHEAD.min(behind.wrapping_sub(self.progress.read)) {
@@ -122,7 +122,7 @@ impl SendQueue {
             .prefetch(u64::from(index & (self.blocks - 1)) * BLOCK_LEN as u64);
     }
 
-    /// Reads the next work request, of which there must be one, over another one.
+    /// Reads the next work request into `wr`. There must be one.
     #[inline]
     pub fn take(&mut self, wr: &mut SendWr) -> Result<(), Malformed> {
         let index = self.progress.read;
@@ -139,7 +139,7 @@ impl SendQueue {
             return Err(malformed(FaultReason::Length));
         }
         self.progress.read = index.wrapping_add(blocks);
-        // One more, while this one is carried out.
+        // One more block, while this one is executed.
         if unread > AHEAD {
             self.prefetch_block(index.wrapping_add(AHEAD));
         }
@@ -231,7 +231,7 @@ impl SendQueue {
         }
     }
 
-    /// Inline bytes that go on in the next blocks.
+    /// Inline data that continues in the next blocks.
     #[inline(never)]
     fn long_inline(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
         let mut bytes = smallvec::SmallVec::<[u8; 64]>::new();
@@ -249,7 +249,7 @@ impl SendQueue {
 fn bind(bytes: [u8; 32]) -> SendOp {
     let bind: Bind = transmute!(bytes);
     let access = rights(bind.access);
-    // With a right that there is not, nothing can be bound: as a window that there is not.
+    // An unknown right refuses the bind, by the handle that names no window.
     let mw = if access.is_some() { bind.mw } else { NONE };
     SendOp::BindMw(MwBind {
         mw: MwHandle(mw),
@@ -261,7 +261,7 @@ fn bind(bytes: [u8; 32]) -> SendOp {
     })
 }
 
-/// The engine's rights. `None`: a bit that the contract does not have.
+/// The engine's rights. `None`: an unknown bit.
 pub fn rights(bits: u32) -> Option<Access> {
     if bits & !(access::ALL | access::IGNORED) != 0 {
         return None;
@@ -271,7 +271,7 @@ pub fn rights(bits: u32) -> Option<Access> {
     Some(rights)
 }
 
-/// The contract's rights.
+/// The ABI's bits of rights.
 pub fn right_bits(rights: Access) -> u32 {
     let invalidate = if rights.contains(Access::INVALIDATE) {
         access::INVALIDATE
@@ -294,13 +294,13 @@ fn element(bytes: [u8; 16]) -> Sge {
 /// A receive queue, of one QP or shared.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    /// Its memory.
+    /// Memory of the queue.
     pub ring: SharedRing,
     entries: u32,
     stride: u32,
     elements: u32,
     progress: Progress,
-    /// It is read no more.
+    /// Whether the queue is not read any more.
     pub faulted: bool,
 }
 
@@ -317,13 +317,13 @@ impl ReceiveQueue {
         }
     }
 
-    /// Both sides begin again.
+    /// Resets the queue; both sides begin again.
     pub fn reset(&mut self) {
         self.progress = Progress::default();
         self.faulted = !self.ring.is_there();
     }
 
-    /// Entries of the ring.
+    /// Number of entries of the ring.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -333,23 +333,23 @@ impl ReceiveQueue {
         self.stride
     }
 
-    /// A doorbell came. False: its index is a fault.
+    /// Takes a doorbell's index. False: it is invalid.
     pub fn advance(&mut self, index: u32) -> bool {
         self.progress.advance(index, self.entries)
     }
 
-    /// Is there something to read?
+    /// Whether there are unread receives.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.progress.unread() != 0 && !self.faulted
     }
 
-    /// The newest index that is known.
+    /// The newest index of a doorbell.
     pub fn posted(&self) -> u32 {
         self.progress.posted
     }
 
-    /// Up to where it was read.
+    /// Index up to which the queue was read.
     pub fn read(&self) -> u32 {
         self.progress.read
     }
@@ -366,7 +366,7 @@ impl ReceiveQueue {
             reason,
             index,
         };
-        // Behind a faulty receive the queue can still be read: entries have one size.
+        // The queue can still be read behind a faulty receive: entries have one size.
         self.progress.read = index.wrapping_add(1);
         if head.reserved != 0 {
             return Err(malformed(FaultReason::Reserved));

@@ -4,7 +4,7 @@ mod split;
 
 pub use split::{Fault, RingAddresses, SplitRing};
 
-/// What a guest did to a ring, which is not read any more then.
+/// Fault of a ring by its guest; the ring is not read any more then.
 #[derive(Debug, Default)]
 pub struct Broken {
     fault: Option<Fault>,
@@ -12,18 +12,18 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// Is it?
+    /// Whether the ring has a fault.
     #[inline]
     pub fn is(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// It is, by this.
+    /// Records a fault.
     pub fn set(&mut self, fault: Fault) {
         self.fault = Some(fault);
     }
 
-    /// What the guest did, told once.
+    /// The fault, reported once.
     pub fn take(&mut self) -> Option<Fault> {
         if self.told {
             return None;

@@ -1,9 +1,8 @@
 //! The split virtqueue (virtio 1.3 section 2.7), device side.
 //!
-//! The ring lives in memory that a hostile guest writes at any time. So: each index, descriptor and header is
-//! read exactly once, the copy is checked, and what is illegal is a [`Fault`] that stops this ring only.
-//! Completions are in order: nothing is ever left behind `used.idx`, which is what makes a restart after
-//! `kill -9` possible (the frontend resumes from `used.idx`).
+//! The ring is in memory that a hostile guest writes at any time. So each index, descriptor and header is read exactly once,
+//! the copy is checked, and an invalid one is a [`Fault`] that stops only this ring. Completions are in order: no buffer is
+//! ever left behind `used.idx`, so that a restart after `kill -9` is possible (the frontend resumes from `used.idx`).
 
 #![expect(
     unsafe_code,
@@ -18,7 +17,7 @@ use crate::sync::{AtomicU16, Ordering, fence};
 
 /// The longest ring (virtio 1.3 section 2.7).
 pub const MAX_RING: u16 = 32768;
-/// The most descriptors one buffer may consist of. Guests use at most about 20; virtio allows the ring's size.
+/// The most descriptors of one buffer. Guests use at most about 20; virtio allows the ring's size.
 pub const MAX_CHAIN: usize = 1024;
 
 const DESC_NEXT: u16 = 1;
@@ -27,7 +26,7 @@ const DESC_INDIRECT: u16 = 4;
 const AVAIL_NO_INTERRUPT: u16 = 1;
 const USED_NO_NOTIFY: u16 = 1;
 
-/// Something illegal in a ring. The ring is stopped until the guest resets it; nothing else suffers.
+/// Invalid content of a ring. The ring is stopped until the guest resets it; other rings go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The size is zero, no power of two or above `MAX_RING`.
@@ -39,9 +38,9 @@ pub enum Fault {
     /// `avail.idx` moved further than the ring is long.
     #[error("avail.idx {idx} is more than {size} ahead of {next}")]
     AvailIndex {
-        /// What the guest wrote.
+        /// Index that the guest wrote.
         idx: u16,
-        /// Where we are.
+        /// The device's index.
         next: u16,
         /// Ring size.
         size: u16,
@@ -71,7 +70,7 @@ pub enum Fault {
     TooShort,
 }
 
-/// Where a ring lies, in the frontend's address space (SET_VRING_ADDR).
+/// Addresses of a ring, in the frontend's address space (SET_VRING_ADDR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingAddresses {
     /// Descriptor table.
@@ -80,7 +79,7 @@ pub struct RingAddresses {
     pub avail: u64,
     /// Used ring.
     pub used: u64,
-    /// Guest physical address of the used ring for dirty logging, when asked for.
+    /// Guest physical address of the used ring for dirty logging, if requested.
     pub used_log: Option<u64>,
 }
 
@@ -105,7 +104,7 @@ pub struct SplitRing {
     next_avail: u16,
     /// `avail.idx` when last read.
     avail_seen: u16,
-    /// Used entries written (staged), published or not. (A cell: entries are written while buffers are looked at.)
+    /// Used entries written (staged), published or not. (A cell: entries are written while buffers are borrowed.)
     staged: Cell<u16>,
     /// `used.idx` as the guest sees it.
     published: u16,
@@ -154,8 +153,8 @@ impl SplitRing {
             log,
             mem,
         };
-        // After a crash of ours the guest's memory knows best how far we came: everything before used.idx is
-        // done, everything after it was never completed.
+        // After a crash of the daemon the guest's memory has the progress: everything before used.idx is done, everything
+        // after it was never completed.
         let used_idx = ring.used_u16(2).load(Ordering::Acquire);
         if used_idx != base {
             ring.go_on_at(used_idx);
@@ -163,8 +162,8 @@ impl SplitRing {
         Ok(ring)
     }
 
-    /// Goes on where `before` is: the same ring, at another place of ours. Whoever made this one saw what the guest had been shown
-    /// until then, and `before` has gone on.
+    /// Continues at the index of `before`, which is the same ring at another address. `before` may have published entries
+    /// since this ring read used.idx.
     pub fn go_on_from(&mut self, before: &SplitRing) {
         self.go_on_at(before.published);
     }
@@ -174,12 +173,12 @@ impl SplitRing {
         self.staged.set(shown);
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// What GET_VRING_BASE answers. All taken buffers must be used by then.
+    /// The answer to GET_VRING_BASE. All taken buffers must be used by then.
     pub fn base(&self) -> u16 {
         self.next_avail
     }
@@ -199,7 +198,7 @@ impl SplitRing {
         unsafe { AtomicU16::from_ptr(self.used.add(offset).cast()) }
     }
 
-    /// How many buffers the guest has made available and we have not taken.
+    /// Number of buffers that the guest has made available and the device has not taken.
     #[inline]
     pub fn ready(&mut self) -> Result<u16, Fault> {
         if self.avail_seen == self.next_avail {
@@ -208,7 +207,7 @@ impl SplitRing {
         Ok(self.avail_seen.wrapping_sub(self.next_avail))
     }
 
-    /// The same, with a fresh look at the guest's index.
+    /// As [`SplitRing::ready`], with a new read of the guest's index.
     pub fn ready_now(&mut self) -> Result<u16, Fault> {
         self.refresh()?;
         Ok(self.avail_seen.wrapping_sub(self.next_avail))
@@ -228,7 +227,7 @@ impl SplitRing {
         Ok(())
     }
 
-    /// The head of the `k`-th available buffer; `k` must be below what [`SplitRing::ready`] answered.
+    /// The head of the `k`-th available buffer; `k` must be below the result of [`SplitRing::ready`].
     #[inline]
     pub fn head(&self, k: u16) -> Result<u16, Fault> {
         let slot = self.next_avail.wrapping_add(k) & self.mask;
@@ -240,8 +239,8 @@ impl SplitRing {
         }
     }
 
-    /// Fetches the descriptors of the next `n` buffers, all at once: read one by one, each line that the guest's
-    /// core has written would be waited for. What is read here decides nothing.
+    /// Prefetches the descriptors of the next `n` buffers together: one by one, each cache line that the guest's core has
+    /// written would be waited for. The values read here decide nothing.
     #[inline]
     pub fn prefetch_descriptors(&self, n: u16) {
         for k in 0..n {
@@ -259,8 +258,8 @@ impl SplitRing {
 
     #[inline(always)]
     fn desc_at(table: *const u8, i: u16) -> Desc {
-        // SAFETY: the caller checked `i` against the table's length; the table is mapped and readable. The two
-        // words are read once each; whatever the guest writes meanwhile, the copy is what gets checked.
+        // SAFETY: the caller checked `i` against the table's length; the table is mapped and readable. The two words are read
+        // once each; whatever the guest writes meanwhile, the copy is checked.
         let (a, b) = unsafe {
             let p = table.add(16 * i as usize).cast::<u64>();
             (p.read_unaligned(), p.add(1).read_unaligned())
@@ -273,14 +272,14 @@ impl SplitRing {
         }
     }
 
-    /// The buffer, when it is one descriptor in one region, as nearly every buffer is.
+    /// The buffer, if it is one descriptor in one region, as nearly every buffer is.
     #[inline(always)]
     pub fn single(&self, head: u16, write: bool) -> Option<Seg<'_>> {
         let d = self.single_desc(head, write)?;
         self.mem.seg(d.addr, d.len)
     }
 
-    /// The same, added to a list.
+    /// As [`SplitRing::single`], and adds the buffer to a list.
     #[inline(always)]
     pub fn add_single<'b, const N: usize>(
         &self,
@@ -299,20 +298,20 @@ impl SplitRing {
         (d.flags & (DESC_NEXT | DESC_INDIRECT | DESC_WRITE) == wanted).then_some(d)
     }
 
-    /// Appends the buffer's memory to `out`; returns its length. `write`: the buffer must be device-writable
-    /// (receive), else device-readable (transmit).
+    /// Appends the buffer's memory to `out`; returns its length. `write`: the buffer must be device-writable (receive), else
+    /// device-readable (transmit).
     #[inline]
     pub fn chain(&self, head: u16, write: bool, out: &mut Segs) -> Result<u64, Fault> {
         Ok(self.counted_chain(head, write, out)?.0)
     }
 
-    /// The same; returns its length and how many descriptors it has, empty ones too.
+    /// As [`SplitRing::chain`]; returns the length and the number of descriptors, including empty ones.
     pub fn counted_chain(&self, head: u16, write: bool, out: &mut Segs) -> Result<(u64, u16), Fault> {
         let whole = self.bounded_chain(head, write, MAX_CHAIN as u16, out)?;
         whole.ok_or(Fault::ChainTooLong)
     }
 
-    /// The same of a chain of so many descriptors at most. Nothing: it has more, and no more were looked at.
+    /// As [`SplitRing::counted_chain`], for at most `most` descriptors. `None`: the chain has more, which were not read.
     pub fn bounded_chain(
         &self,
         head: u16,
@@ -328,7 +327,7 @@ impl SplitRing {
         self.walk((table, count), Self::desc_at(table, 0), write, most, out)
     }
 
-    /// An indirect table stands alone: no NEXT beside it, a whole number of descriptors (section 2.7.5.3).
+    /// The table of an indirect descriptor: without NEXT, and a whole number of descriptors (virtio 1.3 section 2.7.5.3).
     fn indirect_table(&self, first: Desc) -> Result<(*const u8, u16), Fault> {
         let count = first.len / 16;
         if !self.indirect
@@ -383,7 +382,7 @@ impl SplitRing {
             }
             d = Self::desc_at(table, d.next);
         }
-        // One that goes on although it has all there are is a loop.
+        // A chain that continues after all descriptors is a loop.
         if len <= most {
             Err(Fault::ChainTooLong)
         } else {
@@ -391,8 +390,8 @@ impl SplitRing {
         }
     }
 
-    /// Appends a request's memory: device-readable, then device-writable (virtio 1.3, section 2.7.4.2). Returns how many
-    /// bytes there are of each.
+    /// Appends a request's memory: device-readable, then device-writable (virtio 1.3 section 2.7.4.2). Returns the bytes of
+    /// each.
     pub fn request(&self, head: u16, readable: &mut Segs, writable: &mut Segs) -> Result<(u64, u64), Fault> {
         let first = Self::desc_at(self.desc, head);
         let (table, len, mut d) = if first.flags & DESC_INDIRECT == 0 {
@@ -462,13 +461,13 @@ impl SplitRing {
         self.published
     }
 
-    /// Are there staged entries that the guest does not see yet?
+    /// Whether there are staged entries that the guest does not see yet.
     #[inline]
     pub fn unpublished(&self) -> bool {
         self.staged.get() != self.published
     }
 
-    /// Lets the guest see all entries before `upto`, and says whether it wants an interrupt for them.
+    /// Publishes all entries before `upto`. Returns whether the guest wants an interrupt for them.
     #[inline]
     pub fn publish(&mut self, upto: u16) -> bool {
         if upto == self.published {
@@ -479,7 +478,7 @@ impl SplitRing {
         if let Some((log, used_gpa)) = &self.log {
             log.mark(*used_gpa, 4);
         }
-        // The store above must be visible before we read what the guest wants (section 2.7.7.2).
+        // The store must be visible before the guest's request is read (virtio 1.3 section 2.7.7.2).
         fence(Ordering::SeqCst);
         if self.event_idx {
             let event = self.avail_u16(4 + 2 * self.size as usize).load(Ordering::Relaxed);
@@ -489,8 +488,8 @@ impl SplitRing {
         }
     }
 
-    /// Does the guest want an interrupt for the entries from `from` to what was published last? To be asked some time after
-    /// [`SplitRing::publish`], which stored and fenced: a guest that begins to want one now looks at them itself.
+    /// Whether the guest wants an interrupt for the published entries from `from` on. Called some time after
+    /// [`SplitRing::publish`], which stored and fenced: a guest that begins to want one now looks at the entries itself.
     pub fn wants_interrupt(&self, from: u16) -> bool {
         if self.event_idx {
             let event = self.avail_u16(4 + 2 * self.size as usize).load(Ordering::Relaxed);
@@ -501,12 +500,12 @@ impl SplitRing {
         }
     }
 
-    /// The guest's index of available buffers, unchecked: whether it moves shows whether the guest does anything.
+    /// The guest's available index, unchecked: a change shows that the guest works.
     pub fn available(&self) -> u16 {
         self.avail_u16(2).load(Ordering::Relaxed)
     }
 
-    /// Tells the guest not to kick: we poll. With event idx one kick in 65536 still comes.
+    /// Tells the guest not to kick, because the device polls. With event idx one kick in 65536 still comes.
     pub fn suppress_kicks(&self) {
         if self.event_idx {
             self.set_avail_event(self.next_avail.wrapping_sub(1));
@@ -515,7 +514,7 @@ impl SplitRing {
         }
     }
 
-    /// Asks the guest to kick, and says whether buffers came in the meantime (then there may be no kick).
+    /// Asks the guest to kick. True: buffers came in the meantime, for which there may be no kick.
     pub fn request_kicks(&mut self) -> Result<bool, Fault> {
         if self.event_idx {
             self.set_avail_event(self.next_avail);
@@ -527,8 +526,8 @@ impl SplitRing {
         Ok(self.avail_seen != self.next_avail)
     }
 
-    /// Asks the guest to kick when it makes more buffers available than there were at the last look, and says whether
-    /// that has happened in the meantime.
+    /// Asks the guest to kick when it makes more buffers available than at the last read of its index. True: it has done so
+    /// in the meantime.
     pub fn request_more(&mut self) -> Result<bool, Fault> {
         let seen = self.avail_seen;
         if self.event_idx {
@@ -541,13 +540,13 @@ impl SplitRing {
         Ok(self.avail_seen != seen)
     }
 
-    /// `avail.idx`, with a fresh look.
+    /// `avail.idx`, with a new read.
     pub fn offered(&mut self) -> Result<u16, Fault> {
         self.refresh()?;
         Ok(self.avail_seen)
     }
 
-    /// `avail.idx` at the last look.
+    /// `avail.idx` at the last read.
     pub fn seen(&self) -> u16 {
         self.avail_seen
     }
@@ -560,7 +559,7 @@ impl SplitRing {
         }
     }
 
-    /// Marks the first `written` bytes of this guest memory for migration.
+    /// Marks the first `written` bytes of this guest memory as dirty.
     #[inline]
     pub fn log_written(&self, segs: &[Seg<'_>], written: usize) {
         if let Some((log, _)) = &self.log {
@@ -575,7 +574,7 @@ impl SplitRing {
         }
     }
 
-    /// Is dirty logging on?
+    /// Whether dirty logging is on.
     #[inline]
     pub fn logging(&self) -> bool {
         self.log.is_some()

@@ -1,13 +1,13 @@
-//! What an adapter may have of the daemon.
+//! Resources of the daemon for an adapter.
 
 use std::ops::RangeInclusive;
 
-/// Memory regions that the VMMs of an adapter may have, all together.
+/// Largest numbers of memory regions of an adapter's VMMs together.
 pub const VMM_REGIONS_RANGE: RangeInclusive<u32> = 1..=1534;
-/// Descriptors that the daemon may hold for the VMMs of an adapter, all together: their connections need the least.
+/// Largest numbers of descriptors that the daemon holds for an adapter's VMMs together; their connections need the least one.
 pub const VMM_DESCRIPTORS_RANGE: RangeInclusive<u32> = 8..=78;
 
-/// What the VMMs of an adapter may have of the daemon: that of the Ethernet function and that of the RDMA function together.
+/// Resources of the daemon for the VMMs of an adapter: that of the Ethernet function and that of the RDMA function together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmmLimits {
     /// Memory regions, see [`VMM_REGIONS_RANGE`]; a dirty log counts as one.
@@ -28,11 +28,11 @@ impl Default for VmmLimits {
     }
 }
 
-/// How much of something is in use, and how much may be.
+/// Used amount of a resource, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// In use now.
+    /// Used amount.
     pub used: u64,
-    /// The most there can be.
+    /// Largest amount.
     pub limit: u64,
 }

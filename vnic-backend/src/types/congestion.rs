@@ -1,16 +1,16 @@
-//! Congestion control, as the control plane sees it.
+//! Congestion control of the control plane.
 
 use vnic_engine::rdma::FlowStatus;
 pub use vnic_engine::settings::{Chosen, CongestionKeys, Points, Preset};
 
 vnic_wire::named! {
-    /// How queue pairs react to congestion.
+    /// Reaction of queue pairs to congestion.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
     pub enum CongestionAlgorithm {
         /// DCQCN: by congestion notifications.
         #[default]
         Dcqcn => "dcqcn",
-        /// DCQCN+: notifications tell their period.
+        /// DCQCN+: by congestion notifications that contain their period.
         DcqcnPlus => "dcqcn+",
         /// TIMELY: by the round-trip time and its gradient.
         Timely => "timely",
@@ -18,13 +18,13 @@ vnic_wire::named! {
         Swift => "swift",
         /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
         Hpcc => "hpcc",
-        /// They do not.
+        /// No congestion control.
         None => "none",
     }
 }
 
 impl CongestionAlgorithm {
-    /// One line for people.
+    /// Description in one line.
     pub const fn help(self) -> &'static str {
         match self {
             CongestionAlgorithm::None => "flows send as fast as the link does",
@@ -38,35 +38,35 @@ impl CongestionAlgorithm {
         }
     }
 
-    /// By its name.
+    /// The algorithm with this name.
     pub fn by_name(name: &str) -> Option<CongestionAlgorithm> {
         let all = CongestionAlgorithm::ALL;
         all.into_iter().find(|a| a.name().eq_ignore_ascii_case(name))
     }
 
-    /// Does a sender hear of congestion by notifications only?
+    /// Whether a sender learns of congestion only by notifications.
     pub const fn is_notified(self) -> bool {
         matches!(self, CongestionAlgorithm::Dcqcn | CongestionAlgorithm::DcqcnPlus)
     }
 }
 
-/// What an operator configures at an adapter beside the keys of its registry ([`CongestionKeys`]).
+/// Operator's configuration of an adapter's congestion control, in addition to the keys of its registry ([`CongestionKeys`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CongestionSpec {
-    /// How queue pairs react.
+    /// Algorithm of the queue pairs.
     pub algorithm: CongestionAlgorithm,
-    /// Where the parameters come from that nobody has set.
+    /// Source of parameters that are not set.
     pub preset: Preset,
-    /// Priorities that are on by their key of which only the reaction point is, a bit each.
+    /// Priorities, enabled by their key, that have only the reaction point, a bit each.
     pub only_reaction: u8,
-    /// Priorities that are on by their key of which only the notification point is, a bit each.
+    /// Priorities, enabled by their key, that have only the notification point, a bit each.
     pub only_notification: u8,
-    /// Parameters that have no key.
+    /// Parameters without a key.
     pub own: Chosen,
 }
 
 impl CongestionSpec {
-    /// Priorities with a reaction point and with a notification point, while the keys say this.
+    /// Priorities with a reaction point and with a notification point, under these keys.
     pub fn enabled(&self, keys: &CongestionKeys) -> (u8, u8) {
         (
             keys.enable & !self.only_notification,
@@ -74,7 +74,7 @@ impl CongestionSpec {
         )
     }
 
-    /// What acts, at this line rate in bit/s.
+    /// Parameters that act, at this line rate in bit/s.
     pub fn points(&self, keys: &CongestionKeys, line_rate: u64) -> Points {
         let mut points = self.preset.points();
         if self.algorithm == CongestionAlgorithm::DcqcnPlus {
@@ -87,23 +87,23 @@ impl CongestionSpec {
     }
 }
 
-/// Congestion control of an adapter as it is now.
+/// Status of an adapter's congestion control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CongestionStatus {
-    /// What was configured.
+    /// The configuration.
     pub spec: CongestionSpec,
     /// Keys that act.
     pub keys: CongestionKeys,
-    /// Parameters that act, both together.
+    /// Parameters that act, from configuration and keys.
     pub acting: Points,
     /// Speed of the link in bit/s.
     pub line_rate: u64,
-    /// The adapter has an RDMA function.
+    /// Whether the adapter has an RDMA function.
     pub rdma: bool,
 }
 
-/// A flow that is limited now.
+/// A flow that congestion control limits now.
 pub type CongestionFlow = FlowStatus;
 
-/// A flow of a guest's own RoCE, over its Ethernet function, that is limited now.
+/// A flow of a guest's own RoCE, over its Ethernet function, that congestion control limits now.
 pub type GuestFlow = vnic_engine::congestion::proxy::FlowStatus;

@@ -1,4 +1,4 @@
-//! Ports that are one: bonds, which the control plane calls teams.
+//! Link aggregation: bonds, which the control plane calls teams.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,44 +12,43 @@ pub use vnic_fabric::lag::{
 
 use super::{MacAddr, NicError, PortId, VlanMode};
 
-/// What a bond is made from. The switch sees it as one port; its members are none while they belong to it.
+/// Specification of a bond. The switch has one port for it, and none for its members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BondSpec {
     /// Name, as for adapters; unique among adapters, ports and bonds.
     pub name: String,
-    /// Names of the ports, 1 to 32, in the order of [`Member`]. A port is in one bond at most; all are served by the same
-    /// data core.
+    /// Names of the ports, 1 to 32, in the order of [`Member`]. A port is in one bond at most; the same data core serves all.
     pub members: Vec<String>,
-    /// How members share the work. `lacp` in it is set if and only if `lacp` below is.
+    /// How members share the load. The mode in it has `lacp` if and only if [`BondSpec::lacp`] is set.
     pub settings: BondSettings,
-    /// Link aggregation control; none: static.
+    /// LACP; `None`: static aggregation.
     pub lacp: Option<LacpSpec>,
-    /// The address with which it speaks for itself (system of LACP); none: that of the device of its first member. Two ends
-    /// of one link must have different ones.
+    /// Source address of the bond's own frames (system of LACP); `None`: that of the device of its first member. Two ends of
+    /// a link must have different ones.
     pub mac: Option<MacAddr>,
-    /// VLAN 1..=4094 and priority 0..=7 that all it sends is tagged with, and that all it receives must have and loses.
+    /// VLAN 1..=4094 and priority 0..=7: sent frames get this tag; received frames must have the VLAN and lose the tag.
     pub tag: Option<(u16, u8)>,
-    /// VLAN membership of its port of the switch.
+    /// VLAN membership of the bond's port of the switch.
     pub vlan: VlanMode,
-    /// What goes by a member of its own.
+    /// Queue pairs and flows that are assigned to a member.
     pub affinities: Vec<(Affinity, Member)>,
 }
 
-/// How a bond speaks LACP (IEEE 802.1AX-2014 clause 6).
+/// LACP settings of a bond (IEEE 802.1AX-2014 clause 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LacpSpec {
-    /// It speaks without being spoken to; otherwise passive.
+    /// Whether the bond sends LACP frames without a partner's (active); otherwise it is passive.
     pub active: bool,
-    /// It wants to hear every second, not every 30 s: a silent partner is noticed after 3 s, not 90.
+    /// Whether partners are asked for a frame every second, not every 30 s: a silent one is noticed after 3 s, not 90.
     pub short_timeout: bool,
-    /// Priority of the system, the lower the stronger.
+    /// Priority of the system; the lower value is the higher priority.
     pub system_priority: u16,
-    /// Key of its ports, 1 or more.
+    /// Key of the ports, 1 or more.
     pub key: u16,
 }
 
 impl Default for LacpSpec {
-    /// Active, fast.
+    /// Active, with the short timeout.
     fn default() -> LacpSpec {
         LacpSpec {
             active: true,
@@ -60,42 +59,42 @@ impl Default for LacpSpec {
     }
 }
 
-/// A bond as it is now.
+/// Status of a bond.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BondStatus {
-    /// What it was made from.
+    /// Specification.
     pub spec: BondSpec,
-    /// Its port of the switch.
+    /// Port of the bond at the switch.
     pub port: PortId,
-    /// Some member may carry frames.
+    /// Whether any member may carry frames.
     pub up: bool,
-    /// Members, in their order.
+    /// Members, in the order of [`Member`].
     pub members: Vec<BondMember>,
-    /// How often a member was lost since the bond has its members.
+    /// Number of lost members since the bond has its current members.
     pub failovers: u64,
-    /// The last time.
+    /// The last loss of a member.
     pub last_failover: Option<Failover>,
 }
 
 /// A member of a bond.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BondMember {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Its link is up.
+    /// Whether the port's link is up.
     pub up: bool,
-    /// What LACP knows, where it is spoken.
+    /// State of LACP, if it is configured.
     pub lacp: Option<LacpView>,
 }
 
-/// A member was lost.
+/// The loss of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// When that was noticed.
+    /// Time at which the loss was noticed.
     pub at: SystemTime,
-    /// From being noticed until its flows were on other members.
+    /// Time from the notice of the loss until the port's flows were on other members.
     pub took: Duration,
     /// Frames that waited in the lost port's queues and were dropped.
     pub dropped: u64,

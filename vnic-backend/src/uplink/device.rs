@@ -1,4 +1,4 @@
-//! The seam between a data core and a kind of uplink device.
+//! The interface between a data core and a kind of uplink device.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,17 +18,17 @@ use crate::types::{NicError, PortKind, PortSpec, invalid};
 
 /// An open device.
 pub struct Opened {
-    /// From the wire.
+    /// Receiving half, from the wire.
     pub rx: RxHalf,
-    /// To the wire.
+    /// Sending half, to the wire.
     pub tx: TxHalf,
-    /// The MTU that its port has.
+    /// MTU of the port.
     pub mtu: u16,
-    /// The address from which the port speaks for itself.
+    /// Source address of the port's own frames.
     pub mac: MacAddr,
-    /// Index of the network interface that was opened: another one of the same name has another index.
+    /// Index of the network interface that was opened: another interface of the same name has another index.
     pub index: u32,
-    /// How its frames come and go, in words.
+    /// How frames come and go, as a text.
     pub mode: String,
 }
 
@@ -47,18 +47,18 @@ impl Opened {
 
 /// The receiving half of a device.
 pub enum RxHalf {
-    /// Of a TAP device.
+    /// A TAP device.
     Tap(TapRx),
-    /// Of an AF_PACKET socket.
+    /// An AF_PACKET socket.
     Packet(Box<PacketRx>),
-    /// Of AF_XDP sockets.
+    /// AF_XDP sockets.
     Xdp(Box<XdpRx>),
-    /// Of rings to the owner of the NIC.
+    /// Rings to the owner of the NIC.
     Exchange(Box<FrameRx>),
 }
 
 impl RxHalf {
-    /// The next frame, if there is one: in `buf`, or in memory of the device. An error: the device is gone.
+    /// The next frame, if there is one: in `buf`, or in memory of the device. An error means that the device is gone.
     #[inline]
     pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         match self {
@@ -69,12 +69,12 @@ impl RxHalf {
         }
     }
 
-    /// Is a look at it a system call even when there is nothing?
+    /// Whether a read is a system call even without a frame.
     pub fn looks_cost(&self) -> bool {
         matches!(self, RxHalf::Tap(_))
     }
 
-    /// Frames that the device had no room for since the last question.
+    /// Frames that the device had no room for since the last call.
     pub fn lost(&mut self) -> u64 {
         match self {
             RxHalf::Tap(_) => 0,
@@ -84,7 +84,7 @@ impl RxHalf {
         }
     }
 
-    /// The core was woken by [`RxHalf::fd`]: what is no frame shall not wake it again.
+    /// Clears a readiness of [`RxHalf::fd`] that is no frame, so that it does not wake the core again.
     pub fn woken(&self) {
         match self {
             RxHalf::Tap(_) | RxHalf::Xdp(_) => {}
@@ -93,7 +93,7 @@ impl RxHalf {
         }
     }
 
-    /// The core is about to sleep; true: there is a frame after all.
+    /// Prepares for sleep. True: there is a frame already.
     pub fn rest(&self) -> bool {
         match self {
             RxHalf::Tap(_) | RxHalf::Packet(_) | RxHalf::Xdp(_) => false,
@@ -101,7 +101,7 @@ impl RxHalf {
         }
     }
 
-    /// For waiting; readable while there are frames.
+    /// Descriptor to wait on; readable while there are frames.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
             RxHalf::Tap(tap) => tap.fd(),
@@ -114,18 +114,18 @@ impl RxHalf {
 
 /// The sending half of a device.
 pub enum TxHalf {
-    /// Of a TAP device.
+    /// A TAP device.
     Tap(TapTx),
-    /// Of an AF_PACKET socket.
+    /// An AF_PACKET socket.
     Packet(Box<PacketTx>),
-    /// Of an AF_XDP socket.
+    /// An AF_XDP socket.
     Xdp(Box<XdpTx>),
-    /// Of rings to the owner of the NIC.
+    /// Rings to the owner of the NIC.
     Exchange(Box<FrameTx>),
 }
 
 impl TxHalf {
-    /// What it takes unfinished.
+    /// Offloads that the device accepts.
     pub fn accepts(&self) -> Accepts {
         match self {
             TxHalf::Tap(_) | TxHalf::Packet(_) => sys::accepts(),
@@ -133,7 +133,7 @@ impl TxHalf {
         }
     }
 
-    /// Bytes before each frame that it wants: the virtio header, or nothing.
+    /// Bytes before each frame that the device needs: a virtio header, or nothing.
     pub fn header_len(&self) -> usize {
         match self {
             TxHalf::Tap(_) | TxHalf::Packet(_) => NetHdr::LEN_LEGACY,
@@ -141,7 +141,7 @@ impl TxHalf {
         }
     }
 
-    /// May packets of RoCEv2 leave as one, a [`Train`](super::packet::Train)?
+    /// Whether packets of RoCEv2 may leave as one, a [`Train`](super::packet::Train).
     #[inline]
     pub fn joins(&self) -> bool {
         matches!(self, TxHalf::Packet(packet) if packet.joins())
@@ -157,7 +157,7 @@ impl TxHalf {
         }
     }
 
-    /// Sees to what it has taken and not sent yet. False: it is to be asked again.
+    /// Sends frames that the device has taken and not sent yet. False: it has to be called again.
     pub fn push(&mut self) -> bool {
         match self {
             TxHalf::Tap(_) | TxHalf::Packet(_) | TxHalf::Exchange(_) => true,
@@ -166,12 +166,12 @@ impl TxHalf {
     }
 }
 
-/// Opens the device of a port. Nothing is left of it when that fails.
+/// Opens the device of a port. A failure leaves no device.
 pub fn open(spec: &PortSpec, links: &mut Links) -> Result<Opened, NicError> {
     open_as(spec, None, links)
 }
 
-/// Opens the device of a port that has come back with this index. None is made.
+/// Opens the device of a port that has come back with this index. No device is made.
 pub fn reopen(spec: &PortSpec, index: u32, links: &mut Links) -> Result<Opened, NicError> {
     open_as(spec, Some(index), links)
 }
@@ -211,7 +211,7 @@ pub fn open_exchange(spec: &PortSpec) -> Result<(Opened, PortEnd), NicError> {
     Ok((Opened::new(spec, halves, 0, mode), end))
 }
 
-/// The device, which must be there and carry the port's MTU.
+/// The device, which must exist and carry the port's MTU.
 fn existing(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<link::Facts, NicError> {
     let what = format!("port {}: asking the kernel about {ifname}", spec.name);
     let Some(facts) = links.find(ifname).map_err(NicError::os(what))? else {
@@ -233,7 +233,7 @@ fn existing(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<link::Fa
     Ok(facts)
 }
 
-/// The address from which a port speaks for itself, the same at each start: locally administered, of its name (FNV-1a).
+/// Source address of a port's own frames, the same at each start: locally administered, from its name (FNV-1a).
 pub fn own_address(name: &str) -> MacAddr {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

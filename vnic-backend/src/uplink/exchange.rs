@@ -1,8 +1,8 @@
-//! An uplink whose other end is held by the owner of the NIC: frames are exchanged by rings between two threads.
+//! An uplink whose other end the owner of the NIC holds: two threads exchange frames through rings.
 //!
-//! Each direction is a ring of filled buffers and one of empty ones that go back, both lock-free with one producer and one
-//! consumer: once as many buffers are made as are under way at most, nothing is allocated. Who finds nothing may sleep: it says so, and
-//! then the first frame is told by an eventfd. A thread that is awake costs its sender no system call.
+//! Each direction has a ring of filled buffers and one of empty ones that return, both lock-free with one producer and one
+//! consumer: once there are as many buffers as can be in flight, nothing is allocated. A receiver without frames may sleep:
+//! it says so first, and an eventfd then reports the first frame. While it is awake, its sender makes no system call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,25 +14,25 @@ use vnic_engine::virtio_net::NetHdr;
 use super::frames::{Arrived, Sent};
 use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 
-/// Frames that a direction holds.
+/// Frames that a direction can hold.
 pub(super) const FRAMES: usize = 1024;
-/// Buffers beyond them that can be on their way back: the one that is filled, the one that is read.
+/// Buffers that can be on their way back: the held ones, the one that is filled and the one that is read.
 const SPARE: usize = FRAMES + 2;
 
-/// The other end of a port that was made by [`Nic::add_port_exchange`](crate::Nic::add_port_exchange).
+/// The other end of a port that [`Nic::add_port_exchange`](crate::Nic::add_port_exchange) made.
 pub struct PortEnd {
-    /// To the switch.
+    /// Sends frames to the switch.
     pub tx: FrameTx,
-    /// From the switch.
+    /// Receives frames from the switch.
     pub rx: FrameRx,
 }
 
-/// What both threads of a direction see.
+/// State that both threads of a direction share.
 struct Shared {
-    /// The receiver sleeps, or is about to. Both sides change it, by swaps: of plain stores loom does not know which is the later.
+    /// Whether the receiver sleeps or is about to. Both sides change it by swaps: loom cannot order two plain stores.
     asleep: AtomicBool,
     bell: OwnedFd,
-    /// Frames for which there was no room.
+    /// Number of frames for which there was no room.
     lost: AtomicU64,
 }
 
@@ -47,12 +47,12 @@ pub struct FrameTx {
 pub struct FrameRx {
     full: Consumer<Vec<u8>>,
     empty: Producer<Vec<u8>>,
-    /// The frame that was given last.
+    /// The frame that was returned last.
     held: Option<Vec<u8>>,
     shared: Arc<Shared>,
 }
 
-/// A direction.
+/// Both halves of a direction.
 fn direction() -> io::Result<(FrameTx, FrameRx)> {
     let (full_tx, full_rx) = RingBuffer::new(FRAMES);
     let (empty_tx, empty_rx) = RingBuffer::new(SPARE);
@@ -87,7 +87,7 @@ pub fn open() -> io::Result<(FrameRx, FrameTx, PortEnd)> {
 }
 
 impl FrameTx {
-    /// Puts a frame into the ring; false when it is full. The receiver hears of it with [`FrameTx::flush`].
+    /// Puts a frame into the ring. False: it is full. [`FrameTx::flush`] then wakes the receiver.
     pub fn put(&mut self, frame: &[u8]) -> bool {
         if self.full.is_full() {
             return false;
@@ -98,7 +98,7 @@ impl FrameTx {
         self.full.push(buffer).is_ok()
     }
 
-    /// As [`FrameTx::put`]; a frame for which there is no room is lost, and counted at the receiver's port.
+    /// As [`FrameTx::put`]; a frame without room is lost, and counted at the receiver's port.
     pub fn put_or_lose(&mut self, frame: &[u8]) -> bool {
         let done = self.put(frame);
         if !done {
@@ -109,15 +109,15 @@ impl FrameTx {
 
     /// Wakes the receiver if it sleeps.
     pub fn flush(&self) {
-        // The frames before the look: the receiver says that it sleeps before its last look at the ring.
+        // The frames come before this look: the receiver says that it sleeps before its last look at the ring.
         fence(Ordering::SeqCst);
         if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::Relaxed) {
-            // It fails when the counter is at its end: then the receiver is being woken already.
+            // The write fails if the counter is at its maximum: the receiver is then being woken already.
             let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// Puts frames into the ring; refuses them when the receiver is gone.
+    /// Puts frames into the ring. Refuses them if the receiver is gone.
     pub(super) fn send(&mut self, frames: &[&[u8]]) -> Sent {
         if self.full.is_abandoned() {
             return Sent::Refused;
@@ -135,7 +135,7 @@ impl FrameRx {
     /// The next frame, if there is one.
     pub fn next_frame(&mut self) -> Option<&mut [u8]> {
         if let Some(read) = self.held.take() {
-            // There is room for all buffers there are.
+            // The ring has room for all buffers.
             let _ = self.empty.push(read);
         }
         let frame = self.full.pop().ok()?;
@@ -145,30 +145,30 @@ impl FrameRx {
         Some(self.held.insert(frame))
     }
 
-    /// From now on the first frame is told by [`FrameRx::fd`]; true: there is one already.
+    /// Prepares for sleep: [`FrameRx::fd`] then reports the first frame. True: there is one already.
     pub fn rest(&self) -> bool {
         self.shared.asleep.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         !self.full.is_empty()
     }
 
-    /// For waiting, after [`FrameRx::rest`]: readable when a frame came, until [`FrameRx::woken`].
+    /// Eventfd to wait on after [`FrameRx::rest`]: readable from the first frame until [`FrameRx::woken`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
 
-    /// What [`FrameRx::fd`] told is known.
+    /// Clears the readiness of [`FrameRx::fd`].
     pub fn woken(&self) {
-        // Empty when nobody rang.
+        // Nothing to read if it was not ready.
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
     }
 
-    /// The other half is gone, and so is all that it sent.
+    /// Whether the other half is gone, and all its frames were returned.
     pub fn is_over(&self) -> bool {
         self.full.is_empty() && self.full.is_abandoned()
     }
 
-    /// As [`FrameRx::next_frame`], for a data core: nothing of the frame is unfinished.
+    /// As [`FrameRx::next_frame`], for a data core: frames are complete.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Arrived<'_>> {
         let bytes = self.next_frame()?;
@@ -178,7 +178,7 @@ impl FrameRx {
         })
     }
 
-    /// Takes the count of frames that were lost ([`FrameTx::put_or_lose`]).
+    /// Number of frames that were lost ([`FrameTx::put_or_lose`]) since the last call.
     pub(super) fn lost(&self) -> u64 {
         if self.shared.lost.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -260,7 +260,7 @@ mod tests {
         assert!(rx.is_over());
     }
 
-    /// No frame is slept through.
+    /// No frame stays unnoticed while the receiver sleeps.
     #[test]
     fn a_receiver_that_rests_between_frames_gets_all() {
         const N: u64 = 200_000;

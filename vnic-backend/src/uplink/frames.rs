@@ -1,24 +1,24 @@
-//! What passes between a data core and the halves of an uplink device.
+//! Types that pass between a data core and the halves of an uplink device.
 
 use vnic_engine::virtio_net::NetHdr;
 
-/// Frames that are given to a device at once.
+/// Largest number of frames that a device gets at once.
 pub const SEND_BURST: usize = 64;
 
-/// A frame from the wire, until the next one is asked for.
+/// A frame from the wire, until the next one is taken.
 pub struct Arrived<'a> {
-    /// Its bytes, ours to change.
+    /// Bytes of the frame, which the core may change.
     pub bytes: &'a mut [u8],
-    /// What its sender left unfinished.
+    /// Offload request of its sender.
     pub hdr: NetHdr,
 }
 
-/// What became of frames that a device was given.
+/// Result of frames that a device got.
 pub enum Sent {
-    /// It has taken so many of them, one or more.
+    /// The device has taken this many of them, one or more.
     Some(usize),
-    /// It refuses the first.
+    /// The device refuses the first one.
     Refused,
-    /// It takes none now.
+    /// The device takes none now.
     Full,
 }

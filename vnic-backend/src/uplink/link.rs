@@ -1,5 +1,4 @@
-//! What the kernel says of a network device, by rtnetlink: it speaks of the namespace in which we are, whatever `/sys`
-//! shows.
+//! State of a network device by rtnetlink (rtnetlink(7)): in the daemon's network namespace, whatever `/sys` shows.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::types::MacAddr;
 
-/// `linux/netlink.h`, `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if.h`, `linux/if_arp.h`.
+/// Constants of `linux/netlink.h`, `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if.h` and `linux/if_arp.h`.
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -24,13 +23,13 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const IFF_UP: u32 = 1;
 const IFF_LOWER_UP: u32 = 1 << 16;
 const ARPHRD_ETHER: u16 = 1;
-/// Multicast group: links come, change and go.
+/// Multicast group of new, changed and removed links.
 const RTMGRP_LINK: u32 = 1;
 /// Lengths of `nlmsghdr` and `ifinfomsg`.
 const HEADER: usize = 16;
 const INFO: usize = 16;
 
-/// Names of `rtnl_link_stats64`, in its order; as `/sys/class/net/*/statistics` has them.
+/// Names of the fields of `rtnl_link_stats64`, in its order, as in `/sys/class/net/*/statistics`.
 const STATISTICS: [&str; 24] = [
     "rx_packets",
     "tx_packets",
@@ -58,31 +57,31 @@ const STATISTICS: [&str; 24] = [
     "rx_nohandler",
 ];
 
-/// A network device as it is now.
+/// State of a network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Its index: another device of the same name has another.
+    /// Index of the device: another device of the same name has another one.
     pub index: u32,
-    /// It is switched on and has a carrier.
+    /// Whether the device is switched on and has a carrier.
     pub up: bool,
-    /// It carries Ethernet frames.
+    /// Whether the device carries Ethernet frames.
     pub ethernet: bool,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Its address.
+    /// Ethernet address.
     pub mac: Option<MacAddr>,
-    /// What the kernel counts at it.
+    /// Statistics of the kernel.
     pub statistics: Vec<(&'static str, u64)>,
 }
 
-/// A way to ask the kernel.
+/// A socket for queries to the kernel.
 pub struct Links {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
 
 impl Links {
-    /// Opens it.
+    /// Opens the socket.
     pub fn open() -> io::Result<Links> {
         Ok(Links {
             socket: netlink(0, SocketFlags::CLOEXEC)?,
@@ -96,7 +95,7 @@ impl Links {
         self.ask(0, IFLA_IFNAME, &name)
     }
 
-    /// Is the device with this index up? None: there is none. Cheaper than all there is to know of it.
+    /// Whether the device with this index is up; `None`: there is none. Cheaper than [`Links::find`].
     pub fn is_up(&mut self, index: u32) -> io::Result<Option<bool>> {
         let facts = self.ask(index, IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes())?;
         Ok(facts.map(|f| f.up))
@@ -122,20 +121,20 @@ impl Links {
     }
 }
 
-/// Hears of it when any link changes.
+/// A socket that gets a message at each change of a link.
 pub fn changes() -> io::Result<OwnedFd> {
     netlink(RTMGRP_LINK, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
 fn netlink(groups: u32, flags: SocketFlags) -> io::Result<OwnedFd> {
-    // No protocol is NETLINK_ROUTE.
+    // Without a protocol it is NETLINK_ROUTE.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
 }
 
-/// What the kernel tells of devices: the index of each, and whether it is up; none: it is gone. Of a bridge's ports it tells
-/// in the same way (`AF_BRIDGE`): that is left out.
+/// Devices in messages of the kernel: the index of each, and whether it is up; `None`: it is gone. Messages about ports of a
+/// bridge have the same form (`AF_BRIDGE`) and are left out.
 pub fn news(mut told: &[u8]) -> Vec<(u32, Option<bool>)> {
     let mut all = Vec::new();
     while let Some(len) = word(told, 0).filter(|len| *len as usize >= HEADER + INFO) {
@@ -261,7 +260,7 @@ mod tests {
         .concat();
         let want = [(7, Some(true)), (8, Some(false)), (10, None)];
         assert_eq!(news(&told), want);
-        // Cut anywhere: those that are whole.
+        // Cut anywhere: the whole messages are returned.
         for n in 0..told.len() {
             assert!(want.starts_with(&news(&told[..n])), "{n}");
         }

@@ -1,7 +1,7 @@
-//! Uplink ports: the NIC's way to the world.
+//! Uplink ports: the NIC's connection to other hosts.
 //!
-//! [`device`] is the seam: a kind of device is a receiving and a sending half, both owned by the core that serves the
-//! port, and facts that the control plane reads ([`link`]). [`watch`] follows what becomes of devices.
+//! [`device`] is the interface: a kind of device is a receiving and a sending half, both owned by the core that serves the
+//! port, and facts that the control plane reads ([`link`]). [`watch`] follows changes of devices.
 
 mod device;
 mod exchange;

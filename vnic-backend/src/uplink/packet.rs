@@ -1,10 +1,10 @@
 //! A network device of the host as uplink, through an AF_PACKET socket (packet(7)).
 //!
-//! Frames come through a ring that the kernel fills (`PACKET_RX_RING`, TPACKET_V2: a frame is seen at once, V3 shows
-//! blocks when they are full or a timer says so): looking is no system call. A slot holds a frame of the MTU; longer
-//! ones (uncut TCP segments) are queued on the socket beside it (`PACKET_COPY_THRESH`) and read with a call of their
-//! own. Frames leave in batches of one system call. Both ways each has the virtio header (`PACKET_VNET_HDR`), so that
-//! unfinished checksums and segments pass unfinished, and packets of RoCE go together (`bundle`).
+//! Frames come through a ring that the kernel fills (`PACKET_RX_RING`, TPACKET_V2: a frame is seen at once, while V3 shows
+//! blocks when they are full or a timer expires): a look is no system call. A slot holds a frame of the MTU; longer ones
+//! (uncut TCP segments) are queued on the socket instead (`PACKET_COPY_THRESH`) and read with a system call each. Frames
+//! leave in batches of one system call. In both directions each has a virtio header (`PACKET_VNET_HDR`), so that offload
+//! requests pass, and packets of RoCE go together (`bundle`).
 
 mod bundle;
 mod ring;
@@ -29,57 +29,57 @@ pub use bundle::Train;
 use bundle::{Bundle, Singly};
 use ring::{ADDRESSES, Ring, TAG, VNET};
 
-/// Frames the ring holds.
+/// Frames that the ring holds.
 const SLOTS: usize = 4096;
-/// Memory that it takes at most.
+/// Largest number of bytes of the ring.
 const RING: usize = 16 << 20;
-/// What is not the frame in a slot: header of the ring, virtio header, their alignment.
+/// Bytes of a slot that are not the frame: header of the ring, virtio header, their alignment.
 const SLOT_OVERHEAD: usize = 128;
 /// Bytes that may wait to be sent, and to be read beside the ring.
 const SEND_BUFFER: usize = 1 << 20;
 const RECEIVE_BUFFER: usize = 16 << 20;
-/// The longest that is queued beside the ring, and more: a frame, its tag, its virtio header.
+/// Bytes of the longest frame that is queued beside the ring, with tag and virtio header, rounded up.
 const LONG: usize = 1 << 17;
 
-/// Frames from the wire.
+/// Receiving half of a packet socket.
 pub struct PacketRx {
     socket: Arc<OwnedFd>,
     ring: Ring,
-    /// A frame that was read beside the ring.
+    /// Buffer of a frame that was read beside the ring.
     long: Vec<u8>,
-    /// Packets that have come as one and were not all given.
+    /// Packets that came as one and were not all returned.
     bundle: Option<Arriving>,
     lost: u64,
 }
 
-/// Packets that have come as one.
+/// Packets that came as one.
 struct Arriving {
     bundle: Bundle,
     place: Place,
 }
 
-/// Where a frame is.
+/// Place of a frame.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In the slot of the ring that was taken last.
+    /// The slot of the ring that was taken last.
     Slot,
-    /// Read beside it, up to here.
+    /// The buffer of frames read beside the ring, up to this end.
     Beside(usize),
 }
 
-/// Frames to the wire.
+/// Sending half of a packet socket.
 pub struct PacketTx {
     socket: Arc<OwnedFd>,
-    /// Does the kernel take packets of RoCE together?
+    /// Whether the kernel takes packets of RoCE together.
     bundles: bool,
-    /// Do frames pass the device's queueing discipline by?
+    /// Whether frames bypass the device's queueing discipline.
     bypass: bool,
 }
 
-/// Opens an interface that is there; answers, in words, how its frames come and go.
+/// Opens an existing interface. Returns also, as a text, how frames come and go.
 pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, PacketTx, String), NicError> {
     let os = |what: &str, source: io::Error| {
-        // (A unit of systemd says what families of sockets there are.)
+        // (A systemd unit restricts the families of sockets.)
         let cure = match Errno::from_io_error(&source) {
             Some(Errno::PERM | Errno::AFNOSUPPORT) => {
                 " needs the capability CAP_NET_RAW; run vnicd with it (a service of systemd: with ports/packet.conf)"
@@ -92,7 +92,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, P
         }
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    // Without a protocol it gets nothing yet.
+    // Without a protocol the socket gets no frames yet.
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
         .map_err(|e| os("opening a packet socket", e.into()))?;
     let fd = socket.as_fd();
@@ -117,7 +117,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, P
         .map_err(|e| os("choosing the form of the ring", e))?;
     let buffers = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER)
         .and_then(|()| rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER));
-    // Without CAP_NET_ADMIN they stay as the host's settings have them: slower, not wrong.
+    // Without CAP_NET_ADMIN the sizes stay as the host configures them: slower, not wrong.
     let _ = buffers;
     let slot = (usize::from(spec.mtu) + 22 + SLOT_OVERHEAD).next_power_of_two();
     let slots = SLOTS.min(RING / slot);
@@ -141,7 +141,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, P
 }
 
 impl PacketRx {
-    /// Takes the next frame, if there is one. Never an error: a socket does not know that its device is gone for good.
+    /// The next frame, if there is one. Never an error: a socket does not know that its device is gone for good.
     pub fn next(&mut self) -> io::Result<Option<Arrived<'_>>> {
         if let Some(from) = &mut self.bundle {
             let bytes = match from.place {
@@ -189,7 +189,7 @@ impl PacketRx {
         Ok(Some(Arrived { bytes, hdr }))
     }
 
-    /// A packet of a bundle, which nobody has to finish.
+    /// A packet of a bundle, which is complete.
     fn packet(&mut self, range: Range<usize>) -> Arrived<'_> {
         let bytes = match self.bundle.as_ref().map(|b| b.place) {
             Some(Place::Beside(_)) => &mut self.long[..],
@@ -201,13 +201,13 @@ impl PacketRx {
         }
     }
 
-    /// Reads the frame of a slot that is too short for it: it was queued beside the ring, in the same order. Where it
-    /// ends; none: the socket's buffer was full, or it is longer than any frame may be.
+    /// Reads the frame of a slot that is too short for it: it was queued beside the ring, in the same order. Returns its end;
+    /// `None`: the socket's buffer was full, or the frame is longer than any may be.
     fn long(&mut self) -> Option<usize> {
         if !self.ring.copied() {
             return None;
         }
-        // Before the frame is room for its tag.
+        // There is room for the frame's tag before the frame.
         let room = &mut self.long[TAG..];
         let read = rustix::net::recv(&*self.socket, room, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
         let (n, real) = read.ok()?;
@@ -215,35 +215,35 @@ impl PacketRx {
     }
 
     fn count_lost(&mut self) {
-        // Reading clears them: packets and drops.
+        // To read packets and drops clears them.
         if let Ok([_, drops]) = sys::numbers::<2>(self.fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS) {
             self.lost += u64::from(drops);
         }
     }
 
-    /// Takes the count of frames that the kernel or we had no room for.
+    /// Number of frames, since the last call, that the kernel or this half had no room for.
     pub fn lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 
-    /// A device that goes down is an error of its socket, once; it stays ready until somebody asks.
+    /// Clears the socket's error: a device that goes down sets it once, and the socket stays ready until it is read.
     pub fn woken(&self) {
         let _ = rustix::net::sockopt::socket_error(&*self.socket);
     }
 
-    /// For waiting.
+    /// Descriptor to wait on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Room for a tag, virtio header, frame: makes it the frame as it was on the wire. Where that begins, and what is
-/// unfinished.
+/// Turns room for a tag, virtio header and frame into the frame as it was on the wire. Returns its start and its offload
+/// request.
 fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
     let mut hdr = [0; VNET];
     hdr.copy_from_slice(&bytes[TAG..TAG + VNET]);
     let mut hdr = NetHdr::parse(&hdr);
-    // That a checksum was verified is nothing to be finished.
+    // A flag that the checksum was verified is no request.
     hdr.flags &= NetHdr::NEEDS_CSUM;
     let mut from = TAG + VNET;
     if let Some(tag) = tag {
@@ -259,7 +259,7 @@ fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
 }
 
 impl PacketTx {
-    /// May packets of RoCEv2 leave as one, a [`Train`]?
+    /// Whether packets of RoCEv2 may leave as one, a [`Train`].
     pub fn joins(&self) -> bool {
         self.bundles
     }
@@ -268,7 +268,8 @@ impl PacketTx {
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
         let mut answer = self.messages(frames);
         if answer == Err(Errno::NOBUFS) && self.bypass {
-            // What the device cannot cut or finish the kernel does, but not for who passes the discipline by: it drops that.
+            // The kernel finishes what the device cannot, but only in the queueing discipline: without it such frames are
+            // dropped.
             self.bypass = false;
             let _ = sys::set_option(
                 self.socket.as_fd(),
@@ -281,14 +282,14 @@ impl PacketTx {
         if answer == Err(Errno::INVAL)
             && let Some(several) = frames.first().and_then(|first| Singly::of(first))
         {
-            // A kernel that does not know datagrams in segments.
+            // This kernel does not know segmented datagrams.
             self.bundles = false;
             return self.singly(several);
         }
         outcome(answer)
     }
 
-    /// Gives each to the kernel as a message; how many it has taken.
+    /// Gives each frame to the kernel as a message. Returns how many it has taken.
     fn messages(&self, frames: &[&[u8]]) -> Result<usize, Errno> {
         let pieces: ArrayVec<[IoSlice<'_>; 1], SEND_BURST> =
             frames.iter().map(|frame| [IoSlice::new(frame)]).collect();
@@ -301,7 +302,7 @@ impl PacketTx {
         rustix::net::sendmmsg(&*self.socket, &mut list, SendFlags::DONTWAIT)
     }
 
-    /// Gives the kernel packets one by one that were to go as one. What it has no room for is lost, as on a wire.
+    /// Sends the packets of a train one by one. Packets that the kernel has no room for are lost, as on a wire.
     fn singly(&self, mut several: Singly) -> Sent {
         let mut sent = Sent::Refused;
         while let Some(packet) = several.next() {

@@ -1,4 +1,4 @@
-//! An uplink port, towards the wire.
+//! Sending side of an uplink port, towards the wire.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::datapath::{
 };
 use crate::mem;
 
-/// Frames waiting to be sent.
+/// Largest number of frames that wait to be sent.
 const STAGE_LIMIT: usize = 512;
-/// Buffers kept for later.
+/// Largest number of free buffers that are kept.
 const POOL: usize = 2 * SEND_BURST;
-/// Buffers of trains that are kept.
+/// Largest number of free buffers of trains that are kept.
 const TRAINS: usize = 16;
-/// Room before a frame in its buffer, for the header that a device wants.
+/// Bytes before a frame in its buffer, for the header that a device needs.
 const ROOM: usize = 16;
 
-/// One frame, and room before it. What it held before is still there, so that nothing has to be cleared.
+/// A buffer with one frame, and room before it. Old bytes stay, so that nothing has to be cleared.
 #[derive(Default)]
 pub struct FrameBuf {
     bytes: Vec<u8>,
@@ -36,7 +36,7 @@ pub struct FrameBuf {
 }
 
 impl FrameBuf {
-    /// The buffer as a frame of so many bytes, whatever they are.
+    /// The buffer as a frame of this length, with any bytes.
     pub fn frame(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < ROOM + len {
             self.bytes.resize(ROOM + len, 0);
@@ -45,17 +45,17 @@ impl FrameBuf {
         &mut self.bytes[ROOM..ROOM + len]
     }
 
-    /// The frame behind a header of so many bytes.
+    /// The frame behind a header of this length.
     fn with_header(&self, header: usize) -> &[u8] {
         &self.bytes[ROOM - header..ROOM + self.len]
     }
 
-    /// See [`FrameBuf::with_header`].
+    /// As [`FrameBuf::with_header`], to be changed.
     fn with_header_mut(&mut self, header: usize) -> &mut [u8] {
         &mut self.bytes[ROOM - header..ROOM + self.len]
     }
 
-    /// Becomes a copy that has room for a train.
+    /// Becomes a copy with room for a train.
     fn copy_of(&mut self, other: &FrameBuf) {
         self.frame(FRAME_MAX);
         self.len = other.len;
@@ -63,7 +63,7 @@ impl FrameBuf {
         self.bytes[used].copy_from_slice(&other.bytes[used]);
     }
 
-    /// Puts these bytes behind what it holds.
+    /// Appends bytes to the frame.
     fn append(&mut self, more: &[u8]) {
         let end = ROOM + self.len;
         self.bytes[end..end + more.len()].copy_from_slice(more);
@@ -71,41 +71,41 @@ impl FrameBuf {
     }
 }
 
-/// Towards the wire.
+/// Sending side of an uplink port, on the core that serves it.
 pub struct PortTx {
     device: TxHalf,
-    /// Its counters.
+    /// Counters of the port.
     pub counters: Arc<PortCounters>,
-    /// What the device takes unfinished.
+    /// Offloads that the device accepts.
     pub accepts: Accepts,
     staged: VecDeque<Staged>,
-    /// Frames in `staged`.
+    /// Number of frames in `staged`.
     waiting: usize,
     pool: Vec<FrameBuf>,
     trains: Vec<FrameBuf>,
-    /// Is it in the list of receivers to be flushed?
+    /// Whether the port is in the list of receivers to be flushed.
     pub touched: bool,
-    /// Quality of service of what it is given, if anything is configured or its wire's other end says wait.
+    /// Queues of the port, if quality of service is configured or the peer has paused it.
     pub receiver: Option<Box<Receiver>>,
-    /// Flow control of its wire.
+    /// Flow control of the link.
     pub link: Link,
     priorities: Priorities,
 }
 
-/// A frame that waits to be sent, behind the header that the device wants; or several that leave as one.
+/// A frame that waits to be sent, behind the header that the device needs; or several that leave as one.
 struct Staged {
     buf: FrameBuf,
-    /// If others may join it.
+    /// The train, if other frames may join.
     train: Option<Train>,
     frames: usize,
-    /// Of all of them.
+    /// Bytes of all frames.
     bytes: usize,
-    /// Of the first of them; the others are not told apart from it. A bond's ticket lives until the frame has left or was dropped.
+    /// Metadata of the first frame, which counts for all. A bond's ticket lives until the frames have left or were dropped.
     meta: Metadata,
 }
 
 impl Staged {
-    /// Takes the frame of a buffer in, if they may leave as one. There is room for both in one of `trains`; what the first was in
+    /// Joins the frame of a buffer, if both may leave as one. A buffer of `trains` has room for both; the first one's buffer
     /// goes to `pool`.
     fn join(
         &mut self,
@@ -131,8 +131,8 @@ impl Staged {
         true
     }
 
-    /// Lets a frame be written behind others, if it may leave with them: its headers take the place of the end of the one before
-    /// for as long as that lasts.
+    /// Lets `emit` write a frame behind others, if it may leave with them: its headers temporarily overwrite the end of the
+    /// frame before it.
     #[inline]
     fn build(&mut self, len: usize, header: usize, emit: impl Fn(&mut [u8]) -> Option<()>) -> bool {
         let Some(train) = self.train.as_mut().filter(|_| self.frames > 1) else {
@@ -141,7 +141,7 @@ impl Staged {
         let end = ROOM + self.buf.len;
         let from = end - train.head();
         let bytes = &mut self.buf.bytes;
-        // The headers of the first stay.
+        // The headers of the first frame stay.
         if from < ROOM + train.head() || from + header + len > bytes.len() {
             return false;
         }
@@ -167,7 +167,7 @@ impl Staged {
         self.bytes += bytes;
     }
 
-    /// What the device is given.
+    /// Bytes for the device.
     fn message(&mut self, header: usize) -> &[u8] {
         if self.frames > 1
             && let Some(train) = &self.train
@@ -178,7 +178,7 @@ impl Staged {
     }
 }
 
-/// The last that waits, if what comes now may leave with it.
+/// The last waiting entry, if a frame with this metadata may leave with it.
 #[inline]
 fn last<'a>(staged: &'a mut VecDeque<Staged>, meta: &Metadata) -> Option<&'a mut Staged> {
     let slot = |m: &Metadata| m.ticket.as_ref().map(Ticket::slot);
@@ -189,7 +189,7 @@ fn last<'a>(staged: &'a mut VecDeque<Staged>, meta: &Metadata) -> Option<&'a mut
 }
 
 impl PortTx {
-    /// For an open device.
+    /// Sending side of an open device.
     pub fn new(device: TxHalf, mac: MacAddr, counters: Arc<PortCounters>) -> Self {
         PortTx {
             link: Link::new(mac),
@@ -206,14 +206,14 @@ impl PortTx {
         }
     }
 
-    /// The device was opened again. What waited for the one before is lost with it.
+    /// Replaces the device after it was opened again. Frames that waited for the old one are lost.
     pub fn replace(&mut self, device: TxHalf) {
         self.drop_staged(DropReason::PortTransmit);
         self.accepts = device.accepts();
         self.device = device;
     }
 
-    /// Drops what waits. Answers how many frames that is.
+    /// Drops waiting frames. Returns their number.
     pub fn drop_staged(&mut self, reason: DropReason) -> u64 {
         let frames = std::mem::take(&mut self.waiting) as u64;
         self.staged.clear();
@@ -231,7 +231,7 @@ impl PortTx {
         let (head, tail) = buf.frame(f.len()).split_at_mut(f.head.len());
         head.copy_from_slice(f.head);
         let done = mem::gather(f.segs, f.skip, tail);
-        // Nothing of the frame before goes out.
+        // No bytes of an earlier frame may go out.
         tail[done..].fill(0);
         let header = self.device.header_len();
         buf.with_header_mut(header)[..header].copy_from_slice(&f.hdr.emit(0)[..header]);
@@ -239,8 +239,8 @@ impl PortTx {
         Ok(())
     }
 
-    /// Takes a frame of so many bytes that `emit` writes: where it leaves from if it can go behind others there, so that it is
-    /// not copied. `emit` answers nothing: there is no frame.
+    /// Takes a frame of this length that `emit` writes: directly behind other frames if it may leave with them, so that it is
+    /// not copied. If `emit` returns `None`, there is no frame.
     #[inline]
     pub fn build(&mut self, len: usize, emit: impl Fn(&mut [u8]) -> Option<()>) {
         if self.waiting >= STAGE_LIMIT {
@@ -262,7 +262,7 @@ impl PortTx {
         self.stage(buf, &meta);
     }
 
-    /// A frame waits, with those before it or by itself.
+    /// Queues a frame, joined to those before it or by itself.
     fn stage(&mut self, buf: FrameBuf, meta: &Metadata) {
         self.waiting += 1;
         let header = self.device.header_len();
@@ -288,20 +288,20 @@ impl PortTx {
         }
     }
 
-    /// Is there room for so many frames?
+    /// Whether there is room for this many frames.
     pub fn has_room(&self, frames: usize) -> bool {
         self.waiting == 0 || self.waiting + frames <= STAGE_LIMIT
     }
 
-    /// Sends MAC control at once: it waits for nobody.
+    /// Sends MAC control at once, before all waiting frames.
     pub fn send_control(&mut self, frame: &[u8]) {
         let header = NetHdr::default().emit(0);
         let bytes = [&header[..self.device.header_len()], frame].concat();
-        // A device that is gone takes nothing; that is found out elsewhere.
+        // A lost device takes nothing, and the receiving half notices the loss.
         let _ = self.device.send(&[&bytes]);
     }
 
-    /// Sends what its senders' cores have committed. False while frames are held back.
+    /// Sends frames that their senders' cores have committed. False: frames are held back.
     pub fn flush(&mut self, open: impl Fn(Gate) -> bool) -> bool {
         loop {
             let ready = self
@@ -333,7 +333,7 @@ impl PortTx {
         }
     }
 
-    /// Counts the first, which the device has taken.
+    /// Counts the first entry, which the device has taken.
     fn sent(&mut self) {
         if let Some(first) = self.staged.front() {
             let (frames, bytes) = (first.frames as u64, first.bytes as u64);
@@ -345,7 +345,7 @@ impl PortTx {
         self.recycle();
     }
 
-    /// The first is done with. Answers how many frames it is.
+    /// Removes the first entry. Returns its number of frames.
     fn recycle(&mut self) -> u64 {
         let Some(Staged { buf, frames, .. }) = self.staged.pop_front() else {
             return 0;

@@ -1,4 +1,4 @@
-//! System calls for which no safe crate has a name: socket options of AF_PACKET, and what ethtool asks.
+//! System calls without a safe crate: socket options of AF_PACKET, and ethtool's queries.
 
 #![expect(unsafe_code, reason = "system calls for which no safe crate has a name")]
 
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use vnic_engine::offload::Accepts;
 
-/// `ethernet` and what the kernel's headers call so (`linux/ethtool.h`).
+/// Constants of `linux/ethtool.h`.
 const ETHTOOL_GSET: u32 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
@@ -20,16 +20,16 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const ETH_SS_STATS: u32 = 1;
 const ETH_GSTRING_LEN: usize = 32;
-/// Length of `struct ethtool_cmd`, and of `struct ethtool_drvinfo` with the place of its `n_stats`.
+/// Length of `struct ethtool_cmd`, length of `struct ethtool_drvinfo`, and the offset of its `n_stats`.
 const SETTINGS_LEN: usize = 44;
 const DRIVER_LEN: usize = 196;
 const DRIVER_STATS: usize = 180;
-/// Where its name is.
+/// Place of the `driver` field of `struct ethtool_drvinfo`.
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
-/// Length of `struct ethtool_channels`, and the places of its `rx_count` and `combined_count`.
+/// Length of `struct ethtool_channels`, and the offsets of its `rx_count` and `combined_count`.
 const CHANNELS_LEN: usize = 36;
 const CHANNELS_COUNTED: [usize; 2] = [20, 32];
-/// More statistics than any driver has.
+/// Upper limit of a driver's number of statistics.
 const STATISTICS_MAX: usize = 8192;
 
 /// Sets a socket option.
@@ -39,7 +39,7 @@ pub fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value:
     answered(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) })
 }
 
-/// Reads a socket option of numbers.
+/// Reads a socket option of `N` numbers.
 pub fn numbers<const N: usize>(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<[u32; N]> {
     let mut value = [0u32; N];
     let mut len = size_of_val(&value) as libc::socklen_t;
@@ -76,14 +76,14 @@ pub fn receive_all(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)
 }
 
-/// Receive queues of a device, if its driver says.
+/// Receive queues of a device, if its driver reports them.
 pub fn receive_queues(ifname: &str) -> Option<u32> {
     let channels = ethtool(ifname, &[ETHTOOL_GCHANNELS], CHANNELS_LEN).ok()?;
     let queues = CHANNELS_COUNTED.map(|at| word(&channels, at)).iter().sum();
     (queues > 0).then_some(queues)
 }
 
-/// Does the device take VLAN tags out of the frames that it receives?
+/// Whether the device takes VLAN tags out of received frames.
 pub fn takes_tags(ifname: &str) -> bool {
     let flags = ethtool(ifname, &[ETHTOOL_GFLAGS], 8);
     flags.is_ok_and(|flags| word(&flags, 4) & ETH_FLAG_RXVLAN != 0)
@@ -96,11 +96,11 @@ pub fn driver(ifname: &str) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// What the kernel takes unfinished and finishes where a device cannot: all of it, UDP segments since Linux 6.2.
+/// Offloads that the kernel accepts, and finishes if a device cannot: all, UDP segments since Linux 6.2.
 pub fn accepts() -> Accepts {
     static ACCEPTS: OnceLock<Accepts> = OnceLock::new();
     *ACCEPTS.get_or_init(|| {
-        // (By the call: a data core opens no files.)
+        // (By a system call: a data core opens no files.)
         let uso = since(&rustix::system::uname().release().to_string_lossy(), (6, 2));
         Accepts {
             csum: true,
@@ -113,7 +113,7 @@ pub fn accepts() -> Accepts {
     })
 }
 
-/// Is this release of Linux such a one or a later one?
+/// Whether this release of Linux is at least `version`.
 fn since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     match (numbers.next(), numbers.next()) {
@@ -128,11 +128,11 @@ pub fn speed_mbps(ifname: &str) -> Option<u32> {
     // `speed` at 12, `speed_hi` at 28.
     let half = |at: usize| u32::from(u16::from_ne_bytes([settings[at], settings[at + 1]]));
     let speed = half(28) << 16 | half(12);
-    // Unknown is all ones; some drivers say so in 16 bits.
+    // Unknown is all ones, with some drivers in 16 bits.
     (speed != 0 && speed != u32::MAX && speed != 0xffff).then_some(speed)
 }
 
-/// The statistics that the driver keeps (`ethtool -S`), with its names; empty where it keeps none.
+/// Statistics of the driver (`ethtool -S`), by its names; empty without any.
 pub fn device_statistics(ifname: &str) -> Vec<(String, u64)> {
     driver_statistics(ifname).unwrap_or_default()
 }
@@ -143,7 +143,7 @@ fn driver_statistics(ifname: &str) -> io::Result<Vec<(String, u64)>> {
     if n == 0 || n > STATISTICS_MAX {
         return Ok(Vec::new());
     }
-    // The device may have more of them by now, and the kernel writes what there is: ask with room to spare.
+    // The device may have more of them by now, and the kernel writes all: the buffer has room to spare.
     let room = n + 64;
     let strings = [ETHTOOL_GSTRINGS, ETH_SS_STATS, n as u32];
     let names = ethtool(ifname, &strings, 12 + room * ETH_GSTRING_LEN)?;
@@ -158,8 +158,8 @@ fn driver_statistics(ifname: &str) -> io::Result<Vec<(String, u64)>> {
     Ok(names.zip(values).take(n).collect())
 }
 
-/// Tells the kernel what the program behind a TAP device takes unfinished, and how long the header before each frame is
-/// (both are left at a device that stays when its program ends).
+/// Tells the kernel which offloads the daemon accepts from a TAP device, and the length of the header before each frame (a
+/// persistent device keeps both when its program ends).
 pub fn tap_offload(fd: BorrowedFd<'_>, header: usize) -> io::Result<()> {
     let control = |name: libc::Ioctl, value: libc::c_ulong| {
         // SAFETY: this control takes a number, not an address.
@@ -167,15 +167,15 @@ pub fn tap_offload(fd: BorrowedFd<'_>, header: usize) -> io::Result<()> {
     };
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
-    // A kernel before Linux 6.2 knows nothing of UDP: it cuts by itself then.
+    // A kernel before Linux 6.2 does not know UDP segments, and cuts them itself.
     control(libc::TUNSETOFFLOAD, (tcp | udp).into()).or_else(|_| control(libc::TUNSETOFFLOAD, tcp.into()))?;
     let header = header as c_int;
     // SAFETY: this control reads one int, for the time of the call.
     answered(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header) })
 }
 
-/// Has each frame of a TAP device a virtio header? Who attaches while another program has a queue of it gets what that one
-/// has, whatever was asked for.
+/// Whether each frame of a TAP device has a virtio header. If another program has a queue of the device, its choice counts,
+/// whatever this one asked for.
 pub fn tap_has_header(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut request = libc::ifreq {
         ifr_name: [0; libc::IFNAMSIZ],
@@ -201,7 +201,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// Asks the driver of a network device; the answer is where the question was. The longest answer to it has `len` bytes.
+/// Sends a query to a network device's driver; the answer overwrites the query. It has at most `len` bytes.
 fn ethtool(ifname: &str, question: &[u32], len: usize) -> io::Result<Vec<u8>> {
     let mut data = vec![0; len];
     for (to, word) in data.chunks_exact_mut(4).zip(question) {
@@ -220,11 +220,11 @@ fn ethtool(ifname: &str, question: &[u32], len: usize) -> io::Result<Vec<u8>> {
             ifru_data: data.as_mut_ptr().cast(),
         },
     };
-    // Any socket does.
+    // Any socket will do.
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: the request is that of SIOCETHTOOL, and `data` has room for the answer: each caller's question has a
-    // length of its own or says how much there is.
+    // SAFETY: the request is that of SIOCETHTOOL, and `data` has room for the answer: each caller's query has a length of its
+    // own or says how much room there is.
     answered(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
     Ok(data)
 }

@@ -1,6 +1,6 @@
-//! A TAP device as uplink: one frame a system call, each behind its virtio header (`IFF_VNET_HDR`), so that unfinished
-//! checksums and segments pass unfinished both ways. With several queues (`IFF_MULTI_QUEUE`) all of them are read in
-//! turn, and a flow is sent by the same one always.
+//! A TAP device as uplink: one system call for each frame, behind its virtio header (`IFF_VNET_HDR`), so that offload
+//! requests pass in both directions. With several queues (`IFF_MULTI_QUEUE`) all are read in turn, and a flow always leaves
+//! through the same one.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,29 +17,29 @@ use super::sys;
 use crate::datapath::flow_hash;
 use crate::types::{NicError, PortSpec, invalid};
 
-/// Virtio header before each frame.
+/// Length of the virtio header before each frame.
 const VNET: usize = NetHdr::LEN_LEGACY;
 /// Frames read from a queue before the next one gets its turn.
 const TURN: usize = 16;
 
-/// A device is one or more of these, in the order in which they were opened.
+/// Queues of a device, in the order in which they were opened.
 type Queues = Arc<[SyncDevice]>;
 
-/// Frames from the host.
+/// Receiving half, from the host.
 pub struct TapRx {
     queues: Queues,
-    /// Ready when one of several queues is.
+    /// Epoll set that is ready when one of several queues is.
     any: Option<OwnedFd>,
-    /// The queue whose turn it is, and how many frames of its turn are left.
+    /// The queue that is read, and the frames left of its turn.
     at: usize,
     left: usize,
 }
 
-/// Frames to the host.
+/// Sending half, to the host.
 pub struct TapTx(Queues);
 
-/// Creates the device, or attaches to it when it exists; or only that, to the one with this index. Answers its index, and in words
-/// how its frames come and go.
+/// Creates the device, or attaches to an existing one; with `only`, just attaches to the device of this index. Returns also
+/// the device's index and, as a text, how frames come and go.
 pub fn open(
     spec: &PortSpec,
     (ifname, queues): (&str, u8),
@@ -83,7 +83,7 @@ pub fn open(
         };
         builder.build_sync()
     };
-    // The kernel lets nobody attach with one queue to a device that was made for several, nor the other way round.
+    // The kernel refuses one queue at a device that was made for several, and the other way round.
     let first = match attach(queues > 1) {
         Err(e) if existed && differs(&e) => match attach(queues == 1) {
             Err(e) if differs(&e) => {
@@ -127,7 +127,7 @@ pub fn open(
     }
     let index = links.find(ifname).map_err(refused)?.map_or(0, |f| f.index);
     if only.is_some_and(|only| only != index) {
-        // It went away meanwhile, and attaching has made another, which goes with us.
+        // The device went away meanwhile, and attaching has made another one, which ends with these descriptors.
         return Err(gone());
     }
     let any = any(&all).map_err(|e| refused(e.into()))?;
@@ -143,12 +143,12 @@ pub fn open(
     Ok((rx, TapTx(queues), index, mode))
 }
 
-/// The device is not what we took it for.
+/// Whether the error says that the device is of another kind.
 fn differs(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
-/// What is ready when one of several is.
+/// The epoll set of several queues.
 fn any(queues: &[SyncDevice]) -> Result<Option<OwnedFd>, Errno> {
     if queues.len() == 1 {
         return Ok(None);
@@ -161,7 +161,7 @@ fn any(queues: &[SyncDevice]) -> Result<Option<OwnedFd>, Errno> {
 }
 
 impl TapRx {
-    /// Reads the next frame into `buf`, if there is one. An error: the device is gone.
+    /// Reads the next frame into `buf`, if there is one. An error means that the device is gone.
     pub fn next<'a>(&mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         let mut hdr = [0; VNET];
         let mut empty = 0;
@@ -186,7 +186,7 @@ impl TapRx {
             }
         };
         let mut hdr = NetHdr::parse(&hdr);
-        // That a checksum was verified is nothing to be finished.
+        // A flag that the checksum was verified is no request.
         hdr.flags &= NetHdr::NEEDS_CSUM;
         Ok(Some(Arrived {
             bytes: &mut buf[..n.saturating_sub(VNET)],
@@ -194,13 +194,13 @@ impl TapRx {
         }))
     }
 
-    /// It is the next queue's turn.
+    /// Goes on to the next queue.
     fn turn(&mut self) {
         self.at = (self.at + 1) % self.queues.len();
         self.left = TURN;
     }
 
-    /// For waiting.
+    /// Descriptor to wait on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.any {
             Some(any) => any.as_fd(),
@@ -221,7 +221,7 @@ impl TapTx {
                 Ok(_) => {}
                 Err(_) if i > 0 => return Sent::Some(i),
                 Err(Errno::AGAIN) => return Sent::Full,
-                // A device that is gone takes nothing; that is found out when it is read.
+                // A lost device takes nothing; the receiving half notices the loss.
                 Err(_) => return Sent::Refused,
             }
         }

@@ -1,4 +1,4 @@
-//! Follows the devices of ports: a thread that sleeps until the kernel tells of a change at any link, or for a while.
+//! Follows the devices of ports: a thread that sleeps until the kernel reports a change of any link, or for a while.
 
 use std::os::fd::OwnedFd;
 use std::thread::Builder;
@@ -11,17 +11,17 @@ use rustix::net::RecvFlags;
 use super::link::{self, Links};
 use crate::types::NicError;
 
-/// What it needs from the kernel.
+/// Sockets of the thread.
 pub struct Watch {
-    /// To ask.
+    /// Socket for queries.
     pub links: Links,
-    /// When all devices were looked at last.
+    /// When all devices were last looked at.
     pub looked: Option<Instant>,
     changes: OwnedFd,
 }
 
 impl Watch {
-    /// Asks the kernel for it.
+    /// Opens the sockets.
     pub fn open() -> Result<Watch, NicError> {
         let os = || NicError::os("opening a netlink socket");
         Ok(Watch {
@@ -31,7 +31,7 @@ impl Watch {
         })
     }
 
-    /// Starts the thread. `look` says how long it may sleep then, if the kernel tells nothing; none: it ends.
+    /// Starts the thread. `look` returns how long it may then sleep without a message; `None`: the thread ends.
     pub fn start(
         mut self,
         mut look: impl FnMut(&mut Watch) -> Option<Duration> + Send + 'static,
@@ -53,8 +53,9 @@ impl Watch {
         let _ = poll(&mut [PollFd::new(&self.changes, PollFlags::IN)], Some(&timeout));
     }
 
-    /// What the kernel has told since, in its order: the index of a device, and whether it is up; none: it is gone. News can
-    /// be lost (the kernel drops what nobody reads in time): then there is less than was told. None at all: nothing is new.
+    /// Messages of the kernel since the last call, in its order: the index of a device, and whether it is up; `None`: it is
+    /// gone. Messages can be lost (the kernel drops them if they are not read in time): the list is then shorter. No list:
+    /// there is no message.
     pub fn news(&self) -> Option<Vec<(u32, Option<bool>)>> {
         let mut all = None;
         let mut told = [0; 32 * 1024];
@@ -64,7 +65,7 @@ impl Watch {
                     let news = link::news(&told[..n.min(told.len())]);
                     all.get_or_insert_with(Vec::new).extend(news);
                 }
-                // Some were lost; those that are there follow.
+                // Some messages were lost; the others follow.
                 Err(Errno::NOBUFS) => drop(all.get_or_insert_with(Vec::new)),
                 Err(_) => return all,
             }

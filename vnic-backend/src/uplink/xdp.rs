@@ -1,13 +1,12 @@
 //! A network device of the host as uplink, through AF_XDP sockets (`Documentation/networking/af_xdp.rst` of the kernel).
 //!
-//! A socket for each receive queue of the device, and a program that hands it the queue's frames ([`bpf`]): they come past
-//! the kernel's network stack, without a packet of the kernel being made where the driver can. They lie in memory of ours
-//! ([`memory`]), into which the device itself writes where it can (zero-copy); looking for them is no system call. The
-//! halves of a port share that memory by parts: each chunk belongs to one of them for good. Frames leave through the
-//! first queue.
+//! The port has a socket for each receive queue of the device, and a program that hands it the queue's frames ([`bpf`]): they
+//! bypass the kernel's network stack, without an `sk_buff` if the driver can. They lie in the daemon's memory ([`memory`]),
+//! which the device itself writes if it can (zero-copy); to look for them is no system call. The halves of a port share that
+//! memory by parts: each chunk belongs to one of them for good. Frames leave through the first queue.
 //!
-//! Nothing unfinished passes: what guests leave to a device the switch finishes. The program goes with the daemon, however
-//! that ends: it hangs on a descriptor (a BPF link, Linux 5.9).
+//! Offload requests do not pass: the switch finishes frames that guests leave to a device. The program ends with the daemon,
+//! however that ends, because a descriptor holds it (a BPF link, Linux 5.9).
 
 mod bpf;
 mod memory;
@@ -37,30 +36,30 @@ use memory::{Area, Filled, Given, Mapping};
 pub use rx::XdpRx;
 pub use tx::XdpTx;
 
-/// Receive queues that a port serves at most.
+/// Largest number of receive queues of a port.
 const QUEUES: u32 = 64;
-/// Frames that a queue holds: all queues together, and the most and least of one.
+/// Frames of all queues together, and the largest and smallest number of one.
 const FRAMES: u32 = 4096;
 const FRAMES_MOST: u32 = 2048;
 const FRAMES_LEAST: u32 = 256;
 /// Chunks for frames to the wire.
 const SEND_FRAMES: u32 = 1024;
-/// What the kernel keeps of a chunk before a received frame (`XDP_PACKET_HEADROOM`).
+/// Bytes of a chunk that the kernel keeps before a received frame (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
-/// A chunk is a page at most.
+/// Bytes of a chunk, which is a page at most.
 const CHUNKS: [usize; 2] = [2048, 4096];
-/// Bytes of a frame besides its MTU: header, two tags.
+/// Bytes of a frame besides its MTU: header and two tags.
 const LINK: usize = 22;
-/// Bytes that may be under way in the kernel: memory of its own counts, too.
+/// Bytes that may be in flight in the kernel, which counts its own memory, too.
 const SEND_BUFFER: usize = 16 << 20;
-/// The port before this one may still be on its way out of the kernel, which takes its time over it.
+/// Attempts, and time between them: the kernel takes a while to free the resources of an earlier port.
 const TRIES: u32 = 50;
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// What both halves hold until the last is gone.
+/// Descriptors that both halves hold until the last one is dropped.
 pub struct Attached {
     link: OwnedFd,
-    /// Keeps the device receiving frames of all addresses.
+    /// Socket that keeps the device receiving frames of all addresses.
     _promiscuous: OwnedFd,
 }
 
@@ -70,10 +69,10 @@ impl Attached {
     }
 }
 
-/// What a port's memory looks like.
+/// Layout of a port's memory.
 struct Plan {
     chunk: usize,
-    /// Frames may take several chunks (`XDP_USE_SG`, Linux 6.6).
+    /// Whether frames may take several chunks (`XDP_USE_SG`, Linux 6.6).
     pieces: bool,
     /// Chunks of each receive queue.
     frames: u32,
@@ -93,7 +92,7 @@ impl Plan {
     }
 }
 
-/// The refusals of an interface, with their cures.
+/// Errors of an interface, with their remedies.
 struct Refusals<'a> {
     port: &'a str,
     ifname: &'a str,
@@ -131,7 +130,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// Opens an interface that is there; answers, in words, how its frames come and go.
+/// Opens an existing interface. Returns also, as a text, how frames come and go.
 pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(XdpRx, XdpTx, String), NicError> {
     let refused = Refusals {
         port: &spec.name,
@@ -148,9 +147,9 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(XdpRx, XdpT
         );
     }
     let driver = sys::driver(ifname).unwrap_or_default();
-    // Its other end is a kernel, or somebody who speaks to it.
+    // The peer is a kernel, or a program that talks to one.
     let kernel_peer = driver == "veth";
-    // Frames of a veth pair have the tags that their sender gave them, whatever this says.
+    // Frames of a veth pair keep their sender's tags, whatever this flag says.
     if !kernel_peer && sys::takes_tags(ifname) {
         return invalid(
             "ifname",
@@ -190,7 +189,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(XdpRx, XdpT
     Ok((rx, tx, format!("xdp {copy}, {native}, {queues} queue{s}")))
 }
 
-/// A socket that does nothing but keep the device receiving frames of all addresses.
+/// A socket that only keeps the device receiving frames of all addresses.
 fn promiscuous(index: u32) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)?;
@@ -198,7 +197,7 @@ fn promiscuous(index: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Runs the program in the driver, or else before the network stack. Answers what to hold on to, and in words.
+/// Attaches the program to the driver, or else before the network stack. Returns the link, the mode, and the mode as a text.
 fn attach(
     refused: &Refusals<'_>,
     program: BorrowedFd<'_>,
@@ -234,7 +233,7 @@ fn attach(
     })
 }
 
-/// Tries again for a while when the answer is that.
+/// Tries again for a while if the error is `busy`.
 fn patient<T>(
     busy: impl Fn(&io::Error) -> bool,
     mut attempt: impl FnMut() -> io::Result<T>,
@@ -248,7 +247,7 @@ fn patient<T>(
     attempt()
 }
 
-/// A socket for each queue, bound.
+/// A bound socket for each queue.
 struct Sockets {
     queues: Vec<rx::Queue>,
     tx: Given<memory::Piece>,
@@ -375,12 +374,12 @@ impl Sockets {
     }
 }
 
-/// A socket with its rings, not bound. The first of a port brings the memory along, and sends.
+/// Makes a socket with its rings, not bound. The first one of a port registers the memory, and sends.
 fn new_socket(plan: &Plan, memory: Option<&Mapping>) -> io::Result<(OwnedFd, XdpMmapOffsets)> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
     let completed = if let Some(memory) = memory {
-        // Without CAP_NET_ADMIN it stays as the host's settings have it: slower, not wrong.
+        // Without CAP_NET_ADMIN the size stays as the host configures it: slower, not wrong.
         let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
         sockopt::set_xdp_umem_reg(
             &socket,
@@ -396,7 +395,7 @@ fn new_socket(plan: &Plan, memory: Option<&Mapping>) -> io::Result<(OwnedFd, Xdp
         sockopt::set_xdp_tx_ring_size(&socket, SEND_FRAMES)?;
         SEND_FRAMES
     } else {
-        // It must have one, and nothing is ever there.
+        // The ring is mandatory, and stays empty.
         1
     };
     sockopt::set_xdp_umem_completion_ring_size(&socket, completed)?;
@@ -419,7 +418,7 @@ fn bind(
         let all = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd };
         return Ok(rustix::net::bind(socket, &all)?);
     }
-    // Without a word the kernel takes zero-copy where the driver has it, and copies otherwise.
+    // Without a flag the kernel uses zero-copy if the driver has it, and copies otherwise.
     let mut flags = Bind::XDP_USE_NEED_WAKEUP;
     flags.set(Bind::XDP_COPY, mode == Mode::Generic);
     flags.set(Bind::XDP_USE_SG, plan.pieces);

@@ -1,4 +1,4 @@
-//! Who may be the VMM of an adapter: one tenant's VMM shall not be able to sit on another tenant's adapter.
+//! Processes that may be the VMM of an adapter: a tenant's VMM must not attach to another tenant's adapter.
 
 use std::os::unix::net::UnixStream;
 
@@ -6,12 +6,12 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::types::SocketAccess;
 
-/// Why the process at the other end may not be the VMM.
+/// Reason why the process at the other end may not be the VMM.
 pub fn refusal(access: &SocketAccess, stream: &UnixStream) -> Option<String> {
     if access.users.is_empty() {
         return None;
     }
-    // A peer that the kernel does not tell is nobody.
+    // A peer whose user the kernel does not report is refused.
     let uid = socket_peercred(stream).map(|peer| peer.uid.as_raw());
     let who = match uid {
         Ok(uid) if access.users.contains(&uid) => return None,

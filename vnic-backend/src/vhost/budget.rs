@@ -1,4 +1,4 @@
-//! What VMMs of an adapter have of the daemon: memory regions and descriptors, on both of its sockets together.
+//! Resources of the daemon that the VMMs of an adapter hold: memory regions and descriptors, on both of its sockets together.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,20 +7,20 @@ use vhost::vhost_user::{Error, Result};
 
 use crate::types::{Budget, VmmLimits};
 
-/// Descriptors of a connection: itself three times, and the VMM's channel for what a device says unasked.
+/// Descriptors of a connection: three of its socket, and one of the VMM's channel for requests of the device.
 const CONNECTION: u32 = 4;
 
-/// What can run out.
+/// A limited resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Mappings of files that a VMM shares.
+    /// Mappings of files that VMMs share.
     Regions,
-    /// Files that a VMM gave and that stay open.
+    /// Files that VMMs gave and that stay open.
     Descriptors,
 }
 
 impl Of {
-    /// In words.
+    /// Name of the resource.
     fn what(self) -> &'static str {
         match self {
             Of::Regions => "memory regions",
@@ -28,7 +28,7 @@ impl Of {
         }
     }
 
-    /// The key of the adapter's configuration.
+    /// Key of the limit in the adapter's configuration.
     fn key(self) -> &'static str {
         match self {
             Of::Regions => "vmm_regions",
@@ -41,12 +41,12 @@ impl Of {
 #[derive(Debug)]
 pub struct Budgets {
     limits: VmmLimits,
-    /// By [`Of`].
+    /// Used amounts, by [`Of`].
     used: Mutex<[u32; 2]>,
 }
 
 impl Budgets {
-    /// Nothing is used.
+    /// Budgets of which nothing is used.
     pub fn new(limits: VmmLimits) -> Budgets {
         Budgets {
             limits,
@@ -65,7 +65,7 @@ impl Budgets {
         }
     }
 
-    /// How much of it is in use.
+    /// Used amount and limit.
     pub fn get(&self, of: Of) -> Budget {
         Budget {
             used: self.used()[of as usize].into(),
@@ -74,7 +74,7 @@ impl Budgets {
     }
 }
 
-/// What one connection has of the budgets; it is given back with it.
+/// A connection's share of the budgets, which ends with it.
 #[derive(Debug)]
 pub struct Share {
     budgets: Arc<Budgets>,
@@ -82,14 +82,14 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of a new connection, for which there is always room.
+    /// The share of a new connection, for which there is always room.
     pub fn new(budgets: Arc<Budgets>) -> Share {
         let has = [0, CONNECTION];
         budgets.used()[Of::Descriptors as usize] += CONNECTION;
         Share { budgets, has }
     }
 
-    /// `old` of what it has make room for `new`; refused where there is no room for them, and then nothing changes.
+    /// Replaces `old` of the share by `new`. Without room it is refused, and nothing changes.
     pub fn exchange(&mut self, of: Of, old: usize, new: usize) -> Result<()> {
         let (i, limit) = (of as usize, self.budgets.limit(of));
         let mut used = self.budgets.used();
@@ -109,7 +109,7 @@ impl Share {
         Ok(())
     }
 
-    /// As many memory regions as a VMM can be offered, which wants so many.
+    /// Number of memory regions that a VMM is offered, out of the wanted number.
     pub fn slots(&self, wanted: usize) -> usize {
         wanted.min(self.budgets.limits.regions as usize)
     }
@@ -146,7 +146,7 @@ mod tests {
         );
         assert!(one.exchange(Of::Regions, 3, 4).is_err());
         assert_eq!(used(Of::Regions), 5);
-        // One for another.
+        // One region replaces another.
         one.exchange(Of::Regions, 3, 3).expect("the same");
         one.exchange(Of::Descriptors, 0, 1).expect("room");
         one.exchange(Of::Descriptors, 1, 1).expect("the same");
@@ -156,7 +156,7 @@ mod tests {
             .to_string();
         assert!(why.contains("9 descriptors (vmm_descriptors)"), "{why}");
         assert!(two.exchange(Of::Regions, 0, usize::MAX).is_err());
-        // Nobody gives back what another has.
+        // A connection cannot give back another one's share.
         two.exchange(Of::Regions, 5, 0).expect("less");
         assert_eq!(used(Of::Regions), 3);
         drop(one);

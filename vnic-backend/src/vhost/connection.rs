@@ -1,6 +1,6 @@
-//! The vhost-user protocol (QEMU, "Vhost-user Protocol") as both functions of an adapter speak it: negotiation, memory, rings.
+//! The vhost-user protocol (QEMU, "Vhost-user Protocol") of both functions of an adapter: negotiation, memory, rings.
 //!
-//! What a VMM may get wrong is a protocol error and ends the connection.
+//! An error of the VMM is a protocol error and ends the connection.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use crate::call::{Call, is_eventfd};
 use crate::mem::{DirtyLog, Lender, MemMap, Region};
 use crate::ring::{Fault, RingAddresses, SplitRing};
 
-/// One ring as the VMM configures it.
+/// A ring as the VMM configures it.
 #[derive(Default)]
 pub struct Vring {
     size: u32,
-    /// Where it is, if that was said.
+    /// Addresses of the ring, if they were set.
     pub addresses: Option<RingAddresses>,
-    /// Where it goes on.
+    /// Index at which the ring resumes.
     pub base: u16,
-    /// The guest's way to say that there is something in it.
+    /// Kick eventfd of the guest.
     pub kick: Option<Arc<File>>,
-    /// The interrupt.
+    /// Call eventfd of the guest.
     pub call: Option<Arc<Call>>,
-    /// A kick descriptor was set (even "none"): the ring is started (vhost-user, "Ring states").
+    /// Whether a kick descriptor was set (even "none"): the ring is then started (vhost-user, "Ring states").
     started: bool,
     enabled: bool,
 }
 
-/// What a VMM has set up.
+/// State that a VMM has set up.
 pub struct Setup {
-    /// The socket.
+    /// The socket of the adapter.
     pub endpoint: Arc<Endpoint>,
     lender: Arc<Lender>,
     share: Share,
     /// Acknowledged features.
     pub features: u64,
-    /// Memory, in the order in which it was added. QEMU before 8.2 adds and removes each region once per queue pair, so the same one
-    /// may be there several times.
+    /// Memory regions, in the order in which they were added. QEMU before 8.2 adds and removes each region once per queue
+    /// pair, so a region may be there several times.
     regions: Vec<Region>,
-    /// The same.
+    /// Map of the memory regions.
     pub mem: Arc<MemMap>,
     log: Option<DirtyLog>,
     /// The rings, by index.
@@ -52,23 +52,23 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Was a feature acknowledged?
+    /// Whether a feature was acknowledged.
     pub fn has(&self, feature: u64) -> bool {
         self.features & feature != 0
     }
 
-    /// Is there any memory?
+    /// Whether there is any memory.
     pub fn has_memory(&self) -> bool {
         !self.regions.is_empty()
     }
 
-    /// Is a ring started and enabled?
+    /// Whether a ring is started and enabled.
     pub fn is_ready(&self, i: usize) -> bool {
         let r = &self.rings[i];
         r.started && (r.enabled || !self.has(f::PROTOCOL_FEATURES))
     }
 
-    /// A ring in the present memory.
+    /// A ring in the current memory.
     pub fn split_ring(&self, i: usize) -> std::result::Result<SplitRing, Fault> {
         let r = &self.rings[i];
         SplitRing::new(
@@ -82,7 +82,7 @@ impl Setup {
         )
     }
 
-    /// Tells the rest of the NIC how far the guest is.
+    /// Reports to the rest of the NIC what the guest has set up.
     pub fn publish(&self, pairs: u16) {
         self.endpoint.set_guest(self.features, pairs, self.mem.bytes());
     }
@@ -92,7 +92,8 @@ impl Setup {
         ring.ok_or(Error::InvalidOperation(F::NO_SUCH_RING))
     }
 
-    /// Maps memory as the VMM describes it. All ways in lead here, and the `vhost` crate does not look at each of them.
+    /// Maps memory as the VMM describes it. All messages about memory lead here; the `vhost` crate does not check all of
+    /// them.
     fn map(&self, region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
         Region::map(
             region.guest_phys_addr,
@@ -108,41 +109,41 @@ impl Setup {
 
 /// A function of an adapter, on the device side of a connection.
 pub trait Function {
-    /// Protocol features that it offers.
+    /// Protocol features that the function offers.
     const PROTOCOL: VhostUserProtocolFeatures;
-    /// Memory regions that it offers, if its adapter's budget has as many.
+    /// Memory regions that the function offers, if its adapter's budget has as many.
     const MEMORY_SLOTS: usize;
-    /// What is said of a ring that it does not have.
+    /// Error text for a ring that the function does not have.
     const NO_SUCH_RING: &'static str;
 
-    /// How many rings it has.
+    /// Number of rings.
     fn rings(endpoint: &Endpoint) -> usize;
 
-    /// The number of queues, as the VMM counts them.
+    /// Number of queues, as the VMM counts them.
     fn queues(endpoint: &Endpoint) -> u64;
 
-    /// Features that it offers.
+    /// Features that the function offers.
     fn offered(endpoint: &Endpoint) -> u64;
 
-    /// A ring is about to be changed: it does not run when this returns, and its place is kept.
+    /// Stops a ring that is about to be changed; on return it does not run, and its index is kept.
     fn stop(&mut self, setup: &mut Setup, ring: usize);
 
-    /// Nothing runs when this has returned; the places of rings are kept.
+    /// Stops all rings; on return none runs, and their indexes are kept.
     fn stop_all(&mut self, setup: &mut Setup);
 
-    /// Brings what runs in line with what is set up of a ring, or of all of them, and tells the rest of the NIC.
+    /// Starts or stops a ring, or all of them, as their setup needs, and reports to the rest of the NIC.
     fn update(&mut self, setup: &mut Setup, ring: Option<usize>);
 
-    /// Other memory from now on: `change` puts it in place.
+    /// Replaces the memory: `change` puts the new one in place.
     fn remap(&mut self, setup: &mut Setup, change: impl FnOnce(&mut Setup));
 
-    /// A ring that may run has another interrupt.
+    /// Sets the call eventfd of a ring that may run.
     fn set_call(&mut self, setup: &Setup, ring: usize, call: Option<Arc<Call>>);
 
     /// Reads the configuration space.
     fn config(&self, setup: &Setup, offset: usize, size: usize) -> Result<Vec<u8>>;
 
-    /// Writes it.
+    /// Writes the configuration space.
     fn set_config(&mut self) -> Result<()>;
 }
 
@@ -150,12 +151,12 @@ pub trait Function {
 pub struct Connection<F> {
     setup: Setup,
     function: F,
-    /// Kept because User-Mode-Linux takes its end for the end of the device.
+    /// Channel to the VMM, kept because User-Mode-Linux takes its end for the end of the device.
     backend_channel: Option<Backend>,
 }
 
 impl<F: Function> Connection<F> {
-    /// A new one.
+    /// A new connection.
     pub fn new(endpoint: Arc<Endpoint>, lender: Arc<Lender>, function: F) -> Self {
         let rings = (0..F::rings(&endpoint)).map(|_| Vring::default());
         Connection {
@@ -174,17 +175,17 @@ impl<F: Function> Connection<F> {
         }
     }
 
-    /// Has the VMM acknowledged VHOST_USER_F_PROTOCOL_FEATURES?
+    /// Whether the VMM has acknowledged VHOST_USER_F_PROTOCOL_FEATURES.
     pub fn speaks_protocol_features(&self) -> bool {
         self.setup.has(f::PROTOCOL_FEATURES)
     }
 
-    /// Nothing runs when it has returned.
+    /// Stops all rings; on return none runs.
     pub fn stop_all(&mut self) {
         self.function.stop_all(&mut self.setup);
     }
 
-    /// Changes a ring; one that runs is taken out before.
+    /// Changes a ring. A running ring is stopped before.
     fn change(&mut self, index: u32, change: impl FnOnce(&mut Vring)) -> Result<()> {
         self.setup.ring::<F>(index)?;
         self.function.stop(&mut self.setup, index as usize);
@@ -328,7 +329,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        // Data cores wait for it: of other files the VMM could decide how long it takes to ask.
+        // Data cores wait for it: with another kind of file the VMM could decide how long a look takes.
         if let Some(file) = &fd
             && !is_eventfd(file).map_err(Error::ReqHandlerError)?
         {
@@ -348,9 +349,9 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
         let had = self.setup.ring::<F>(index.into())?.call.is_some().into();
         let share = &mut self.setup.share;
         share.exchange(Of::Descriptors, had, call.is_some().into())?;
-        // The old one is closed here, not on the data core: closing may take its time.
+        // The old one is closed here, not on the data core: to close it may take long.
         let _old = std::mem::replace(&mut self.setup.ring::<F>(index.into())?.call, call.clone());
-        // VMMs change it whenever a guest masks its interrupt: that must not stop anything.
+        // VMMs change the eventfd whenever a guest masks its interrupt: that must not stop the ring.
         self.function.set_call(&self.setup, index.into(), call);
         Ok(())
     }
@@ -364,7 +365,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
-            // We say nothing over it, but User-Mode-Linux (6.1) has an interrupt for its rings only with it.
+            // The daemon sends nothing over it, but User-Mode-Linux (6.1) has an interrupt for its rings only with it.
             | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
@@ -445,6 +446,6 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 }
 
-/// What no function offers.
+/// Error texts of requests that no function offers.
 const NO_INFLIGHT: &str = "in-flight tracking is not offered: completion is in order";
 const NO_STATE: &str = "device state transfer is not offered";

@@ -1,12 +1,12 @@
-//! Messages that frontends send and the `vhost` crate refuses.
+//! Messages of frontends that the `vhost` crate refuses.
 //!
 //! *SET_VRING_ENABLE before SET_FEATURES.*
-//! QEMU (7.2 at least) enables rings when it realises the device, before it has acknowledged any feature. The
-//! `vhost` crate ends the connection on that, because the message belongs to VHOST_USER_F_PROTOCOL_FEATURES. So
-//! until that feature is acknowledged, this one message is taken off the socket here.
+//! QEMU (7.2 at least) enables rings when it realises the device, before it has acknowledged any feature. The `vhost` crate
+//! then ends the connection, because the message belongs to VHOST_USER_F_PROTOCOL_FEATURES. So this module takes this message
+//! off the socket until that feature is acknowledged.
 //!
-//! *SET_MEM_TABLE that is longer than its regions.* User-Mode-Linux (6.1 at least) always sends room for two
-//! regions. The `vhost` crate wants the exact length, so a longer one is taken off the socket here.
+//! *SET_MEM_TABLE that is longer than its regions.* User-Mode-Linux (6.1 at least) always sends room for two regions. The
+//! `vhost` crate requires the exact length, so this module takes longer messages off the socket.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
@@ -16,24 +16,25 @@ use std::os::unix::net::UnixStream;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 
-/// VHOST_USER_SET_MEM_TABLE.
+/// Request number of VHOST_USER_SET_MEM_TABLE.
 const SET_MEM_TABLE: u32 = 5;
-/// Its payload: number of regions and padding, 32 bits each; then the regions, four 64-bit words each.
+/// Payload of VHOST_USER_SET_MEM_TABLE: number of regions and padding, 32 bits each; then the regions, four 64-bit words
+/// each.
 const TABLE_HEAD: usize = 8;
 const REGION: usize = 32;
-/// Regions that one such message can have (vhost-user, "Memory regions description").
+/// Largest number of regions in a message (vhost-user, "Memory regions description").
 const TABLE_MAX: usize = 8;
-/// VHOST_USER_SET_VRING_ENABLE.
+/// Request number of VHOST_USER_SET_VRING_ENABLE.
 const SET_VRING_ENABLE: u32 = 18;
-/// Header: request, flags, size, each 32 bits; then the payload: index and value, 32 bits each.
+/// Lengths. Header: request, flags, size, 32 bits each. Message: header and payload of index and value, 32 bits each.
 const HEADER: usize = 12;
 const MESSAGE: usize = 20;
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// Takes the next message off the socket if it is SET_VRING_ENABLE; answers ring index and value. Call when the
-/// socket is readable.
+/// Takes the next message off the socket if it is SET_VRING_ENABLE. Returns ring index and value. Called when the socket is
+/// readable.
 pub fn take_vring_enable(stream: &mut UnixStream) -> io::Result<Option<(u32, bool)>> {
     let mut message = [0u8; MESSAGE];
     let (_, seen) = recv(&*stream, &mut message[..], RecvFlags::PEEK)?;
@@ -52,18 +53,18 @@ pub fn take_vring_enable(stream: &mut UnixStream) -> io::Result<Option<(u32, boo
     Ok(Some((word(&message, HEADER), word(&message, HEADER + 4) != 0)))
 }
 
-/// A memory table, and whether an answer is wanted ([`answer_mem_table`]).
+/// A memory table, and whether it needs a reply ([`answer_mem_table`]).
 pub struct MemTable {
     /// The regions.
     pub regions: Vec<VhostUserMemoryRegion>,
-    /// Their descriptors.
+    /// Descriptors of the regions.
     pub files: Vec<File>,
-    /// Wants an answer.
+    /// Whether the VMM needs a reply.
     pub need_reply: bool,
 }
 
-/// Takes the next message off the socket if it is SET_MEM_TABLE with more room than regions. Call when the socket
-/// is readable.
+/// Takes the next message off the socket if it is SET_MEM_TABLE with more room than regions. Called when the socket is
+/// readable.
 pub fn take_long_mem_table(stream: &UnixStream) -> io::Result<Option<MemTable>> {
     let mut head = [0u8; HEADER + TABLE_HEAD];
     let (_, seen) = recv(stream, &mut head[..], RecvFlags::PEEK)?;
@@ -119,7 +120,7 @@ pub fn take_long_mem_table(stream: &UnixStream) -> io::Result<Option<MemTable>> 
     }))
 }
 
-/// Answers [`MemTable::need_reply`].
+/// Sends the reply to a memory table with [`MemTable::need_reply`].
 pub fn answer_mem_table(stream: &mut UnixStream, good: bool) -> io::Result<()> {
     let mut reply = Vec::with_capacity(MESSAGE);
     for w in [SET_MEM_TABLE, VERSION | REPLY, 8, u32::from(!good), 0] {

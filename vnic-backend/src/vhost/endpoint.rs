@@ -1,4 +1,4 @@
-//! A socket of an adapter, as the control plane, the socket's thread and the vhost-user device share it.
+//! A socket of an adapter: shared by the control plane, the socket's thread and the vhost-user device.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -21,12 +21,12 @@ use crate::types::{
     AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, NicError, NicEventKind, SocketRole,
 };
 
-/// Which function of an adapter a socket leads to.
+/// Function of an adapter to which a socket leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// virtio-net.
     Ethernet,
-    /// Verbs.
+    /// RDMA.
     Rdma,
 }
 
@@ -39,28 +39,28 @@ impl Role {
     }
 }
 
-/// One socket of an adapter, as the control plane and the socket's thread share it.
+/// A socket of an adapter: shared by the control plane and the socket's thread.
 pub struct Endpoint {
-    /// Which function it leads to.
+    /// Function to which the socket leads.
     pub role: Role,
-    /// What the adapter was made from.
+    /// Specification of the adapter.
     pub spec: AdapterSpec,
-    /// Its port of the switch.
+    /// Port of the adapter at the switch.
     pub id: PortId,
-    /// Index of its data core.
+    /// Index of the adapter's data core.
     pub core: usize,
-    /// Its counters.
+    /// Counters of the adapter.
     pub counters: Arc<AdapterCounters>,
-    /// The functions of the adapter that have a driver, a bit each: while any has, the link is up.
+    /// Functions of the adapter that have a driver, a bit each: the link is up while any has.
     link: Arc<Mutex<u8>>,
-    /// What acts on the adapter.
+    /// Settings that act on the adapter.
     settings: Mutex<AdapterSettings>,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
-    /// What the VMMs of both sockets have.
+    /// Resources of the VMMs of both sockets.
     budgets: Arc<Budgets>,
     state: Mutex<State>,
-    /// Written when the adapter is to end or to be restarted.
+    /// Eventfd that wakes the socket's thread when the adapter ends or is restarted.
     bell: OwnedFd,
 }
 
@@ -73,7 +73,7 @@ struct State {
     connection: Option<Arc<Lender>>,
     ending: bool,
     failed: bool,
-    /// A driver has run on the present connection.
+    /// Whether a driver has run on the current connection.
     driver_ran: bool,
 }
 
@@ -147,12 +147,12 @@ impl Endpoint {
             .clone()
     }
 
-    /// Notes the settings that act on the adapter.
+    /// Sets the settings that act on the adapter.
     pub fn set_settings(&self, settings: AdapterSettings) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
-    /// The adapter as it is now; how far its guest is, as this socket knows it.
+    /// Status of the adapter, with the guest's state at this socket.
     pub fn status(&self) -> AdapterStatus {
         let s = self.state();
         AdapterStatus {
@@ -171,14 +171,14 @@ impl Endpoint {
         }
     }
 
-    /// The settings that act: a frame that waits too long ends dropless mode, and its OID begins it.
+    /// Settings that act: dropless mode may have ended by itself, or an OID may have begun it.
     fn acting(&self) -> AdapterSettings {
         let (mut settings, dropless) = (self.settings(), self.dropless());
         settings.delay_drop.timeout = if dropless.on { dropless.timeout } else { 0 };
         settings
     }
 
-    /// Dropless mode of the adapter, as its data core counts.
+    /// Dropless mode of the adapter, from its data core's counters.
     pub fn dropless(&self) -> DroplessStatus {
         let (waits, queues) = (&self.counters.waits, &self.counters.queues);
         let sum = |c: Q| queues.iter().map(|q| q.get(c as usize)).sum();
@@ -192,7 +192,7 @@ impl Endpoint {
         }
     }
 
-    /// The reserve of the adapter for bursts, as its data core counts.
+    /// The adapter's reserve for bursts, from its data core's counters.
     fn burst(&self) -> BurstStatus {
         let (waits, acting) = (&self.counters.waits, self.settings());
         BurstStatus {
@@ -205,17 +205,17 @@ impl Endpoint {
         }
     }
 
-    /// Makes the share that a new connection has of the adapter's budgets.
+    /// A new connection's share of the adapter's budgets.
     pub fn share(&self) -> Share {
         Share::new(self.budgets.clone())
     }
 
-    /// Tells the subscribers of an event of the adapter.
+    /// Publishes an event of the adapter.
     pub fn event(&self, kind: NicEventKind) {
         self.hub.publish(&self.spec.name, kind);
     }
 
-    /// The way in which the adapter's data core interrupts guests.
+    /// Signals by which the adapter's data core interrupts guests.
     pub fn signals(&self) -> Arc<Signals> {
         self.worker().signals.clone()
     }
@@ -231,7 +231,7 @@ impl Endpoint {
         self.worker().post(move |w| w.start_ring(id, start));
     }
 
-    /// Takes a ring back from the data core; answers where to resume.
+    /// Takes a ring back from the data core. Returns the index at which it resumes.
     pub fn stop_ring(&self, index: u16) -> Option<u16> {
         let id = self.id;
         let stopped = self
@@ -240,7 +240,7 @@ impl Endpoint {
         stopped.wait().flatten()
     }
 
-    /// Interrupts the guest through another descriptor, without stopping the ring.
+    /// Sets the call eventfd of a ring without stopping it.
     pub fn set_call(&self, index: u16, call: Option<Arc<Call>>) {
         let id = self.id;
         self.worker().call(move |w| w.set_call(id, index, call));
@@ -252,7 +252,7 @@ impl Endpoint {
         self.worker().post(move |w| w.attach_driver(id, attachment));
     }
 
-    /// Gives the data core the function's virtqueues in other memory; the old one is not used any more when this returns.
+    /// Gives the data core the function's virtqueues in new memory. On return the old memory is not used any more.
     pub fn remap_driver(&self, rings: RdmaRings) {
         let id = self.id;
         let remapped = self
@@ -261,7 +261,7 @@ impl Endpoint {
         remapped.wait();
     }
 
-    /// Takes the function's driver from the data core; answers where its virtqueues were.
+    /// Takes the function's driver from the data core. Returns the ring indexes of its virtqueues.
     pub fn detach_driver(&self) -> Vec<u16> {
         let id = self.id;
         self.worker()
@@ -269,7 +269,7 @@ impl Endpoint {
             .unwrap_or_default()
     }
 
-    /// Interrupts the function's driver through another descriptor.
+    /// Sets the call eventfd of a virtqueue of the function's driver.
     pub fn set_driver_call(&self, index: u16, call: Option<Arc<Call>>) {
         let id = self.id;
         self.worker().call(move |w| {
@@ -279,7 +279,7 @@ impl Endpoint {
         });
     }
 
-    /// Notes what the guest's driver has negotiated; the link follows.
+    /// Records what the guest's driver has negotiated, and updates the link.
     pub fn set_guest(&self, features: u64, pairs: u16, memory: u64) {
         {
             let mut s = self.state();
@@ -305,7 +305,7 @@ impl Endpoint {
         };
         let up = to == AttachState::Up;
         if up || was == AttachState::Up {
-            // Held while the cores are told, so that they hear of two sockets in the right order.
+            // Held while the cores are told, so that they hear of both sockets in the right order.
             let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
             if up {
                 *link |= self.role.bit();
@@ -324,9 +324,9 @@ impl Endpoint {
         });
     }
 
-    /// A core announces its addresses again, while its link is up: neighbours hear them by another port.
+    /// Lets a core announce the adapter's addresses again, while its link is up: neighbours have to learn another port.
     pub fn announce(&self, core: usize) {
-        // Held as in `set_attach`: the core hears nothing of the past.
+        // Held as in `set_attach`, so that the core hears nothing outdated.
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         if *link == 0 {
             return;
@@ -337,13 +337,13 @@ impl Endpoint {
         }
     }
 
-    /// Closes the connection; the socket stays. A failed adapter comes back.
+    /// Closes the connection; the socket stays. A failed adapter works again.
     pub fn restart(&self) {
         self.hang_up(|s| s.failed = false);
         self.ring_bell();
     }
 
-    /// Closes the connection after a bug of ours; the adapter has failed until it is restarted.
+    /// Closes the connection after a bug; the adapter has failed until it is restarted.
     pub fn fail(&self) {
         self.hang_up(|s| s.failed = true);
         self.set_attach(AttachState::Failed);
@@ -355,7 +355,7 @@ impl Endpoint {
         self.ring_bell();
     }
 
-    /// Changes the state, and closes the connection.
+    /// Changes the state and closes the connection.
     fn hang_up(&self, change: impl FnOnce(&mut State)) {
         let connection = {
             let mut s = self.state();
@@ -371,32 +371,32 @@ impl Endpoint {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// The bell that the control plane rings, and that the socket's thread waits for.
+    /// Eventfd that the control plane writes, and on which the socket's thread waits.
     pub fn bell(&self) -> &OwnedFd {
         &self.bell
     }
 
-    /// Forgets that the bell was rung.
+    /// Clears the eventfd.
     pub fn silence_bell(&self) {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }
 
-    /// Is the socket's thread to end?
+    /// Whether the socket's thread is to end.
     pub fn is_ending(&self) -> bool {
         self.state().ending
     }
 
-    /// Has a bug of ours hit the adapter since it was restarted?
+    /// Whether a bug has hit the adapter since it was restarted.
     pub fn has_failed(&self) -> bool {
         self.state().failed
     }
 
-    /// Is a VMM connected whose connection nobody has closed?
+    /// Whether a VMM is connected and its connection was not closed.
     pub fn is_connected(&self) -> bool {
         self.state().connection.is_some()
     }
 
-    /// Notes that a VMM is connected. False: the socket's thread is to end, and serves nobody.
+    /// Records that a VMM is connected. False: the socket's thread is to end, and serves no VMM.
     pub fn connect(&self, lender: Arc<Lender>) -> bool {
         {
             let mut s = self.state();
@@ -410,7 +410,7 @@ impl Endpoint {
         true
     }
 
-    /// Notes that the VMM is gone; answers whether its driver ran.
+    /// Records that the VMM is gone. Returns whether its driver ran.
     pub fn disconnect(&self) -> bool {
         {
             let mut s = self.state();
@@ -421,7 +421,7 @@ impl Endpoint {
         self.state().driver_ran
     }
 
-    /// Removes the socket from the file system, if we listened on it.
+    /// Removes the socket from the file system, if the daemon listened on it.
     pub fn remove_socket(&self) {
         if self.spec.socket_role == SocketRole::Listen {
             let _ = std::fs::remove_file(self.socket());

@@ -1,6 +1,6 @@
 //! The Ethernet function: each ring runs as soon as it can.
 //!
-//! What only the guest behind a VMM can get wrong (ring sizes, addresses, contents) stops that ring and nothing else.
+//! Errors that only the guest behind a VMM can make (ring sizes, addresses, contents) stop that ring and nothing else.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::datapath::RingStart;
 use crate::ring::Fault;
 use crate::types::NicEventKind;
 
-/// What the device offers. STATUS, MAC and the control queue are the VMM's; a guest that has no VMM in between
+/// Features that the device offers. STATUS, MAC and the control queue are the VMM's; a guest without a VMM in between
 /// (User-Mode-Linux) works without them.
 const OFFERED: u64 = f::CSUM
     | f::GUEST_CSUM
@@ -38,10 +38,10 @@ const OFFERED: u64 = f::CSUM
     | f::VERSION_1
     | f::IN_ORDER;
 
-/// See the module.
+/// The Ethernet function of a connection.
 #[derive(Default)]
 pub struct Ethernet {
-    /// Rings that run.
+    /// Whether each ring runs.
     running: Vec<bool>,
 }
 
@@ -88,7 +88,7 @@ impl Ethernet {
 
 impl Function for Ethernet {
     const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::LOG_SHMFD;
-    // A VMM may add each of them once per queue pair.
+    // A VMM may add each region once per queue pair.
     const MEMORY_SLOTS: usize = 64;
     const NO_SUCH_RING: &str = "no such ring: the adapter has fewer queue pairs";
 
@@ -128,7 +128,7 @@ impl Function for Ethernet {
         for i in all {
             self.run_or_stop(setup, i);
         }
-        // Only now: the link does not flap because memory comes or goes.
+        // Published last, so that the link does not flap while memory changes.
         let pairs = self.running.chunks(2).filter(|pair| **pair == [true; 2]);
         setup.publish(pairs.count() as u16);
     }

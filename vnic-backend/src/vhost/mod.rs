@@ -1,4 +1,4 @@
-//! vhost-user devices: what a VMM talks to.
+//! vhost-user devices, to which VMMs connect.
 
 mod admit;
 mod budget;

@@ -1,5 +1,5 @@
-//! The RDMA function (`proto/device/SPEC.md`, section 2). One driver owns it: it runs when all virtqueues are set up, and ends with
-//! the control queue.
+//! The RDMA function (`proto/device/SPEC.md`, section 2). It belongs to one driver: it runs when all virtqueues are set up,
+//! and ends with the control queue.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ const WITH_BUFFERS: usize = 1 + EVENT_QUEUES as usize;
 const OFFERED: u64 =
     f::RING_INDIRECT_DESC | f::RING_EVENT_IDX | f::PROTOCOL_FEATURES | f::VERSION_1 | f::IN_ORDER;
 
-/// See the module.
+/// The RDMA function of a connection.
 #[derive(Default)]
 pub struct Rdma {
     running: bool,
 }
 
-/// A virtqueue in the present memory.
+/// A virtqueue in the current memory.
 fn virtqueue(setup: &Setup, i: usize) -> Option<SplitRing> {
     setup.rings[i].addresses?;
     match setup.split_ring(i) {
@@ -43,7 +43,7 @@ fn virtqueue(setup: &Setup, i: usize) -> Option<SplitRing> {
 
 impl Function for Rdma {
     const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::CONFIG;
-    // A process shares its memory piece by piece.
+    // A process shares its memory in pieces.
     const MEMORY_SLOTS: usize = 509;
     const NO_SUCH_RING: &str = "no such virtqueue: an RDMA function has three (num_vqs=3)";
 
@@ -59,7 +59,7 @@ impl Function for Rdma {
         OFFERED
     }
 
-    /// A virtqueue that is set up anew ends what runs.
+    /// Stops the function: a virtqueue that is set up again ends everything that runs.
     fn stop(&mut self, setup: &mut Setup, _ring: usize) {
         self.stop_all(setup);
     }
@@ -96,7 +96,7 @@ impl Function for Rdma {
         setup.publish(self.running.into());
     }
 
-    /// Objects live on.
+    /// Replaces the memory; objects stay.
     fn remap(&mut self, setup: &mut Setup, change: impl FnOnce(&mut Setup)) {
         change(setup);
         if self.running && setup.has_memory() {
@@ -128,7 +128,7 @@ impl Function for Rdma {
         };
         let mut bytes = config.as_bytes().to_vec();
         let end = offset.saturating_add(size);
-        // A VMM may show its guest a larger space than there is: the rest is zeros.
+        // A VMM may show its guest a larger space: the rest is zeros.
         bytes.resize(bytes.len().max(end.min(4096)), 0);
         match bytes.get(offset..end) {
             Some(part) => Ok(part.to_vec()),
@@ -137,7 +137,7 @@ impl Function for Rdma {
     }
 
     fn set_config(&mut self) -> Result<()> {
-        // Read-only; a guest that writes there hurts nobody.
+        // The space is read-only; a write has no effect.
         Ok(())
     }
 }

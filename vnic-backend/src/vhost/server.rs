@@ -1,4 +1,4 @@
-//! An adapter's socket: accept or connect, serve one VMM at a time, come back for the next.
+//! The thread of an adapter's socket: accepts or connects, serves one VMM at a time, and goes on with the next.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,18 +19,18 @@ use crate::datapath::answer;
 use crate::mem::Lender;
 use crate::types::{NicError, NicEventKind, SocketRole, invalid};
 
-/// How often a connecting adapter tries, and one that cannot accept (there may be no descriptor free).
+/// Time between attempts of an adapter that connects, or that cannot accept (there may be no free descriptor).
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The pause after a connection on which no driver ever ran; it doubles with each further one.
+/// Pause after a connection on which no driver ever ran; it doubles with each further one.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
-/// The longest such pause.
+/// Longest pause after connections on which no driver ran.
 const LONG_PAUSE: Duration = Duration::from_millis(640);
 
-/// The thread of a socket.
+/// State of a socket's thread.
 struct Server {
     endpoint: Arc<Endpoint>,
-    /// Where VMMs come; nothing: the VMM listens.
+    /// Listener for VMMs; `None`: the VMM listens.
     listener: Option<UnixListener>,
 }
 
@@ -42,8 +42,8 @@ impl Server {
             let stream = self.next_connection();
             if let Some(stream) = stream.filter(|stream| self.admits(stream)) {
                 let useful = self.converse(stream);
-                // A VMM that cannot use the adapter and reconnects at once (QEMU asking for too many queues does)
-                // shall not fill the log.
+                // A VMM that cannot use the adapter and reconnects at once (as QEMU does that asks for too many queues) must
+                // not fill the log.
                 pause = if useful {
                     Duration::ZERO
                 } else {
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// May the process at the other end be the VMM? One that may not delays nobody who comes after it.
+    /// Whether the process at the other end may be the VMM. One that may not does not delay the next one.
     fn admits(&self, stream: &UnixStream) -> bool {
         let Some(what) = admit::refusal(&self.endpoint.spec.socket_access, stream) else {
             return true;
@@ -66,7 +66,7 @@ impl Server {
         false
     }
 
-    /// Waits, unless the bell rings.
+    /// Waits, unless the eventfd wakes the thread.
     fn rest(&self, time: Duration) {
         if !time.is_zero() {
             wait_until(&mut [PollFd::new(self.endpoint.bell(), PollFlags::IN)], time);
@@ -110,7 +110,7 @@ impl Server {
         }
     }
 
-    /// Serves one VMM until it leaves. True if its driver ran.
+    /// Serves one VMM until it leaves. Returns whether its driver ran.
     fn converse(&self, stream: UnixStream) -> bool {
         let clones = stream
             .set_nonblocking(false)
@@ -129,7 +129,7 @@ impl Server {
         self.endpoint.disconnect()
     }
 
-    /// Lets a device speak with its VMM until that leaves.
+    /// Runs a device for its VMM until the VMM leaves.
     fn speak<F: Function + Send + 'static>(
         &self,
         function: F,
@@ -196,8 +196,7 @@ impl Server {
         }
     }
 
-    /// Waits until the VMM says something; turns away others that want the same adapter. False when the VMM is
-    /// gone.
+    /// Waits for a message of the VMM, and refuses others that want the same adapter. False: the VMM is gone.
     fn wait_for_message(&self, stream: &UnixStream, listener: &UnixListener) -> bool {
         loop {
             let mut fds = [
@@ -229,7 +228,7 @@ impl Server {
     }
 }
 
-/// Waits for one of these, at most so long; less than a second.
+/// Waits until a descriptor is ready, at most this time, which is less than a second.
 fn wait_until(fds: &mut [PollFd<'_>], at_most: Duration) {
     let at_most = rustix::event::Timespec {
         tv_sec: 0,
@@ -238,7 +237,7 @@ fn wait_until(fds: &mut [PollFd<'_>], at_most: Duration) {
     let _ = poll(fds, Some(&at_most));
 }
 
-/// Listens at `path`, replacing the socket that a killed daemon left, never one that somebody listens on.
+/// Listens at `path`. A socket that a killed daemon left is replaced, but never one on which a process listens.
 fn socket_listener(field: &'static str, path: &Path, group: Option<u32>) -> Result<UnixListener, NicError> {
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
@@ -268,8 +267,8 @@ fn socket_listener(field: &'static str, path: &Path, group: Option<u32>) -> Resu
     Ok(listener)
 }
 
-/// Starts the thread that serves a socket of an adapter. It parses what a VMM says: it can be kept from system calls that it does
-/// not need.
+/// Starts the thread that serves a socket of an adapter. It parses a VMM's messages, so it can be kept from system calls that
+/// it does not need.
 pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::JoinHandle<()>, NicError> {
     let (field, prefix) = match endpoint.role {
         Role::Ethernet => ("eth_socket", "vhost"),
@@ -338,14 +337,14 @@ mod tests {
         Arc::new(made.expect("an endpoint"))
     }
 
-    /// A socket at which somebody always waits and that never accepts, as when there are no descriptors.
+    /// A socket at which a VMM always waits and that never accepts, as without free descriptors.
     fn refuses() -> (UnixListener, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         theirs.write_all(b"!").expect("room");
         (UnixListener::from(OwnedFd::from(ours)), theirs)
     }
 
-    /// Does the thread that this starts ever sleep?
+    /// Whether the thread that this starts ever sleeps.
     fn sleeps(work: impl FnOnce() + Send + 'static) -> bool {
         let (tell, told) = answer();
         std::thread::spawn(move || {
@@ -356,7 +355,7 @@ mod tests {
         let stat = format!("/proc/self/task/{thread}/stat");
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while std::time::Instant::now() < deadline {
-            // (Behind the name, in parentheses, is the state.)
+            // (The state is behind the name, which is in parentheses.)
             let text = std::fs::read_to_string(&stat).expect("the thread is there");
             if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
                 return true;

@@ -1,4 +1,4 @@
-//! Each round: notifications and frames of guests' own RoCE whose time has come leave.
+//! Each round sends notifications and frames of guests' own RoCE that are due.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::Core;
 const BURST: usize = 64;
 
 impl Core {
-    /// When something of guests' own RoCE may leave that cannot now.
+    /// When a frame or notification of guests' own RoCE may leave that may not leave now.
     pub fn guest_roce_due(&self, now: Instant) -> Option<Instant> {
         let times = self.out.guest_roce.iter().filter_map(|&port| {
             let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
@@ -36,10 +36,10 @@ impl Core {
         times.min()
     }
 
-    /// Lets go what may. Answers how much left.
+    /// Sends what may leave. Returns how much left.
     fn serve_guest_roce(&mut self, port: PortId, roce: &mut GuestRoce, now: Instant) -> usize {
         let mut n = 0;
-        // Priorities whose first frame cannot go for another reason.
+        // Priorities whose first frame is held up by its receivers or by a link to another core.
         let mut stuck = 0;
         while n < BURST {
             let open = self.open_to(port, now) & !stuck;
@@ -74,7 +74,7 @@ impl Core {
         n
     }
 
-    /// Priorities of which an adapter's guest may send now, a bit each, as far as RoCE that waits is concerned.
+    /// Priorities that an adapter's waiting RoCE may send now, a bit each.
     fn open_to(&mut self, port: PortId, now: Instant) -> u8 {
         let state = self.pause_state(port);
         match self.senders.get(port) {
@@ -83,7 +83,7 @@ impl Core {
         }
     }
 
-    /// Sends a notification in the guest's name.
+    /// Sends a notification on behalf of the guest.
     fn send_notice(&mut self, port: PortId, now: Instant, notice: &Notice) {
         let mut bytes = Vec::new();
         if notice.build(&mut bytes).is_err() {
@@ -118,7 +118,7 @@ impl Core {
             if let Some(queues) = sender.queues.as_deref_mut()
                 && !queues.passes(now, priority, f, closed)
             {
-                // Others of its priority wait for their turn: it is the last of them.
+                // Frames of its priority wait in the send queue: this one goes behind them.
                 if queues.has_room(priority, f.len) && queues.push(now, decision, f, meta) {
                     self.senders.queued = true;
                 } else {
@@ -131,7 +131,7 @@ impl Core {
         self.leave(&verdict, f, meta);
     }
 
-    /// Sends what may go. Answers how much there was to do.
+    /// Sends guests' own RoCE that may leave. Returns how much left.
     #[cold]
     pub fn guest_roce_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
@@ -139,12 +139,12 @@ impl Core {
         while let Some(&port) = self.out.guest_roce.get(i) {
             i += 1;
             let Some(mut roce) = self.adapter(port).and_then(|a| a.guest_roce.take()) else {
-                // It was lost in a panic.
+                // The state was lost in a panic.
                 self.list_guest_roce(port);
                 continue;
             };
             roce.now = now;
-            // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
+            // As for a guest's ring, a bug takes down only the adapter whose frames trigger it.
             let Some(n) = self.guarded(|core| core.serve_guest_roce(port, &mut roce, now)) else {
                 self.out
                     .round
@@ -169,8 +169,8 @@ impl Core {
         work
     }
 
-    /// Congestion control of an adapter is this from now on. With `acts` it is also that of the guest's own RoCE; without,
-    /// that is only seen, and only if there is any.
+    /// Sets congestion control of an adapter. With `acts` it also acts on the guest's own RoCE; otherwise that RoCE is only
+    /// counted, and only if congestion control is on.
     pub fn set_guest_roce(&mut self, id: PortId, congestion: &Congestion, acts: bool) {
         let now = self.now;
         let sees = congestion.reaction | congestion.notification != 0;
@@ -195,7 +195,7 @@ impl Core {
         self.list_guest_roce(id);
     }
 
-    /// It is looked at each round while it acts or something waits.
+    /// Lists an adapter that is to be served each round: while its proxy acts or frames wait.
     fn list_guest_roce(&mut self, id: PortId) {
         let Some(adapter) = self.adapter(id) else {
             return;
@@ -211,13 +211,13 @@ impl Core {
         }
         let mut change = self.out.acting(id);
         if self.out.qos.get(id).is_none() {
-            // *FlowControl says both directions where nobody has said anything.
+            // Without a setting `*FlowControl` is on in both directions.
             Arc::make_mut(&mut change).qos.pause.global_rx = true;
         }
         self.set_sender(id, &change);
     }
 
-    /// An adapter is removed: what waits is gone with it.
+    /// Drops the waiting RoCE of a removed adapter.
     pub fn forget_guest_roce(&mut self, id: PortId) {
         self.out.guest_roce.retain(|p| *p != id);
         let roce = self.adapter(id).and_then(|a| a.guest_roce.take());

@@ -1,4 +1,4 @@
-//! Everybody who sends for an adapter asks here and says what was sent: its transmit queues, its send queues, its RDMA function.
+//! Sending side of adapters: transmit queues, send queues and RDMA function ask here and report what they sent.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::types::QueueStatus;
 /// Frames sent from one adapter's send queues before other work gets its turn.
 const BURST: usize = 64;
 
-/// What was sent with a priority other than 0: that one's is what is left of the totals, and is computed when it is read.
+/// Counts frames of a priority other than 0; priority 0 is the rest of the totals, computed when it is read.
 #[inline]
 fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
     let block = &counters.link.priorities[usize::from(priority & 7)];
@@ -29,13 +29,13 @@ fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
 }
 
 impl Core {
-    /// The sending side of an adapter of this core, if it has something configured.
+    /// The sending side of an adapter of this core, if anything is configured.
     #[inline]
     pub fn sender(&mut self, port: PortId) -> Option<&mut Sender> {
         self.senders.get(port)
     }
 
-    /// What an adapter is told.
+    /// Pause state of an adapter.
     #[inline]
     pub fn pause_state(&self, port: PortId) -> PauseState {
         if self.pauses.any() {
@@ -59,23 +59,23 @@ impl Core {
         }
     }
 
-    /// Is an adapter that has no [`Sender`] told to wait, and obeys?
+    /// Whether an adapter without a [`Sender`] is paused, and obeys.
     #[cold]
     #[inline(never)]
     pub fn halted(&self, port: PortId) -> bool {
-        // *FlowControl says both directions where nobody has said anything.
+        // Without a setting `*FlowControl` is on in both directions.
         let obeys = self.out.qos.get(port).is_none_or(|c| c.qos.pause.global_rx);
         obeys && self.pauses.of(port).global
     }
 
-    /// Do limits or turns hold what an adapter sends?
+    /// Whether limits or turns apply to what an adapter sends.
     #[inline]
     pub fn is_limited(&mut self, port: PortId) -> bool {
         self.senders.get(port).is_some()
     }
 
-    /// An adapter's RDMA function has sent frames of this priority: bytes without preamble, FCS and gap. Charges its limits
-    /// and counts.
+    /// Charges an adapter's limits with frames of its RDMA function and counts them; `bytes` are without preamble, FCS and
+    /// gap.
     #[inline]
     pub fn sent(&mut self, port: PortId, now: Instant, priority: u8, frames: u32, bytes: u64) {
         if let Some(sender) = self.senders.get(port) {
@@ -89,8 +89,8 @@ impl Core {
         }
     }
 
-    /// The RDMA function of an adapter has something to send of these priorities, a bit each, that were closed; 0: nothing
-    /// any more. From then on it gets its turn beside the Ethernet queues, and the core wakes when one opens.
+    /// The RDMA function of an adapter has something to send of these closed priorities, a bit each; 0: nothing any more.
+    /// While it waits it gets its turn beside the Ethernet queues, and the core wakes when a priority opens.
     pub fn rdma_waits(&mut self, port: PortId, priorities: u8) {
         let (state, now) = (self.pause_state(port), self.now);
         if let Some(sender) = self.senders.get(port) {
@@ -105,16 +105,16 @@ impl Core {
         }
     }
 
-    /// When a frame of one of these priorities, a bit each, that may not be sent now may be.
+    /// When a frame of one of these priorities, a bit each, may be sent that may not be sent now.
     pub fn opens_at(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
         if self.out.guest_roce_is_full(port) {
-            // First that has to leave.
+            // The guest's waiting RoCE has to leave first.
             return None;
         }
         self.sender_due(port, now, priorities)
     }
 
-    /// The same as far as limits and pause are concerned.
+    /// As [`Core::opens_at`], as far as limits and pause are concerned.
     pub fn sender_due(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
         match self.senders.look(port) {
             Some(sender) => sender.due(self.pause_state(port), now, priorities),
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    /// When something may go that waits in send queues or in RDMA functions.
+    /// When a frame may leave that waits in a send queue or in an RDMA function.
     pub fn senders_due(&self, now: Instant) -> Option<Instant> {
         let rdma = self.senders.rdma.iter().copied();
         let queued = self.senders.all().filter_map(|(port, s)| {
@@ -134,7 +134,7 @@ impl Core {
         waiting.filter_map(|(port, p)| self.opens_at(port, now, p)).min()
     }
 
-    /// Sends what waits in send queues and may go. Answers how many frames left them.
+    /// Sends frames of send queues that may leave. Returns their number.
     #[cold]
     pub fn senders_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
@@ -165,7 +165,7 @@ impl Core {
         work
     }
 
-    /// An adapter of this core sends as this says from now on.
+    /// Configures the sending side of an adapter of this core.
     pub fn set_sender(&mut self, id: PortId, change: &Arc<QosChange>) {
         let Some(Slot::Adapter(_)) = self.out.slots.get(usize::from(id.0)) else {
             return;
@@ -190,7 +190,7 @@ impl Core {
         self.senders.changed.push(id);
     }
 
-    /// A port is removed: what waits in send queues is gone with it.
+    /// Drops the sending side of a removed port with its waiting frames.
     pub fn forget_sender(&mut self, id: PortId) {
         self.senders.rdma.retain(|(port, _)| *port != id);
         self.senders.paused.retain(|adapter| adapter.port != id);
@@ -204,7 +204,7 @@ impl Core {
             .add(CoreCounter::Orphans as usize, lost as u64);
     }
 
-    /// How the sending side of an adapter stands.
+    /// Adds the status of the sending side of an adapter.
     pub fn sender_status(&mut self, id: PortId, status: &mut QueueStatus) {
         let state = self.pause_state(id);
         let halted = state.global && self.halted(id);
@@ -219,7 +219,7 @@ impl Core {
     }
 
     fn drain(&mut self, port: PortId, now: Instant) -> usize {
-        // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
+        // As for a guest's ring, a bug takes down only the adapter whose frames trigger it.
         let drained = self.guarded(|core| core.drain_send_queues(port, now));
         drained.unwrap_or_else(|| {
             self.report(CoreEvent::Panic { port });
@@ -227,7 +227,7 @@ impl Core {
         })
     }
 
-    /// Counts how long adapters are paused; called while anybody is told anything, and once more afterwards.
+    /// Counts how long adapters are paused; called while any sender is paused, and once more afterwards.
     #[cold]
     pub fn pause_round(&mut self, now: Instant) {
         if self.pauses.any() {
@@ -246,7 +246,7 @@ impl Core {
         let (pauses, qos) = (&self.pauses, &self.out.qos);
         self.senders.paused.retain_mut(|adapter| {
             let state = pauses.of(adapter.port);
-            // *FlowControl says both directions where nobody has said anything.
+            // Without a setting `*FlowControl` is on in both directions.
             let pause = qos.get(adapter.port).map_or(
                 PauseSettings {
                     global_rx: true,
@@ -259,13 +259,13 @@ impl Core {
         });
     }
 
-    /// Sends what waits in an adapter's send queues and may go. Answers how many frames left them.
+    /// Sends frames of an adapter's send queues that may leave. Returns their number.
     pub(super) fn drain_send_queues(&mut self, port: PortId, now: Instant) -> usize {
         let Some(mut queues) = self.senders.get(port).and_then(|s| s.queues.take()) else {
             return 0;
         };
         let mut n = 0;
-        // Priorities whose first frame cannot go for another reason.
+        // Priorities whose first frame is held up by its receivers or by a link to another core.
         let (mut stuck, mut heavy) = (0, 0);
         while n < BURST && heavy <= HEAVY {
             let state = self.pause_state(port);
@@ -302,7 +302,7 @@ impl Core {
         n
     }
 
-    /// Where a frame goes that has waited, with the priority that a policy gives it where it leaves with a tag.
+    /// Verdict for a frame that has waited, with the tag's priority that a policy gives it.
     pub fn switched(&mut self, port: PortId, now: Instant, frame: &OwnedFrame, pcp: Option<u8>) -> Verdict {
         let verdict = self.switch.forward(now, port, frame.head(), frame.bytes.len());
         match pcp {
@@ -311,14 +311,14 @@ impl Core {
         }
     }
 
-    /// Must a frame that has waited wait on: for its receivers, or for the way to them?
+    /// Whether a frame that has waited is held up by its receivers, or by a link to another core.
     pub fn is_held_up(&self, verdict: &Verdict, frame: &OwnedFrame) -> bool {
         let port = frame.meta.source;
         self.out.round.waiting.pressed && self.must_wait(port, verdict, frame.head())
             || self.crosses(port, verdict) && !self.links_have_room()
     }
 
-    /// Sends a frame that has waited.
+    /// Sends a frame from a send queue.
     fn send_waited(
         &mut self,
         now: Instant,
@@ -333,8 +333,8 @@ impl Core {
         self.leave(verdict, f, meta);
     }
 
-    /// A frame that has waited leaves for its receivers; the transmit queue that it comes from, if it comes from one, counts
-    /// whether it was forwarded.
+    /// Sends a frame that has waited to its receivers. The transmit queue that it comes from, if any, counts whether it was
+    /// forwarded.
     pub fn leave(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) {
         let dropped = self.dispatch(verdict, f, meta);
         let Some(pair) = meta.queue else { return };

@@ -1,15 +1,15 @@
-//! Memory for frames that wait: used again, so that in the long run nothing is allocated for a frame.
+//! Memory for frames that wait, used again, so that in the long run no frame needs an allocation.
 
 use super::{Metadata, OutFrame, OwnedFrame};
 
 /// Bytes of the smallest piece.
 const SMALLEST: usize = 128;
-/// Sizes: 128 bytes, twice that, and so on, up to what the longest request needs.
+/// Number of sizes: 128 bytes, twice that, and so on, up to the longest request.
 const SIZES: usize = 11;
-/// Bytes that lie idle at most.
+/// Largest number of idle bytes.
 const IDLE_MAX: usize = 16 << 20;
 
-/// Pieces of memory that lie idle, by size.
+/// Idle pieces of memory, by size.
 #[derive(Default)]
 pub struct Pool {
     idle: [Vec<Vec<u8>>; SIZES],
@@ -17,7 +17,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A copy of a frame; nothing without memory for it.
+    /// A copy of a frame; `None` without memory for it.
     pub fn copy(&mut self, f: &OutFrame<'_>, meta: Metadata) -> Option<OwnedFrame> {
         let size = size_of(f.len());
         let mut bytes = match self.idle.get_mut(size).and_then(Vec::pop) {
@@ -39,7 +39,7 @@ impl Pool {
         })
     }
 
-    /// It is not needed any more.
+    /// Takes a frame's memory back.
     pub fn give_back(&mut self, frame: OwnedFrame) {
         let mut bytes = frame.bytes;
         let size = size_of(bytes.capacity());
@@ -54,7 +54,7 @@ impl Pool {
     }
 }
 
-/// The place of the smallest size that holds so many bytes.
+/// Index of the smallest size that holds this many bytes.
 fn size_of(len: usize) -> usize {
     len.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize
 }

@@ -20,44 +20,44 @@ use super::receiver::Receiver;
 use super::round::Round;
 use super::waiting::Waits;
 
-/// Foreign addresses reported for one attach of an adapter.
+/// Foreign addresses that are reported in one attach of an adapter.
 const SPOOF_REPORTS: usize = 4;
-/// No receive queue: an adapter has at most 16.
+/// Value of [`AdapterRx::direct`] for no receive queue; an adapter has at most 16.
 const NO_QUEUE: u8 = u8::MAX;
-/// A local adapter, towards its guest.
+/// Receiving side of a local adapter, towards its guest.
 pub struct AdapterRx {
-    /// Its counters.
+    /// Counters of the adapter.
     pub counters: Arc<AdapterCounters>,
-    /// What its driver accepts unfinished.
+    /// Offloads that the guest's driver accepts.
     pub accepts: Accepts,
-    /// What acts on it.
+    /// Settings that act on the adapter.
     pub settings: AdapterSettings,
     /// Receive queues by pair.
     pub queues: Vec<Option<RxQueue>>,
     /// Pairs whose receive queue runs.
     pub active: ArrayVec<u8, 16>,
-    /// The pair that gets every frame: the only one; otherwise [`NO_QUEUE`].
+    /// The pair that gets every frame, if it is the only one; otherwise [`NO_QUEUE`].
     direct: u8,
-    /// It has an RDMA function.
+    /// Whether the adapter has an RDMA function.
     pub has_rdma: bool,
-    /// The function has a driver: RoCE is for it, not for the guest's Ethernet driver.
+    /// Whether the function has a driver: RoCE is then for the function, not for the guest's Ethernet driver.
     pub takes_roce: bool,
-    /// Foreign source addresses of its guest that were reported.
+    /// Foreign source addresses of the guest that were reported.
     pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
-    /// Claims that were refused and are reported already.
+    /// Refused claims that were reported.
     pub claims: ArrayVec<Claim, SPOOF_REPORTS>,
-    /// What its guest may claim; `None`: anything.
+    /// Addresses that the guest may claim; `None`: any.
     pub allowed: Option<Arc<AllowedAddresses>>,
     /// Frames that wait for receive buffers.
     pub waits: Waits,
-    /// Quality of service of what it is given, if anything is configured.
+    /// Quality of service of frames to the guest, if anything is configured.
     pub receiver: Option<Box<Receiver>>,
-    /// What is done for RoCE of the guest's own, if anything.
+    /// State of the guest's own RoCE, if it is counted or limited.
     pub guest_roce: Option<Box<GuestRoce>>,
 }
 
 impl AdapterRx {
-    /// An adapter whose guest has no queues yet.
+    /// Makes an adapter whose guest has no queues yet.
     pub fn new(counters: Arc<AdapterCounters>) -> Self {
         let queues = counters.queues.iter().map(|_| None).collect();
         AdapterRx {
@@ -91,7 +91,7 @@ impl AdapterRx {
         self.choose();
     }
 
-    /// Recomputes whether frames have only one way.
+    /// Recomputes whether all frames go to one receive queue.
     pub fn choose(&mut self) {
         self.direct = match self.active[..] {
             [q] if self.guest_roce.is_none() => q,
@@ -99,8 +99,8 @@ impl AdapterRx {
         };
     }
 
-    /// Gives a plain frame to the only receive queue, if nothing has to be done to it and it has to wait for nothing. False:
-    /// it has to go the long way.
+    /// Puts a plain frame into the only receive queue if the frame needs no edit and need not wait. False: the frame has to
+    /// take the slow path.
     #[inline(always)]
     pub(super) fn put_plain(
         &mut self,
@@ -159,7 +159,7 @@ impl AdapterRx {
         self.refused(port, self.direct, &f.plain(), &meta, reason, &mut round.waiting);
     }
 
-    /// What it accepts unfinished of a frame that begins so: its RDMA function takes only what is complete.
+    /// Offloads that the adapter accepts for a frame with this head: its RDMA function takes only complete frames.
     pub(super) fn accepts(&self, head: &[u8]) -> Accepts {
         match concerns_rdma(head).filter(|_| self.has_rdma) {
             Some(Concern::Roce) if self.takes_roce => Accepts::NONE,
@@ -168,7 +168,7 @@ impl AdapterRx {
         }
     }
 
-    /// Delivers a frame that is finished, to the RDMA function or to a receive queue. Answers why it was dropped, if it was.
+    /// Delivers a finished frame to the RDMA function or to a receive queue. Returns the reason of a drop.
     pub(super) fn deliver(
         &mut self,
         port: PortId,
@@ -211,7 +211,7 @@ impl AdapterRx {
         }
     }
 
-    /// A frame reaches the guest's receive queue `q`.
+    /// Shows a frame that reaches the guest's receive queue `q` to the guest's RoCE proxy.
     #[inline]
     pub fn see_roce(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
         if self.guest_roce.is_some() && is_roce(f.head) {

@@ -7,8 +7,8 @@
 //!                        └ no: does the bond take frames from it? ─ team's tag off ─▶ switch, as if it came from the bond
 //! ```
 //!
-//! A bond is served by the core of its members. Members stay what they are for flow control, queues, faults, captures and
-//! counters; only the switch sees the bond in their place.
+//! The core of the members serves the bond. Members keep their flow control, queues, faults, captures and counters; only
+//! the switch sees the bond in their place.
 
 pub(super) mod waiting;
 pub(super) mod wire;
@@ -28,26 +28,26 @@ use waiting::{WaitingFlows, WaitingFrame};
 
 pub use wire::{InBond, SlowLimit, is_slow};
 
-/// Bytes of a frame in which its flow is looked for: two tunnels within each other, with IPv6.
+/// Bytes of a frame in which its flow is searched: two tunnels within each other, with IPv6.
 const LOOK: usize = 256;
-/// What is to move is looked at this often.
+/// Least time between two looks at a bond whose flows are to move.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Frames that a bond lets go before others get their turn.
+/// Frames that a bond releases before other ports get their turn.
 pub(super) const BURST: usize = 256;
 
-/// Members of a bond at the core that serves them.
+/// Setup of a bond for the core that serves it.
 pub struct BondSetup {
-    /// The machine, its links down; affinities are set.
+    /// The state machine; its links are down, its affinities are set.
     pub bond: Bond,
-    /// The members, in its order.
+    /// The members, in the order of [`BondSetup::bond`].
     pub members: Vec<PortId>,
-    /// VLAN identifier and priority on the wire: all that is sent gets this tag, what comes must have the VLAN and loses it.
+    /// VLAN identifier and priority on the wire: sent frames get this tag, received frames must have the VLAN and lose it.
     pub tag: Option<Tci>,
     /// Members whose link is up.
     pub up: Vec<Member>,
 }
 
-/// Who serves a bond.
+/// The core that serves a bond.
 pub enum BondSide {
     /// This core.
     Local(Box<BondSetup>),
@@ -58,19 +58,19 @@ pub enum BondSide {
 /// Bonds that a core knows.
 #[derive(Default)]
 pub struct Bonds {
-    /// With their members, whoever serves them.
+    /// All bonds with their members, of this core and of others.
     pub(super) all: Vec<(PortId, Vec<PortId>)>,
-    /// Those of this core.
+    /// Bonds that this core serves.
     pub local: Vec<PortId>,
 }
 
 impl Bonds {
-    /// The members of a bond, if there is one of this number.
+    /// The members of the bond with this number.
     pub fn members(&self, id: PortId) -> Option<&Vec<PortId>> {
         self.all.iter().find(|(bond, _)| *bond == id).map(|(_, m)| m)
     }
 
-    /// A bond is removed, by its number.
+    /// Removes the bond with this number.
     pub fn forget(&mut self, id: PortId) {
         self.all.retain(|(bond, _)| *bond != id);
         self.local.retain(|bond| *bond != id);
@@ -80,29 +80,29 @@ impl Bonds {
 /// A bond on the core that serves it.
 pub struct BondPort {
     pub(super) bond: Bond,
-    /// The ports, in its order.
+    /// The members' ports, in the order of `bond`.
     pub(super) members: Vec<PortId>,
     tag: Option<Tci>,
     tickets: Arc<Tickets>,
     pub(super) waiting: WaitingFlows,
-    /// Something is to move: it has to be asked now and then.
+    /// Whether flows are to move: `bond` then has to be asked now and then.
     moving: bool,
-    /// When.
+    /// When `bond` is asked next.
     next_look: Instant,
-    /// Moves that the control plane knows of.
+    /// Moves that were reported to the control plane.
     moves: u64,
-    /// Frames that were dropped with a member, of which nobody has asked.
+    /// Frames that were dropped with a member and not yet read, by member.
     pub(super) lost: Vec<u64>,
 }
 
-/// Where a frame of a bond goes.
+/// Port, tag and ticket of a frame that a bond sends.
 pub(super) struct Going {
     pub(super) port: PortId,
     pub(super) tag: TagEdit,
     pub(super) ticket: Ticket,
 }
 
-/// A frame that a bond has let go, or drops.
+/// A frame that has waited in a bond, and its fate.
 pub(super) enum Next {
     Go(WaitingFrame, Going),
     Drop(WaitingFrame, DropReason),
@@ -136,8 +136,8 @@ impl BondPort {
         self.members.get(usize::from(member.0)).copied()
     }
 
-    /// What the tag of a frame becomes that the switch wants to leave so. Of a team with a VLAN all leaves with its tag, and
-    /// nothing may have one already; a tag that is only a priority gives way.
+    /// The edit of a frame's tag on the wire, from the edit that the switch wants. A team with a VLAN puts its tag on all
+    /// frames; a frame must not have a tag then, except one that is only a priority, which the team's tag replaces.
     pub(super) fn tag(&self, tag: TagEdit, head: &[u8]) -> Result<TagEdit, DropReason> {
         let Some(Tci(own)) = self.tag else { return Ok(tag) };
         let is = |at: usize| head.get(at..at + 2) == Some(&EtherType::VLAN.0.to_be_bytes()[..]);
@@ -156,14 +156,14 @@ impl BondPort {
         let Choice::Send { member, slot } = choice else {
             return Err(DropReason::ReceiverDown);
         };
-        // Whatever becomes of it, it has departed when this is gone.
+        // The dropped ticket reports the departure, whatever happens to the frame.
         let ticket = Ticket::new(&self.tickets, slot);
         let port = self.port(member).ok_or(DropReason::ReceiverDown)?;
         let tag = self.tag(tag, head)?;
         Ok(Going { port, tag, ticket })
     }
 
-    /// Whose counters a frame is on that goes nowhere.
+    /// The port at which a frame that is not sent is counted.
     pub(super) fn blamed(&self, flow: Option<&Flow>) -> Option<PortId> {
         let member = flow.and_then(|flow| self.bond.member_of(flow));
         member
@@ -171,7 +171,7 @@ impl BondPort {
             .or(self.members.first().copied())
     }
 
-    /// The next frame of those that wait that may go now.
+    /// The next waiting frame that may go, or has to be dropped, now.
     pub(super) fn next(&mut self, now: Instant) -> Option<Next> {
         let mut i = 0;
         while let Some(line) = self.waiting.lines.get_mut(i) {
@@ -195,7 +195,7 @@ impl BondPort {
         None
     }
 
-    /// What is due.
+    /// Does what is due at this time.
     #[inline]
     pub(super) fn look(&mut self, now: Instant) {
         self.drain(now);
@@ -207,14 +207,14 @@ impl BondPort {
         }
     }
 
-    /// Slots of which nothing is under way any more hear of it.
+    /// Tells the bond which slots have no frames in flight any more.
     #[inline]
     pub(super) fn drain(&mut self, now: Instant) {
         let bond = &mut self.bond;
         self.tickets.drain(|slot| bond.all_departed(now, slot));
     }
 
-    /// Something was told: it acts now.
+    /// Acts on a change at once: `bond` and all waiting lines are asked again.
     pub(super) fn stir(&mut self, now: Instant) {
         self.moving = true;
         self.next_look = now;
@@ -229,7 +229,7 @@ impl BondPort {
         moving.into_iter().chain(self.waiting.next_time()).min()
     }
 
-    /// Has it moved since this was asked last, so that addresses are behind another port?
+    /// Whether addresses are behind another port since the last call, because an active-backup bond moved.
     pub(super) fn has_moved(&mut self) -> bool {
         let moves = self.bond.moves();
         let moved = std::mem::replace(&mut self.moves, moves) != moves;

@@ -1,4 +1,4 @@
-//! What a frame is to an adapter's RDMA function.
+//! Classification of frames by an adapter's RDMA function.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use vnic_fabric::switch::PortId;
 
 use super::super::frame::OutFrame;
 
-/// Frames for RDMA functions that wait for their turn; what comes on top is lost, as on a wire.
+/// Frames that may wait for RDMA functions; further ones are lost, as on a wire.
 pub const INBOUND_MAX: usize = 1024;
 /// Bytes of a frame from which a guest's addresses are learned: DHCP options begin at 282.
 pub const LEARN_MAX: usize = 512;
@@ -16,27 +16,27 @@ pub const LEARN_MAX: usize = 512;
 pub enum Inbound {
     /// RoCE, for the function.
     Roce(Box<[u8]>),
-    /// The front of a frame that the guest has sent and that may tell its addresses.
+    /// The front of a frame that the guest has sent and that may contain its addresses.
     Sent(Box<[u8]>),
-    /// The front of a frame that the guest gets and that may.
+    /// The front of a frame for the guest that may contain its addresses.
     Received(Box<[u8]>),
 }
 
-/// What a frame is to an RDMA function, by its first bytes.
+/// Kind of a frame that concerns an RDMA function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Concern {
     Roce,
     Dhcp,
 }
 
-/// RoCEv1 by its EtherType, RoCEv2 by its UDP port (IBTA annexes A16, A17), DHCP to a client by its (RFC 2131).
+/// RoCEv1 by its EtherType, RoCEv2 by its UDP port (IBTA annexes A16, A17), DHCP to a client by its UDP port (RFC 2131).
 #[inline(always)]
 pub(super) fn concerns_rdma(head: &[u8]) -> Option<Concern> {
     let tagged = matches!(head.get(12..14)?, [0x81, 0x00] | [0x88, 0xa8]);
     let at = if tagged { 16 } else { 12 };
     let ports = match head.get(at..at + 2)? {
         [0x89, 0x15] => return Some(Concern::Roce),
-        // Without options, as all RoCE is; the protocol is UDP.
+        // IPv4 without options, as all RoCE is; the protocol is UDP.
         [0x08, 0x00] if head.get(at + 2) == Some(&0x45) && head.get(at + 11) == Some(&17) => at + 22,
         [0x86, 0xdd] if head.get(at + 8) == Some(&17) => at + 42,
         _ => return None,
@@ -48,7 +48,7 @@ pub(super) fn concerns_rdma(head: &[u8]) -> Option<Concern> {
     }
 }
 
-/// Gives a frame to the adapter's RDMA function if it is for it. True: it is not for the guest's Ethernet driver.
+/// Gives a frame to the adapter's RDMA function if the frame concerns it. True: the guest's Ethernet driver must not get it.
 #[inline]
 pub(super) fn diverted(
     takes_roce: bool,
@@ -88,7 +88,7 @@ pub(super) fn divert(
     roce
 }
 
-/// Is it RoCE?
+/// Whether the frame is RoCE.
 pub fn is_roce(head: &[u8]) -> bool {
     concerns_rdma(head) == Some(Concern::Roce)
 }

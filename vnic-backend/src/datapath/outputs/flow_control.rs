@@ -4,7 +4,7 @@
 //!  wire ─▶ MAC control? ─ yes ─▶ PauseRx ─▶ closed priorities of the uplink's queues
 //!              │ no: switch
 //!              ▼
-//!  wire ◀─ PauseTx ◀─ Pauses: what receivers of all cores tell the uplink's frames
+//!  wire ◀─ PauseTx ◀─ Pauses: pause states that receivers of all cores signal to the uplink
 //! ```
 
 use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
@@ -21,18 +21,18 @@ pub struct Link {
     pub(super) rx: PauseRx,
     pub(super) tx: PauseTx,
     pub(super) mac: MacAddr,
-    /// What acts.
+    /// Settings that act.
     pub(super) pause: PauseSettings,
-    /// Priorities that the peer has stopped.
+    /// Priorities that the peer has paused, a bit each.
     pub(super) stopped: u8,
-    /// Priorities that the peer is told to stop.
+    /// Priorities that the peer is told to pause, a bit each.
     pub(super) pausing: u8,
     waits: PauseSpans,
     tells: PauseSpans,
 }
 
 impl Link {
-    /// Nobody waits; pause frames come from this address.
+    /// No priority is paused; `mac` is the source of pause frames.
     pub fn new(mac: MacAddr) -> Link {
         Link {
             rx: PauseRx::default(),
@@ -46,17 +46,17 @@ impl Link {
         }
     }
 
-    /// Priorities that the peer has stopped, a bit each.
+    /// Priorities that the peer has paused, a bit each.
     pub fn paused(&self) -> u8 {
         self.stopped
     }
 
-    /// Priorities that the peer is told to stop, a bit each.
+    /// Priorities that the peer is told to pause, a bit each.
     pub fn pausing(&self) -> u8 {
         self.pausing
     }
 
-    /// Has it something to do each round?
+    /// Whether the link has to be served each round.
     pub(super) fn is_busy(&self) -> bool {
         self.stopped | self.pausing != 0 || self.next_time().is_some()
     }
@@ -89,7 +89,8 @@ impl Link {
     }
 }
 
-/// Is it MAC control: by its destination, which no bridge forwards, or by its EtherType (IEEE 802.3 clause 31)?
+/// Whether the frame is MAC control: by its destination, which no bridge forwards, or by its EtherType (IEEE 802.3 clause
+/// 31).
 #[inline]
 pub fn is_control(head: &[u8]) -> bool {
     head.starts_with(&DESTINATION.0) || head.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())

@@ -1,14 +1,14 @@
-//! RoCE that guests run in software over their Ethernet queues: marks and notifications are counted, and where the operator
-//! wants it the NIC notifies and slows down on the guest's behalf.
+//! RoCE that guests run in software over their Ethernet queues: the NIC counts marks and notifications, and if the
+//! operator wants it, it notifies and slows down on the guest's behalf.
 //!
 //! ```text
 //!  outputs ── to the guest ──▶ Proxy ── notification ──▶ switch
 //!  tx ─── from the guest ──▶ Proxy: limited? ─▶ a copy waits ── its flow's turn ──▶ switch
-//!                                     └─ no: as without all this
+//!                                     └─ no: sent at once
 //! ```
 //!
-//! What is decided is [`Proxy`]'s; here are its frames. A frame that waits is a copy of our own and its buffer is completed,
-//! so that the guest's other flows go on. What all flows together may keep is bounded: beyond that frames stay in the ring.
+//! [`Proxy`] decides; this module keeps its frames. A waiting frame is a copy and its buffer is completed, so that the
+//! guest's other flows go on. The bytes of all waiting frames are bounded: beyond the bound frames stay in the ring.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use vnic_fabric::qos::Decision;
 use super::super::counters::AdapterCounters;
 use super::super::frame::{Metadata, OutFrame, OwnedFrame, Pool, RawFrame, on_wire};
 
-/// A frame that waits for its flow's turn, and what its adapter's rules say of it.
+/// A frame that waits for its flow's turn, and the decision of its adapter's rules.
 pub struct WaitingRoce {
     /// The frame.
     pub frame: OwnedFrame,
-    /// The rules.
+    /// Decision of the rules.
     pub decision: Decision,
 }
 
-/// What is done for one guest's RoCE, on the core that serves its adapter.
+/// State of one guest's RoCE, on the core that serves its adapter.
 pub struct GuestRoce {
-    /// What decides.
+    /// Flows and their limits.
     pub proxy: Proxy<WaitingRoce>,
     /// When this round began.
     pub now: Instant,
-    /// A ring waits because too much waits here.
+    /// Whether a ring waits because too much waits here.
     pub full: bool,
     /// Memory for frames that wait.
     pub pool: Pool,
@@ -50,7 +50,7 @@ pub fn see(f: &OutFrame<'_>) -> Option<Seen> {
 }
 
 impl GuestRoce {
-    /// Nothing waits. With `acts` it limits and notifies.
+    /// Makes the state of a guest whose flows have no waiting frames. With `acts` the proxy limits and notifies.
     pub fn new(
         congestion: Congestion,
         acts: bool,
@@ -66,7 +66,7 @@ impl GuestRoce {
         }
     }
 
-    /// A frame waits for its flow's turn.
+    /// Keeps a copy of a frame until its flow's turn.
     pub fn hold(
         &mut self,
         flow: FlowId,
@@ -85,7 +85,7 @@ impl GuestRoce {
         held.map_err(|_| Full::Flow)
     }
 
-    /// Counts what was seen at a receive queue.
+    /// Adds the proxy's counts to the counters of a receive queue.
     pub fn count(&self, queue: usize, counts: Counts) {
         let Some(block) = self.counters.queues.get(queue) else {
             return;

@@ -1,5 +1,4 @@
-//! Faults on the frames of this core's receivers: judged when they are about to be delivered, on the core that
-//! delivers them, one by one as they would be on a wire.
+//! Faults on frames to this core's receivers. The core judges each complete frame when it is about to deliver it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,15 +14,15 @@ use super::super::frame::{Metadata, OutFrame, OwnedFrame};
 use super::super::news::{CoreEvent, FaultReport, Reported, Reporter};
 use super::slot::Receivers;
 
-/// Bytes of frames that one core holds back; what comes on top is dropped.
+/// Bytes of frames that one core holds back; further frames are dropped.
 const HELD_MAX: usize = 16 << 20;
 
-/// Injections of one rule that are reported one by one in each [`WINDOW`]; the rest is summed up at its end.
+/// Injections of one rule that are reported one by one in each [`WINDOW`]; the others are summed up at its end.
 const REPORTS: u32 = 20;
-/// See [`REPORTS`].
+/// Time in which at most [`REPORTS`] injections of a rule are reported one by one.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A rule's reports since the first of them.
+/// Reports of a rule since the first one.
 struct Window {
     name: String,
     until: Instant,
@@ -39,7 +38,7 @@ struct Delayed {
     comment: String,
 }
 
-/// The rules of a core, and what they hold back.
+/// Fault rules of a core, and the frames that they hold back.
 pub struct Injector {
     faults: Faults,
     held: Holding<Delayed>,
@@ -51,7 +50,7 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// No rules yet. `core` is part of the seed, so that the cores do not all throw the same dice.
+    /// Makes an injector without rules. `core` is part of the seed, so that the cores draw different random numbers.
     pub fn new(core: usize, now: Instant, events: Reporter) -> Injector {
         Injector {
             faults: Faults::new(core as u64),
@@ -63,18 +62,18 @@ impl Injector {
         }
     }
 
-    /// Adds a rule, which was checked before.
+    /// Adds a rule that was checked before.
     pub fn add(&mut self, rule: Rule, tally: Arc<Tally>) {
         let checked = self.faults.add_shared(rule, tally);
         debug_assert!(checked.is_ok(), "{checked:?}");
     }
 
-    /// Changes which ports a rule is about.
+    /// Changes the ports of a rule.
     pub fn set_ports(&mut self, id: RuleId, from: Option<PortId>, to: Option<PortId>) {
         self.faults.set_ports(id, from, to);
     }
 
-    /// Removes a rule. What it holds back leaves in this round.
+    /// Removes a rule. The frames that it holds back leave in this round.
     pub fn remove(&mut self, id: RuleId) {
         self.faults.remove(id);
         self.held.let_go(self.now, |h| h.rules.contains(&id));
@@ -83,37 +82,37 @@ impl Injector {
         }
     }
 
-    /// A port is gone: forgets what is held back for it, and answers how many frames these were.
+    /// Drops the frames that are held back for a removed port, and returns their number.
     pub fn forget_port(&mut self, port: PortId) -> u64 {
         let gone = self.held.take_out(|path, _| path.1 == port);
         self.held_bytes -= gone.iter().map(cost).sum::<usize>();
         gone.len() as u64
     }
 
-    /// Nothing to do any more: no rule, nothing held back, nothing to report.
+    /// Whether there is no rule, no frame held back and nothing to report.
     pub fn is_idle(&self) -> bool {
         self.faults.is_empty() && self.held.is_empty() && self.windows.is_empty()
     }
 
-    /// When to call [`Injector::round`] at the latest.
+    /// When [`Injector::round`] has to be called at the latest.
     pub fn next_time(&self) -> Option<Instant> {
         let windows = self.windows.values().map(|w| w.until);
         windows.chain(self.held.next_time()).min()
     }
 
-    /// Begins a round: lets go what is due and sums up what was not reported. Answers how much was let go.
+    /// Begins a round: releases due frames and sums up what was not reported. Returns the number of released frames.
     pub fn round(&mut self, now: Instant, to: &mut Receivers<'_>) -> usize {
         self.now = now;
         self.sum_up();
         self.release(to)
     }
 
-    /// Could a rule mean a frame on this path?
+    /// Whether a rule could match a frame on this path.
     pub fn concerns(&self, from: PortId, to: PortId) -> bool {
         self.faults.concerns(from, to)
     }
 
-    /// Judges a complete frame and delivers what is left of it.
+    /// Judges a complete frame and delivers it as the verdict says.
     pub fn deliver(&mut self, path: Path, f: &OutFrame<'_>, meta: &Metadata, to: &mut Receivers<'_>) {
         let facts = facts(path, f);
         let verdict = self.faults.judge(&facts);
@@ -160,7 +159,7 @@ impl Injector {
         }
     }
 
-    /// A frame has left: those that waited only for it follow.
+    /// Releases frames that waited for a frame that has left.
     fn passed(&mut self, path: Path, to: &mut Receivers<'_>) {
         if !self.held.is_empty() {
             self.held.passed(self.now, path);
@@ -179,7 +178,7 @@ impl Injector {
         n
     }
 
-    /// What the capture says about a frame.
+    /// Comment of a frame in captures.
     fn comment(&self, verdict: &Verdict) -> String {
         let mut text = String::new();
         for i in &verdict.injections {
@@ -190,7 +189,7 @@ impl Injector {
         text
     }
 
-    /// Tells the control plane, but not more than it can read.
+    /// Reports injections to the control plane, a limited number per window.
     fn report(&mut self, facts: &Facts, verdict: &Verdict) {
         for i in &verdict.injections {
             let name = self.faults.rule(i.rule).map_or("", |r| &r.name);
@@ -217,8 +216,8 @@ impl Injector {
         }
     }
 
-    /// Ends the windows that are over. A summary that the control plane has no room for is tried again later: no
-    /// injection goes uncounted.
+    /// Ends the windows that are over. A summary for which the control plane has no room is tried again later, so that every
+    /// injection is counted.
     fn sum_up(&mut self) {
         if self.windows.is_empty() {
             return;
@@ -248,14 +247,14 @@ fn cost(held: &Delayed) -> usize {
     held.frame.cost() + held.comment.len()
 }
 
-/// The facts of a frame, wherever its bytes are.
+/// Facts of a frame that fault rules match.
 fn facts(path: Path, f: &OutFrame<'_>) -> Facts {
     let mut head = [0u8; 128];
     let n = f.peek(&mut head);
     Facts::of_head(path.0, path.1, &head[..n], f.len())
 }
 
-/// Delivers a frame of ours and its copies.
+/// Delivers a held frame and its copies.
 fn leave(path: Path, held: &Delayed, to: &mut Receivers<'_>) {
     let OwnedFrame { meta, .. } = &held.frame;
     for copy in 0..=held.copies {

@@ -1,7 +1,7 @@
-//! What waits at a port for its guest or its wire.
+//! Queues of a port towards its guest or its wire.
 //!
 //! ```text
-//!  Outputs::give ─ class ─ nothing waits, and there is credit ──────────────▶ delivered, as without all this
+//!  Outputs::give ─ class ─ nothing waits, and there is credit ──────────────▶ delivered
 //!                    │                                                             ▲
 //!                    └─▶ Buffers ─▶ a copy in Egress ─ its turn, room ─────────────┘   (each round, `serve`)
 //!                           │ full                        │ waited too long
@@ -9,9 +9,9 @@
 //!                        XOFF, or dropped              dropped
 //! ```
 //!
-//! A frame that waits is finished: its tag edited, and cut if its receiver does not take it whole. It is a copy of our own, so
-//! its sender's buffer is completed; its gate stays with it. Captures, fault rules, and what RDMA functions take away see it
-//! when it leaves.
+//! A waiting frame is finished: its tag is edited, and it is cut if its receiver does not take it whole. It is a copy, so
+//! that its sender's buffer is completed; its gate stays with it. Captures, fault rules and RDMA functions see the frame when
+//! it leaves.
 
 mod ecn;
 pub(super) mod mark;
@@ -37,7 +37,7 @@ pub use signals::PauseSignals;
 /// Traffic classes.
 pub(super) const CLASSES: usize = 8;
 
-/// Where a port's frames are counted.
+/// Counters of a port.
 pub(super) enum Counted {
     Guest(Arc<AdapterCounters>),
     Wire(Arc<PortCounters>),
@@ -59,42 +59,42 @@ impl Counted {
     }
 }
 
-/// Does a port tell senders to wait for too long?
+/// Guard against a port that pauses senders for too long.
 pub(super) struct Stall {
     pub(super) guard: StallGuard,
-    /// Priorities of which something has left since the guard was asked last, a bit each.
+    /// Priorities of which a frame has left since the guard was last asked, a bit each.
     pub(super) moved: u8,
 }
 
-/// How long frames wait.
+/// Waiting times of frames.
 pub(super) struct Ages {
     pub(super) lifetime: Lifetime,
-    /// Since when the head of each class is there.
+    /// When the head of each class became the head.
     pub(super) head_since: [Instant; CLASSES],
 }
 
-/// What is marked or dropped before the buffer is full.
+/// Marking and dropping before the buffer is full.
 pub(super) struct Congestion {
     pub(super) hint: Hint,
-    /// A class marks or drops.
+    /// Whether a class marks or drops.
     pub(super) marks: bool,
     marker: Marker,
 }
 
-/// The receiving side of a port that has something configured, on the core that serves it.
+/// The receiving side of a port with configured quality of service, on the core that serves the port.
 pub struct Receiver {
     /// The port.
     pub port: PortId,
-    /// What acts.
+    /// Quality of service that acts.
     pub change: Arc<QosChange>,
-    /// It can make a frame wait.
+    /// Whether the configuration can make a frame wait.
     configured: bool,
-    /// Priorities with priority flow control, a bit each: their frames also wait for the guest's receive buffers. Global pause,
-    /// which is on by default, does not make a guest that stands still hold up all who send to it.
+    /// Priorities with priority flow control, a bit each: their frames also wait for the guest's receive buffers. Global
+    /// pause, which is on by default, does not: a guest that posts no buffers must not stop all its senders.
     pub(super) lossless: u8,
-    /// Priorities of which a frame may go at once only after a closer look, a bit each.
+    /// Priorities whose frames need [`Receiver::may_pass`] before they go at once, a bit each.
     careful: u8,
-    /// Priorities that the wire's other end has stopped, a bit each.
+    /// Priorities that the peer on the wire has paused, a bit each.
     pub(super) closed: u8,
     /// Priorities whose first frames found no room at the guest, a bit each.
     pub(super) blocked: u8,
@@ -103,9 +103,9 @@ pub struct Receiver {
     pub(super) stall: Stall,
     pub(super) ages: Ages,
     pub(super) congestion: Congestion,
-    /// It is among the ports that have something to do.
+    /// Whether the port is in [`Outputs::queued`](super::Outputs::queued).
     pub(super) listed: bool,
-    /// Priorities of which senders are told to wait.
+    /// Times for which senders are paused, by priority.
     telling: PauseSpans,
     pub(super) counters: Counted,
 }
@@ -142,11 +142,11 @@ impl Receiver {
         }
     }
 
-    /// Another configuration. What waits goes on waiting; if nothing has to any more, it leaves as it came in.
+    /// Changes the configuration. Waiting frames stay; if none has to wait any more, they leave in the order of arrival.
     pub(super) fn configure(&mut self, change: Arc<QosChange>, signals: &mut PauseSignals, now: Instant) {
         let pause = self.change.qos.pause != change.qos.pause;
         if pause {
-            // What was told in the old way is taken back in the old way.
+            // Signals under the old settings are taken back under the old settings.
             self.buffers.set_silent(true);
             self.signal(signals, now);
         }
@@ -160,8 +160,7 @@ impl Receiver {
         }
     }
 
-    /// Room and flow control are those of what is configured, unless something waits that came in under others and only has
-    /// to leave.
+    /// Applies the configured room and flow control, unless frames that came under other settings still have to leave.
     pub(super) fn settle(&mut self) {
         if self.is_active() || self.queues.is_empty() {
             self.buffers.configure(&self.change.qos);
@@ -170,22 +169,22 @@ impl Receiver {
         self.careful = careful(&self.change.qos, self.lossless);
     }
 
-    /// May a frame have to wait?
+    /// Whether a frame may have to wait.
     fn is_active(&self) -> bool {
         self.closed != 0 || self.configured
     }
 
-    /// May a frame have to wait, or does one wait that came when it might?
+    /// Whether a frame may have to wait, or frames still wait that came when they had to.
     pub(super) fn queues_frames(&self) -> bool {
         self.is_active() || !self.queues.is_empty()
     }
 
-    /// Is it needed, and be it only to know the priorities of frames?
+    /// Whether the receiver is needed, if only for the priorities of frames.
     pub(super) fn is_needed(&self) -> bool {
         self.queues_frames() || classifies(&self.change.qos)
     }
 
-    /// The priority of a frame that is about to be received.
+    /// Priority of a frame that is about to be received.
     #[inline(always)]
     pub fn priority(&self, head: &[u8], tag: TagEdit) -> u8 {
         let c = &self.change.qos.classification;
@@ -206,7 +205,7 @@ impl Receiver {
         }
     }
 
-    /// May a plain frame for a guest's receive queue `rx` go at once? Then it counts as sent, and this is its priority.
+    /// The priority of a plain frame for a guest's receive queue `rx`, if it may go at once. It then counts as sent.
     #[inline(always)]
     pub fn pass(&mut self, now: Instant, f: &RawFrame<'_>, rx: &mut RxQueue) -> Option<u8> {
         let priority = self.priority(f.head, TagEdit::Keep);
@@ -226,13 +225,13 @@ impl Receiver {
         Some(priority)
     }
 
-    /// May it, as far as more than turn and credit counts?
+    /// Whether a frame may go at once as far as congestion hint and receive buffers are concerned.
     #[inline(never)]
     fn may_pass(&self, priority: u8, len: usize, rx: &mut RxQueue) -> bool {
         !self.change.qos.hint.enable && (self.lossless >> priority & 1 == 0 || rx.has_room(len, 1))
     }
 
-    /// A frame of this priority has gone without waiting.
+    /// Counts that a frame of this priority has gone without waiting.
     pub(super) fn passed(&mut self, priority: u8) {
         self.stall.moved |= 1 << priority;
         self.ages
@@ -240,7 +239,7 @@ impl Receiver {
             .sent(self.change.qos.classes.of_priority[usize::from(priority)]);
     }
 
-    /// Frames without a tag are lossless (`RxUntaggedMapToLossless`).
+    /// Priority of a frame if frames without a tag are lossless (`RxUntaggedMapToLossless`).
     fn with_untagged(&self, c: &Classification, head: &[u8]) -> u8 {
         let tagged = matches!(head.get(12..14), Some([0x81, 0x00]));
         if tagged || c.priorities.trust != Trust::Pcp || self.lossless == 0 {
@@ -249,7 +248,7 @@ impl Receiver {
         self.lossless.trailing_zeros() as u8
     }
 
-    /// Tells the senders what has changed for them.
+    /// Signals changed pause states to the senders.
     pub(super) fn signal(&mut self, signals: &mut PauseSignals, now: Instant) {
         while let Some(change) = self.buffers.poll_change() {
             let state = pause_state(self.change.qos.pause, change.xoff);
@@ -269,7 +268,7 @@ impl Receiver {
         self.count_telling(now);
     }
 
-    /// How long senders were told to wait by now. An uplink's own frames to its wire say so, not what its queue tells.
+    /// Counts how long senders have been paused. An uplink counts its pause frames to the wire instead.
     fn count_telling(&mut self, now: Instant) {
         let Counted::Guest(counters) = &self.counters else {
             return;
@@ -288,7 +287,7 @@ impl Receiver {
         });
     }
 
-    /// A frame was dropped for want of room, or because it waited too long.
+    /// Counts a frame that was dropped because there was no room or it waited too long.
     pub(super) fn count_drop(&self, priority: u8, reason: DropReason) {
         self.count_drops(priority, reason, 1);
     }
@@ -315,7 +314,7 @@ impl Receiver {
     }
 }
 
-/// What a source is told whose priorities shall wait.
+/// Pause state of a source whose priorities are in `xoff`.
 fn pause_state(pause: PauseSettings, xoff: u8) -> PauseState {
     match pause.pfc {
         0 => PauseState {
@@ -337,12 +336,12 @@ fn careful(qos: &PortQos, lossless: u8) -> u8 {
     }
 }
 
-/// Are the priorities of frames others than where nothing is configured?
+/// Whether the priorities of frames differ from those without a configuration.
 pub(super) fn classifies(qos: &PortQos) -> bool {
     qos.classification.priorities != PriorityRules::default()
 }
 
-/// The priority of a frame that gets this tag in place of its bytes 12 to `from`.
+/// Priority of a frame that gets this tag in place of its bytes 12 to `from`.
 fn with_tag(c: &Classification, head: &[u8], from: usize, tci: u16) -> u8 {
     let mut edited = [0; 64];
     let rest = head.get(from..).unwrap_or_default();

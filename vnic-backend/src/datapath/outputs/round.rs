@@ -1,4 +1,4 @@
-//! What a round of a core gathers.
+//! State of a core's round.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::waiting::Waiting;
 use crate::capture::Sink;
 use crate::types::Direction;
 
-/// What a round of a core gathers while frames are delivered.
+/// State that a core gathers in a round while it delivers frames.
 pub struct Round {
-    /// When it began.
+    /// When the round began.
     pub now: Instant,
-    /// Queues and uplinks that were given something since the last flush.
+    /// Queues and uplinks that got something since the last flush.
     pub touched: Vec<(PortId, u8)>,
     /// Frames that concern RDMA functions.
     pub inbound: VecDeque<(PortId, Inbound)>,
-    /// Receivers for whom frames wait.
+    /// Receivers for which frames wait.
     pub waiting: Waiting,
     pub(super) captures: Vec<Arc<Sink>>,
     /// Counters of the core.
@@ -29,7 +29,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// Offers a frame for a receiver to the running captures; `comment` is for them.
+    /// Offers a frame for a receiver to the running captures, with a comment for them.
     #[inline]
     pub fn offer(&self, port: PortId, f: &OutFrame<'_>, dropped: Option<DropReason>, comment: Option<&str>) {
         if !self.captures.is_empty() {

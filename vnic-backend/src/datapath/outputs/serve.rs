@@ -1,4 +1,4 @@
-//! The receivers of a core are served, come, change and go.
+//! Service, arrival, change and removal of a core's receivers.
 
 mod bonds;
 mod give;

@@ -1,4 +1,4 @@
-//! What is behind the switch's ports.
+//! Receivers behind the switch's ports.
 
 use vnic_engine::counters::CoreCounter;
 use vnic_engine::offload::Accepts;
@@ -12,11 +12,11 @@ use super::receiver::Receiver;
 use super::round::Round;
 use crate::uplink::PortTx;
 
-/// What is behind a switch port.
+/// The receiver behind a switch port.
 pub enum Slot {
-    /// Nothing.
+    /// No receiver.
     Empty,
-    /// Something that another core owns.
+    /// Receiver of another core.
     Remote(usize),
     /// An adapter of this core.
     Adapter(Box<AdapterRx>),
@@ -27,7 +27,7 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// Where the receiving side of the port is, if it can have one.
+    /// Place of the port's receiving side, if the port can have one.
     pub(super) fn receiver(&mut self) -> Option<&mut Option<Box<Receiver>>> {
         match self {
             Slot::Adapter(a) => Some(&mut a.receiver),
@@ -37,15 +37,16 @@ impl Slot {
     }
 }
 
-/// The receivers of a core, for whoever has complete frames for them.
+/// The receivers of a core, for callers with complete frames.
 pub struct Receivers<'a> {
     pub(super) slots: &'a mut [Slot],
-    /// Of this round.
+    /// State of the current round.
     pub round: &'a mut Round,
 }
 
 impl Receivers<'_> {
-    /// What a receiver accepts unfinished of a frame that begins so; nothing if there is none, which is counted.
+    /// Offloads that a receiver accepts for a frame with this head. `None`: there is no receiver here, and the drop is
+    /// counted.
     pub(super) fn accepts(&self, port: PortId, head: &[u8]) -> Option<Accepts> {
         match self.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) if a.active.is_empty() && !a.takes_roce => {
@@ -54,7 +55,7 @@ impl Receivers<'_> {
             }
             Some(Slot::Adapter(a)) => Some(a.accepts(head)),
             Some(Slot::Uplink(p)) => Some(p.accepts),
-            // Its own core delivers it.
+            // The port's own core delivers the frame.
             Some(Slot::Remote(_)) => None,
             // A bond gives its frames to its members.
             Some(Slot::Empty | Slot::Bond(_)) | None => {
@@ -64,7 +65,7 @@ impl Receivers<'_> {
         }
     }
 
-    /// Hands over a complete frame; `comment` is for the captures.
+    /// Hands a complete frame to a receiver; `comment` is for the captures.
     pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
         let round = &mut *self.round;
         let dropped = match self.slots.get_mut(usize::from(port.0)) {

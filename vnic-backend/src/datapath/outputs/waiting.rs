@@ -1,5 +1,4 @@
-//! Frames that find no receive buffer and wait for one: in the reserve for bursts, and, when that is full, in dropless
-//! mode.
+//! Frames that wait for receive buffers: in the reserve for bursts, and, when the reserve is full, in dropless mode.
 //!
 //! ```text
 //!  no buffer ─▶ reserve has room ─▶ a copy waits there
@@ -8,13 +7,13 @@
 //!                    └─▶ off: dropped
 //! ```
 //!
-//! A frame that waits is a copy of our own: its sender's buffer is completed, and whatever happens to the sender afterwards
-//! does not concern it. While frames wait beyond the reserve the adapter is *pressed*, which all cores see: rings with a
-//! frame for it are not drained (flooded frames included, before anybody gets them), uplinks are not read. So beyond the
-//! reserve there is at most what was under way when the adapter became pressed. Links between cores are drained: what one
-//! receiver waits for must not hold up the others on its core; only when [`LINKS_STOP`] waits on a core are they left alone.
-//! Frames that nobody can push back (those that fault rules held back, those of RDMA functions and of the NIC itself) wait,
-//! too, as long as there is room, and are dropped otherwise.
+//! A waiting frame is a copy: its sender's buffer is completed, and the sender's fate does not matter to it. While frames
+//! wait beyond the reserve the adapter is *pressed*, which all cores see: they do not drain rings with a frame for it
+//! (flooded frames included, before any receiver gets them), and do not read uplinks. So at most the frames that were in
+//! flight when the adapter became pressed wait beyond the reserve. Links between cores are drained, so that one receiver does
+//! not delay the others on its core, unless [`LINKS_STOP`] waits on the core. Frames that cannot be pushed back (those that
+//! fault rules held back, those of RDMA functions and of the NIC itself) wait, too, while there is room, and are dropped
+//! otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -26,24 +25,24 @@ use super::super::clock::Clock;
 use super::super::qos::Pauses;
 use crate::types::SWITCH_PORTS_MAX;
 
-/// Bytes of frames beyond reserves with which a core takes nothing more from other cores.
+/// Bytes of frames beyond reserves at which a core takes no more frames from other cores.
 const LINKS_STOP: u64 = 32 << 20;
-/// Bytes of frames beyond reserves that a core keeps at most.
+/// Largest number of bytes of frames beyond reserves on a core.
 pub(super) const BEYOND_MAX: u64 = 64 << 20;
-/// Bytes beyond reserves up to which packets of RDMA functions, which nobody pushes back, may add to them.
+/// Bytes beyond reserves up to which packets of RDMA functions, which cannot be pushed back, may be added.
 const UNASKED_MAX: u64 = 1 << 20;
 
-/// Which ports are pressed, seen by all cores.
+/// The pressed ports, seen by all cores.
 pub struct Pressure {
-    /// How many.
+    /// Number of pressed ports.
     count: AtomicU32,
-    /// By port: 0, [`PRESSED`] or [`BUT_ROCE`].
+    /// State by port: 0, [`PRESSED`] or [`BUT_ROCE`].
     ports: [AtomicU8; SWITCH_PORTS_MAX],
 }
 
-/// Frames for the port wait.
+/// State of a port for which frames wait.
 pub(super) const PRESSED: u8 = 1;
-/// All but RoCE: that is for its RDMA function.
+/// State of a port for which frames wait, but whose RDMA function takes RoCE.
 pub(super) const BUT_ROCE: u8 = 2;
 
 impl Default for Pressure {
@@ -55,10 +54,9 @@ impl Default for Pressure {
     }
 }
 
-/// Who waits on a core.
+/// Waiting frames of a core.
 pub struct Waiting {
-    /// A port is pressed, or somebody is told to wait, on this core or another: senders look whom it concerns before they
-    /// send.
+    /// Whether a port is pressed or a sender is paused, on this core or another: senders then check each frame's receiver.
     pub pressed: bool,
     /// Adapters of this core with frames that wait.
     pub(super) ports: Vec<PortId>,
@@ -70,7 +68,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Nobody.
+    /// Makes the state of a core without waiting frames.
     pub fn new(pressure: Arc<Pressure>, pauses: Arc<Pauses>, clock: Clock) -> Waiting {
         Waiting {
             pressed: false,
@@ -82,36 +80,36 @@ impl Waiting {
         }
     }
 
-    /// Who is told to wait.
+    /// Pause states of all senders.
     pub fn pauses(&self) -> &Arc<Pauses> {
         &self.pauses
     }
 
-    /// Does nobody wait on this core?
+    /// Whether no frame waits on this core.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
     }
 
-    /// Learns what has become of the ports of other cores.
+    /// Reads the state of the ports of all cores.
     #[inline]
     pub fn look(&mut self) {
         self.pressed = self.pressure.count.load(Ordering::Relaxed) != 0 || self.pauses.any();
     }
 
-    /// So much waits that nothing more is taken from other cores.
+    /// Whether so many bytes wait that the core takes no more frames from other cores.
     #[inline]
     pub fn stops_links(&self) -> bool {
         self.beyond > LINKS_STOP
     }
 
-    /// Do so many wait that packets of RDMA functions, which nobody pushes back, add no more to them?
+    /// Whether so many bytes wait that packets of RDMA functions, which cannot be pushed back, are not added.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.beyond > UNASKED_MAX
     }
 
-    /// Must a frame for this port wait?
+    /// Whether a frame for this port has to wait.
     pub fn holds_up(&self, port: PortId, roce: bool) -> bool {
         let state = self.pressure.ports.get(usize::from(port.0));
         match state.map_or(0, |s| s.load(Ordering::Relaxed)) {
@@ -125,7 +123,7 @@ impl Waiting {
         let Some(place) = self.pressure.ports.get(usize::from(port.0)) else {
             return;
         };
-        // One writer: the port's core.
+        // Only the port's core writes.
         let before = place.swap(state, Ordering::Relaxed);
         match (before, state) {
             (0, 0) => {}
@@ -141,13 +139,13 @@ impl Waiting {
     }
 }
 
-/// What an adapter knows of its frames that wait.
+/// Waiting frames of an adapter.
 #[derive(Default)]
 pub struct Waits {
     /// Dropless mode.
     pub dropless: Dropless,
     /// Frames in the reserve, all queues together.
     pub(super) reserved: usize,
-    /// It is among the core's waiting ports.
+    /// Whether the adapter is in [`Waiting::ports`].
     pub(super) listed: bool,
 }

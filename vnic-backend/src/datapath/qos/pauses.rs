@@ -1,4 +1,4 @@
-//! Who is told to wait, seen by all cores: by source, one writer for each receiver's core.
+//! Pause states of all sources, seen by all cores: each receiver's core writes its own part.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -7,16 +7,16 @@ use vnic_fabric::switch::PortId;
 use super::super::MAX_CORES;
 use crate::types::SWITCH_PORTS_MAX as PORTS;
 
-/// Cores in one word: 8 priorities each.
+/// Cores in one word, with 8 priorities each.
 const LANES: usize = 8;
 
-/// See the module.
+/// Pause states of all sources.
 pub struct Pauses {
-    /// Sources, counted once for each core that tells them something.
+    /// Number of pairs of a source and a core that pauses it.
     any: AtomicU32,
-    /// By source: priorities that wait, a byte for each receiver's core.
+    /// Paused priorities by source, a byte for each receiver's core.
     priorities: [[AtomicU64; MAX_CORES / LANES]; PORTS],
-    /// By source: everything waits, a bit for each receiver's core.
+    /// Global pause by source, a bit for each receiver's core.
     global: [AtomicU16; PORTS],
 }
 
@@ -30,23 +30,23 @@ impl Default for Pauses {
     }
 }
 
-/// What a source is told.
+/// Pause state of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PauseState {
-    /// Priorities that wait, a bit each (priority flow control).
+    /// Paused priorities, a bit each (priority flow control).
     pub priorities: u8,
-    /// Everything waits (global pause).
+    /// Whether all priorities are paused (global pause).
     pub global: bool,
 }
 
 impl Pauses {
-    /// Is anybody told anything?
+    /// Whether any source is paused.
     #[inline]
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed) != 0
     }
 
-    /// What a source is told by all cores together.
+    /// Pause state of a source, from all cores together.
     pub fn of(&self, source: PortId) -> PauseState {
         let i = usize::from(source.0);
         let Some(words) = self.priorities.get(i) else {
@@ -62,7 +62,7 @@ impl Pauses {
         }
     }
 
-    /// The receivers of core `core` tell a source this from now on. Called by that core only.
+    /// Sets the state that the receivers of core `core` signal to a source. Only that core calls it.
     pub fn set(&self, core: usize, source: PortId, state: PauseState) {
         let i = usize::from(source.0);
         let (Some(words), bit) = (self.priorities.get(i), 1u16 << core) else {

@@ -1,8 +1,8 @@
-//! For how long priorities wait.
+//! Paused times of priorities.
 
 use vnic_fabric::Instant;
 
-/// Priorities that wait, and since when.
+/// Paused priorities, and when each was paused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PauseSpans {
     mask: u8,
@@ -10,8 +10,8 @@ pub struct PauseSpans {
 }
 
 impl PauseSpans {
-    /// These priorities wait from now on, a bit each. `add` is told the whole microseconds that each of those that waited has
-    /// waited since it was told last, and whether it waits no more.
+    /// Sets the paused priorities, a bit each. `add` gets, for each one that was paused, the whole microseconds since its
+    /// last call, and whether the pause has ended.
     #[inline]
     pub fn set(&mut self, now: Instant, mask: u8, add: impl FnMut(usize, u64, bool)) {
         if self.mask | mask != 0 {

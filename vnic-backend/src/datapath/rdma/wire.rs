@@ -1,4 +1,4 @@
-//! The way of the packets that RDMA functions send: to a neighbour as they are, by the switch as frames.
+//! The way of packets from RDMA functions: directly to a neighbour on the core, or as frames through the switch.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use super::super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
 use crate::mem::Seg;
 use crate::rdma::{Function, PACKET, RUN_PACKET};
 
-/// Packets to the function itself that wait for the end of its turn.
+/// Packets of a function to itself that may wait for the end of its turn.
 const LOOPBACK_MAX: usize = 64;
 
 /// A packet of a function to itself.
@@ -24,26 +24,26 @@ pub struct Loopback {
     pub payload: Vec<u8>,
 }
 
-/// Takes the packets of one function away.
+/// Sends the packets of one function.
 pub struct Wire<'a> {
-    /// The functions of the core, without that which sends.
+    /// The functions of the core, without the sending one.
     pub functions: &'a mut [Option<Box<Function>>],
-    /// Packets to itself.
+    /// Packets of the function to itself.
     pub loopback: &'a mut VecDeque<Loopback>,
     /// Identification of the next frame over IPv4.
     pub next_id: &'a mut u16,
-    /// Where a frame is built that does not leave where it is built.
+    /// Buffer for a frame that is not built in an uplink's memory.
     pub frame: &'a mut Vec<u8>,
     pub core: &'a mut Core,
     /// The function that sends.
     pub port: PortId,
     pub mac: MacAddr,
     pub now: Instant,
-    /// Work that may still be done.
+    /// Work that the function may still do in this turn.
     pub left: i32,
-    /// Work of a packet that leaves by an uplink.
+    /// Work of a packet that leaves through an uplink.
     pub leaving: i32,
-    /// Who takes the run that there was room for.
+    /// Receiver of the run for which [`Sink::run_room`] found room.
     pub taker: Option<PortId>,
 }
 
@@ -97,7 +97,7 @@ impl Sink for Wire<'_> {
             .forward(self.now, self.port, &head[..n], n.max(64));
         self.taker = self.neighbour(verdict);
         let Some(port) = self.taker else { return 0 };
-        // While the run is made.
+        // Prefetched while the run is made.
         if let Some(Some(neighbour)) = self.functions.get(usize::from(port.0)) {
             neighbour.fetch_qp(to);
         }
@@ -135,8 +135,7 @@ impl Wire<'_> {
         self.left = self.left.saturating_sub_unsigned(work);
     }
 
-    /// A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames, or frames wait for
-    /// their turn there.
+    /// The neighbour on this core that takes the packet directly: no capture or fault sees frames, and none waits before it.
     #[inline]
     fn neighbour(&self, verdict: Verdict) -> Option<PortId> {
         match verdict {
@@ -151,7 +150,7 @@ impl Wire<'_> {
         }
     }
 
-    /// Neither switches nor cables bring a frame back to where it came from: adapters do that themselves.
+    /// Neither switches nor links return a frame to its source: adapters loop such packets back.
     #[cold]
     fn send_to_itself(&mut self, packet: &Outgoing<'_>) {
         let mut payload = vec![0; packet.payload.len()];
@@ -164,15 +163,15 @@ impl Wire<'_> {
         }
     }
 
-    /// Builds the frame: where it leaves, or to be given to the switch's receivers.
+    /// Builds the frame of a packet: in an uplink's memory, or for the switch's receivers.
     fn send_frame(&mut self, packet: &Outgoing<'_>, len: usize, verdict: Verdict) {
         if len > FRAME_MAX {
             return;
         }
         let numbered;
         let path = match packet.path.network {
-            // One after the other, so that they can cross a kernel as one (see `uplink::packet`). To the receiver an
-            // identification says nothing: nobody may cut these packets.
+            // Consecutive numbers, so that frames can cross a kernel as one (see `uplink::packet`). The identification means
+            // nothing to the receiver: these packets may not be fragmented.
             Network::V4 { .. } => {
                 numbered = packet.path.numbered(*self.next_id);
                 *self.next_id = self.next_id.wrapping_add(1);
@@ -198,7 +197,7 @@ impl Wire<'_> {
             segs: &[Seg::of(self.frame)],
             skip: 0,
         };
-        // A bond wants to know whose it is.
+        // A bond selects the member by the queue pair.
         let meta = Metadata {
             local_qp: Some(packet.from.0),
             ..Metadata::of(self.port)
@@ -206,7 +205,7 @@ impl Wire<'_> {
         let waits =
             self.core.out.round.waiting.pressed && self.core.too_many_wait(self.port, &verdict, f.head);
         let dropped = match waits {
-            // For a guest without a driver for its function, which takes no frames: what is reliable is sent again.
+            // For a guest without a driver for its function, which posts no buffers: reliable packets are sent again.
             true => Some(DropReason::NoRxBuffer),
             false => self.core.dispatch(&verdict, &f, &meta),
         };
@@ -216,16 +215,16 @@ impl Wire<'_> {
     }
 }
 
-/// Makes the frame of a packet: its payload is read once, and the ICRC is that of what was read. None: there is no frame.
+/// Builds the frame of a packet: its payload is read once, and the ICRC covers the bytes that were read. `None`: no frame.
 fn emit(packet: &Outgoing<'_>, path: &Path, frame: &mut [u8]) -> Option<()> {
     let len = packet.payload.len();
     let at = path.emit(&packet.headers, len, frame).ok()?;
-    // Of the headers before the payload is copied: a load of bytes that were just written in smaller pieces waits for all
-    // that was written before.
+    // The ICRC of the headers is computed before the payload is copied: a load of bytes that were just written in smaller
+    // pieces waits for all earlier stores.
     let mut icrc = path.icrc(&frame[..at]).ok()?;
     let (body, end) = frame.get_mut(at..)?.split_last_chunk_mut()?;
     let (payload, pad) = body.split_at_mut_checked(len)?;
-    // Memory that is gone meanwhile: its region has lost its key, and a repeat fails by that.
+    // The memory may be gone meanwhile: its region has lost its key, and a repeated packet fails by that.
     packet.payload.read(payload).ok()?;
     pad.fill(0);
     icrc.update(body);
@@ -233,7 +232,7 @@ fn emit(packet: &Outgoing<'_>, path: &Path, frame: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// The bytes of a frame by which the switch decides, and how many they are.
+/// The bytes of a frame by which the switch decides, and their number.
 #[inline]
 fn switched_by(path: &Path) -> ([u8; 18], usize) {
     let mut head = [0; 18];

@@ -1,24 +1,24 @@
-//! Rates that an adapter keeps: of its link, of its traffic classes, and of its schedule queue.
+//! Rate limits of an adapter: of its link, of its traffic classes, and of its schedule queue.
 
 use vnic_fabric::Instant;
 use vnic_fabric::qos::egress::{CATCH_UP, SLACK};
 use vnic_fabric::qos::{Bucket, PRIORITIES, PortQos};
 
-/// See the module.
+/// Token buckets of an adapter's limits.
 #[derive(Debug)]
 pub struct Limits {
-    /// Which there are, a bit each: of classes, of the schedule queue's classes, of the link.
+    /// Limits that are set, a bit each: of classes, of the schedule queue's classes, of the link.
     limited: u32,
     link: Bucket,
-    /// By traffic class: what the port gives it,
+    /// Limit of the port for each traffic class.
     class: [Bucket; PRIORITIES],
-    /// and what the virtual machine may.
+    /// Limit of the schedule queue, which is the virtual machine's, for each traffic class.
     queue: [Bucket; PRIORITIES],
     class_of: [u8; PRIORITIES],
 }
 
 impl Limits {
-    /// Nothing is owed yet.
+    /// Limits whose buckets owe nothing.
     pub fn new(qos: &PortQos) -> Limits {
         let mut limits = Limits {
             limited: 0,
@@ -31,7 +31,7 @@ impl Limits {
         limits
     }
 
-    /// Other rates; what is owed stays owed.
+    /// Changes the rates; debts of the buckets stay.
     pub fn configure(&mut self, qos: &PortQos) {
         self.link.set_rate(qos.rate);
         self.class_of = qos.classes.of_priority.map(|c| c & 7);
@@ -47,13 +47,13 @@ impl Limits {
         self.limited = limited.fold(0, |all, (_, i)| all | 1 << i);
     }
 
-    /// Is there any?
+    /// Whether any limit is set.
     #[inline]
     pub fn any(&self) -> bool {
         self.limited != 0
     }
 
-    /// May something of this priority go?
+    /// Whether a frame of this priority may go.
     #[inline]
     pub fn is_open(&self, now: Instant, priority: u8) -> bool {
         if self.limited == 0 {
@@ -63,7 +63,7 @@ impl Limits {
         self.link.is_open(now) && self.class[tc].is_open(now) && self.queue[tc].is_open(now)
     }
 
-    /// May so many bytes go, in any class, before any limit is reached?
+    /// Whether this many bytes may go, in any class, before any limit is reached.
     #[inline]
     pub fn may_send_all(&self, now: Instant, bytes: u32) -> bool {
         let has_enough = |b: &Bucket| {
@@ -90,7 +90,7 @@ impl Limits {
         })
     }
 
-    /// Priorities of which something may go, a bit each.
+    /// Priorities of which a frame may go, a bit each.
     pub fn open(&self, now: Instant) -> u8 {
         if self.limited == 0 {
             return 0xff;
@@ -98,8 +98,8 @@ impl Limits {
         (0..8).fold(0, |open, p| open | u8::from(self.is_open(now, p)) << p)
     }
 
-    /// So many bytes on the wire went. `since`: from then on they could have gone, had anybody looked (so a core that looks
-    /// late loses no rate); `None`: they have just come.
+    /// Charges bytes on the wire. `since`: when they could first have gone (so a core that looks late loses no rate); `None`:
+    /// now.
     #[inline]
     pub fn charge(&mut self, now: Instant, since: Option<Instant>, priority: u8, wire: u64) {
         if self.limited == 0 {
@@ -115,14 +115,14 @@ impl Limits {
         self.queue[tc].charge_since(now, from, bytes);
     }
 
-    /// Does one of two priorities use up what the other may send?
+    /// Whether two priorities share a limit.
     pub fn shared(&self, a: u8, b: u8) -> bool {
         let (tc, other) = (self.tc(a), self.tc(b));
         let limited = self.class[tc].rate() | self.queue[tc].rate();
         self.link.rate() != 0 || tc == other && limited != 0
     }
 
-    /// When something of this priority may go.
+    /// When a frame of this priority may go.
     pub fn opens_at(&self, priority: u8) -> Instant {
         let tc = self.tc(priority);
         let buckets = [&self.link, &self.class[tc], &self.queue[tc]];
@@ -130,7 +130,7 @@ impl Limits {
         times.max().unwrap_or(Instant(0))
     }
 
-    /// When something of one of these priorities, a bit each, may go.
+    /// When a frame of one of these priorities, a bit each, may go.
     pub fn first(&self, priorities: u8) -> Option<Instant> {
         let wanted = (0..8).filter(|p| priorities >> p & 1 != 0);
         wanted.map(|p| self.opens_at(p)).min()

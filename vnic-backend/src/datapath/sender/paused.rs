@@ -1,4 +1,4 @@
-//! What an adapter is told about pause, and for how long it obeys: counted where it is obeyed.
+//! Pause states that an adapter receives, and the time for which it obeys them: both are counted.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::super::counters::AdapterCounters;
 use super::super::qos::{PauseSpans, PauseState};
 use super::obeyed;
 
-/// Of one adapter that is told something.
+/// Pause state and counters of one paused adapter.
 pub struct PausedAdapter {
     /// The adapter.
     pub port: PortId,
     counters: Arc<AdapterCounters>,
     state: PauseState,
-    /// By priority, where they have flow control of their own,
+    /// Paused times by priority, with priority flow control.
     priorities: PauseSpans,
-    /// and all together where they have not.
+    /// Paused times of all priorities, with global pause.
     global: PauseSpans,
 }
 
@@ -34,7 +34,7 @@ impl PausedAdapter {
         }
     }
 
-    /// It is told this now.
+    /// Counts a change of the adapter's pause state.
     pub fn follow(&mut self, now: Instant, state: PauseState, pause: PauseSettings) {
         let link = &self.counters.link;
         let fresh = state.priorities & !self.state.priorities;

@@ -7,29 +7,29 @@ use vnic_fabric::switch::PortId;
 
 use super::super::frame::{Metadata, OwnedFrame, Pool, RawFrame, on_wire};
 
-/// Bytes that wait at most, for each priority: a send queue of a card has 1024 entries by default, full frames are more than
-/// that, and any segmentation request fits.
+/// Largest number of waiting bytes of a priority. A send queue of a NIC has 1024 entries by default; 1024 full frames are
+/// more than this, and any segmentation request fits.
 pub const QUEUE_MAX: u64 = 256 << 10;
 
 /// A frame that waits.
 pub struct Queued {
     /// The frame.
     pub frame: OwnedFrame,
-    /// Priority that a policy gives it where it leaves with a tag.
+    /// Priority of the tag that a policy gives the frame, if the frame leaves with a tag.
     pub pcp: Option<u8>,
 }
 
-/// See the module.
+/// Send queues of an adapter.
 pub struct SendQueues {
     /// Frames, by priority.
     pub egress: Egress<Queued>,
-    /// Bytes that wait, by priority.
+    /// Bytes of waiting frames, by priority.
     pub bytes: [u64; 8],
     /// Memory for copies.
     pub pool: Pool,
 }
 
-/// Scheduling only: the adapter's limits are kept by [`Limits`](super::limits::Limits), for its RDMA function as well.
+/// Settings for scheduling only: [`Limits`](super::limits::Limits) keeps the adapter's limits, also for its RDMA function.
 fn scheduling(qos: &PortQos) -> PortQos {
     PortQos {
         rate: 0,
@@ -46,7 +46,7 @@ fn cost(len: usize) -> u32 {
 }
 
 impl SendQueues {
-    /// Empty.
+    /// Empty queues.
     pub fn new(qos: &PortQos, now: Instant) -> SendQueues {
         SendQueues {
             egress: Egress::new(&scheduling(qos), now),
@@ -55,49 +55,49 @@ impl SendQueues {
         }
     }
 
-    /// Other classes; what waits goes on waiting.
+    /// Changes the classes; frames go on waiting.
     pub fn configure(&mut self, qos: &PortQos, now: Instant) {
         self.egress.configure(&scheduling(qos), now);
     }
 
-    /// Does nothing wait?
+    /// Whether no frame waits.
     pub fn is_empty(&self) -> bool {
         self.egress.is_empty()
     }
 
-    /// Frames that wait.
+    /// Number of waiting frames.
     pub fn len(&self) -> usize {
         self.egress.len()
     }
 
-    /// Bytes that wait, by priority.
+    /// Bytes of waiting frames, by priority.
     pub fn bytes(&self) -> [u64; 8] {
         self.bytes
     }
 
-    /// Priorities of which something waits, a bit each.
+    /// Priorities of which a frame waits, a bit each.
     pub fn priorities(&self) -> u8 {
         let waiting = (0..8u8).zip(self.bytes).filter(|(_, b)| *b > 0);
         waiting.fold(0, |all, (p, _)| all | 1 << p)
     }
 
-    /// Is there room for a frame of so many bytes?
+    /// Whether there is room for a frame of this length.
     pub fn has_room(&self, priority: u8, len: usize) -> bool {
         self.bytes[usize::from(priority & 7)] + u64::from(cost(len)) <= QUEUE_MAX
     }
 
-    /// After it was full: is there room again, for more than one frame?
+    /// Whether a queue that was full has room again, for more than one frame.
     pub fn takes_more(&self, priority: u8) -> bool {
         self.bytes[usize::from(priority & 7)] <= QUEUE_MAX / 2
     }
 
-    /// May a frame go at once? `closed`: priorities that may not, a bit each.
+    /// Whether a frame may go at once. `closed`: priorities that may not, a bit each.
     pub fn passes(&mut self, now: Instant, priority: u8, f: &RawFrame<'_>, closed: u8) -> bool {
         self.egress.is_empty() && closed >> priority & 1 == 0
             || self.egress.pass(now, priority, on_wire(f), closed)
     }
 
-    /// A frame waits. False: there is no memory for it.
+    /// Copies a frame into its queue. False: there is no memory for it.
     pub fn push(&mut self, now: Instant, decision: Decision, f: &RawFrame<'_>, meta: &Metadata) -> bool {
         let Some(frame) = self.pool.copy(&f.whole(), meta.clone()) else {
             return false;

@@ -27,7 +27,7 @@ fn limited(limits: &[(usize, u64)]) -> Classes {
     classes
 }
 
-/// One who always has frames of this priority and length to send.
+/// A sender that always has frames of this priority and length.
 struct Source {
     who: Member,
     priority: u8,
@@ -44,7 +44,7 @@ fn source(pair: usize, priority: u8, wire: u64) -> Source {
     }
 }
 
-/// Everybody sends what he may for so many ns; rounds take `step` ns, and the same source is always looked at first.
+/// Each source sends what it may for `ns` ns; rounds take `step` ns, and the same source always comes first.
 fn run(s: &mut Sender, sources: &mut [Source], from: u64, ns: u64, step: u64) {
     let mut now = from;
     while now < from + ns {
@@ -61,7 +61,7 @@ fn run(s: &mut Sender, sources: &mut [Source], from: u64, ns: u64, step: u64) {
     }
 }
 
-/// Within so many parts in ten thousand.
+/// Checks that two numbers differ by at most `parts` in ten thousand.
 #[track_caller]
 fn near(got: u64, wanted: u64, parts: u64) {
     assert!(
@@ -135,7 +135,7 @@ fn whoever_shares_a_limit_gets_the_same_of_it() {
         rate: 1_000_000_000,
         ..PortQos::default()
     });
-    // Long frames and short ones, other priorities, and the RDMA function looked at last.
+    // Long and short frames, several priorities, and the RDMA function comes last.
     let rdma = Source {
         who: Member::RDMA,
         ..source(3, 4, 4_160)
@@ -145,7 +145,7 @@ fn whoever_shares_a_limit_gets_the_same_of_it() {
     for one in &all {
         near(one.sent, 125_000_000 / 40, 100);
     }
-    // Two that share a class, beside one that does not.
+    // Two sources that share a class.
     let mut s = sender(PortQos {
         classes: limited(&[(3, 1_000_000_000)]),
         ..PortQos::default()
@@ -165,7 +165,7 @@ fn nobody_waits_for_one_who_does_not_come() {
     });
     let mut both = [source(0, 0, 1538), source(1, 0, 1538)];
     run(&mut s, &mut both, SECOND, SECOND / 100, 1_000);
-    // One is gone without a word; another one says so.
+    // A source stops, once without a report and once with [`Sender::leave`].
     for leaves in [false, true] {
         let before = both[0].sent;
         let from = SECOND + SECOND / 100 + u64::from(leaves) * SECOND / 10;
@@ -214,7 +214,7 @@ fn pause_is_obeyed_as_configured() {
         (pause(0, false), state(0xff, true), 0),
         (pause(0, true), state(0xff, true), 0xff),
         (pause(0, true), state(0xff, false), 0),
-        // Where priorities have flow control, there is no global one.
+        // With priority flow control there is no global pause.
         (pause(0b1000, true), state(0, true), 0),
         (pause(0b1000, true), state(0b1111, true), 0b1000),
         (pause(0b1000, false), state(0b0111, false), 0),

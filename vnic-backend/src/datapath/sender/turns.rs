@@ -1,23 +1,23 @@
-//! Who shares a limit of an adapter gets the same share of it in bytes: start-time fair queueing (Goyal, Vin, Cheng 1996),
-//! over the adapter's transmit queues, its send queues, its RDMA function and what waits of its guest's own RoCE. Without it the
-//! queue that is looked at first would get everything.
+//! Fair shares of an adapter's limits, in bytes: start-time fair queueing (Goyal, Vin, Cheng, Start-time Fair Queuing,
+//! SIGCOMM 1996) over the adapter's transmit queues, its send queues, its RDMA function and its guest's waiting RoCE. Without
+//! it the queue that is served first would get all bytes.
 
 use vnic_fabric::Instant;
 
 use super::limits::Limits;
 
-/// Transmit queues of an adapter at most.
+/// Largest number of transmit queues of an adapter.
 const QUEUES: usize = 16;
 const MEMBERS: usize = QUEUES + 3;
 
-/// One who sends.
+/// A member that shares the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member(u8);
 
 impl Member {
     /// The adapter's RDMA function.
     pub const RDMA: Member = Member(QUEUES as u8);
-    /// All transmit queues together, where each priority has a send queue.
+    /// All send queues together, if each priority has one.
     pub const SEND_QUEUES: Member = Member(QUEUES as u8 + 1);
 
     /// Frames of the guest's own RoCE that wait for the rate of their flow.
@@ -37,41 +37,41 @@ impl Member {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Turn {
-    /// Priorities that it waits for, a bit each.
+    /// Priorities that the member waits for, a bit each.
     priorities: u8,
-    /// Since when it has had more to send than it may.
+    /// When the member began to have more to send than it may.
     since: Instant,
-    /// The round in which it asked last, and the one before in which it did.
+    /// The last two rounds in which the member asked, the newer one first.
     asked: Instant,
     before: Instant,
-    /// Bytes that it has had, in the time of the whole.
+    /// Finish tag of the member's last bytes, in virtual time.
     served: u64,
 }
 
-/// See the module.
+/// Turns of an adapter's members.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// Members that have more to send than they may, a bit each.
     waiting: u32,
     members: [Turn; MEMBERS],
-    /// Where the member that was served last stood.
+    /// Virtual time: start tag of the member that was served last.
     time: u64,
 }
 
 impl Turns {
-    /// Does nobody wait?
+    /// Whether no member waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Since when a member has had more to send than it may.
+    /// When a member began to have more to send than it may.
     #[inline]
     pub fn since(&self, who: Member) -> Option<Instant> {
         (self.waiting & who.bit() != 0).then(|| self.members[usize::from(who.0)].since)
     }
 
-    /// A member waits for one of these priorities, not none.
+    /// Records that a member waits for these priorities, one or more.
     pub fn wait(&mut self, now: Instant, who: Member, priorities: u8) {
         self.ask(now, who);
         let turn = &mut self.members[usize::from(who.0)];
@@ -83,7 +83,7 @@ impl Turns {
         }
     }
 
-    /// It has nothing to send, or cannot send for another reason: nobody needs to wait for it.
+    /// Records that a member has nothing to send, or cannot send for another reason: no other member waits for it.
     #[inline]
     pub fn leave(&mut self, who: Member) {
         self.waiting &= !who.bit();
@@ -96,7 +96,7 @@ impl Turns {
         }
     }
 
-    /// Is it another's turn to use the limits that a frame of this priority needs? Asked when they are open.
+    /// Whether another member is next to use the limits of this priority. Asked while they are open.
     #[inline]
     pub fn is_others(&mut self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
         self.waiting & !who.bit() != 0 && self.is_behind(now, who, priority, limits)
@@ -111,7 +111,7 @@ impl Turns {
             i != who.0
                 && self.waiting >> i & 1 != 0
                 && other.served < mine
-                // All are looked at in each round: who has missed one does not come.
+                // All members ask in each round: one that missed a round does not come.
                 && other.asked >= me.before
                 && (0..8).any(|p| {
                     other.priorities >> p & 1 != 0 && limits.shared(p, priority) && limits.is_open(now, p)
@@ -119,7 +119,7 @@ impl Turns {
         })
     }
 
-    /// A member has sent so many bytes.
+    /// Counts bytes that a member has sent.
     #[inline]
     pub fn served(&mut self, who: Member, wire: u64) {
         let turn = &mut self.members[usize::from(who.0)];

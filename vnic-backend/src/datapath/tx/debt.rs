@@ -1,28 +1,28 @@
-//! What a queue's frames cost beyond what their bytes explain. A frame of 1,024 descriptors takes as long as thousands of plain
-//! ones, one of 128 segments as long as a hundred, and a burst of 32 of them took 12 ms. So a visit ends when its frames weigh much, and the queue
-//! owes what they weigh: others have their turns until that is paid, at a burst of plain frames for each visit. Interrupts are owed
-//! for as well. (Deficit round
-//! robin, Shreedhar and Varghese 1995. Time is not measured: two readings of a clock for each visit cost more than most visits.)
+//! Cost of a queue's frames beyond their bytes. A frame of 1,024 descriptors takes as long as thousands of plain ones, one of
+//! 128 segments as long as a hundred, and a burst of 32 of them took 12 ms. So a visit ends when its frames weigh much, and
+//! the queue owes their weight: other queues have their turns until it is paid, a burst of plain frames for each visit. The
+//! queue also owes for interrupts. (Deficit round robin: Shreedhar, Varghese, Efficient Fair Queueing Using Deficit Round
+//! Robin, SIGCOMM 1995. Time is not measured: two readings of a clock for each visit cost more than most visits.)
 
 use vnic_engine::virtio_net::NetHdr;
 
 use super::super::weight::{self, HEAVY};
 use super::taken::BURST;
 
-/// An interrupt of the guest: a system call.
+/// Weight of an interrupt of the guest, which is a system call.
 const CALL: u32 = 24;
 
-/// In plain frames.
+/// Debt of a queue, in plain frames.
 #[derive(Debug, Default)]
 pub(super) struct Debt(u32);
 
 impl Debt {
-    /// Owes for a frame of so many bytes in so many pieces; true: the visit ends with it.
+    /// Owes for a frame of `bytes` bytes in `pieces` descriptors. True: the visit ends with it.
     pub(super) fn pieces(&mut self, bytes: u64, pieces: usize) -> bool {
         self.owe(weight::pieces(bytes, pieces))
     }
 
-    /// Owes for a frame of so many bytes, if it is to be cut into segments; true: the visit ends with it.
+    /// Owes for a frame of `bytes` bytes, if it is to be cut into segments. True: the visit ends with it.
     #[inline]
     pub(super) fn segments(&mut self, bytes: u64, hdr: &NetHdr) -> bool {
         self.owe(weight::segments(bytes, hdr))
@@ -38,13 +38,13 @@ impl Debt {
         self.0 > HEAVY
     }
 
-    /// Is anything owed?
+    /// Whether anything is owed.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         self.0 > 0
     }
 
-    /// Pays with a visit, if as much as that is owed; true: others have this turn as well.
+    /// Pays with a visit, if that much is owed. True: the visit is paid, and other queues have this turn.
     pub(super) fn pay(&mut self) -> bool {
         let rest = self.0.checked_sub(u32::from(BURST));
         self.0 = rest.unwrap_or(self.0);
@@ -56,7 +56,7 @@ impl Debt {
 mod tests {
     use super::*;
 
-    /// Plain frames that others have had turns for, for each of these.
+    /// Plain frames that other queues could send for each of these frames.
     fn turns_of_others(bytes: u64, descriptors: usize, segment: Option<u16>) -> u32 {
         let (mut debt, mut frames, mut others) = (Debt::default(), 0, 0);
         for _ in 0..10_000 {
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_heavy_frame_is_paid_for_in_turns_of_others() {
-        // 1,024 descriptors of 2 bytes; a frame in one of 1,024; 134 segments of 8 bytes, which are paid for two at a time.
+        // 1,024 descriptors of 2 bytes; 1,024 descriptors for one short frame; 134 segments of 8 bytes, paid for two at a
+        // time.
         assert!((2000..2100).contains(&turns_of_others(1500, 1024, None)));
         assert!((2000..2100).contains(&turns_of_others(60, 1024, None)));
         assert!((132..150).contains(&turns_of_others(1078, 2, Some(8))));

@@ -1,22 +1,22 @@
-//! What a burst of an adapter that has something configured may do.
+//! Permission for a burst of an adapter with configured quality of service.
 
 use super::super::core::Core;
 use super::super::frame::RawFrame;
 use super::super::outputs::is_roce;
 
-/// What a burst may do without a closer look at its frames.
+/// Permission for a burst to go without a closer look at its frames.
 #[derive(Default)]
 pub(super) struct Grant {
-    /// All of it may go, whatever is in it.
+    /// Whether the whole burst may go, whatever its priorities.
     pub(super) whole: bool,
-    /// RoCE of the guest's own wants a closer look nevertheless.
+    /// Whether the guest's own RoCE needs a closer look nevertheless.
     pub(super) roce: bool,
-    /// Bytes on the wire that have gone and are not charged yet, by priority.
+    /// Bytes on the wire that were sent and are not charged yet, by priority.
     pub(super) gone: [u32; 8],
 }
 
 impl Grant {
-    /// May a frame go without being looked at more closely?
+    /// Whether a frame may go without a closer look.
     #[inline(always)]
     pub(super) fn covers(&self, f: &RawFrame<'_>, core: &Core) -> bool {
         self.whole

@@ -1,4 +1,4 @@
-//! Why a transmit queue's ring is not simply read. Hardly ever there is a reason, and a queue that has none is asked once.
+//! Reasons not to read a transmit queue's ring. A reason is rare, and one flag says whether there is any.
 
 use vnic_engine::virtio_net::NetHdr;
 
@@ -6,20 +6,20 @@ use super::debt::Debt;
 use super::rest::Rest;
 use crate::ring::{Broken, Fault};
 
-/// See the module.
+/// Reasons not to read a transmit queue's ring.
 #[derive(Default)]
 pub(super) struct Holds {
-    /// There is a reason.
+    /// Whether there is any reason.
     any: bool,
-    /// The guest broke the ring.
+    /// Fault of the ring.
     broken: Broken,
-    /// No more buffers are taken.
+    /// Whether no more buffers are taken.
     stopped: bool,
-    /// The next frame has this priority, which may not be sent.
+    /// Priority of the next frame, if that may not be sent.
     closed: Option<u8>,
-    /// What is left of a request that is sent in parts.
+    /// Rest of a request that is sent in parts.
     rest: Option<Box<Rest>>,
-    /// What its frames have cost and others have not had their turns for yet.
+    /// Cost of the queue's frames for which other queues have not had their turns yet.
     debt: Debt,
 }
 
@@ -38,7 +38,7 @@ impl Holds {
             || self.debt.any();
     }
 
-    /// Neither broken nor stopped.
+    /// Whether the ring is neither broken nor stopped.
     pub(super) fn runs(&self) -> bool {
         !self.broken.is() && !self.stopped
     }
@@ -49,12 +49,12 @@ impl Holds {
         self.look();
     }
 
-    /// What the guest did to the ring, told once.
+    /// The fault of the ring, reported once.
     pub(super) fn take_fault(&mut self) -> Option<Fault> {
         self.broken.take()
     }
 
-    /// What has not gone of a request that is sent in parts is forgotten, as a device's are at a reset.
+    /// Stops the queue. The rest of a request that is sent in parts is dropped, as at a reset of a device.
     pub(super) fn stop(&mut self) {
         self.stopped = true;
         self.rest = None;
@@ -76,15 +76,15 @@ impl Holds {
         self.look();
     }
 
-    /// Owes for a look at a frame of so many bytes in so many pieces, also for one that then has to wait, and will be looked at
-    /// again; true: the turn ends with it.
+    /// Owes for a look at a frame of `bytes` bytes in `pieces` descriptors, also for one that then has to wait and is looked
+    /// at again. True: the turn ends with it.
     pub(super) fn owe_pieces(&mut self, bytes: u64, pieces: usize) -> bool {
         let heavy = self.debt.pieces(bytes, pieces);
         self.any |= self.debt.any();
         heavy
     }
 
-    /// Owes for a frame of so many bytes that has gone; true: the turn ends with it.
+    /// Owes for a sent frame of `bytes` bytes. True: the turn ends with it.
     pub(super) fn owe_segments(&mut self, bytes: u64, hdr: &NetHdr) -> bool {
         let heavy = self.debt.segments(bytes, hdr);
         self.any |= self.debt.any();
@@ -98,7 +98,7 @@ impl Holds {
         self.any = true;
     }
 
-    /// Pays with a turn, if that much is owed; true: others have this one as well.
+    /// Pays with a turn, if that much is owed. True: the turn is paid, and other queues have it.
     pub(super) fn pay(&mut self) -> bool {
         let pays = self.debt.pay();
         self.look();
@@ -110,7 +110,7 @@ impl Holds {
         self.any = true;
     }
 
-    /// Is a request being sent in parts?
+    /// Whether a request is being sent in parts.
     pub(super) fn in_parts(&self) -> bool {
         self.rest.is_some()
     }

@@ -1,9 +1,9 @@
-//! Requests of very many segments. Cut in one piece, 60 KB in segments of 8 bytes keep a core for 170 µs. So a request of more than
-//! [`SEGMENTS`] is copied, its buffer is completed, and it goes as requests of that many, one each time its queue has its turn:
-//! everything behind here, from policies to other cores, has frames of a bounded cost. (Cutting where the receiver is and going
-//! on there later would need a state in each kind of receiver. Refusing small segments below TCP's least MSS leaves 1,365 of
-//! them. Completing the buffer with the last part would show the first ones before: a frame would be sent twice when the daemon
-//! is killed between.)
+//! Requests of very many segments. To cut 60 KB into segments of 8 bytes at once keeps a core for 170 µs. So a request of
+//! more than [`SEGMENTS`] is copied, its buffer is completed, and it is sent as requests of that many, one at each turn of
+//! its queue: everything behind this module, from policies to other cores, has frames of a bounded cost. (To cut at the
+//! receiver and go on there later would need a state in each kind of receiver. To refuse segments below TCP's least MSS
+//! leaves 1,365 of them. To complete the buffer with the last part would show the first parts before: frames would be sent
+//! twice if the daemon is killed between.)
 
 use vnic_engine::offload::{self, HEAD_MAX, Request};
 
@@ -13,7 +13,7 @@ use super::{Step, Sums, TxPath, Visit};
 use crate::mem::Seg;
 
 impl TxPath {
-    /// Takes a request of very many segments as a whole. Nothing: it is none, or is not sound, and goes the usual way.
+    /// Takes a request of very many segments as a whole. `None`: it has fewer, or is invalid, and goes the usual way.
     #[inline(never)]
     pub(super) fn take_whole(&mut self, f: &RawFrame<'_>, len: u64, sums: &mut Sums) -> Option<Step> {
         let least = usize::from(f.hdr.gso_size) * usize::from(SEGMENTS);
@@ -35,7 +35,7 @@ impl TxPath {
         Some(Step::Last { pending: false })
     }
 
-    /// Sends the next part of a request. Answers how much was done.
+    /// Sends the next part of a request. Returns how much was done.
     pub(super) fn send_part(&mut self, visit: &mut Visit<'_>) -> usize {
         let Some(mut rest) = self.holds.take_rest() else {
             return 0;

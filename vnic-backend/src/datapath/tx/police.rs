@@ -1,5 +1,5 @@
-//! Frames of an adapter that has something configured: classified, perhaps rewritten, and held back while they may not go, in
-//! the ring or in send queues.
+//! Frames of an adapter with configured quality of service: classified, perhaps rewritten, and held back in the ring or in
+//! send queues while they may not go.
 
 use vnic_engine::congestion::proxy::{Fate, Full};
 use vnic_engine::counters::QueueCounter as Q;
@@ -18,7 +18,7 @@ use super::{Step, Taken, TxPath, Visit, may_tell_address};
 use crate::types::Direction;
 
 impl TxPath {
-    /// The next frame could not be sent: can it be now?
+    /// Whether the next frame, which could not be sent before, can be sent now.
     #[cold]
     pub(super) fn opens(&mut self, core: &mut Core) -> bool {
         let Some(priority) = self.holds.closed() else {
@@ -41,16 +41,16 @@ impl TxPath {
         open
     }
 
-    /// It waits for no limit (any more).
+    /// Records that the queue waits for no limit.
     pub(in super::super) fn leave(&self, core: &mut Core) {
         if let Some(sender) = core.sender(self.port) {
             sender.leave(Member::queue(self.pair));
         }
     }
 
-    /// A burst begins: may all of it go, whatever it is?
+    /// Begins a burst: finds out whether all of it may go, whatever its priorities.
     pub(super) fn begin(&mut self, frames: &[Taken<'_>], core: &mut Core) {
-        // Each with its virtio header: not less than it is.
+        // The virtio header is counted in, so this is not less than the bytes on the wire.
         let bytes = frames
             .iter()
             .map(|t| plain_on_wire(t.total.min(FRAME_MAX as u64) as usize));
@@ -60,7 +60,7 @@ impl TxPath {
         self.grant.roce = sender.is_some_and(|s| s.guest_roce);
     }
 
-    /// What has gone of a burst that may is charged.
+    /// Charges the sent frames of a burst that may go as a whole.
     pub(super) fn settle(&mut self, core: &mut Core) {
         self.grant.whole = false;
         let (who, now) = (self.member(core), core.now);
@@ -82,7 +82,7 @@ impl TxPath {
         }
     }
 
-    /// A frame of an adapter that has something configured: policies may rewrite it, or it may have to wait.
+    /// Applies policies to a frame and sends it, or lets it wait.
     #[inline(never)]
     pub(super) fn police(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         if self.grant.whole {
@@ -99,7 +99,7 @@ impl TxPath {
             };
             return self.hold(buffer, f, len, decision, visit);
         }
-        // Policies look at all headers. What was read before counts.
+        // Policies look at all headers; the bytes that were read before count.
         let mut whole = [0; HEAD_MAX];
         let n = f.peek(&mut whole);
         let decision = rules.decide(&whole[..n], false);
@@ -132,7 +132,7 @@ impl TxPath {
         self.let_go(buffer, f, len, decision, visit)
     }
 
-    /// A frame that says that it is RoCE, of an adapter that limits its guest's.
+    /// Sends a frame that may be RoCE, of an adapter that limits its guest's RoCE, or lets it wait for its flow's turn.
     #[inline(never)]
     fn roce(
         &mut self,
@@ -179,7 +179,7 @@ impl TxPath {
             self.holds.close(decision.priority);
             return Step::Wait;
         }
-        // Whether the switch has a receiver is known, and counted, when it is sent.
+        // Whether the switch has a receiver is known, and counted, when the frame is sent.
         visit.sums.dropped += 1;
         self.count(decision.priority, f.head, len, &mut visit.sums);
         if held.is_ok() {
@@ -194,7 +194,7 @@ impl TxPath {
         Step::Done
     }
 
-    /// Sends a frame if its priority may go now; where each priority has a send queue, one that may not leaves the ring, too.
+    /// Sends a frame if its priority may go now; with send queues, a frame that may not go leaves the ring, too.
     fn let_go(
         &mut self,
         buffer: u16,
@@ -254,7 +254,7 @@ impl TxPath {
         step
     }
 
-    /// May a frame go at once where each priority has a send queue? Otherwise it waits there, or in the ring, or is dropped.
+    /// Whether a frame may go at once with send queues. Otherwise it waits in its send queue or in the ring, or is dropped.
     fn queue(
         &mut self,
         f: &RawFrame<'_>,
@@ -272,7 +272,7 @@ impl TxPath {
             return Err(Step::Wait);
         };
         if sender.drains() {
-            // There are no send queues any more, but what is in them goes first.
+            // The send queues are switched off, but their frames go first.
             return Err(Step::Wait);
         }
         let dropped = matches!(verdict, Verdict::Drop(_));
@@ -296,7 +296,7 @@ impl TxPath {
             self.holds.close(priority);
             return Err(Step::Wait);
         }
-        // Whether the switch has a receiver is known, and counted, when it is sent.
+        // Whether the switch has a receiver is known, and counted, when the frame is sent.
         visit.sums.dropped += 1;
         if room && queues.push(now, decision, f, &visit.meta) {
             core.senders.queued = true;
@@ -310,7 +310,7 @@ impl TxPath {
     }
 }
 
-/// With the priority that a policy gives a frame where it leaves with a tag.
+/// The verdict with the tag's priority that a policy gives the frame.
 fn marked(verdict: Verdict, decision: Decision) -> Verdict {
     match decision.pcp {
         Some(pcp) => verdict.with_priority(pcp),

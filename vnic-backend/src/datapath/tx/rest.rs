@@ -7,14 +7,14 @@ use vnic_fabric::switch::PortId;
 
 use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 
-/// Segments of a part: the most that comes of 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) is 123.
+/// Segments of a part: 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) give 123 at most.
 pub(super) const SEGMENTS: u16 = 128;
 
-/// A request that is being sent.
+/// A request that is sent in parts.
 pub(super) struct Rest {
     pub(super) frame: OwnedFrame,
     parts: Parts,
-    /// Where the next part is. Its headers have been written before its payload, over what has gone.
+    /// Place of the next part. Its headers were written before its payload, over bytes that have been sent.
     pub(super) next: Range<usize>,
 }
 
@@ -28,7 +28,7 @@ impl Rest {
         rest.advance().then_some(rest)
     }
 
-    /// The next part has gone; false: it was the last one.
+    /// Goes on to the next part. False: there is none.
     pub(super) fn advance(&mut self) -> bool {
         let mut head = [0; HEAD_MAX];
         let Some(part) = self.parts.next(&mut head) else {

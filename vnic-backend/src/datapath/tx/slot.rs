@@ -1,4 +1,4 @@
-//! A buffer that other cores copy from.
+//! A transmit buffer from which other cores copy.
 
 #![expect(
     unsafe_code,
@@ -17,15 +17,15 @@ use crate::mem::Seg;
 /// A taken transmit buffer.
 pub(super) struct Slot {
     pub(super) head: u16,
-    /// Cores that still have to copy it.
+    /// Number of cores that still have to copy the buffer.
     pub(super) left: u8,
     /// Frames to commit on the links when the buffer is completed.
     pub(super) commits: ArrayVec<(usize, u64), MAX_CORES>,
-    /// For a flooded frame: local receivers get it when the other cores have it.
+    /// The flooded frame, which local receivers get when the other cores have copied it.
     pub(super) then_local: Option<Box<Flooded>>,
 }
 
-/// A flooded frame that waits for other cores.
+/// A flooded frame that waits for other cores' copies.
 pub(super) struct Flooded {
     head: ArrayVec<u8, HEAD_MAX>,
     len: usize,
@@ -37,14 +37,14 @@ pub(super) struct Flooded {
 
 impl Flooded {
     /// # Safety
-    /// The frame's memory stays mapped for as long as this is there.
+    /// The frame's memory stays mapped for as long as this value exists.
     pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Flooded {
         let head = f.head.iter().copied().collect();
         Flooded {
             head,
             len: f.len,
             hdr: f.hdr,
-            // SAFETY: as the caller says.
+            // SAFETY: the caller keeps the memory mapped.
             segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
             skip: f.skip,
             verdict,

@@ -1,4 +1,4 @@
-//! Buffers that other cores copy from: they are completed in the ring's order, when all of them have.
+//! Transmit buffers from which other cores copy: they are completed in ring order, when all cores have copied.
 
 #![expect(
     unsafe_code,
@@ -26,8 +26,8 @@ impl TxPath {
         visit: &mut Visit<'_>,
     ) -> Step {
         let slot = self.first_slot + self.slots.len() as u64;
-        // SAFETY: a queue keeps its ring, and so the guest's memory, until its slots are copied; one that is lost in a panic is
-        // never freed. What is our own is copied.
+        // SAFETY: a queue keeps its ring, and so the guest's memory, until its slots are copied; one that is lost in a panic
+        // is never freed. The NIC's own memory is copied.
         let slot = (!visit.own).then(|| unsafe { SlotRef::new(visit.index, slot) });
         let core = &mut *visit.core;
         let Some(commits) = core.send_remote(&verdict, f, &visit.meta, slot) else {
@@ -39,7 +39,7 @@ impl TxPath {
             return Step::Done;
         }
         let then_local = matches!(verdict, Verdict::Flood(_)).then(|| {
-            // SAFETY: it is in one of the queue's slots, and the queue keeps its ring until they are empty.
+            // SAFETY: the frame is in one of the queue's slots, and the queue keeps its ring until they are empty.
             Box::new(unsafe { Flooded::new(f, verdict) })
         });
         self.slots.push_back(Slot {
@@ -59,14 +59,14 @@ impl TxPath {
         }
     }
 
-    /// Gives up all buffers under way; answers the frames to commit on the links.
+    /// Drops all buffers in flight. Returns the frames to commit on the links.
     pub fn abandon(&mut self) -> Vec<(usize, u64)> {
         self.slots.drain(..).flat_map(|s| s.commits).collect()
     }
 }
 
 impl TxQueue {
-    /// Completes buffers that other cores have finished with.
+    /// Completes buffers that other cores have copied.
     pub fn retire(&mut self, core: &mut Core) -> usize {
         let mut commits: ArrayVec<(usize, u64), { MAX_CORES * BURST as usize }> = ArrayVec::new();
         let mut n = 0;

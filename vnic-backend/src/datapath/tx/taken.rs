@@ -1,25 +1,24 @@
-//! A burst: buffers that are on their way.
+//! A burst of transmit buffers.
 
 use std::ops::Range;
 
 use crate::mem::Seg;
 
-/// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
-/// otherwise.
+/// Frames taken from one queue at once, and, unless the adapter's settings differ, before the next queue gets its turn.
 pub const BURST: u16 = 32;
 
 /// A buffer of the burst.
 pub(super) struct Taken<'m> {
     pub(super) head: u16,
-    /// Its length with the virtio header.
+    /// Bytes of the buffer with the virtio header.
     pub(super) total: u64,
-    /// Its memory if it is in one piece; otherwise nothing.
+    /// Memory of a buffer of one segment; otherwise empty.
     pub(super) one: Seg<'m>,
-    /// Otherwise its range of the burst's segments.
+    /// Range of the burst's segments, if the buffer has several; otherwise empty.
     pub(super) many: Range<u32>,
-    /// A frame without requests, whose first bytes have been read.
+    /// Whether the frame has no offload request and its first bytes have been read.
     pub(super) snapped: bool,
-    /// It is so much work that the burst ends with it.
+    /// Whether the burst ends with this buffer, because it is so much work.
     pub(super) ends: bool,
 }
 

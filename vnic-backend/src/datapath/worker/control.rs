@@ -1,4 +1,4 @@
-//! What the control plane has a data core do with its ports. The rest of it is at the core's parts.
+//! Calls of the control plane to a data core about its ports. The other calls are at the core's parts.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::rdma::{Attachment, Function};
 use crate::types::{FdbEntry, QueueStatus};
 use crate::uplink::{Opened, PortTx, RxHalf, TxHalf};
 
-/// Who serves a port.
+/// The core that serves a port.
 pub enum Side {
-    /// This core; an adapter, and what its guest may claim (`None`: anything).
+    /// An adapter of this core, and the addresses that its guest may claim (`None`: any).
     Adapter(Arc<AdapterCounters>, Option<AllowedAddresses>),
-    /// This core; an uplink.
+    /// An uplink of this core.
     Uplink(Box<Opened>, Arc<PortCounters>),
     /// Another core.
     Remote(usize),
 }
 
 impl Worker {
-    /// A port exists from now on.
+    /// Adds a port.
     pub(crate) fn add_port(&mut self, id: PortId, config: PortConfig, side: Side) {
         self.core.switch.add_port(id, config);
         let slot = match side {
@@ -53,7 +53,7 @@ impl Worker {
         *self.core.out.slot(id) = slot;
     }
 
-    /// A port has other settings of the switch from now on.
+    /// Changes a port's settings of the switch.
     pub(crate) fn set_port(&mut self, id: PortId, config: PortConfig) {
         if let Some(function) = self.functions.get_mut(id) {
             function.set_vlans(config.vlan.clone());
@@ -62,7 +62,7 @@ impl Worker {
         self.core.switch.set_port(id, config);
     }
 
-    /// A port is gone; the core holds nothing of it.
+    /// Removes a port with all its state.
     pub(crate) fn remove_port(&mut self, id: PortId) {
         self.core.out.qos.set(id, None);
         self.core.forget_sender(id);
@@ -80,7 +80,7 @@ impl Worker {
         self.uplinks.remove(&self.sleeper, id);
     }
 
-    /// A port's link went up or down. With `announce` this address of it is announced to the local uplinks.
+    /// Sets a port's link. With `announce` the local uplinks announce this address.
     pub(crate) fn set_link(&mut self, id: PortId, up: bool, announce: Option<MacAddr>) {
         self.core.switch.set_link(id, up);
         if !up && matches!(self.core.out.slot(id), Slot::Uplink(_) | Slot::Bond(_)) {
@@ -91,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// The device of an uplink of this core was opened again.
+    /// Replaces the device of an uplink of this core after it was opened again.
     pub(crate) fn reopen_uplink(&mut self, id: PortId, (rx, index): (RxHalf, u32), tx: TxHalf) {
         if self.uplinks.reopen(&self.sleeper, id, (rx, index))
             && let Slot::Uplink(p) = self.core.out.slot(id)
@@ -100,8 +100,8 @@ impl Worker {
         }
     }
 
-    /// A bond exists from now on, or has other members (`members`: as a core that does not serve it knows them) and settings.
-    /// Its members are no ports of the switch any more.
+    /// Adds or replaces a bond (`members`: its members for a core that does not serve it). Its members are no ports of the
+    /// switch any more.
     pub(crate) fn set_bond(&mut self, id: PortId, config: PortConfig, members: Vec<PortId>, side: BondSide) {
         if let BondSide::Local(setup) = &side {
             self.uplinks.join(id, setup);
@@ -109,8 +109,8 @@ impl Worker {
         self.core.set_bond(id, config, members, side);
     }
 
-    /// A bond lost these members, which are ports of the switch again, with these settings; with its last member it is gone.
-    /// Who has a link follows with [`Worker::set_link`].
+    /// Makes members of a bond ports of the switch again, with these settings; a bond without members is removed.
+    /// [`Worker::set_link`] follows for each member with a link.
     pub(crate) fn unbond(&mut self, id: PortId, members: Vec<(PortId, PortConfig)>) {
         for (port, _) in &members {
             self.uplinks.leave(id, *port);
@@ -118,7 +118,7 @@ impl Worker {
         self.core.unbond(id, members);
     }
 
-    /// Quality of service of a port, whoever serves it, is this from now on.
+    /// Sets the quality of service of a port, on whichever core it is.
     pub(crate) fn set_qos(&mut self, id: PortId, change: Arc<QosChange>) {
         self.core.out.qos.set(id, Some(change.clone()));
         self.core.set_sender(id, &change);
@@ -127,7 +127,7 @@ impl Worker {
         self.functions.set_marking(&self.core, id);
     }
 
-    /// What waits at a port of this core.
+    /// Queues of a port of this core.
     pub(crate) fn qos_status(&mut self, id: PortId) -> QueueStatus {
         let mut status = QueueStatus::default();
         self.core.out.receiver_status(id, &mut status);
@@ -135,7 +135,7 @@ impl Worker {
         status
     }
 
-    /// Congestion control of an adapter of this core is this from now on.
+    /// Sets congestion control of an adapter of this core.
     pub(crate) fn set_congestion(&mut self, id: PortId, change: &CongestionChange) {
         if let Some(function) = self.functions.get_mut(id) {
             function.set_congestion(change.congestion.clone(), self.core.now);
@@ -145,7 +145,7 @@ impl Worker {
         self.police();
     }
 
-    /// This core's address table.
+    /// This core's forwarding database.
     pub(crate) fn fdb(&self) -> Vec<(PortId, FdbEntry)> {
         let entries = self.core.switch.entries(self.core.now);
         let entries = entries.map(|(vlan, mac, port, is_static, age)| {
@@ -162,18 +162,18 @@ impl Worker {
         entries.collect()
     }
 
-    /// An adapter of this core has an RDMA function from now on.
+    /// Adds an RDMA function to an adapter of this core.
     pub(crate) fn add_function(&mut self, id: PortId, function: Function) {
         self.functions.add(&mut self.core, id, function);
     }
 
-    /// A driver has set up an RDMA function.
+    /// Attaches a driver to an RDMA function.
     pub(crate) fn attach_driver(&mut self, id: PortId, attachment: Attachment) {
         self.functions.attach(&self.sleeper, id, attachment);
     }
 
-    /// The driver has stopped the function: all it made is ended. Answers the places of the control and the event virtqueues;
-    /// nothing of its memory is used any more.
+    /// Detaches the driver from an RDMA function and ends all its objects. Returns the ring indexes of the control and event
+    /// virtqueues; the core does not use the driver's memory any more.
     pub(crate) fn detach_driver(&mut self, id: PortId) -> Vec<u16> {
         self.functions.detach(&mut self.core, &self.sleeper, id)
     }

@@ -1,4 +1,4 @@
-//! Rings that guests start and stop.
+//! Start and stop of guests' rings.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::super::tx::TxQueue;
 use super::Worker;
 
 impl Worker {
-    /// A ring of an adapter is polled from now on.
+    /// Starts a ring of an adapter.
     pub(crate) fn start_ring(&mut self, id: PortId, start: RingStart) {
         let pair = usize::from(start.index / 2);
         let Some(adapter) = self.core.adapter(id) else {
@@ -49,14 +49,14 @@ impl Worker {
         }
     }
 
-    /// A ring of an adapter stops. Answered, with the place where it goes on, when nothing of it is under way any more; with
-    /// nothing when it was not running.
+    /// Stops a ring of an adapter. The answer, when none of its buffers is in flight any more, is the index at which it
+    /// resumes; `None`: it was not running.
     pub(crate) fn stop_ring(&mut self, id: PortId, index: u16, done: Sender<Option<u16>>) {
         self.stopping.push((id, index, done));
         self.finish_stopping();
     }
 
-    /// A ring's guest is interrupted through another descriptor.
+    /// Sets the call eventfd of a ring.
     pub(crate) fn set_call(&mut self, id: PortId, index: u16, call: Option<Arc<Call>>) {
         let pair = usize::from(index / 2);
         if index.is_multiple_of(2) {
@@ -72,8 +72,8 @@ impl Worker {
         }
     }
 
-    /// Settings act from now on, also on queues that are started later: those find them at the adapter. `anew`: what has ended by
-    /// itself begins again.
+    /// Applies settings to an adapter; queues that start later find them there. `anew`: a mode that has ended by itself
+    /// begins again.
     pub(crate) fn configure(&mut self, id: PortId, settings: AdapterSettings, anew: bool) {
         let Some(adapter) = self.core.adapter(id) else {
             return;
@@ -114,7 +114,7 @@ impl Worker {
         self.stopping.append(&mut waiting);
     }
 
-    /// Takes a ring out; `None` while something of it is under way.
+    /// Takes a ring out. `None`: one of its buffers is still in flight.
     fn try_stop(&mut self, id: PortId, index: u16) -> Option<Option<u16>> {
         let pair = usize::from(index / 2);
         if !index.is_multiple_of(2) {
@@ -156,7 +156,7 @@ impl Worker {
         Some(base)
     }
 
-    /// The guest's kicks for receive buffers, those of one pair or all, wake whoever waits for them there.
+    /// Registers the kicks for receive buffers, of one pair or all, with the thread or the core that waits for them.
     fn watch(&mut self, id: PortId, burst: Burst, pair: Option<usize>) {
         let (dpc, core) = &self.dpc;
         let Some(adapter) = self.core.adapter(id) else {

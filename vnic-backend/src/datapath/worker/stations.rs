@@ -1,5 +1,5 @@
-//! The stations of a data core, in the order in which a round visits them: what gives frames stands behind what makes room for
-//! them, so that a frame that comes in a round leaves in it.
+//! The stations of a data core, in the order in which a round visits them: stations that bring frames are behind those that
+//! make room for them, so that a frame that comes in a round leaves in it.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use super::super::news::CoreEvent;
 use super::super::outputs::Outputs;
 use super::Worker;
 
-/// The longest sleep: ageing needs the time now and then.
+/// Longest sleep of a core: ageing needs the time now and then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// A core that has something to do so soon does not sleep, where that is to be in time: timers of a sleeping thread come late.
+/// A core with work due within this time does not sleep, if the work has to be in time: timers of a sleeping thread come
+/// late.
 const AWAKE: Duration = Duration::from_micros(200);
-/// A core does not even begin to sleep while something of it is under way.
+/// `AWAKE` of stations with work in flight: the core does not begin to sleep while they are due.
 const UNDER_WAY: Duration = Duration::from_nanos(1);
 
 /// The list of stations. Each is a type with
 ///
-/// - `AWAKE`: the core does not sleep when the station is due so soon;
-/// - `round`: does what there is to do, and adds how much that was; what is not in use costs a comparison;
-/// - `due`: when it must be looked at again at the latest, whoever is silent;
-/// - `arm`: the core is about to sleep, and who brings the station something is to kick; true: there is something already;
-/// - `disarm`: the core looks by itself again.
+/// - `AWAKE`: the core does not sleep while the station is due within this time;
+/// - `round`: does the station's work and adds how much it was; a station that is not in use costs a comparison;
+/// - `due`: when the station must be visited at the latest without any event;
+/// - `arm`: the core is about to sleep, and new work is to wake it; true: there is work already;
+/// - `disarm`: the core polls again.
 ///
-/// None has a default, so that none is forgotten. (They are no methods of a trait: the compiler takes those for functions that
-/// somebody outside may call, and what they call would not become a part of the round any more.)
+/// No item has a default, so that no station forgets one. (They are no methods of a trait: the compiler takes those for
+/// callable from outside and does not inline what they call into the round.)
 macro_rules! stations {
     ($($station:ident)*) => {
         #[inline(always)]
@@ -66,7 +67,7 @@ stations! {
     Interrupts Waiting Pauses Bonds Receivers Faults Senders GuestRoce Transmit FromWire Rdma OtherCores Flush Stopping
 }
 
-/// Interrupts that guests are owed. A guest that sleeps waits for them.
+/// Coalesced interrupts that are due. A guest that sleeps waits for them.
 impl Interrupts {
     const AWAKE: Duration = AWAKE;
 
@@ -93,7 +94,7 @@ impl Interrupts {
     fn disarm(_: &mut Worker) {}
 }
 
-/// Frames that wait for a receive buffer.
+/// Frames that wait for receive buffers.
 impl Waiting {
     const AWAKE: Duration = Duration::ZERO;
 
@@ -129,7 +130,7 @@ impl Waiting {
     }
 }
 
-/// Flow control of uplinks, both ways.
+/// Flow control of uplinks, in both directions.
 impl Pauses {
     const AWAKE: Duration = Duration::ZERO;
 
@@ -151,7 +152,7 @@ impl Pauses {
     fn disarm(_: &mut Worker) {}
 }
 
-/// Frames of flows that moved to another member of a bond.
+/// Frames of flows that move to another member of a bond.
 impl Bonds {
     const AWAKE: Duration = AWAKE;
 
@@ -173,7 +174,7 @@ impl Bonds {
     fn disarm(_: &mut Worker) {}
 }
 
-/// Queues at receivers, by class.
+/// Queues of receivers, by traffic class.
 impl Receivers {
     const AWAKE: Duration = AWAKE;
 
@@ -205,7 +206,7 @@ impl Receivers {
     }
 }
 
-/// Frames that faults have delayed.
+/// Frames that faults delay.
 impl Faults {
     const AWAKE: Duration = Duration::ZERO;
 
@@ -227,7 +228,7 @@ impl Faults {
     fn disarm(_: &mut Worker) {}
 }
 
-/// How long adapters are paused, and why; queues of senders, by limit and class.
+/// Paused times of adapters; send queues, by limit and class.
 impl Senders {
     const AWAKE: Duration = Duration::ZERO;
 
@@ -253,7 +254,7 @@ impl Senders {
     fn disarm(_: &mut Worker) {}
 }
 
-/// Guests' own RoCE: notifications, limits.
+/// Guests' own RoCE: notifications and limits.
 impl GuestRoce {
     const AWAKE: Duration = AWAKE;
 
@@ -318,7 +319,7 @@ impl FromWire {
     fn disarm(_: &mut Worker) {}
 }
 
-/// RDMA functions: what came for them, a turn each.
+/// RDMA functions, a turn each.
 impl Rdma {
     const AWAKE: Duration = Duration::ZERO;
 
@@ -330,7 +331,7 @@ impl Rdma {
     }
 
     fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
-        // Nothing is left untold while the core sleeps.
+        // All news is reported before the core sleeps.
         w.functions.housekeeping(&mut w.core, now);
         w.functions.due(now)
     }
@@ -345,7 +346,7 @@ impl Rdma {
     }
 }
 
-/// Frames of other cores, and what they have copied of ours. They wake the core.
+/// Frames of other cores, and frames that they have copied. They wake the core.
 impl OtherCores {
     const AWAKE: Duration = Duration::ZERO;
 
@@ -367,7 +368,7 @@ impl OtherCores {
     fn disarm(_: &mut Worker) {}
 }
 
-/// Used indices, uplinks' batches, which an uplink may have been unable to take before.
+/// Used indices of receive queues and batches of uplinks, also those that an uplink could not take before.
 impl Flush {
     const AWAKE: Duration = UNDER_WAY;
 
@@ -387,7 +388,7 @@ impl Flush {
     fn disarm(_: &mut Worker) {}
 }
 
-/// Rings that stop when nothing of them is under way any more.
+/// Rings that stop when none of their buffers is in flight any more.
 impl Stopping {
     const AWAKE: Duration = UNDER_WAY;
 

@@ -1,20 +1,20 @@
-//! A place of the handler's table: written by one thread at a time, read at any time by a handler that waits for nobody.
+//! A slot of the handler's table: written by one thread at a time, read at any time by a handler without waiting.
 
 use super::Lender;
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
-/// A mapping, as the handler finds it.
+/// A mapping in the handler's table.
 pub struct Slot {
-    /// Odd while the rest changes.
+    /// Version of the other fields; odd while they change.
     pub version: AtomicUsize,
     pub start: AtomicUsize,
-    /// 0: there is none.
+    /// Bytes of the mapping; 0: the slot is free.
     pub size: AtomicUsize,
     pub lender: AtomicPtr<Lender>,
 }
 
 impl Slot {
-    /// Only its owner may.
+    /// Sets the mapping. Only the slot's owner may.
     pub fn set(&self, start: usize, size: usize, lender: *mut Lender) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -25,7 +25,7 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping with this address, if it is here. (One that is touched does not change meanwhile.)
+    /// The mapping with this address, if the slot has it. (A mapping that is being accessed does not change meanwhile.)
     pub fn find(&self, at: usize) -> Option<(usize, usize, *mut Lender)> {
         let version = self.version.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);

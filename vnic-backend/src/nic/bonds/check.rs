@@ -1,4 +1,4 @@
-//! Is a bond possible beside what there is? Every refusal names the field and what is allowed.
+//! Checks of a bond against the NIC's state. Each refusal names the field and what is allowed.
 
 use vnic_fabric::Instant;
 use vnic_fabric::lag::{Bond, Mode};
@@ -8,16 +8,16 @@ use crate::nic::state::{MemberEntry, PortEntry, Speaker, State};
 use crate::types::lag::MEMBERS_MAX;
 use crate::types::*;
 
-/// What a bond that is possible is made of.
+/// Parts of a bond that was checked.
 pub(super) struct Plan {
     pub(super) core: usize,
     pub(super) members: Vec<MemberEntry>,
-    /// Its links are down.
+    /// The state machine of the bond; its links are down.
     pub(super) bond: Bond,
     pub(super) speaker: Option<Speaker>,
 }
 
-/// Checks all of it; nothing is changed.
+/// Checks a bond without changing anything.
 pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
     check::bond(spec)?;
     if !state.bonds.contains_key(&spec.name) {
@@ -47,7 +47,7 @@ pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
     })
 }
 
-/// Link aggregation control and how members share the work belong together.
+/// Checks that LACP and the mode fit together.
 fn mode(spec: &BondSpec) -> Result<(), NicError> {
     let problem = match (spec.settings.mode, spec.lacp) {
         (Mode::ActiveBackup { .. }, Some(_)) => {
@@ -60,7 +60,7 @@ fn mode(spec: &BondSpec) -> Result<(), NicError> {
     invalid("lacp", problem)
 }
 
-/// The ports, and the core that serves them all.
+/// The member ports, and the core that serves all of them.
 fn members<'a>(spec: &BondSpec, state: &'a State) -> Result<(usize, Vec<&'a PortEntry>), NicError> {
     let count = spec.members.len();
     if !(1..=MEMBERS_MAX).contains(&count) {
@@ -86,7 +86,7 @@ fn members<'a>(spec: &BondSpec, state: &'a State) -> Result<(usize, Vec<&'a Port
     Ok((ports.first().map_or(0, |p| p.core), ports))
 }
 
-/// Members have the same MTU and the same data core.
+/// Checks that two members have the same MTU and the same data core.
 fn alike(first: &PortSpec, port: &PortSpec) -> Result<(), NicError> {
     if first.mtu != port.mtu {
         return invalid(
@@ -97,7 +97,7 @@ fn alike(first: &PortSpec, port: &PortSpec) -> Result<(), NicError> {
             ),
         );
     }
-    // Ports know their core since they were added.
+    // Every added port has a data core.
     if let (Some(a), Some(b)) = (first.data_core, port.data_core)
         && a != b
     {

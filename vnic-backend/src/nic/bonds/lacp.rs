@@ -1,5 +1,5 @@
-//! Link aggregation control of bonds: their machines live with them, under the lock of the state. What comes from the wire
-//! and what becomes of links is told them where it is heard; a thread tells them the time.
+//! LACP of bonds: each bond has a state machine, under the lock of the state. Received frames and link changes go to the
+//! machine where they are noticed; a thread tells it the time.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant as Moment};
@@ -14,7 +14,7 @@ use crate::nic::state::{BondEntry, Speaker, State};
 use crate::types::lag::LacpReceive;
 use crate::types::*;
 
-/// Tells machines the time until there is nobody to be told.
+/// Tells the machines the time until no bond runs LACP.
 fn tell_the_time(nic: &Weak<Inner>, woken: &Receiver<()>) {
     let mut wait = None;
     loop {
@@ -31,7 +31,7 @@ fn tell_the_time(nic: &Weak<Inner>, woken: &Receiver<()>) {
 }
 
 impl Inner {
-    /// Starts the thread that tells machines the time, if there is none.
+    /// Starts the thread that tells the machines the time, if there is none.
     pub(super) fn set_alarm(self: &Arc<Inner>, state: &mut State) -> Result<(), NicError> {
         if state.alarm.is_some() {
             return Ok(());
@@ -45,14 +45,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends the thread that tells machines the time, when nobody speaks any more.
+    /// Ends the thread that tells the machines the time, if no bond runs LACP any more.
     pub(super) fn silence(&self, state: &mut State) {
         if !state.bonds.values().any(|b| b.lacp.is_some()) {
             state.alarm = None;
         }
     }
 
-    /// Machines whose time has come do what is due. Answers how long they can wait.
+    /// Runs the machines whose time has come. Returns how long the next one can wait.
     fn time_passed(&self) -> Option<Duration> {
         let noticed = Moment::now();
         let mut state = self.lock();
@@ -73,7 +73,7 @@ impl Inner {
         next
     }
 
-    /// A port received a frame of a slow protocol.
+    /// Handles a frame of a slow protocol from a port.
     pub(in crate::nic) fn slow_frame(&self, state: &mut State, port: PortId, frame: &[u8]) {
         let noticed = Moment::now();
         let Ok(frame) = Frame::parse(frame) else { return };
@@ -88,7 +88,7 @@ impl Inner {
         state.ring_alarm();
     }
 
-    /// Does what the machine of a bond wants done.
+    /// Executes the outputs of a bond's machine.
     pub(super) fn speak(&self, name: &str, bond: &mut BondEntry) {
         let Some(speaker) = &mut bond.lacp else { return };
         let now = speaker.now();

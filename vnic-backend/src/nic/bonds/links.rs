@@ -9,7 +9,7 @@ use crate::nic::state::{BondEntry, State};
 use crate::types::*;
 
 impl Inner {
-    /// The link of a port has changed, which was noticed at this time. False: the port is in no bond.
+    /// Handles a change of a port's link that was noticed at this time. False: the port is in no bond.
     pub(in crate::nic) fn member_link(
         &self,
         state: &mut State,
@@ -36,7 +36,7 @@ impl Inner {
         true
     }
 
-    /// A bond was made or changed, and the cores know it; `before`: whether it was up, if it was there.
+    /// Sets the link of a bond that was added or changed, after the cores have it; `before`: whether the bond was up before.
     pub(super) fn bond_begins(&self, state: &mut State, name: &str, before: Option<bool>) {
         let Some((name, bond)) = state.bonds.iter_mut().find(|(n, _)| *n == name) else {
             return;
@@ -57,8 +57,8 @@ impl Inner {
         state.ring_alarm();
     }
 
-    /// Tells who may carry frames and who may not any more, and of the bond's own link. `lost`: how long it took to move
-    /// flows, and how many frames were dropped, if that is known.
+    /// Reports changes of members that may carry frames, and of the bond's own link. `lost`: time to move flows, and dropped
+    /// frames, if these are known.
     pub(super) fn settle(
         &self,
         name: &str,
@@ -102,14 +102,14 @@ impl Inner {
         }
     }
 
-    /// How long after this moment a core has done what it was told.
+    /// Time from this moment until a core has executed all earlier orders.
     fn done_by(&self, core: usize, since: Moment) -> Duration {
-        // A core that has ended has nothing left to do.
+        // A core that has ended has no orders left.
         self.workers[core].call(|_| ());
         since.elapsed()
     }
 
-    /// Frames of a bond go by another member: neighbours hear where the adapters are now.
+    /// Announces the adapters' addresses after frames of a bond moved to another member.
     pub(in crate::nic) fn bond_moved(&self, state: &State, id: PortId) {
         let Some(bond) = state.bonds.values().find(|b| b.id == id) else {
             return;

@@ -1,10 +1,10 @@
-//! Follows the devices of ports. A link that goes down reaches the data cores at once: what the kernel says of it is acted on
-//! before anything else is looked at; one question tells whether it is still so.
+//! Follows the devices of ports. A link that goes down reaches the data cores at once: the kernel's messages are handled
+//! before anything else; one query tells whether they are still true.
 //!
-//! The kernel may tell of a lost carrier up to a second late (`linkwatch_urgent_event` in `net/core/link_watch.c`: not of
-//! devices that are stacked, but of a physical one whose link has changed a short time ago). Asked, it knows at once. So
-//! ports that are members of bonds, which shall fail over within 10 ms, are asked besides, as Linux's bonding does (`miimon`):
-//! while frames go by them, for of a link that nobody uses nobody misses anything.
+//! The kernel may report a lost carrier up to a second late (`linkwatch_urgent_event` in `net/core/link_watch.c`: not for
+//! stacked devices, but for a physical one whose link changed a short time ago). A query is exact. So members of bonds, which
+//! have to fail over within 10 ms, are also queried, as Linux's bonding does (`miimon`), while they carry frames: a dead link
+//! without frames loses nothing.
 
 use std::time::{Duration, Instant};
 
@@ -15,25 +15,25 @@ use crate::nic::state::State;
 use crate::types::PortId;
 use crate::uplink::Watch;
 
-/// Devices are looked at this often at least: news can be lost, and a driver may tell nothing.
+/// Longest time between two looks at the devices: messages can be lost, and a driver may send none.
 const SELDOM: Duration = Duration::from_secs(1);
-/// Members of bonds are asked for their link this often while frames go by any of them.
+/// Interval at which members of bonds are queried while any of them carries frames.
 const OFTEN: Duration = Duration::from_millis(4);
-/// And this often when none has for [`QUIET`]: a thread that wakes up every 4 ms takes 1 % of a CPU.
+/// Interval without frames for [`QUIET`]: a thread that wakes every 4 ms takes 1 % of a CPU.
 const RESTING: Duration = Duration::from_millis(250);
 const QUIET: Duration = Duration::from_millis(100);
 
-/// When members of bonds are asked again.
+/// Pace of queries to members of bonds.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Frames that had gone by them at the last look.
+    /// Number of the members' frames at the last look.
     frames: u64,
-    /// When that number had changed.
+    /// When `frames` had last changed.
     moved: Option<Instant>,
 }
 
 impl Pace {
-    /// They are asked now, and so many frames have gone by them: how long they are left alone then.
+    /// Time until the next query, if the members have carried `frames` frames by now.
     fn next(&mut self, now: Instant, frames: u64) -> Duration {
         if frames != std::mem::replace(&mut self.frames, frames) {
             self.moved = Some(now);
@@ -46,7 +46,7 @@ impl Pace {
 }
 
 impl Inner {
-    /// Does what is to be done now; answers how long it can wait for news. None: the NIC has ended.
+    /// Does what is due. Returns how long the thread can wait for messages. `None`: the NIC has ended.
     pub(super) fn follow(&self, watch: &mut Watch, pace: &mut Pace) -> Option<Duration> {
         let told = self.hear(watch);
         let (members, frames) = {
@@ -58,7 +58,7 @@ impl Inner {
         };
         for (id, index, up) in &members {
             let noticed = Instant::now();
-            // Whatever else has become of it is found out at the next look.
+            // The next look finds any other change.
             if let Ok(Some(now)) = watch.links.is_up(*index)
                 && now != *up
             {
@@ -78,7 +78,7 @@ impl Inner {
         })
     }
 
-    /// Acts on what the kernel has told; false: it has told nothing.
+    /// Handles the kernel's messages. False: there are none.
     pub(super) fn hear(&self, watch: &mut Watch) -> bool {
         let noticed = Instant::now();
         let Some(news) = watch.news() else {
@@ -88,14 +88,14 @@ impl Inner {
             if !self.lock().ports.values().any(|p| p.index == Some(index)) {
                 continue;
             }
-            // What was told may be of long ago: a device was down before it was up.
+            // A message may be old: a device was down before it was up.
             let up = watch.links.is_up(index).unwrap_or(told);
             self.device_is(|p| p.1 == index, up, noticed);
         }
         true
     }
 
-    /// The device of a port, which is given by its number and the device's index, is up or down, or gone.
+    /// Sets whether the device of a port, which `which` selects by port and device index, is up, down or gone.
     fn device_is(&self, which: impl Fn((PortId, u32)) -> bool, up: Option<bool>, noticed: Instant) {
         let mut state = self.lock();
         let port = state
@@ -117,8 +117,8 @@ impl Inner {
 }
 
 impl State {
-    /// Ports that are members of bonds and have a network device: its index, and whether it is up as far as is known. And how
-    /// many frames have gone by them, both ways.
+    /// Ports that are members of bonds and have a network device: the device's index, and whether it was last up. And the
+    /// number of frames that all members have received and sent.
     fn members(&self) -> (Vec<(PortId, u32, bool)>, u64) {
         let mut frames = 0u64;
         let ports = self.ports.values().filter(|p| self.bond_of(p.id).is_some());
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(next(254, 1), OFTEN);
         assert_eq!(next(349, 1), OFTEN);
         assert_eq!(next(350, 1), RESTING);
-        // Of a team that lost a member there are fewer: something has changed.
+        // A team that lost a member has fewer frames: the number has changed.
         assert_eq!(next(600, 0), OFTEN);
         assert_eq!(next(1000, 0), RESTING);
     }

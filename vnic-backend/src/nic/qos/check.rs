@@ -1,12 +1,12 @@
-//! What of a configuration is possible only at an adapter, only together with its keys, or only for a port. The limits are
-//! [`PortQos::check`]'s. Every refusal names the field, as the control interface calls it, and what is allowed.
+//! Checks of a configuration that depend on an adapter's keys, or are only for a port. [`PortQos::check`] checks the limits.
+//! Each refusal names the field, as the control interface calls it, and what is allowed.
 
 use vnic_engine::settings::QosKeys;
 
 use crate::types::*;
 
-/// An uplink has neither a guest nor a registry: what is about a guest is refused, and so are watermarks that a registry would
-/// count as something else.
+/// Checks the configuration of an uplink, which has neither a guest nor a registry: fields about a guest are refused, and so
+/// are watermarks for which a registry would use others.
 pub fn port(spec: &QosSpec) -> Result<(), NicError> {
     for (field, absent) in [
         ("policies", spec.policies.is_empty()),
@@ -23,7 +23,7 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
     watermarks(spec.keys.guard)
 }
 
-/// The watermarks of storm prevention, as an operator gives them.
+/// Checks the watermarks of storm prevention, as an operator gives them.
 pub fn watermarks(guard: Guard) -> Result<(), NicError> {
     let given = PortQos {
         guard,
@@ -34,9 +34,8 @@ pub fn watermarks(guard: Guard) -> Result<(), NicError> {
 
 const QUEUE: &str = "schedule_queue";
 
-/// A schedule queue that is to act from now on: hardware QoS is on, and all classes that it supports have a limit or none
-/// (WinOF-2 Ethernet Network, Hardware QoS Offload). One that is there already stays when the keys change: it acts for
-/// the classes that are supported.
+/// Checks a new schedule queue: hardware QoS is on, and all supported classes have a limit or none has (WinOF-2 Ethernet
+/// Network, Hardware QoS Offload). An existing queue stays when the keys change: it acts for the supported classes.
 pub fn new_queue(queue: &ScheduleQueue, keys: &QosKeys) -> Result<(), NicError> {
     if !keys.sending.offload {
         let problem =

@@ -1,10 +1,10 @@
-//! How the RDMA packets of an adapter are marked.
+//! Marking of an adapter's RDMA packets.
 
 use vnic_engine::rdma::Marking;
 use vnic_engine::settings::QosKeys;
 use vnic_fabric::qos::{Classification, Match};
 
-/// What acts, keys and policies say, for RDMA: policies are about the function's traffic as a whole.
+/// Marking by keys and policies; policies are about the function's traffic as a whole.
 pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Option<u8>) -> Marking {
     let about = |matches| acting.policies.iter().find(|p| p.matches == matches);
     let policy = about(Match::NetDirect).or_else(|| about(Match::Default));

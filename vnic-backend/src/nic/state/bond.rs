@@ -1,4 +1,4 @@
-//! A bond, as the control plane knows it.
+//! A bond in the control plane.
 
 use vnic_fabric::Instant;
 use vnic_fabric::lag::{Bond, Member};
@@ -8,21 +8,21 @@ use crate::types::*;
 
 /// A bond.
 pub struct BondEntry {
-    /// What it was made from.
+    /// Specification of the bond.
     pub spec: BondSpec,
-    /// Its port of the switch.
+    /// Port of the bond at the switch.
     pub id: PortId,
-    /// The core that serves its members, and it.
+    /// Index of the core that serves the bond and its members.
     pub core: usize,
-    /// In the order of [`Member`].
+    /// Members, in the order of [`Member`].
     pub members: Vec<MemberEntry>,
-    /// Some member may carry frames.
+    /// Whether any member may carry frames.
     pub up: bool,
-    /// How often a member that carried frames was lost.
+    /// Number of members that were lost while they carried frames.
     pub failovers: u64,
-    /// The last time.
+    /// The last loss of a member.
     pub last_failover: Option<Failover>,
-    /// What speaks LACP for it, if that is wanted.
+    /// LACP of the bond, if it is configured.
     pub lacp: Option<Speaker>,
 }
 
@@ -31,21 +31,21 @@ pub struct BondEntry {
 pub struct MemberEntry {
     /// The port.
     pub id: PortId,
-    /// Its link is up.
+    /// Whether the link is up.
     pub up: bool,
-    /// Link aggregation control lets it send and receive.
+    /// Whether LACP lets the member send and receive.
     pub aggregated: bool,
-    /// It may carry frames, as far as was told.
+    /// Whether the member may carry frames, as last reported.
     pub usable: bool,
 }
 
 impl BondEntry {
-    /// The ports that are its members.
+    /// Ports of the members.
     pub fn ids(&self) -> impl Iterator<Item = PortId> {
         self.members.iter().map(|m| m.id)
     }
 
-    /// The bond as it is now.
+    /// Status of the bond.
     pub fn status(&self) -> BondStatus {
         let members = self.spec.members.iter().zip(&self.members);
         let member = |(i, (port, m)): (u8, (&String, &MemberEntry))| BondMember {
@@ -63,7 +63,7 @@ impl BondEntry {
         }
     }
 
-    /// Tells a new machine of the data path what link aggregation control has found out before.
+    /// Copies the state of LACP to a new state machine of the data path.
     pub fn inherit(&mut self, bond: &mut Bond) {
         let Some(speaker) = &self.lacp else { return };
         for (i, m) in (0..).map(Member).zip(&mut self.members) {
@@ -72,7 +72,7 @@ impl BondEntry {
         }
     }
 
-    /// Notes which members may carry frames: their link is up, and they are aggregated where that is asked for.
+    /// Updates which members may carry frames: their link is up, and LACP, if configured, has aggregated them.
     pub fn note_usable(&mut self) {
         let speaks = self.lacp.is_some();
         for m in &mut self.members {

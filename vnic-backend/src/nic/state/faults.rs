@@ -1,4 +1,4 @@
-//! Fault rules, as the control plane knows them.
+//! Fault rules in the control plane.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use vnic_fabric::fault::Tally;
 
 use crate::types::*;
 
-/// The rules by number: in the order in which they were made, and are asked.
+/// The rules by number: in the order in which they were added, and match.
 #[derive(Default)]
 pub struct FaultTable {
     /// The rules.
     pub rules: BTreeMap<u32, FaultEntry>,
-    /// How many were made.
+    /// Number of rules added so far.
     pub made: u32,
 }
 
 /// A fault rule.
 pub struct FaultEntry {
-    /// What it was made from; the seed is filled in.
+    /// Specification of the rule; the seed is filled in.
     pub spec: FaultSpec,
-    /// What the data cores count of it.
+    /// Counts of the data cores.
     pub tally: Arc<Tally>,
-    /// When it was made.
+    /// Time at which the rule was added.
     pub created: SystemTime,
 }
 
 impl FaultEntry {
-    /// The rule as it is now.
+    /// Status of the rule.
     pub fn status(&self, id: u32) -> FaultStatus {
         FaultStatus {
             id,

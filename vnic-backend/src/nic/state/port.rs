@@ -1,4 +1,4 @@
-//! An uplink port, as the control plane knows it.
+//! An uplink port in the control plane.
 
 use std::sync::Arc;
 
@@ -9,28 +9,28 @@ use crate::types::*;
 
 /// An uplink port.
 pub struct PortEntry {
-    /// What it was made from; `data_core` is filled in.
+    /// Specification of the port; `data_core` is filled in.
     pub spec: PortSpec,
-    /// Its port of the switch.
+    /// Port of the switch.
     pub id: PortId,
-    /// Index of its data core.
+    /// Index of the data core.
     pub core: usize,
-    /// Its counters.
+    /// Counters of the port.
     pub counters: Arc<PortCounters>,
     /// Link state of the device.
     pub up: bool,
     /// Quality of service that was given last.
     pub qos: QosSpec,
-    /// Index of the network interface that is open; nothing: the device is gone.
+    /// Index of the network interface that is open; `None`: the device is gone.
     pub index: Option<u32>,
-    /// Why the link cannot come up.
+    /// Reason why the link cannot come up.
     pub problem: Option<String>,
-    /// How its frames come and go, in words.
+    /// How frames come and go, as a text.
     pub mode: String,
 }
 
 impl PortEntry {
-    /// The settings of its port of the switch.
+    /// Configuration of the port of the switch.
     pub fn config(&self) -> PortConfig {
         PortConfig {
             vlan: self.spec.vlan.clone(),
@@ -39,12 +39,12 @@ impl PortEntry {
         }
     }
 
-    /// What an operator configured, at the port's speed at most.
+    /// The operator's configuration, limited to the port's speed.
     pub fn limited(&self, spec: &QosSpec) -> QosSpec {
         limited(spec, self.spec.speed_mbps)
     }
 
-    /// The port as it is now; nothing is asked of its device.
+    /// Status of the port, without its device.
     pub fn status(&self) -> PortStatus {
         PortStatus {
             spec: self.spec.clone(),
@@ -57,7 +57,7 @@ impl PortEntry {
     }
 }
 
-/// What an operator configured, at this speed at most.
+/// The operator's configuration, limited to this speed.
 pub fn limited(spec: &QosSpec, mbps: Option<u32>) -> QosSpec {
     let speed = mbps.map(|mbps| u64::from(mbps) * 1_000_000);
     let rate = match (spec.rate, speed) {

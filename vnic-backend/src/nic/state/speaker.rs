@@ -1,4 +1,4 @@
-//! What speaks LACP for a bond.
+//! LACP of a bond.
 
 use std::time::{Duration, Instant as Moment};
 
@@ -12,31 +12,31 @@ use crate::types::lag::LacpView;
 use crate::types::*;
 use crate::uplink::{Links, own_address};
 
-/// Priority of each port (802.1AX-2014 clause 6.3.4): all are the same to us.
+/// Priority of each port (IEEE 802.1AX-2014 clause 6.3.4): all ports have the same.
 const PORT_PRIORITY: u16 = 0x8000;
 
-/// What speaks for a bond.
+/// LACP of a bond: its state machine and clock.
 pub struct Speaker {
     /// The machine of link aggregation control.
     pub machine: Lacp,
     system: System,
     key: u16,
-    /// Its members, as their partners hear them.
+    /// The members, as their partners see them.
     pub members: Vec<Voice>,
-    /// When its clock began.
+    /// Start of the clock.
     began: Moment,
 }
 
-/// A member, as its partner hears it.
+/// A member, as its partner sees it.
 pub struct Voice {
-    /// The address that it speaks from.
+    /// Source address of its frames.
     pub mac: MacAddr,
-    /// The partner that is heard.
+    /// The current partner, if there is one.
     pub partner: Option<MacAddr>,
 }
 
 impl Speaker {
-    /// Makes the speaker of a bond with these ports, if the bond speaks.
+    /// LACP of a bond with these ports, if it is configured.
     pub fn new(spec: &BondSpec, ports: &[&PortEntry]) -> Result<Option<Speaker>, NicError> {
         let Some(lacp) = spec.lacp else { return Ok(None) };
         let mut links = Links::open().ok();
@@ -44,7 +44,7 @@ impl Speaker {
             let mac = links.as_mut()?.find(port.spec.kind.ifname()).ok()??.mac?;
             (mac != MacAddr::default() && !mac.is_multicast()).then_some(mac)
         };
-        // Of the devices, as each host has others; a device without an address leaves the name.
+        // Addresses of the devices, which differ from host to host; without one the address comes from the name.
         let macs: Vec<Option<MacAddr>> = ports.iter().map(own).collect();
         let first = macs.first().copied().flatten();
         let system = System {
@@ -83,7 +83,7 @@ impl Speaker {
         }))
     }
 
-    /// Speaks for the same members with other settings from now on, if a partner need not notice.
+    /// Applies other settings for the same members, if the partners need not notice. False: they would.
     pub fn adopt(&mut self, spec: &BondSpec) -> bool {
         let Some(lacp) = spec.lacp else { return false };
         let system = System {
@@ -98,29 +98,29 @@ impl Speaker {
         true
     }
 
-    /// The time by its clock.
+    /// Time by the bond's clock.
     pub fn now(&self) -> Instant {
         Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Tells the machine of the link of a member.
+    /// Sets the link of a member.
     pub fn set_link(&mut self, member: Member, up: bool) {
         let now = self.now();
         self.machine.set_link(now, member, up);
     }
 
-    /// What is known of a member and its partner, for people.
+    /// State of a member and its partner.
     pub fn view(&self, member: Member) -> Option<LacpView> {
         self.machine.port(member)
     }
 
-    /// Does a member take and send frames?
+    /// Whether a member receives and sends frames.
     pub fn is_aggregated(&self, member: Member) -> bool {
         let both = Flags::COLLECTING | Flags::DISTRIBUTING;
         self.view(member).is_some_and(|v| v.actor.state.has(both))
     }
 
-    /// How long until its machine wants to be told the time.
+    /// Time until the machine has to be told the time.
     pub fn wait(&self) -> Option<Duration> {
         let at = self.machine.next_time()?;
         Some(at.since(self.now()))

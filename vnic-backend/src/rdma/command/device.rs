@@ -1,4 +1,4 @@
-//! Commands about the device as a whole (`SPEC.md`, sections 4.1 and 5.4), and the objects that are nothing but handles.
+//! Commands about the device as a whole (`SPEC.md`, sections 4.1 and 5.4), and about objects that are only handles.
 
 use vnic_device::command::Range;
 use vnic_device::command::device::{
@@ -20,7 +20,7 @@ use crate::rdma::doorbells::DOORBELL_RINGS_MAX;
 use crate::rdma::function::Function;
 use crate::rdma::request::{COMMAND_MAX, Outcome, Request, fail, reserved};
 
-/// ASCII, filled up with zeros.
+/// A name in ASCII, padded with zeros.
 fn name<const N: usize>(text: &str) -> [u8; N] {
     let mut out = [0; N];
     let n = text.len().min(N);
@@ -69,14 +69,14 @@ impl Function {
             _ => (RATE_MIN_KBPS, RATE_MAX_KBPS),
         };
         let reply = DeviceReply {
-            // Everything but what no engine has, and what the driver's version has not.
+            // All capabilities that the engine has and the driver's version knows.
             capabilities: known,
             max_mr_size: limits.max_mr_size,
             max_dm_size: DEVICE_MEMORY_MAX,
             // EUI-64 of the address (RFC 4291, appendix A).
             node_guid: [m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]],
             firmware: name(concat!("vnic ", env!("CARGO_PKG_VERSION"))),
-            // That of virtio devices, and the virtio id.
+            // Vendor of virtio devices, and the virtio device ID.
             vendor_id: 0x1af4,
             vendor_part_id: vnic_device::config::VIRTIO_ID.into(),
             hardware_version: 1,
@@ -116,7 +116,7 @@ impl Function {
         r.room_for::<PortReply>()?;
         let limits = self.device.limits();
         r.reply(&PortReply {
-            // The port of the embedded switch is up while anybody is attached.
+            // The port of the embedded switch is up while a guest is attached.
             state: PortState::Active.number(),
             max_mtu: Mtu::Mtu4096 as u8,
             active_mtu: self.config.mtu as u8,
@@ -243,7 +243,7 @@ impl Function {
     pub(super) fn reset_by_driver(&mut self, r: Request<'_>) -> Outcome {
         r.no_body()?;
         self.reset();
-        // What the driver has put into the GID table ends, too.
+        // Entries that the driver has put into the GID table end, too.
         self.gids.learner.driver_down();
         self.apply_gids();
         Ok(())
@@ -276,7 +276,7 @@ fn range(r: &Request<'_>) -> Result<u32, super::Failure> {
     Ok(range.first)
 }
 
-/// Blocks of a send ring at most: two for each work request, so that a full queue of usual ones has room.
+/// Largest number of blocks of a send ring: two for each work request, so that a full queue of usual requests fits.
 pub(super) fn max_send_blocks(max_qp_wr: u32) -> u32 {
     (2 * max_qp_wr)
         .next_power_of_two()

@@ -29,7 +29,7 @@ fn replied(registration: Registration) -> MrReply {
 }
 
 impl Function {
-    /// Extents that may still be given.
+    /// Extents that may still be used.
     pub(super) fn free_extents(&self) -> u32 {
         let used = self.device.resources().mr_extents;
         used.limit
@@ -42,7 +42,7 @@ impl Function {
         r.room_for::<MrReply>()?;
         let list = r.announced(body.extents, self.free_extents())?;
         r.used_up()?;
-        // First what costs nothing.
+        // Cheap checks come first.
         let (pd, rights) = (PdHandle(body.pd), checked_rights(body.access)?);
         self.device.check_register(pd, rights)?;
         self.read_memory(&mut r, 0, &list)?;
@@ -138,7 +138,7 @@ impl Function {
         self.device_memory.free(r.object()?, &mut self.memory)
     }
 
-    /// Checks a copy; answers where it begins.
+    /// Checks a copy. Returns its first address.
     fn dm_copy(&mut self, body: &CopyDm) -> Result<u64, Failure> {
         let piece = self.device_memory.find(body.dm)?;
         if !body.len.is_multiple_of(4) || !body.offset.is_multiple_of(4) {

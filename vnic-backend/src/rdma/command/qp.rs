@@ -24,7 +24,7 @@ use crate::rdma::request::{Failure, Outcome, Request, fail, optional, reserved};
 use crate::rdma::session::QueuePair;
 use crate::rdma::work_queue::{ReceiveQueue, SendQueue, right_bits, rights};
 
-/// Bits of the contract's mask, and of the engine's.
+/// Bits of the ABI's mask, and of the engine's.
 const MASKS: [(u32, Mask); 19] = [
     (qp_mask::STATE, Mask::STATE),
     (qp_mask::CURRENT_STATE, Mask::CURRENT_STATE),
@@ -75,7 +75,7 @@ fn shown_address(a: &engine::AddressVector) -> AddressVector {
 }
 
 impl Function {
-    /// An address, with the Ethernet address found out where it is missing.
+    /// The engine's address vector; a missing Ethernet address is resolved.
     fn address(&self, a: &AddressVector) -> Result<engine::AddressVector, Failure> {
         reserved(a.reserved)?;
         let dgid = Gid(a.dgid);
@@ -195,7 +195,7 @@ impl Function {
             );
             return fail(S::Invalid, text);
         }
-        // All of both lists is read before anything is made of them.
+        // Both lists are read as a whole before anything is made from them.
         let (send_len, receive_len) = (
             ring::send_ring_len(body.send_blocks),
             ring::receive_ring_len(body.receive_entries, stride),
@@ -263,7 +263,7 @@ impl Function {
         for (bit, engine_bit) in MASKS {
             mask.set(engine_bit, has(bit));
         }
-        // The engine always wants to know where to; without STATE that is where it is.
+        // The engine always wants a target state; without STATE it is the current one.
         mask |= Mask::STATE;
         values.state = if has(qp_mask::STATE) {
             state(a.state)?
@@ -336,13 +336,13 @@ impl Function {
                 }
             }
             Some(QpState::Err) => self.flush(body.qp, r.now)?,
-            // What was posted in a state that did not send yet is sent now.
+            // Requests that were posted in a state that does not send are sent now.
             _ => self.feed_sends(body.qp),
         }
         Ok(())
     }
 
-    /// What was posted to a QP in error is flushed.
+    /// Flushes requests that were posted to a QP in error.
     fn flush(&mut self, number: u32, now: Instant) -> Outcome {
         match self.flush_all(number, now) {
             true => Ok(()),
@@ -427,7 +427,7 @@ impl Function {
             self.flush(number, r.now)?;
         }
         self.device.destroy_qp(qp)?;
-        // Nothing comes after the reply: what finds no room now would.
+        // No completion may come after the reply: those without room now would.
         self.finish(r.now);
         if let Some(shell) = self.session.qps.remove(number) {
             let extents = shell.extents();
@@ -452,7 +452,7 @@ impl Function {
 }
 
 impl QueuePair {
-    /// Extents of its rings.
+    /// Extents of the queue pair's rings.
     fn extents(&self) -> u32 {
         let send = self.send.as_ref().map_or(0, |q| q.ring.extents());
         let receive = self.receive.as_ref().map_or(0, |q| q.ring.extents());

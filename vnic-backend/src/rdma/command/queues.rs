@@ -20,10 +20,10 @@ use crate::rdma::session::SharedReceive;
 use crate::rdma::shared_ring::SharedRing;
 use crate::rdma::work_queue::ReceiveQueue;
 
-/// Events that are looked at in about the time of one work request.
+/// Waiting events whose search is about as much work as one work request.
 const LOOKED_AT: u32 = 16;
 
-/// Power of two, within a limit that need not be one.
+/// Checks that a number is a power of two and within a limit, which need not be one.
 pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome {
     let most = limit.next_power_of_two().min(ring::ENTRIES_MAX);
     if given < least || given > most {
@@ -37,7 +37,7 @@ pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome
 }
 
 impl Function {
-    /// A ring of `len` bytes with entries of `stride` bytes, in the only list of a command.
+    /// The ring of `len` bytes with entries of `stride` bytes in the only list of a command.
     fn only_ring(
         &mut self,
         r: &mut Request<'_>,
@@ -81,7 +81,7 @@ impl Function {
             return fail(S::NoSuchObject, "no such completion queue");
         }
         let ring = self.only_ring(&mut r, &list, ring::completion_ring_len(body.entries), 64)?;
-        // What has completed goes where there is room now; the rest into the new ring.
+        // Completions go into the old ring while it has room; the others into the new one.
         self.finish(r.now);
         let capacity = body.entries.min(self.device.limits().max_cqe);
         self.device.resize_cq(CqHandle(body.cq), capacity)?;
@@ -242,7 +242,7 @@ impl Function {
         let Some(slot) = slot else {
             return fail(S::NoSuchObject, "no such doorbell ring");
         };
-        // All that was written before was taken before this command.
+        // Doorbells that were written before were taken before this command.
         if let Some(ring) = self.session.bells[slot].take() {
             let extents = ring.ring.extents();
             self.session.ring_extents -= extents as u32;

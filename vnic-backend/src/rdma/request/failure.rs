@@ -1,26 +1,26 @@
-//! Why a command was not carried out.
+//! Failure of a command.
 
 use vnic_device::status::CommandStatus as S;
 use vnic_engine::rdma::VerbsError;
 
-/// Why a command was not carried out.
+/// Reason why a command was not executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The driver hears why.
+    /// The driver gets the reason.
     Refused {
-        /// The reason for its program.
+        /// Status for the driver.
         status: S,
-        /// The reason for people.
+        /// Text for people.
         text: String,
     },
-    /// The command is more than a turn has room for: the next turn goes on with it.
+    /// The command does not fit into the turn: the next turn goes on with it.
     Unfinished,
 }
 
-/// How a command ends.
+/// Result of a command.
 pub type Outcome = Result<(), Failure>;
 
-/// Makes the failure that the driver hears of.
+/// A failure that the driver gets.
 pub fn refused(status: S, text: impl Into<String>) -> Failure {
     Failure::Refused {
         status,
@@ -28,7 +28,7 @@ pub fn refused(status: S, text: impl Into<String>) -> Failure {
     }
 }
 
-/// Fails with what [`refused`] makes.
+/// Fails with a failure that the driver gets.
 pub fn fail<T>(status: S, text: impl Into<String>) -> Result<T, Failure> {
     Err(refused(status, text))
 }

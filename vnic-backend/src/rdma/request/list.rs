@@ -1,5 +1,4 @@
-//! Lists of extents (`SPEC.md`, section 6): read once, a piece at a time, each piece as long as a turn has room for. What a list is
-//! to be grows with it.
+//! Lists of extents (`SPEC.md`, section 6): read once, in pieces that fit into a turn. The result of a list grows with it.
 
 use std::sync::Arc;
 
@@ -18,18 +17,18 @@ const LEN: usize = size_of::<Extent>();
 /// Extents that are read at once.
 const AT_ONCE: usize = 32;
 
-/// A list, as far as it was read.
+/// A list of extents, as far as it was read.
 #[derive(Debug)]
 pub struct List {
     /// Extents that were read.
     read: u32,
-    /// Chunks that were read, and bytes of the next one.
+    /// Number of chunks that were read; `at`: bytes of the next one.
     chunk: usize,
     at: u64,
     made: Made,
 }
 
-/// What becomes of a list.
+/// Result of a list.
 #[derive(Debug)]
 enum Made {
     Region(Translation),
@@ -37,7 +36,7 @@ enum Made {
 }
 
 impl Made {
-    /// Adds the next extent; answers in how many regions of the guest's memory it lies.
+    /// Adds the next extent. Returns the number of the guest's memory regions that it spans.
     fn push(
         &mut self,
         extent: Extent,
@@ -85,16 +84,16 @@ impl RingMaker {
     }
 }
 
-/// A list that a body announces.
+/// A list that a command's body announces.
 #[derive(Debug, Clone, Copy)]
 pub struct Announced<'a> {
     wanted: ExtentList,
-    /// Extents that follow the body: it, or its chunks.
+    /// Extents of the list behind the body, or its chunks.
     own: &'a [u8],
 }
 
 impl<'a> Announced<'a> {
-    /// Takes the extents of a list, or its chunks, from the front of what follows the body. It has not more extents than `most`.
+    /// Takes the extents of a list, or its chunks, from the front of the bytes behind the body; at most `most` extents.
     pub fn take(list: &mut &'a [u8], wanted: ExtentList, most: u32) -> Result<Announced<'a>, Failure> {
         let following = wanted.following() as usize;
         let Some((own, rest)) = following
@@ -119,13 +118,13 @@ impl<'a> Announced<'a> {
         Ok(Announced { wanted, own })
     }
 
-    /// How many extents the list has.
+    /// Number of extents of the list.
     pub fn extents(&self) -> usize {
         self.wanted.count as usize
     }
 }
 
-/// Fails a command that takes a list for what it was not read into.
+/// Fails a command that takes a list as something else than it was read into.
 pub fn other_kind<T>() -> Result<T, Failure> {
     fail(S::Internal, "a list of another kind")
 }
@@ -140,27 +139,27 @@ impl List {
         }
     }
 
-    /// Makes a list that is to become the memory of a region.
+    /// Makes a list that becomes the memory of a region.
     pub fn of_region(extents: usize) -> List {
         List::new(Made::Region(Translation::with_capacity(extents)))
     }
 
-    /// Makes a list that is to become a ring of `len` bytes with entries of `stride` bytes.
+    /// Makes a list that becomes a ring of `len` bytes with entries of `stride` bytes.
     pub fn of_ring(map: Arc<MemMap>, extents: usize, len: u64, stride: u32) -> List {
         List::new(Made::Ring(RingMaker::new(map, extents, len, stride)))
     }
 
-    /// Extents that were read.
+    /// Number of extents that were read.
     pub fn read(&self) -> usize {
         self.read as usize
     }
 
-    /// Takes what became of the list.
+    /// Takes the result of the list.
     fn take(&mut self) -> Made {
         std::mem::replace(&mut self.made, Made::Region(Translation::default()))
     }
 
-    /// Takes the memory that the list was read into.
+    /// Takes the memory into which the list was read.
     pub fn memory(&mut self) -> Result<Translation, Failure> {
         match self.take() {
             Made::Region(translation) => Ok(translation),
@@ -168,7 +167,7 @@ impl List {
         }
     }
 
-    /// Takes the ring that the list was read into.
+    /// Takes the ring into which the list was read.
     pub fn ring(&mut self) -> Result<SharedRing, Failure> {
         match self.take() {
             Made::Ring(maker) => {
@@ -179,7 +178,7 @@ impl List {
         }
     }
 
-    /// Reads some more. Answers what that took.
+    /// Reads more extents. Returns the work that this was.
     pub fn step(&mut self, from: &Announced<'_>, memory: &FunctionMemory) -> Result<i32, Failure> {
         let count = from.wanted.count;
         let left = (count.saturating_sub(self.read) as usize).min(AT_ONCE);
@@ -242,9 +241,9 @@ mod tests {
         };
         let all = |count| read(&empty, ExtentList { count, chunks: 0 });
         assert_eq!((all(0), all(2)), (Ok(0), Ok(2)));
-        // One that is empty may be at an end only.
+        // An empty extent may only be at an end.
         assert_eq!(refused(3, 0), Some(S::Invalid));
-        // Chunks that hold nothing.
+        // Chunks without extents.
         assert_eq!(refused(4, 2), Some(S::BadAddress));
     }
 }

@@ -1,4 +1,4 @@
-//! Chains as a guest writes them. What is illegal in a ring is shown by `tests/tests/hostile/ring.rs` and `tests/fuzz`.
+//! Chains as a guest writes them. `tests/tests/hostile/ring.rs` and `tests/fuzz` have those that are invalid.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +13,7 @@ const SIZE: u16 = 256;
 const TABLE: u64 = 0x8000;
 const BYTES: u64 = 0x20000;
 
-/// A ring in memory of its own, whose descriptors `put` writes.
+/// A ring in its own memory, whose descriptors `put` writes.
 struct Memory {
     file: File,
     ring: SplitRing,
@@ -47,7 +47,7 @@ impl Memory {
         self.file.write_all_at(&bytes, at).expect("memory");
     }
 
-    /// Descriptors of these lengths in a row at `table`, all of the same bytes.
+    /// Writes a chain of descriptors of these lengths at `table`, all with the same bytes.
     fn chain(&self, table: u64, lens: &[u32]) {
         for (i, len) in (0u16..).zip(lens) {
             let last = usize::from(i) + 1 == lens.len();
@@ -111,7 +111,8 @@ fn the_longest_chain_is_counted_and_a_longer_one_is_none() {
     );
 }
 
-/// What is shown between the making of a ring at another place and its first use is neither lost nor shown twice.
+/// Entries that are published between the making of a ring at another address and its first use are neither lost nor
+/// published twice.
 #[test]
 fn a_ring_at_another_place_goes_on_where_it_was() {
     let mut memory = Memory::new();

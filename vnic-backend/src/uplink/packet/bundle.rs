@@ -1,12 +1,12 @@
-//! Packets of RoCEv2 that cross the kernel as one.
+//! Packets of RoCEv2 that pass the kernel as one.
 //!
-//! A system call, a buffer of the kernel and a way through its device cost more than a packet of a path MTU. TCP pays
-//! that once for 64 KiB (TSO). The packets of a message are of one length but for the last, and all that their headers up
-//! to UDP differ in are lengths, and identifications in that of IPv4: so they are the segments of one long UDP datagram, which
-//! the kernel takes and cuts where its device wants them cut (virtio 1.3 section 5.1.6: `VIRTIO_NET_HDR_GSO_UDP_L4`; Linux 6.2).
-//! BTH, payload and ICRC of each are that datagram's payload: nobody between touches them. Over IPv4 the ICRC covers the
-//! identification, too (annex A17); whoever cuts numbers the packets one after the other from that of the datagram on, as for
-//! TCP. So an RDMA function numbers its packets in that way, and those that do not follow each other go by themselves.
+//! A system call, a buffer of the kernel and a pass through its device cost more than a packet of a path MTU. TCP pays for
+//! them once in 64 KiB (TSO). The packets of a message have one length except the last, and up to UDP their headers differ
+//! only in lengths, and in IPv4's identification: so they are segments of one long UDP datagram, which the kernel takes and
+//! cuts where its device needs it (virtio 1.3 section 5.1.6: `VIRTIO_NET_HDR_GSO_UDP_L4`; Linux 6.2). BTH, payload and ICRC
+//! of each are the datagram's payload, which is not changed on the way. Over IPv4 the ICRC covers the identification, too
+//! (IBTA annex A17); segmentation numbers the packets one after the other from that of the datagram on, as for TCP. So an
+//! RDMA function numbers its packets in that way, and packets with other numbers go by themselves.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use super::ring::VNET;
 
 /// Type of segmentation: UDP (virtio 1.3 section 5.1.6).
 const GSO_UDP_L4: u8 = 5;
-/// UDP port of RoCEv2 (annex A17).
+/// UDP port of RoCEv2 (IBTA annex A17).
 const ROCE: [u8; 2] = 4791u16.to_be_bytes();
 /// Lengths of headers.
 const ETHERNET: usize = 14;
@@ -25,20 +25,20 @@ const TAG: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
-/// Where the length is in the header of IPv4, which it counts, identification and checksum; in that of IPv6, which it does not
-/// count; lengths and checksum in that of UDP.
+/// Places in headers. IPv4: length, which counts its header, identification and checksum. IPv6: length, which does not count
+/// its header. UDP: length and checksum.
 const IPV4_LEN: Range<usize> = 2..4;
 const IPV4_ID: Range<usize> = 4..6;
 const IPV4_CHECK: Range<usize> = 10..12;
 const IPV6_LEN: Range<usize> = 4..6;
 const UDP_LEN: Range<usize> = 4..6;
 const UDP_CHECK: Range<usize> = 6..8;
-/// The longest headers, with one tag.
+/// Bytes of the longest headers, with one tag.
 const HEAD_MAX: usize = ETHERNET + TAG + IPV6 + UDP;
-/// Bytes of a frame that the kernel passes uncut.
+/// Bytes of the longest frame that the kernel passes uncut.
 const FRAME_MAX: usize = 65_535;
 
-/// Where the network header of a packet of RoCEv2 is, and of which version.
+/// Offset and version of the network header of a packet of RoCEv2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Network {
     at: usize,
@@ -46,7 +46,7 @@ struct Network {
 }
 
 impl Network {
-    /// Of a whole packet that nobody has to finish: no options, no extension headers, no fragment.
+    /// The network header of a complete packet without options, extension headers and fragmentation.
     fn of(frame: &[u8]) -> Option<Network> {
         let tagged = frame.get(12..14)? == [0x81, 0];
         let at = if tagged { ETHERNET + TAG } else { ETHERNET };
@@ -64,7 +64,7 @@ impl Network {
         (fits && udp[2..4] == ROCE && same).then_some(network)
     }
 
-    /// Where the UDP header is.
+    /// Offset of the UDP header.
     fn udp(self) -> usize {
         self.at + if self.v4 { IPV4 } else { IPV6 }
     }
@@ -78,12 +78,12 @@ impl Network {
         if self.v4 { IPV4_LEN } else { IPV6_LEN }
     }
 
-    /// Bytes of its header that its length counts.
+    /// Bytes of the IP header that its length counts.
     fn counted(self) -> usize {
         if self.v4 { IPV4 } else { 0 }
     }
 
-    /// Bytes from the UDP header on, as that says.
+    /// Bytes from the UDP header on, by its length.
     fn udp_len(self, frame: &[u8]) -> usize {
         number(&frame[self.udp()..], UDP_LEN).into()
     }
@@ -96,7 +96,7 @@ impl Network {
         }
     }
 
-    /// Are these headers those of the packet that comes `places` behind that of `first`, but for lengths?
+    /// Whether these headers are those of the packet `places` behind that of `first`, except for lengths.
     fn follows(self, first: &[u8], frame: &[u8], places: u16) -> bool {
         let (at, ports) = (self.at, self.udp() + UDP_LEN.start);
         let same = |range: Range<usize>| first[range.clone()] == frame[range];
@@ -110,7 +110,7 @@ impl Network {
         }
     }
 
-    /// Gives a packet's headers another length from the UDP header on, and another identification.
+    /// Sets length, from the UDP header on, and identification in a packet's headers.
     fn renew(self, head: &mut [u8], udp_len: u16, id: u16) {
         let counted = udp_len + self.counted() as u16;
         let (ip, udp) = head[self.at..].split_at_mut(self.udp() - self.at);
@@ -144,15 +144,15 @@ fn number(header: &[u8], at: Range<usize>) -> u16 {
     u16::from_be_bytes([header[at.start], header[at.start + 1]])
 }
 
-/// A frame that waits to be sent, and those that go behind it: the headers of the first up to UDP, then what each has behind
-/// its own. They are one piece of memory, which the kernel copies in one go.
+/// A frame that waits to be sent, and frames joined to it: the headers of the first one up to UDP, then the rest of each
+/// frame. They are contiguous, so that the kernel copies them at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Train {
     network: Network,
-    /// Bytes that the first has behind UDP.
+    /// Bytes of the first frame behind UDP.
     segment: usize,
     frames: u16,
-    /// The last one is shorter: nothing goes behind it.
+    /// Whether the last frame is shorter: no other may be joined.
     ended: bool,
 }
 
@@ -160,13 +160,13 @@ impl Train {
     /// The longest [`Train::head`].
     pub const HEAD_MAX: usize = VNET + HEAD_MAX;
 
-    /// Bytes of a frame, with its virtio header, that do not go behind the others.
+    /// Bytes of a frame, with its virtio header, that are not joined.
     #[inline]
     pub fn head(&self) -> usize {
         VNET + self.network.head()
     }
 
-    /// Of a frame with its virtio header before it, if others may go behind it.
+    /// A train of one frame with its virtio header, if others may be joined.
     pub fn of(first: &[u8]) -> Option<Train> {
         let network = whole(first)?;
         Some(Train {
@@ -177,7 +177,7 @@ impl Train {
         })
     }
 
-    /// Takes a frame in; `long` is what there is so far. Answers from where on the frame is to be put behind that.
+    /// Joins a frame; `long` is the train so far. Returns the offset of the frame's bytes to be appended.
     pub fn take(&mut self, long: &[u8], frame: &[u8]) -> Option<usize> {
         let head = self.head();
         let len = frame.len().checked_sub(head)?;
@@ -189,7 +189,8 @@ impl Train {
             return None;
         }
         self.frames += 1;
-        // Only the last may be shorter. (The first packet of an RDMA WRITE is longer than those behind it: it goes with one.)
+        // Only the last may be shorter. (The first packet of an RDMA WRITE is longer than the next ones: it goes with one of
+        // them.)
         self.ended = len < self.segment;
         Some(head)
     }
@@ -214,7 +215,7 @@ impl Train {
     }
 }
 
-/// Where the network header is of a frame that may be part of a train.
+/// The network header of a frame that may be part of a train.
 fn whole(frame: &[u8]) -> Option<Network> {
     let (hdr, frame) = frame.split_at_checked(VNET)?;
     let network = Network::of(frame)?;
@@ -225,21 +226,21 @@ fn whole(frame: &[u8]) -> Option<Network> {
         .then_some(network)
 }
 
-/// A long datagram that has come, and how much of it is packets already.
+/// A long datagram that was received, and the packets that are left of it.
 pub struct Bundle {
-    /// The headers of its packets, with the lengths of the next one.
+    /// Headers of its packets, with the lengths of the next one.
     head: [u8; HEAD_MAX],
     network: Network,
-    /// Identification of the next one.
+    /// Identification of the next packet.
     id: u16,
-    /// Of a packet.
+    /// Bytes of a packet's payload.
     segment: usize,
-    /// What is left of the datagram's payload.
+    /// Rest of the datagram's payload.
     left: Range<usize>,
 }
 
 impl Bundle {
-    /// If the frame at `at` is one.
+    /// The bundle at `at`, if the frame there is one.
     pub fn of(bytes: &[u8], at: usize, hdr: &NetHdr) -> Option<Bundle> {
         let frame = bytes.get(at..)?;
         if hdr.gso_type != GSO_UDP_L4 || hdr.gso_size == 0 {
@@ -253,7 +254,7 @@ impl Bundle {
         }
         let mut head = [0; HEAD_MAX];
         head[..head_len].copy_from_slice(&frame[..head_len]);
-        // As the sender of the packets had it: ICRC is what protects them.
+        // As the packets' sender had it: the ICRC protects them.
         head[network.udp()..][UDP_CHECK].fill(0);
         Some(Bundle {
             id: network.id(frame),
@@ -264,7 +265,7 @@ impl Bundle {
         })
     }
 
-    /// The next packet: its headers take the place of the end of the one before, with which everybody is done.
+    /// The next packet: its headers overwrite the end of the one before, which is no longer used.
     pub fn next(&mut self, bytes: &mut [u8]) -> Option<Range<usize>> {
         if self.left.is_empty() {
             return None;
@@ -281,14 +282,14 @@ impl Bundle {
     }
 }
 
-/// What was to go as one, packet by packet.
+/// Packets of a train, one by one.
 pub struct Singly {
     bytes: Vec<u8>,
     bundle: Bundle,
 }
 
 impl Singly {
-    /// Of a message, if it is several packets.
+    /// The packets of a message, if it has several.
     pub fn of(message: &[u8]) -> Option<Singly> {
         let hdr = NetHdr::parse(message.first_chunk::<VNET>()?);
         let bundle = Bundle::of(message, VNET, &hdr)?;
@@ -298,7 +299,7 @@ impl Singly {
         })
     }
 
-    /// The next one, with a virtio header before it.
+    /// The next packet, behind a virtio header.
     pub fn next(&mut self) -> Option<&[u8]> {
         let range = self.bundle.next(&mut self.bytes)?;
         let header = range.start - VNET..range.start;

@@ -1,4 +1,4 @@
-//! The receive ring of a packet socket: memory that the kernel fills and we read (TPACKET_V2,
+//! Receive ring of a packet socket: memory that the kernel fills and the daemon reads (TPACKET_V2,
 //! `Documentation/networking/packet_mmap.rst` of the kernel).
 
 #![expect(
@@ -17,11 +17,11 @@ use crate::uplink::sys;
 
 /// Length of a VLAN tag.
 pub const TAG: usize = 4;
-/// The addresses of a frame, behind which the tag goes.
+/// Length of the addresses of a frame, behind which the tag goes.
 pub const ADDRESSES: usize = 12;
 /// Length of the virtio header before each frame.
 pub const VNET: usize = NetHdr::LEN_LEGACY;
-/// Bytes of a block: what the kernel allocates at once.
+/// Bytes of a block, which the kernel allocates at once.
 const BLOCK: u32 = 1 << 18;
 /// Offsets in `struct tpacket2_hdr`; the status is first.
 const SNAPLEN: usize = 8;
@@ -29,15 +29,15 @@ const MAC: usize = 12;
 const TCI: usize = 24;
 const TPID: usize = 26;
 
-/// The ring. Slots are ours from the moment when their status says so until it is written back.
+/// The receive ring. A slot is the daemon's from the status that says so until the daemon writes the status back.
 pub struct Ring {
     memory: NonNull<u8>,
     len: usize,
     slot: usize,
     count: usize,
-    /// The slot that comes next.
+    /// Index of the next slot.
     at: usize,
-    /// What is in the slot before, which is still ours: from where, how long.
+    /// The slot before, which is still the daemon's.
     held: Option<OpenSlot>,
 }
 
@@ -48,19 +48,19 @@ struct OpenSlot {
     len: usize,
 }
 
-/// A slot that was filled.
+/// A filled slot.
 pub struct Slot {
-    /// The whole frame is in it.
+    /// Whether the slot has the whole frame.
     pub whole: bool,
-    /// The kernel has dropped frames.
+    /// Whether the kernel has dropped frames.
     pub lossy: bool,
 }
 
-// SAFETY: the memory is a mapping of this ring alone, which its owner takes along to another thread.
+// SAFETY: the memory is a mapping of this ring alone, and moves to another thread with it.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Asks for a ring and maps it. `slot`: bytes, a power of two.
+    /// Makes a ring and maps it. `slot`: bytes, a power of two.
     pub fn new(fd: BorrowedFd<'_>, slot: u32, count: u32) -> io::Result<Ring> {
         let block = BLOCK.max(slot);
         let per_block = block / slot;
@@ -71,7 +71,7 @@ impl Ring {
             tp_frame_size: slot,
             tp_frame_nr: per_block * blocks,
         };
-        // Room before the virtio header: there a VLAN tag is put back, which the kernel takes out.
+        // Room before the virtio header, where a VLAN tag is put back that the kernel takes out.
         let reserve = TAG as u32;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RESERVE, &reserve)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
@@ -102,17 +102,17 @@ impl Ring {
         })
     }
 
-    /// Gives the slot before back, and takes the next if it is filled.
+    /// Gives the slot before back, and takes the next one if it is filled.
     #[inline]
     pub fn next(&mut self) -> Option<Slot> {
         if let Some(held) = self.held.take() {
-            // SAFETY: the status of a slot of ours, aligned, in the mapping.
+            // SAFETY: the status of the daemon's slot, aligned, in the mapping.
             let status = unsafe { held.base.cast::<AtomicU32>().as_ref() };
             status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         }
         // SAFETY: `at` is below `count`, and `count` slots are in the mapping.
         let base = unsafe { self.memory.add(self.at * self.slot) };
-        // SAFETY: each slot begins with its status, aligned; the kernel writes it at any time, so do we.
+        // SAFETY: each slot begins with its status, aligned; kernel and daemon write it at any time.
         let status = unsafe { base.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
@@ -127,7 +127,7 @@ impl Ring {
             )
         };
         let (len, mac) = (len as usize, usize::from(mac));
-        // What the kernel says must be inside the slot, with what comes before the frame.
+        // The kernel's numbers must be inside the slot, with the bytes before the frame.
         let fits = mac >= TPID + 2 + TAG + VNET && mac + len <= self.slot && len >= ADDRESSES;
         self.held = Some(OpenSlot {
             base,
@@ -141,11 +141,12 @@ impl Ring {
         })
     }
 
-    /// What is in the slot that [`Ring::next`] gave: room for a tag, virtio header, frame.
+    /// Bytes of the slot that [`Ring::next`] took: room for a tag, virtio header, frame.
     #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
         match &self.held {
-            // SAFETY: inside the slot (checked), and the slot is ours while it is held, as long as `self` is borrowed.
+            // SAFETY: inside the slot (checked), and the slot is the daemon's while it is held, as long as `self` is
+            // borrowed.
             Some(held) => unsafe {
                 std::slice::from_raw_parts_mut(held.base.add(held.from).as_ptr(), held.len)
             },
@@ -153,7 +154,7 @@ impl Ring {
         }
     }
 
-    /// Is the whole frame queued beside the ring?
+    /// Whether the whole frame is queued beside the ring.
     pub fn copied(&self) -> bool {
         self.held
             .as_ref()
@@ -167,7 +168,7 @@ impl Ring {
         if held.status & libc::TP_STATUS_VLAN_VALID == 0 {
             return None;
         }
-        // SAFETY: the header of a slot that is ours.
+        // SAFETY: the header of a slot that is the daemon's.
         let (tci, tpid) = unsafe {
             (
                 held.base.add(TCI).cast::<u16>().read(),
@@ -186,7 +187,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a reference into it that outlives us.
+        // SAFETY: the mapping is the ring's own, and no reference into it outlives the ring.
         unsafe {
             libc::munmap(self.memory.as_ptr().cast(), self.len);
         }

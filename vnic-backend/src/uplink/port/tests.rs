@@ -3,7 +3,7 @@ use super::*;
 /// Bytes of the virtio header before a frame.
 const HEADER: usize = 10;
 
-/// A packet of RoCEv2 over IPv6 with so many bytes behind UDP, which tell its number.
+/// A packet of RoCEv2 over IPv6 with this many bytes behind UDP, which contain its number.
 fn packet(number: u8, len: usize, tag: bool) -> Vec<u8> {
     let mut f = vec![2; 12];
     if tag {
@@ -34,12 +34,12 @@ fn first(frame: &[u8]) -> Staged {
     }
 }
 
-/// Copies a frame behind those that wait.
+/// Copies a frame behind the waiting ones.
 fn join(staged: &mut Staged, frame: &[u8]) -> bool {
     staged.join(&buffer(frame), HEADER, &mut Vec::new(), &mut Vec::new())
 }
 
-/// Writes it there.
+/// Writes a frame behind the waiting ones.
 fn build(staged: &mut Staged, frame: &[u8]) -> bool {
     staged.build(frame.len(), HEADER, |place| {
         place.copy_from_slice(frame);
@@ -78,7 +78,7 @@ fn what_does_not_go_with_them_leaves_no_trace() {
     let mut staged = first(&packet(0, 100, false));
     assert!(join(&mut staged, &packet(1, 100, false)));
     let before = staged.message(HEADER).to_vec();
-    // Longer than the first, with a tag, to somebody else, nothing at all.
+    // A longer frame than the first, one with a tag, one to another receiver, an empty one.
     let mut other = packet(2, 100, false);
     other[0] = 4;
     for frame in [packet(2, 101, false), packet(2, 96, true), other] {
@@ -90,14 +90,14 @@ fn what_does_not_go_with_them_leaves_no_trace() {
         None
     }));
     assert_eq!((staged.frames, staged.message(HEADER)), (2, &before[..]));
-    // The last may be shorter, and is the last.
+    // A shorter frame may join, and is the last.
     assert!(build(&mut staged, &packet(2, 96, false)));
     assert!(!build(&mut staged, &packet(3, 96, false)) && !join(&mut staged, &packet(3, 96, false)));
 }
 
 #[test]
 fn headers_of_the_first_are_never_written_over() {
-    // Acknowledges: 20 bytes, less than headers.
+    // Acknowledges: 20 bytes, shorter than the headers.
     let frames: Vec<_> = (0..9).map(|i| packet(i, 20, true)).collect();
     let mut staged = first(&frames[0]);
     let mut built = 0;

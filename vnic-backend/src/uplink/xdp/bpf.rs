@@ -1,12 +1,12 @@
-//! The program of an XDP port, and its way into the kernel (bpf(2)): five instructions that hand each frame to the socket
-//! of its receive queue.
+//! The program of an XDP port, and its load into the kernel (bpf(2)): five instructions that hand each frame to the socket of
+//! its receive queue.
 
 #![expect(unsafe_code, reason = "bpf(2), for which no safe crate has a name")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// `linux/bpf.h`.
+/// Constants of `linux/bpf.h`.
 const BPF_MAP_CREATE: u32 = 0;
 const BPF_MAP_UPDATE_ELEM: u32 = 2;
 const BPF_PROG_LOAD: u32 = 5;
@@ -14,27 +14,27 @@ const BPF_LINK_CREATE: u32 = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
-/// The program takes frames that lie in several pieces (Linux 5.18).
+/// The program accepts frames in several pieces (Linux 5.18).
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
-/// `bpf_redirect_map` of the helper functions.
+/// Number of the helper function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
-/// Verdict of a program: the kernel's stack gets the frame.
+/// Verdict of a program: the kernel's network stack gets the frame.
 const XDP_PASS: i32 = 2;
 /// Offset of `rx_queue_index` in `struct xdp_md`.
 const RX_QUEUE_INDEX: u8 = 16;
-/// `bpf_ldimm64`'s source register: its number is the descriptor of a map.
+/// Source register of `bpf_ldimm64`: its immediate is the descriptor of a map.
 const BPF_PSEUDO_MAP_FD: u8 = 1;
 
-/// Where a program runs.
+/// Place where a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before the kernel has made anything of a frame (`XDP_FLAGS_DRV_MODE`).
+    /// In the driver, before the kernel has made an `sk_buff` (`XDP_FLAGS_DRV_MODE`).
     Native,
-    /// At the door of the network stack, with every driver (`XDP_FLAGS_SKB_MODE`).
+    /// Before the network stack, with every driver (`XDP_FLAGS_SKB_MODE`).
     Generic,
 }
 
-/// A command of bpf(2) with its attributes, which the kernel may read as far as they go.
+/// Executes a command of bpf(2) with its attributes, which the kernel may read.
 fn bpf<T>(command: u32, attributes: &T) -> io::Result<RawFd> {
     let at: *const T = attributes;
     // SAFETY: the attributes are readable for the time of the call; each caller fills those of its command, and what
@@ -47,14 +47,14 @@ fn bpf<T>(command: u32, attributes: &T) -> io::Result<RawFd> {
     }
 }
 
-/// The same, of a command that makes something.
+/// Executes a command of bpf(2) that returns a descriptor.
 fn make<T>(command: u32, attributes: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: the kernel has made it for us just now (close-on-exec); nobody else owns it.
+    // SAFETY: the kernel has just made the descriptor (close-on-exec); it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The map from receive queues to sockets.
+/// Makes the map from receive queues to sockets.
 pub fn map(queues: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -74,7 +74,7 @@ pub fn map(queues: u32) -> io::Result<OwnedFd> {
     )
 }
 
-/// Frames of `queue` go to `socket` from now on.
+/// Gives frames of `queue` to `socket`.
 pub fn serve(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct Attributes {
@@ -95,7 +95,7 @@ pub fn serve(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Res
     bpf(BPF_MAP_UPDATE_ELEM, &attributes).map(drop)
 }
 
-/// The program for this map. What finds no socket there goes to the kernel's stack.
+/// Loads the program for this map. Frames without a socket go to the kernel's network stack.
 pub fn program(map: BorrowedFd<'_>, pieces: bool) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -115,7 +115,7 @@ pub fn program(map: BorrowedFd<'_>, pieces: bool) -> io::Result<OwnedFd> {
         kind: BPF_PROG_TYPE_XDP,
         count: code.len() as u32,
         instructions: code.as_ptr(),
-        // No helper that it calls asks for the GPL.
+        // No helper function that it calls requires the GPL.
         license: c"Apache-2.0".as_ptr(),
         log_level: 0,
         log_size: 0,
@@ -127,7 +127,7 @@ pub fn program(map: BorrowedFd<'_>, pieces: bool) -> io::Result<OwnedFd> {
     make(BPF_PROG_LOAD, &attributes)
 }
 
-/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS);`, as `linux/bpf_common.h` encodes it.
+/// Code of `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS);`, as `linux/bpf_common.h` encodes it.
 fn instructions(map: RawFd) -> [[u8; 8]; 6] {
     let one = |code: u8, registers: u8, offset: u8, immediate: i32| {
         let [a, b, c, d] = immediate.to_ne_bytes();
@@ -150,7 +150,7 @@ fn instructions(map: RawFd) -> [[u8; 8]; 6] {
     ]
 }
 
-/// The program runs for frames of this device until the link that is given back is closed, however its owner ends.
+/// Runs the program for frames of this device until the returned link is closed, however its owner ends.
 pub fn attach(program: BorrowedFd<'_>, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {

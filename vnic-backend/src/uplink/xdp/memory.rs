@@ -1,4 +1,4 @@
-//! Memory that an AF_XDP socket shares with the kernel: frames, and four rings of places in them
+//! Memory that an AF_XDP socket shares with the kernel: frames, and four rings of their addresses
 //! (`Documentation/networking/af_xdp.rst` of the kernel).
 
 #![expect(
@@ -15,24 +15,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
-/// A mapping of our own.
+/// A mapping of the daemon.
 pub struct Mapping {
     at: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: plain memory, which is reached by the rings and areas below only; they say who may touch which part.
+// SAFETY: plain memory, which only the rings and areas below access; they say who may touch which part.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// New memory.
+    /// Maps new memory.
     pub fn new(len: usize) -> io::Result<Mapping> {
         Mapping::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// A part of a file.
+    /// Maps a part of a file.
     fn of(fd: BorrowedFd<'_>, len: usize, from: u64) -> io::Result<Mapping> {
         let from = libc::off_t::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
         Mapping::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), from)
@@ -49,12 +49,12 @@ impl Mapping {
         Ok(Mapping { at, len })
     }
 
-    /// Where it is, for the kernel.
+    /// Address of the mapping, for the kernel.
     pub fn address(&self) -> u64 {
         self.at.as_ptr().expose_provenance() as u64
     }
 
-    /// Its length.
+    /// Length of the mapping.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -62,16 +62,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a reference into it that outlives us. Pages that the kernel
-        // still holds are its own business.
+        // SAFETY: the mapping is this value's own, and no reference into it outlives it. The kernel keeps pages that it still
+        // uses.
         unsafe {
             libc::munmap(self.at.as_ptr().cast(), self.len);
         }
     }
 }
 
-/// A part of the frames' memory that one half of a port owns. At any time a chunk of it is the kernel's, while it is in
-/// a ring that the kernel reads, or that half's.
+/// A part of the frames' memory that one half of a port owns. A chunk of it is the kernel's while it is in a ring that the
+/// kernel reads, and otherwise that half's.
 pub struct Area {
     memory: Arc<Mapping>,
     from: usize,
@@ -79,7 +79,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// Two areas: up to `middle`, and from there on.
+    /// Splits memory into two areas at `middle`.
     pub fn split(memory: Mapping, middle: usize) -> [Area; 2] {
         let memory = Arc::new(memory);
         let (middle, end) = (middle.min(memory.len()), memory.len());
@@ -90,7 +90,7 @@ impl Area {
         })
     }
 
-    /// The bytes at an offset of the whole memory, if they are in this part of it. They must not be the kernel's.
+    /// The bytes at an offset of the whole memory, if this area has them. They must not be the kernel's.
     #[inline]
     pub fn bytes(&mut self, offset: u64, len: u32) -> Option<&mut [u8]> {
         let (from, len) = (usize::try_from(offset).ok()?, len as usize);
@@ -107,18 +107,18 @@ impl Area {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins in the frames' memory.
+    /// Offset of the piece in the frames' memory.
     pub offset: u64,
-    /// Its bytes.
+    /// Bytes of the piece.
     pub len: u32,
     options: u32,
 }
 
-/// The frame goes on in the next piece.
+/// Option of a piece whose frame continues in the next one.
 const XDP_PKT_CONTD: u32 = 1;
 
 impl Piece {
-    /// A piece, and does the frame go on behind it?
+    /// A piece; `goes_on`: its frame continues in the next one.
     pub fn new(offset: u64, len: u32, goes_on: bool) -> Piece {
         Piece {
             offset,
@@ -127,34 +127,34 @@ impl Piece {
         }
     }
 
-    /// Does the frame go on in the next piece?
+    /// Whether the frame continues in the next piece.
     #[inline]
     pub fn goes_on(&self) -> bool {
         self.options & XDP_PKT_CONTD != 0
     }
 }
 
-/// What a ring may hold: numbers alone.
+/// Types that a ring may hold: only numbers.
 pub trait Entry: sealed::Plain {}
 impl Entry for u64 {}
 impl Entry for Piece {}
 
 mod sealed {
-    /// Any bits are one of it.
+    /// Types for which any bits are valid.
     pub trait Plain: Copy {}
     impl Plain for u64 {}
     impl Plain for super::Piece {}
 }
 
-/// What both ends of a ring have.
+/// A ring, from the daemon's side.
 struct Ring<T> {
     mapping: Mapping,
     offsets: XdpRingOffset,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     size: u32,
-    /// Our index: of the entry that comes next.
+    /// The daemon's index: that of the next entry.
     at: u32,
-    /// The kernel's index, as we saw it last.
+    /// The kernel's index at the last look.
     theirs: u32,
     entries: PhantomData<T>,
 }
@@ -185,7 +185,7 @@ impl<T: Entry> Ring<T> {
 
     #[inline]
     fn word(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: aligned and inside (checked when the ring was made); both sides reach it by atomics alone.
+        // SAFETY: aligned and inside (checked when the ring was made); both sides access it only by atomics.
         unsafe { self.mapping.at.add(offset as usize).cast::<AtomicU32>().as_ref() }
     }
 
@@ -202,7 +202,7 @@ impl<T: Entry> Ring<T> {
         }
     }
 
-    /// Does the kernel want a call to go on?
+    /// Whether the kernel needs a system call to go on.
     #[inline]
     fn needs_wakeup(&self) -> bool {
         let flags = self.offsets.flags.map(|at| self.word(at).load(Ordering::Relaxed));
@@ -214,23 +214,23 @@ impl<T: Entry> Ring<T> {
 pub struct Filled<T>(Ring<T>);
 
 impl<T: Entry> Filled<T> {
-    /// Maps it.
+    /// Maps the ring.
     pub fn new(fd: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32, page: u64) -> io::Result<Self> {
         Ring::new(fd, offsets, size, page).map(Filled)
     }
 
-    /// Entries that are there. The kernel is asked when those that were seen are taken.
+    /// Number of entries that are there. The kernel's index is read when all known entries are taken.
     #[inline]
     pub fn ready(&mut self) -> u32 {
         let ring = &mut self.0;
         if ring.at == ring.theirs {
             ring.theirs = ring.word(ring.offsets.producer).load(Ordering::Acquire);
         }
-        // A producer that has run past us has written nonsense: no entry is read twice in a round.
+        // The index of a producer that has run past the daemon is invalid: no entry is read twice in a round.
         ring.theirs.wrapping_sub(ring.at).min(ring.size)
     }
 
-    /// The entry so far behind the next.
+    /// The entry `ahead` entries behind the next one.
     #[inline]
     pub fn peek(&mut self, ahead: u32) -> Option<T> {
         let ready = self.ready();
@@ -244,39 +244,39 @@ impl<T: Entry> Filled<T> {
                 return None;
             }
         }
-        // SAFETY: the kernel has written this entry before its index, and leaves it alone until ours passes it.
+        // SAFETY: the kernel has written this entry before its index, and leaves it alone until the daemon's passes it.
         Some(unsafe { ring.place(ring.at.wrapping_add(ahead)).read() })
     }
 
-    /// So many entries are done with. The kernel hears of it with [`Filled::release`].
+    /// Passes entries. [`Filled::release`] then tells the kernel.
     #[inline]
     pub fn pass(&mut self, count: u32) {
         self.0.at = self.0.at.wrapping_add(count.min(self.ready()));
     }
 
-    /// Gives entries back to the kernel.
+    /// Gives passed entries back to the kernel.
     #[inline]
     pub fn release(&self) {
         let ring = &self.0;
         ring.word(ring.offsets.consumer).store(ring.at, Ordering::Release);
     }
 
-    /// Entries it can hold.
+    /// Number of entries of the ring.
     pub fn size(&self) -> u32 {
         self.0.size
     }
 }
 
-/// A ring that we fill: fill and transmit ring.
+/// A ring that the daemon fills: fill and transmit ring.
 pub struct Given<T>(Ring<T>);
 
 impl<T: Entry> Given<T> {
-    /// Maps it.
+    /// Maps the ring.
     pub fn new(fd: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32, page: u64) -> io::Result<Self> {
         Ring::new(fd, offsets, size, page).map(Given)
     }
 
-    /// Entries that the kernel has not taken yet.
+    /// Number of entries that the kernel has not taken yet.
     #[inline]
     pub fn waiting(&mut self) -> u32 {
         let ring = &mut self.0;
@@ -284,29 +284,30 @@ impl<T: Entry> Given<T> {
         ring.at.wrapping_sub(ring.theirs).min(ring.size)
     }
 
-    /// Adds an entry, if there is room. The kernel hears of it with [`Given::publish`].
+    /// Adds an entry, if there is room. [`Given::publish`] then shows it to the kernel.
     #[inline]
     pub fn push(&mut self, entry: T) -> bool {
         if self.0.at.wrapping_sub(self.0.theirs) >= self.0.size && self.waiting() >= self.0.size {
             return false;
         }
         let ring = &mut self.0;
-        // SAFETY: the kernel is done with this entry (its index says so) and reads it when our index has passed it.
+        // SAFETY: the kernel has taken this entry (its index says so) and reads it again after the daemon's index has passed
+        // it.
         unsafe { ring.place(ring.at).write(entry) };
         ring.at = ring.at.wrapping_add(1);
         true
     }
 
-    /// Shows the kernel what was added.
+    /// Shows added entries to the kernel.
     #[inline]
     pub fn publish(&self) {
         let ring = &self.0;
         ring.word(ring.offsets.producer).store(ring.at, Ordering::Release);
-        // Its flag is read behind this.
+        // The kernel's flag is read after this.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Does the kernel want a call to go on?
+    /// Whether the kernel needs a system call to go on.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.0.needs_wakeup()

@@ -1,4 +1,4 @@
-//! Frames from the wire, of all receive queues of a device in turn.
+//! Receiving half: frames from the wire, of all receive queues of a device in turn.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,22 +12,22 @@ use super::memory::{Area, Filled, Given, Piece};
 use super::unfinished::unfinished;
 use crate::uplink::frames::Arrived;
 
-/// Frames of a queue before the next queue gets its turn, and before the kernel gets its chunks back.
+/// Frames of a queue before the next queue gets its turn, and before the kernel gets the chunks back.
 const TURN: u32 = 32;
-/// Pieces of a frame, as the kernel has them at most (`MAX_SKB_FRAGS` and the first).
+/// Largest number of pieces of a frame in the kernel (`MAX_SKB_FRAGS` and the first).
 const PIECES: u32 = 18;
 
 /// A receive queue of the device.
 pub struct Queue {
-    /// Its socket.
+    /// Socket of the queue.
     pub socket: Arc<OwnedFd>,
-    /// Frames that came.
+    /// Received frames.
     pub rx: Filled<Piece>,
-    /// Chunks for those to come.
+    /// Chunks for frames to come.
     pub fill: Given<u64>,
-    /// Frames that were lost for want of room, as of the last question.
+    /// Frames that were lost for lack of room, at the last look.
     pub lost: u64,
-    /// The ring was found so full that it may have been full.
+    /// Whether the ring was so full that it may have overflowed.
     pub crowded: bool,
 }
 
@@ -37,21 +37,21 @@ pub struct XdpRx {
     pub(super) area: Area,
     /// Bytes of a chunk, a power of two.
     pub(super) chunk: u64,
-    /// The queue whose turn it is, and how many frames it has given.
+    /// The queue that is read, and the number of frames of its turn so far.
     pub(super) at: usize,
     pub(super) given: u32,
-    /// The chunk of the frame that was given last.
+    /// The chunk of the frame that was returned last.
     pub(super) held: Option<u64>,
     pub(super) lost: u64,
-    /// The device's other end is a kernel, which leaves checksums unfinished.
+    /// Whether the device's peer is a kernel, which leaves checksums unfinished.
     pub(super) kernel_peer: bool,
-    /// For waiting, when there are several queues.
+    /// Epoll set of several queues.
     pub(super) all: Option<OwnedFd>,
     pub(super) port: Arc<Attached>,
 }
 
 impl XdpRx {
-    /// Takes the next frame, if there is one. Never an error: a socket does not know that its device is gone for good.
+    /// The next frame, if there is one. Never an error: a socket does not know that its device is gone for good.
     #[inline]
     pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         if let Some(held) = self.held.take() {
@@ -90,7 +90,7 @@ impl XdpRx {
         match self.area.bytes(first.offset, first.len) {
             Some(bytes) => Some(arrived(bytes, self.kernel_peer)),
             None => {
-                // Not of our memory: nothing to give back either. The rest of the burst comes with the next look.
+                // Not in the area, so there is no chunk to give back. The rest of the burst comes with the next look.
                 self.held = None;
                 self.lost += 1;
                 None
@@ -98,13 +98,13 @@ impl XdpRx {
         }
     }
 
-    /// A frame that is longer than a chunk, put together.
+    /// Assembles a frame that is longer than a chunk.
     #[cold]
     fn pieces<'a>(&mut self, buf: &'a mut [u8]) -> Option<Arrived<'a>> {
         let queue = &mut self.queues[self.at];
         let (mut len, mut count, mut whole) = (0, 0, true);
         loop {
-            // The rest is not there yet.
+            // `None`: the rest is not there yet.
             let piece = queue.rx.peek(count)?;
             count += 1;
             let bytes = self.area.bytes(piece.offset, piece.len);
@@ -138,14 +138,14 @@ impl XdpRx {
         Some(arrived(&mut buf[..len], self.kernel_peer))
     }
 
-    /// Takes the count of frames that the kernel or we had no room for.
+    /// Number of frames, since the last call, that the kernel or this half had no room for.
     pub fn lost(&mut self) -> u64 {
-        // The kernel drops what finds no room: then nearly all chunks of a queue are in its ring. To ask is a system call.
+        // The kernel drops frames without room: nearly all chunks of a queue are then in its ring. To ask is a system call.
         for queue in self.queues.iter_mut().filter(|q| q.crowded) {
             queue.crowded = false;
             if let Ok(now) = sockopt::xdp_statistics(&*queue.socket) {
-                // What finds the fill ring empty is counted there, and as dropped; what finds the receive ring full, there
-                // alone.
+                // A frame that finds the fill ring empty is counted there and in `rx_dropped`; one that finds the receive
+                // ring full, only in `rx_ring_full`.
                 let sum = now.rx_dropped + now.rx_ring_full.unwrap_or(0);
                 self.lost += sum.saturating_sub(queue.lost);
                 queue.lost = sum;
@@ -154,7 +154,7 @@ impl XdpRx {
         std::mem::take(&mut self.lost)
     }
 
-    /// For waiting.
+    /// Descriptor to wait on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match (&self.all, self.queues.first()) {
             (Some(all), _) => all.as_fd(),
@@ -170,7 +170,7 @@ impl Queue {
         self.rx.release();
         self.fill.publish();
         if self.fill.needs_wakeup() {
-            // A driver that waits for chunks asks for this call; what it answers does not matter.
+            // A driver that waits for chunks needs this call; its result does not matter.
             let _ = rustix::net::recv(&*self.socket, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
         }
     }

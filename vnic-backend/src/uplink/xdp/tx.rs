@@ -1,4 +1,4 @@
-//! Frames to the wire.
+//! Sending half: frames to the wire.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::Attached;
 use super::memory::{Area, Filled, Given, Piece};
 use crate::uplink::frames::{SEND_BURST, Sent};
 
-/// Calls in a row without anything that the kernel has taken.
+/// Calls in a row in which the kernel takes nothing, before it is left alone.
 const IDLE_CALLS: usize = 3;
 
 /// The sending half of a port: one queue of the device, so that frames stay in order.
@@ -21,13 +21,13 @@ pub struct XdpTx {
     pub(super) area: Area,
     /// Bytes of a chunk, a power of two.
     pub(super) chunk: usize,
-    /// Chunks that are ours.
+    /// Chunks that are not the kernel's.
     pub(super) free: Vec<u64>,
-    /// The longest frame.
+    /// Bytes of the longest frame.
     pub(super) longest: usize,
-    /// The driver reads the ring by itself once it was woken. Otherwise each call sends, and nothing else does.
+    /// Whether the driver reads the ring by itself once it was woken. Otherwise only a system call sends.
     pub(super) zero_copy: bool,
-    /// The kernel said that the device is switched off or gone.
+    /// Whether the kernel has reported that the device is switched off or gone.
     pub(super) down: bool,
     pub(super) _port: Arc<Attached>,
 }
@@ -36,7 +36,7 @@ impl XdpTx {
     /// Sends frames, at most [`SEND_BURST`].
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
         if self.down {
-            // Is it still? What would wait in the ring now would leave when the device comes back, much too late.
+            // A call finds out whether it still is. Frames in the ring would leave much too late, when the device comes back.
             self.down = false;
             self.call();
             if self.down {
@@ -64,7 +64,7 @@ impl XdpTx {
         if taken == 0 { Sent::Full } else { Sent::Some(taken) }
     }
 
-    /// Sees to what was taken and has not left. True when nothing is left to be done for it.
+    /// Sends frames that were taken and have not left. True: nothing is left to do for them.
     pub fn push(&mut self) -> bool {
         if self.zero_copy {
             if self.tx.waiting() > 0 && self.tx.needs_wakeup() {
@@ -74,7 +74,7 @@ impl XdpTx {
         }
         let mut waiting = self.tx.waiting();
         let mut idle = 0;
-        // A call sends a batch, and answers EAGAIN when there is more.
+        // A call sends a batch, and returns EAGAIN if there is more.
         while waiting > 0 && idle < IDLE_CALLS && !self.down {
             self.call();
             let now = self.tx.waiting();
@@ -86,7 +86,7 @@ impl XdpTx {
 
     fn call(&mut self) {
         match rustix::net::send(&*self.socket, &[], SendFlags::DONTWAIT) {
-            // Busy: the device has dropped a frame, as a cable without a listener does.
+            // EBUSY: the device has dropped a frame, as a link without a receiver does.
             Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
             Err(_) => self.down = true,
         }
@@ -98,7 +98,7 @@ impl XdpTx {
         if self.free.len() < count {
             return false;
         }
-        // The ring has an entry for each chunk: there is room.
+        // The ring has an entry for each chunk, so it has room.
         let mut left = count;
         for bytes in frame.chunks(self.chunk) {
             let Some(at) = self.free.pop() else { return false };
@@ -111,14 +111,14 @@ impl XdpTx {
         true
     }
 
-    /// Takes back the chunks of what was sent.
+    /// Takes back the chunks of sent frames.
     fn reap(&mut self) {
         let ready = self.completed.ready();
         for _ in 0..ready {
             let Some(at) = self.completed.peek(0) else { break };
             self.completed.pass(1);
             let at = at & !(self.chunk as u64 - 1);
-            // More than there are would be the kernel's mistake: the ring's room depends on it.
+            // More chunks than there are would be an error of the kernel: the ring's room depends on their number.
             if self.free.len() < self.free.capacity() && self.area.bytes(at, self.chunk as u32).is_some() {
                 self.free.push(at);
             }

@@ -1,9 +1,9 @@
 //! Frames whose sender left the checksum to a device.
 //!
-//! A veth pair carries packets of the kernel as they are: that their TCP or UDP checksum is not finished stands beside
-//! the packet, and a socket of AF_XDP gets the bytes alone. But what stands in the field then is known: the sum of the
-//! pseudo header (`CHECKSUM_PARTIAL` in the kernel's `skbuff.h`). A finished checksum has that value once in 65,536
-//! frames; to finish it again gives the same value. So whoever finishes all of them is always right.
+//! A veth pair carries packets of the kernel unchanged: that a TCP or UDP checksum is unfinished is in the `sk_buff`, and an
+//! AF_XDP socket gets only the bytes. But the field then has a known value: the sum of the pseudo header (`CHECKSUM_PARTIAL`
+//! in the kernel's `skbuff.h`). A finished checksum has that value once in 65,536 frames; to finish it again gives the same
+//! value. So to finish all of them is always right.
 
 use vnic_engine::virtio_net::NetHdr;
 use vnic_wire::checksum;
@@ -15,7 +15,7 @@ const SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The request to finish the checksum of a frame, if it is not.
+/// The request to finish the checksum of a frame, if it is unfinished.
 #[inline]
 pub fn unfinished(frame: &[u8]) -> Option<NetHdr> {
     let mut at = 14;
@@ -57,7 +57,7 @@ pub fn unfinished(frame: &[u8]) -> Option<NetHdr> {
         _ => return None,
     };
     let there: [u8; 2] = array(frame, transport + field)?;
-    // Zero in UDP is none; it is no sum of a pseudo header.
+    // Zero in UDP means no checksum; it is no sum of a pseudo header.
     if u16::from_be_bytes(there) != checksum::fold(pseudo) {
         return None;
     }
@@ -78,7 +78,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 mod tests {
     use super::*;
 
-    /// Ethernet, tags, IP, TCP or UDP with this checksum.
+    /// A frame of Ethernet, tags, IP, and TCP or UDP with this checksum.
     fn frame(v6: bool, tags: usize, protocol: u8, payload: usize, sum: impl Fn(u32) -> u16) -> Vec<u8> {
         let transport = if protocol == TCP { 20 } else { 8 };
         let len = transport + payload;
@@ -145,7 +145,7 @@ mod tests {
                 let bytes = frame(v6, tags, protocol, 100, |p| checksum::fold(p) ^ 0x1000 ^ other);
                 assert!(unfinished(&bytes).is_none());
             }
-            // Cut anywhere, it leads nobody outside.
+            // A frame that is cut anywhere causes no access outside.
             for n in 0..bytes.len() {
                 let _ = unfinished(&bytes[..n]);
             }

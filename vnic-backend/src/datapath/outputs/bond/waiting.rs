@@ -1,4 +1,4 @@
-//! Frames of a bond whose flow is about to move: they wait until what went before them has arrived.
+//! Frames of a bond whose flow is about to move: they wait until the frames before them have arrived.
 
 use std::collections::VecDeque;
 
@@ -7,44 +7,44 @@ use vnic_fabric::{Instant, TagEdit};
 
 use super::super::super::frame::OwnedFrame;
 
-/// Bytes that wait at most: what comes in 10 ms at 6 Gbit/s.
+/// Bytes that wait at most: about 10 ms at 6 Gbit/s.
 const HELD_MAX: usize = 8 << 20;
 
 /// A frame that waits.
 pub struct WaitingFrame {
     /// The frame.
     pub frame: OwnedFrame,
-    /// What it is.
+    /// Flow of the frame.
     pub flow: Flow,
-    /// What the switch wants done to its tag.
+    /// Edit of the frame's tag that the switch wants.
     pub tag: TagEdit,
 }
 
 /// Frames of one slot, in the order in which they came.
 pub struct Line {
-    /// Of which slot.
+    /// Slot of the frames.
     pub slot: SlotId,
-    /// When to ask for the first one again.
+    /// When to ask again for the first frame.
     pub until: Instant,
-    /// One or more.
+    /// The frames, one or more.
     pub frames: VecDeque<WaitingFrame>,
 }
 
-/// See the module.
+/// Waiting frames of a bond.
 #[derive(Default)]
 pub struct WaitingFlows {
-    /// Those that wait, by slot.
+    /// Waiting frames by slot.
     pub lines: Vec<Line>,
     bytes: usize,
 }
 
 impl WaitingFlows {
-    /// Is there room for a frame of so many bytes?
+    /// Whether there is room for a frame of this length.
     pub fn has_room(&self, len: usize) -> bool {
         self.bytes + len + OwnedFrame::COST <= HELD_MAX
     }
 
-    /// A frame waits behind those of its slot.
+    /// Queues a frame behind those of its slot.
     pub fn push(&mut self, slot: SlotId, until: Instant, frame: WaitingFrame) {
         self.bytes += frame.frame.cost();
         match self.lines.iter_mut().find(|line| line.slot == slot) {
@@ -57,7 +57,7 @@ impl WaitingFlows {
         }
     }
 
-    /// The first frame of a line waits no longer. A line without frames is gone, and another one is in its place.
+    /// Takes the first frame of a line. If it was the last one, the last line of the list takes the line's place.
     pub fn pop(&mut self, line: usize) -> Option<WaitingFrame> {
         let frames = &mut self.lines.get_mut(line)?.frames;
         let frame = frames.pop_front()?;
@@ -68,14 +68,14 @@ impl WaitingFlows {
         Some(frame)
     }
 
-    /// The frames of a line, none of which waits any longer. The line is gone, and another one is in its place.
+    /// Removes a line and returns its frames. The last line of the list takes its place.
     pub fn take(&mut self, line: usize) -> VecDeque<WaitingFrame> {
         let frames = self.lines.swap_remove(line).frames;
         self.bytes -= frames.iter().map(|held| held.frame.cost()).sum::<usize>();
         frames
     }
 
-    /// When one may go, at the earliest.
+    /// Earliest time at which a frame may go.
     pub fn next_time(&self) -> Option<Instant> {
         self.lines.iter().map(|line| line.until).min()
     }

@@ -1,4 +1,4 @@
-//! What comes from the wire of a bond's member.
+//! Frames from the wire of a bond's member.
 
 use std::time::Duration;
 
@@ -11,23 +11,22 @@ use vnic_wire::lacp::DESTINATION;
 
 use super::BondSetup;
 
-/// Bytes of the longest frame of a slow protocol (IEEE 802.3 annex 57A, 57B: of the organization specific one), without FCS.
+/// Bytes of the longest frame of a slow protocol (the organization specific one; IEEE 802.3 annexes 57A, 57B), without FCS.
 const SLOW_LEN_MAX: usize = 1514;
-/// Slow protocols send ten frames a second at most (IEEE 802.3 clause 57A.2), each of them: what is far more is no
-/// protocol.
+/// Frames of slow protocols in a second that are reported. A slow protocol sends at most ten (IEEE 802.3 clause 57A.2).
 const SLOW_A_SECOND: u32 = 100;
 
-/// What an uplink knows of its bond.
+/// An uplink's place in its bond.
 pub struct InBond {
     /// The bond.
     pub bond: PortId,
     pub(in super::super) member: Member,
-    /// What comes must be of this VLAN.
+    /// VLAN that received frames must have.
     pub(in super::super) vid: Option<u16>,
 }
 
 impl InBond {
-    /// Of a port, if it is a member.
+    /// The place of a port, if it is a member.
     pub fn of(bond: PortId, setup: &BondSetup, port: PortId) -> Option<InBond> {
         let place = setup.members.iter().position(|m| *m == port)?;
         Some(InBond {
@@ -38,7 +37,7 @@ impl InBond {
     }
 }
 
-/// How many frames of slow protocols an uplink tells the control plane of.
+/// Limit of the frames of slow protocols that an uplink passes to the control plane.
 #[derive(Default)]
 pub struct SlowLimit {
     since: Instant,
@@ -46,7 +45,7 @@ pub struct SlowLimit {
 }
 
 impl SlowLimit {
-    /// Is another one of so many bytes allowed?
+    /// Whether another frame of this length is allowed.
     pub fn allows(&mut self, now: Instant, len: usize) -> bool {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.frames) = (now, 0);
@@ -56,13 +55,13 @@ impl SlowLimit {
     }
 }
 
-/// Is it of a slow protocol, which links speak (IEEE 802.3 annex 57A)?
+/// Whether the frame is of a slow protocol (IEEE 802.3 annex 57A).
 #[inline]
 pub fn is_slow(head: &[u8]) -> bool {
     head.starts_with(&DESTINATION.0) || head.get(12..14) == Some(&EtherType::SLOW_PROTOCOLS.0.to_be_bytes())
 }
 
-/// Takes a tag of this VLAN off a frame. False: it has none.
+/// Takes a tag of this VLAN off a frame. False: the frame has no such tag.
 pub(in super::super) fn untag(vid: u16, bytes: &mut &mut [u8], hdr: &mut NetHdr) -> bool {
     let [tpid @ .., a, b] = match bytes.get(12..16) {
         Some(&[t, u, a, b]) => [t, u, a, b],

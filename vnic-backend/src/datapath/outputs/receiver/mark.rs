@@ -1,6 +1,6 @@
-//! Marking packets: ECN congestion experienced (RFC 3168).
+//! Marks of packets: ECN congestion experienced (RFC 3168).
 
-/// Is the frame a TCP segment over IPv4 or IPv6 (without extension headers)? Then: where its IP header begins.
+/// Offset of the IP header if the frame is a TCP segment over IPv4 or IPv6 (without extension headers).
 #[inline]
 pub fn tcp(head: &[u8]) -> Option<usize> {
     let at = match head.get(12..14)? {
@@ -15,8 +15,8 @@ pub fn tcp(head: &[u8]) -> Option<usize> {
     (head.get(protocol) == Some(&6)).then_some(at)
 }
 
-/// Marks the packet whose IP header begins at `at`: congestion experienced. False: its ends do not speak ECN, it is as it
-/// was.
+/// Marks the packet whose IP header begins at `at`: congestion experienced. False: its ends do not use ECN, and the
+/// packet is unchanged.
 pub fn mark(head: &mut [u8], at: usize) -> bool {
     match head.get_mut(at..) {
         Some([first, tos, rest @ ..]) if *first >> 4 == 4 => {

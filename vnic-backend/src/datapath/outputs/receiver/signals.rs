@@ -1,4 +1,4 @@
-//! What the receivers of a core tell the senders: each sender hears what any of them says.
+//! Pause states that the receivers of a core signal to the senders: each sender gets the union of all receivers' states.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use vnic_fabric::switch::PortId;
 
 use super::super::super::qos::{PauseState, Pauses};
 
-/// See the module.
+/// Pause states of a core, by sender and receiver.
 pub struct PauseSignals {
     pauses: Arc<Pauses>,
     core: usize,
-    /// By source: which receiver says what.
+    /// State of each receiver, by source.
     sources: Vec<Vec<(PortId, PauseState)>>,
 }
 
 impl PauseSignals {
-    /// For this core.
+    /// No receiver of core `core` pauses a sender.
     pub fn new(pauses: Arc<Pauses>, core: usize) -> PauseSignals {
         let sources = Vec::new();
         PauseSignals {
@@ -25,7 +25,7 @@ impl PauseSignals {
         }
     }
 
-    /// A receiver says this to a source from now on. Answers what it said before.
+    /// Sets the state that a receiver signals to a source. Returns the one before.
     pub fn set(&mut self, receiver: PortId, source: PortId, state: PauseState) -> PauseState {
         let i = usize::from(source.0);
         if self.sources.len() <= i {
@@ -46,7 +46,7 @@ impl PauseSignals {
         before
     }
 
-    /// A receiver says nothing any more, to anybody.
+    /// Clears all states of a receiver.
     pub fn forget(&mut self, receiver: PortId) {
         for i in 0..self.sources.len() {
             let says = &mut self.sources[i];

@@ -1,4 +1,4 @@
-//! Bonds of a core are served, come, change and go.
+//! Service, arrival, change and removal of a core's bonds.
 
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::lag::{Affinity, Choice, Flow, LagError, Member, View};
@@ -26,7 +26,7 @@ impl Outputs {
         bond_at(&mut self.slots, port)
     }
 
-    /// Does for the bonds of this core what is due. Answers how much there was.
+    /// Does what is due for the bonds of this core. Returns the number of frames that left or were dropped.
     pub fn bonds_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
         for i in 0..self.bonds.local.len() {
@@ -57,7 +57,7 @@ impl Outputs {
         }
     }
 
-    /// When a bond of this core has something to do that no frame brings about.
+    /// When a bond of this core has to act without a frame.
     pub fn bonds_due(&mut self, now: Instant) -> Option<Instant> {
         let Outputs { bonds, slots, .. } = self;
         let due = bonds.local.iter().filter_map(|id| {
@@ -68,7 +68,8 @@ impl Outputs {
         due.min()
     }
 
-    /// A member's link went up or down. Answers how many frames were dropped with it: they are not sent when it is back.
+    /// A member's link went up or down. Returns the number of frames dropped with it; they are not sent when the link is
+    /// back.
     pub fn bond_link(&mut self, id: PortId, member: Member, up: bool, now: Instant) -> u64 {
         let Some(bond) = self.bond(id) else { return 0 };
         let Some(port) = bond.port(member) else { return 0 };
@@ -87,7 +88,7 @@ impl Outputs {
         dropped
     }
 
-    /// The device of a member is gone: its link is down, and the control plane asks later how many frames that cost.
+    /// The device of a member is gone: its link is down, and the number of lost frames is kept until the control plane asks.
     #[cold]
     pub fn member_gone(&mut self, of: &InBond, now: Instant) {
         let dropped = self.bond_link(of.bond, of.member, false, now);
@@ -98,7 +99,7 @@ impl Outputs {
         }
     }
 
-    /// Link aggregation control says who takes and who sends frames.
+    /// Sets whether LACP lets a member collect and distribute frames (IEEE 802.1AX).
     pub fn bond_lacp(
         &mut self,
         id: PortId,
@@ -114,7 +115,7 @@ impl Outputs {
         }
     }
 
-    /// Sets an affinity, or takes it away.
+    /// Sets or removes an affinity.
     pub fn bond_affinity(
         &mut self,
         id: PortId,
@@ -136,14 +137,14 @@ impl Outputs {
         Ok(())
     }
 
-    /// How a bond is now.
+    /// State of a bond.
     pub fn bond_view(&mut self, id: PortId, now: Instant) -> Option<View> {
         let bond = self.bond(id)?;
         bond.look(now);
         Some(bond.bond.view(now))
     }
 
-    /// Why a frame that came by a member is not for the switch; otherwise it loses the team's tag.
+    /// Takes the team's tag off a frame that came through a member. Returns the reason if the switch must not get the frame.
     pub fn refused_by_bond(
         &mut self,
         of: &InBond,
@@ -160,7 +161,7 @@ impl Outputs {
         }
     }
 
-    /// A bond exists, or is another one from now on. Answers its members.
+    /// Adds or replaces a bond. Returns its members.
     pub fn set_bond(
         &mut self,
         id: PortId,
@@ -181,7 +182,7 @@ impl Outputs {
         let before = std::mem::replace(self.slot(id), slot);
         self.report_moved(id);
         if let Slot::Bond(mut before) = before {
-            // What waited goes the new way, in its order.
+            // Frames that waited in the bond before go through the new one, in their order.
             for line in (0..before.waiting.lines.len()).rev() {
                 for WaitingFrame { mut frame, tag, .. } in before.waiting.take(line) {
                     frame.with(|f, meta| self.give_bond(Egress { port: id, tag }, f, meta));
@@ -191,7 +192,7 @@ impl Outputs {
         members
     }
 
-    /// A port is no member of a bond any more. What waits there goes on waiting.
+    /// Removes a port from a bond. Frames that wait at the port stay there.
     pub fn leave_bond(&mut self, id: PortId, port: PortId, now: Instant) {
         if let Some((_, known)) = self.bonds.all.iter_mut().find(|(bond, _)| *bond == id) {
             known.retain(|m| *m != port);
@@ -204,14 +205,14 @@ impl Outputs {
         }
     }
 
-    /// Hands a frame to the member of a bond that its flow is on.
+    /// Hands a frame to the member of a bond that carries its flow.
     pub(in super::super) fn give_bond(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         let (now, local_qp) = (self.round.now, meta.local_qp);
         let Some(bond) = self.bond(e.port) else { return };
         let flow = flow_of(f).map(|flow| Flow { local_qp, ..flow });
         let refused = match &flow {
             None => Some(DropReason::Runt),
-            // Links of the bond speak these, nobody else.
+            // Only the links of the bond themselves speak slow protocols.
             Some(flow) if flow.ethertype == EtherType::SLOW_PROTOCOLS => Some(DropReason::MacControl),
             Some(_) => bond.tag(e.tag, f.head).err(),
         };
@@ -248,7 +249,7 @@ impl Outputs {
         self.give_port(Egress { port, tag }, f, &meta);
     }
 
-    /// Drops a frame for a bond; the member that it would have gone by is charged with it.
+    /// Drops a frame for a bond and counts it at the member that would have sent it.
     #[cold]
     fn drop_bonded(&mut self, bond: PortId, flow: Option<&Flow>, f: &RawFrame<'_>, reason: DropReason) {
         let Some(port) = self.bond(bond).and_then(|b| b.blamed(flow)) else {

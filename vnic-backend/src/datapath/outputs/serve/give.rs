@@ -1,4 +1,4 @@
-//! A frame for a port that has something configured: it goes at once, waits, or is dropped.
+//! A frame for a port with configured quality of service: the frame goes at once, waits, or is dropped.
 
 use vnic_engine::counters::PriorityCounter as P;
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
@@ -13,17 +13,17 @@ use super::super::concern::{INBOUND_MAX, is_roce};
 use super::super::receiver::{Receiver, mark};
 use super::super::slot::Slot;
 
-/// What a frame needs.
+/// Size of a frame at its receiver.
 struct Needs {
     /// Bytes on the wire.
     wire: u32,
     /// Frames that the receiver gets.
     frames: usize,
-    /// Bytes of the longest of them.
+    /// Bytes of the longest frame that the receiver gets.
     longest: usize,
 }
 
-/// `None`: its request is no good.
+/// Size of a frame at its receiver; `None`: its offload request is invalid.
 #[inline]
 fn measure(f: &RawFrame<'_>, tag: TagEdit, accepts: &Accepts) -> Option<Needs> {
     let shift = match tag {
@@ -62,7 +62,7 @@ fn measure(f: &RawFrame<'_>, tag: TagEdit, accepts: &Accepts) -> Option<Needs> {
 }
 
 impl Outputs {
-    /// The receiving side of a port, out of its place, so that it and its port can be used at once.
+    /// Takes the receiving side of a port out of its place, so that it and its port can be used at once.
     #[inline]
     pub fn take_receiver(&mut self, port: PortId) -> Option<Box<Receiver>> {
         let receiver = self.slots.get_mut(usize::from(port.0))?.receiver()?.take()?;
@@ -70,7 +70,7 @@ impl Outputs {
         Some(receiver)
     }
 
-    /// Back in its place.
+    /// Puts a receiving side back in its place.
     #[inline]
     pub fn put_receiver(&mut self, receiver: Box<Receiver>) {
         if let Some(place) = self
@@ -83,7 +83,7 @@ impl Outputs {
         self.taken = None;
     }
 
-    /// May a frame have to wait at a local adapter? Then nothing may go past [`Outputs::give`].
+    /// Whether a frame may have to wait at a local adapter. All frames must then go through [`Outputs::give`].
     #[inline]
     pub fn queues_at(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
@@ -92,7 +92,7 @@ impl Outputs {
         }
     }
 
-    /// It has something to do each round from now on.
+    /// Adds a receiver to those that are served each round.
     pub(super) fn list(&mut self, receiver: &mut Receiver) {
         if !receiver.listed {
             receiver.listed = true;
@@ -100,7 +100,7 @@ impl Outputs {
         }
     }
 
-    /// Can the receiver take so many frames of `len` bytes each?
+    /// Whether the receiver can take `frames` frames of `len` bytes each.
     #[inline]
     pub(super) fn has_room(&mut self, port: PortId, head: &[u8], len: usize, frames: usize) -> bool {
         let inbound = self.round.inbound.len();
@@ -122,8 +122,8 @@ impl Outputs {
         }
     }
 
-    /// How full the way to the guest is, in thousandths: what waits for its turn, or buffers that the guest takes long to give
-    /// back, and what waits for them.
+    /// How full the queues to the guest are, in thousandths: the larger of the used buffer of the port and of the buffers
+    /// that the guest has not given back with the frames that wait for them.
     fn fill(&mut self, r: &Receiver, head: &[u8]) -> u32 {
         let thousandths = |part: u64, all: u64| {
             let fill = part.saturating_mul(1000).checked_div(all).unwrap_or(0);
@@ -142,7 +142,7 @@ impl Outputs {
         waits.max(guest)
     }
 
-    /// A frame for a port that has something configured: it goes, or it waits, or it is dropped.
+    /// Sends a frame, lets it wait or drops it, at a port with configured quality of service.
     pub fn give_queued(&mut self, r: &mut Receiver, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         let priority = r.priority(f.head, e.tag);
         let meta = &Metadata {
@@ -158,7 +158,7 @@ impl Outputs {
         } else {
             None
         };
-        // What does not wait anyway, what nobody takes, and what is no good: as without all this.
+        // Frames that need not wait, that no receiver takes, or whose request is invalid, go past the queues.
         let Some(needs) = needs else {
             return self.give_now(e, f, meta);
         };
@@ -249,7 +249,7 @@ impl Outputs {
         self.round.waiting.look();
     }
 
-    /// Drops a frame, or a request that would be so many, before it waits.
+    /// Drops a frame before it waits, and counts the frames that its request would have made.
     fn refuse(&mut self, r: &Receiver, priority: u8, f: &RawFrame<'_>, frames: usize, reason: DropReason) {
         r.count_drops(priority, reason, frames as u64);
         self.round.offer(r.port, &f.whole(), Some(reason), None);

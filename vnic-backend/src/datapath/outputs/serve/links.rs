@@ -1,4 +1,4 @@
-//! Uplinks of a core send and obey pause frames.
+//! Pause frames that uplinks of a core send and obey.
 
 use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
 use vnic_fabric::Instant;
@@ -11,7 +11,7 @@ use super::super::Outputs;
 use super::super::slot::Slot;
 
 impl Outputs {
-    /// MAC control came from the wire of an uplink.
+    /// Handles MAC control from the wire of an uplink.
     #[cold]
     pub fn control_frame(&mut self, port: PortId, bytes: &[u8], now: Instant) {
         let change = self.acting(port);
@@ -33,20 +33,20 @@ impl Outputs {
         self.link_round(port, now);
     }
 
-    /// An uplink's settings are others.
+    /// Applies changed settings to the flow control of an uplink.
     pub(in super::super) fn configure_link(&mut self, port: PortId, now: Instant) {
         if matches!(self.slots.get(usize::from(port.0)), Some(Slot::Uplink(_))) {
             self.link_round(port, now);
         }
     }
 
-    /// Does any uplink of this core have to look what it is pausing, or how long it still waits?
+    /// Whether an uplink of this core has to be asked which priorities it pauses, or how long it is paused.
     #[inline]
     pub fn links_busy(&self) -> bool {
         self.links_busy || self.round.waiting.pauses().any()
     }
 
-    /// One look at the flow control of the uplinks.
+    /// Looks once at the flow control of all uplinks.
     #[cold]
     pub fn links_round(&mut self, now: Instant) {
         self.links_busy = false;
@@ -64,7 +64,7 @@ impl Outputs {
             PauseState { global: true, .. } => 0xff,
             PauseState { priorities, .. } => priorities,
         };
-        // What this uplink may say at all.
+        // Priorities that the settings let this uplink pause.
         let xoff = match pause.pfc {
             0 if pause.global_tx && xoff != 0 => 0xff,
             0 => 0,
@@ -115,7 +115,7 @@ impl Outputs {
         }
     }
 
-    /// When an uplink of this core has to repeat itself, or may go on.
+    /// When an uplink of this core has to repeat a pause frame, or may send again.
     pub fn links_due(&self) -> Option<Instant> {
         if !self.links_busy {
             return None;

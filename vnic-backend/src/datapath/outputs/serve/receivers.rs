@@ -1,5 +1,5 @@
-//! Each round: what waits at the ports of a core and may go now, goes; what has waited too long is dropped; who tells senders
-//! to wait for too long stops. Receivers come, change and go.
+//! Each round releases frames that wait at the ports of a core and may go, drops those that have waited too long, and stops
+//! receivers that pause senders for too long. Receivers come, change and go here.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::types::QueueStatus;
 const BURST: usize = 256;
 
 impl Receiver {
-    /// Has it something to do each round?
+    /// Whether the receiver has to be served each round.
     fn is_busy(&self) -> bool {
         !self.queues.is_empty()
             || self.buffers.pausing() != 0
@@ -31,7 +31,7 @@ impl Receiver {
             || self.stall.guard.next_time(self.change.qos.guard).is_some()
     }
 
-    /// When it has something to do that nobody else brings about.
+    /// When the receiver has to act without another event.
     fn next_time(&self, now: Instant) -> Option<Instant> {
         let qos = &self.change.qos;
         let credit = self.queues.next_time(now, self.closed | self.blocked);
@@ -47,7 +47,7 @@ impl Receiver {
 }
 
 impl Outputs {
-    /// Lets go what may go now. Answers how much there was to do.
+    /// Sends waiting frames that may go. Returns how many left or were dropped.
     fn serve(&mut self, r: &mut Receiver, now: Instant) -> usize {
         r.blocked = 0;
         let (mut work, mut heavy) = (0, 0);
@@ -69,7 +69,7 @@ impl Outputs {
                 true => r.judge_next(pick),
                 false => Verdict::Pass,
             };
-            // What is only taken out of the way does not count as sent.
+            // A discarded frame does not count as sent.
             let taken = if room && verdict != Verdict::Drop {
                 r.queues.take(now, pick)
             } else {
@@ -100,7 +100,7 @@ impl Outputs {
         work
     }
 
-    /// Drops a frame that waited, although there is room for it.
+    /// Drops a frame that waited, although its receiver has room for it.
     #[cold]
     fn drop_early(&mut self, r: &Receiver, priority: u8, frame: OwnedFrame) {
         r.count_drop(priority, DropReason::Wred);
@@ -119,7 +119,7 @@ impl Outputs {
         self.pool.give_back(frame);
     }
 
-    /// Drops what has waited too long at the head of its class.
+    /// Drops frames that have waited too long at the head of their class.
     fn expire(&mut self, r: &mut Receiver, now: Instant) -> usize {
         let lifetimes = r.change.qos.lifetimes;
         let mut work = 0;
@@ -145,7 +145,7 @@ impl Outputs {
         work
     }
 
-    /// Drops what waits and `gone` says so.
+    /// Drops waiting frames for which `gone` is true.
     fn drop_frames(&mut self, r: &mut Receiver, reason: DropReason, gone: impl Fn(&[u8]) -> bool) {
         let mut stays = Vec::new();
         for class in 0..CLASSES as u8 {
@@ -168,7 +168,7 @@ impl Outputs {
         }
     }
 
-    /// Lets go what waits at the ports of this core and may go. Answers how much there was to do.
+    /// Serves the receivers of this core that have something to do. Returns how many frames left or were dropped.
     #[cold]
     pub fn receivers_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
@@ -200,7 +200,7 @@ impl Outputs {
 
     fn receiver_round(&mut self, r: &mut Receiver, now: Instant) -> usize {
         let mut work = 0;
-        // What may go is not late, however late we look.
+        // A frame that may go is not late, however late the core looks.
         work += self.serve(r, now);
         if r.change.qos.lifetimes.enable != 0 {
             let before = r.ages.lifetime.stalled();
@@ -231,7 +231,7 @@ impl Outputs {
         work
     }
 
-    /// When a receiver has something to do that no frame brings about.
+    /// When a receiver has to act without a frame.
     pub fn receivers_due(&self, now: Instant) -> Option<Instant> {
         let queued = self.queued.iter();
         let times = queued.filter_map(|p| {
@@ -245,15 +245,15 @@ impl Outputs {
         times.min()
     }
 
-    /// Asks guests to kick when they give buffers for lossless frames that wait for them; says whether they have given some
-    /// after all.
+    /// Asks guests to kick when they post buffers for lossless frames that wait for them. True: a guest has posted buffers
+    /// already.
     pub fn request_room(&mut self) -> bool {
         let mut more = false;
         self.blocked_queues(|rx| more |= rx.request_more());
         more
     }
 
-    /// Awake again, the core looks by itself.
+    /// Suppresses the kicks of [`Outputs::request_room`]: a core that is awake looks at the rings itself.
     pub fn suppress_room_kicks(&mut self) {
         self.blocked_queues(|rx| rx.suppress_kicks());
     }
@@ -264,15 +264,15 @@ impl Outputs {
             if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
                 && a.receiver.as_ref().is_some_and(|r| r.blocked != 0)
             {
-                // Where frames wait in the reserve, those that wait there ask.
+                // If frames wait in the reserve, [`Outputs::request_buffers`] asks.
                 let queues = a.queues.iter_mut().flatten();
                 queues.filter(|rx| rx.parked().is_empty()).for_each(&mut each);
             }
         }
     }
 
-    /// What is configured at a port counts from now on for what it is given. With `closed`: priorities that its wire's other
-    /// end has stopped, a bit each.
+    /// Applies the configuration of a port to its receiving side. `closed`: priorities that the peer on the wire has paused,
+    /// a bit each.
     pub(in super::super) fn set_up_receiver(&mut self, port: PortId, closed: u8, now: Instant) {
         let change = self.acting(port);
         let counters = match self.slots.get(usize::from(port.0)) {
@@ -306,13 +306,13 @@ impl Outputs {
             }
         };
         receiver.signal(&mut self.signals, now);
-        // The next round sees whether it is needed at all.
+        // The next round removes the receiver if it is not needed.
         self.list(&mut receiver);
         self.put_receiver(receiver);
         self.round.waiting.look();
     }
 
-    /// A receiver was lost in a panic: nobody waits for it any more, and there is a new one.
+    /// Replaces a receiver that was lost in a panic; no sender is paused for the lost one any more.
     #[cold]
     pub fn mend_receiver(&mut self, port: PortId, now: Instant) {
         self.taken = None;
@@ -326,7 +326,7 @@ impl Outputs {
         self.round.waiting.look();
     }
 
-    /// A port is removed: what waits for it is gone with it.
+    /// Removes the receiver of a removed port and drops its waiting frames.
     pub fn forget_receiver(&mut self, port: PortId) {
         let reason = DropReason::ReceiverDown;
         if let Some(mut r) = self.take_receiver(port) {
@@ -339,7 +339,7 @@ impl Outputs {
         self.set_guarantees(port, None);
     }
 
-    /// An adapter's guest, or a bond's member, is gone: what waits for it is dropped. Answers how many frames that is.
+    /// Drops the waiting frames of an adapter without a guest, or of a member without a link. Returns their number.
     pub fn drop_queued(&mut self, port: PortId, now: Instant) -> u64 {
         let Some(mut r) = self.take_receiver(port) else {
             return 0;
@@ -351,7 +351,7 @@ impl Outputs {
         };
         let gone = |bytes: &[u8]| !(roce && is_roce(bytes));
         self.drop_frames(&mut r, DropReason::ReceiverDown, gone);
-        // Who is not there does not stand still.
+        // A guest that is gone has not stalled.
         r.stall.moved = 0xff;
         self.list(&mut r);
         r.signal(&mut self.signals, now);
@@ -360,7 +360,7 @@ impl Outputs {
         gone as u64
     }
 
-    /// Every local receiver hears what the frames of a source are sure to get, or that the source is gone.
+    /// Sets the guarantee of a source at each local receiver, or removes the source.
     fn set_guarantees(&mut self, source: PortId, guarantee: Option<&[u64; CLASSES]>) {
         for slot in &mut self.slots {
             let Some(Some(receiver)) = slot.receiver() else {
@@ -373,7 +373,7 @@ impl Outputs {
         }
     }
 
-    /// A port is configured so from now on, whoever serves it.
+    /// Configures a port, on whichever core it is.
     pub fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>, now: Instant) {
         let guarantee = change.qos.queue.as_ref().map_or([0; CLASSES], |q| q.guarantee);
         self.set_guarantees(id, Some(&guarantee));
@@ -385,7 +385,7 @@ impl Outputs {
         self.configure_link(id, now);
     }
 
-    /// How the receiving side of a port stands.
+    /// Adds the status of the receiving side of a port.
     pub fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
         let slot = self.slots.get_mut(usize::from(id.0));
         if let Some(Slot::Uplink(p)) = &slot {

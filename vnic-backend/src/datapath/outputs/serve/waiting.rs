@@ -1,4 +1,4 @@
-//! Frames begin to wait for receive buffers, get them, or are given up.
+//! Frames begin to wait for receive buffers, get them, or are dropped.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ use super::super::slot::Slot;
 use super::super::waiting::{BEYOND_MAX, BUT_ROCE, PRESSED, Waiting, Waits};
 
 impl AdapterRx {
-    /// Frames that the reserve holds at most.
+    /// Largest number of frames in the reserve.
     pub(in super::super) fn reserve(&self) -> usize {
         match self.settings.burst {
             Burst::Off => 0,
@@ -28,7 +28,7 @@ impl AdapterRx {
         }
     }
 
-    /// A frame did not get into queue `q`: it waits, or it is dropped for the reason that is answered.
+    /// Handles a frame that did not get into queue `q`: the frame waits, or it is dropped for the returned reason.
     #[cold]
     #[inline(never)]
     pub fn refused(
@@ -62,7 +62,7 @@ impl AdapterRx {
     ) -> Result<(), DropReason> {
         let i = usize::from(q);
         if reason == DropReason::NoRxBuffer && self.waits.listed {
-            // Buffers may have come, first for those that wait already.
+            // Buffers may have come; frames that wait already get them first.
             self.serve(i, waiting);
             self.mark(port, waiting);
             let Some(Some(rx)) = self.queues.get_mut(i) else {
@@ -108,7 +108,7 @@ impl AdapterRx {
         Ok(())
     }
 
-    /// Gives what waits for queue `q` the buffers that have come. Answers how many frames are gone.
+    /// Gives new buffers of queue `q` to its waiting frames. Returns the number of frames that wait no longer.
     fn serve(&mut self, q: usize, waiting: &mut Waiting) -> usize {
         let Some(Some(rx)) = self.queues.get_mut(q) else {
             return 0;
@@ -127,8 +127,8 @@ impl AdapterRx {
         n
     }
 
-    /// Frames beyond the reserve move into what room it has; timers run for those that are beyond it now. `moved`: the
-    /// first frame of this queue has changed.
+    /// Moves frames beyond the reserve into its free room and sets the timers of the frames that are still beyond it.
+    /// `moved`: queue whose first frame has changed.
     fn follow(&mut self, moved: Option<usize>, waiting: &mut Waiting) {
         let reserve = self.reserve();
         for (q, rx) in self.queues.iter_mut().enumerate() {
@@ -150,7 +150,7 @@ impl AdapterRx {
         }
     }
 
-    /// Drops what waits for queue `q`, beyond the reserve or all.
+    /// Drops the frames that wait for queue `q`: those beyond the reserve or all.
     fn give_up(&mut self, port: PortId, q: usize, all: bool, reason: DropReason, round: &mut Round) {
         let Some(Some(rx)) = self.queues.get_mut(q) else {
             return;
@@ -173,7 +173,7 @@ impl AdapterRx {
         self.follow(Some(q), &mut round.waiting);
     }
 
-    /// Tells everybody whether the adapter is pressed, and how many wait.
+    /// Publishes whether the adapter is pressed, and how many frames wait.
     fn mark(&mut self, port: PortId, waiting: &mut Waiting) {
         let beyond: usize = self.queues.iter().flatten().map(|rx| rx.parking.over).sum();
         let state = match (beyond, self.takes_roce) {
@@ -189,7 +189,7 @@ impl AdapterRx {
         gauges.beyond.store(beyond as u64, Ordering::Relaxed);
     }
 
-    /// Counted what dropless mode says.
+    /// Counts a change of dropless mode.
     fn count_change(&self, told: Told, before: (u64, u64)) {
         let d = &self.waits.dropless;
         let first = &self.counters.queues[0];
@@ -205,7 +205,7 @@ impl AdapterRx {
         self.counters.waits.on.store(on, Ordering::Release);
     }
 
-    /// Queues with frames that wait.
+    /// Queues with waiting frames.
     fn waiters(&mut self) -> impl Iterator<Item = &mut RxQueue> {
         self.queues
             .iter_mut()
@@ -214,7 +214,7 @@ impl AdapterRx {
     }
 }
 
-/// A frame waits no longer.
+/// Counts a frame that waits no longer.
 fn leaves(
     counters: &AdapterCounters,
     q: usize,
@@ -235,8 +235,8 @@ fn leaves(
 }
 
 impl Outputs {
-    /// Looks whether buffers have come for frames that wait, and who has waited too long. `rung`: the thread that waits for
-    /// guests says that buffers have come. Answers how many frames are gone.
+    /// Looks for buffers of waiting frames and for frames that have waited too long. `rung`: the thread that waits for guests
+    /// reports new buffers. Returns the number of frames that wait no longer.
     #[cold]
     pub fn waiting_round(&mut self, rung: bool) -> usize {
         let mut news: ArrayVec<(PortId, Told), 16> = ArrayVec::new();
@@ -258,8 +258,8 @@ impl Outputs {
                         && let Some(Some(rx)) = a.queues.get_mut(q)
                         && !rx.parked().is_empty()
                     {
-                        // The thread tells of what comes from now on; what came meanwhile is looked at now and in the next
-                        // round.
+                        // The thread reports buffers that come from now on; those that came before are looked for now and in
+                        // the next round.
                         rx.parking.asked = !rx.request_more();
                         if !rx.parking.asked {
                             n += a.serve(q, &mut round.waiting);
@@ -276,7 +276,7 @@ impl Outputs {
                 }
             }
             let before = (a.waits.dropless.entries(), a.waits.dropless.exits());
-            // A frame whose buffers have come is not late, however late we look.
+            // A frame whose buffers have come is not late, however late the core looks.
             if news.remaining_capacity() > 0
                 && let Some(told) = a.waits.dropless.expire(now)
             {
@@ -307,7 +307,8 @@ impl Outputs {
         work
     }
 
-    /// The operator switches an adapter's dropless mode on or off. Frames that wait beyond the reserve are dropped with it.
+    /// Switches an adapter's dropless mode on or off for the operator. Off: frames beyond the reserve that have no buffers
+    /// yet are dropped.
     pub fn set_dropless(&mut self, port: PortId, timeout: u8) {
         let Outputs { slots, round, .. } = self;
         let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
@@ -320,7 +321,7 @@ impl Outputs {
         a.count_change(told, before);
         if !a.waits.dropless.is_on() {
             for q in 0..a.queues.len() {
-                // What has buffers by now is not lost.
+                // Frames that have buffers by now are not lost.
                 let n = a.serve(q, &mut round.waiting);
                 if n > 0
                     && let Some(Some(rx)) = a.queues.get_mut(q)
@@ -336,8 +337,8 @@ impl Outputs {
         self.report(CoreEvent::Dropless { port, told });
     }
 
-    /// `DelayDropTimeout` of an adapter from now on. To switch off what is off is an act of the operator's, too; that nothing is set
-    /// any more, or nothing at a start, is none.
+    /// Applies `DelayDropTimeout` of an adapter. To switch the mode off while it is off is also an act of the operator; to
+    /// remove the setting, or to have none at a start, is not.
     pub fn set_delay_drop(&mut self, port: PortId, before: DelayDrop, set: DelayDrop, anew: bool) {
         let on = self.adapter(port).is_some_and(|a| a.waits.dropless.is_on());
         let act = !anew && set.act > 0;
@@ -346,21 +347,21 @@ impl Outputs {
         }
     }
 
-    /// Settings of an adapter have changed: its reserve may have more room.
+    /// Applies changed settings of an adapter to its reserve, which may have more room.
     pub fn reserve_changed(&mut self, port: PortId) {
         let Outputs { slots, round, .. } = self;
         if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
             a.follow(None, &mut round.waiting);
             a.mark(port, &mut round.waiting);
             for rx in a.waiters() {
-                // Whoever looks for buffers from now on begins with a look.
+                // The new burst mode begins with a look for buffers.
                 rx.parking.asked = false;
                 rx.suppress_kicks();
             }
         }
     }
 
-    /// A queue's guest is gone: nothing waits for it any more.
+    /// Drops all frames that wait for a queue whose guest is gone.
     pub fn drop_waiting(&mut self, port: PortId, pair: usize) {
         let Outputs { slots, round, .. } = self;
         if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
@@ -369,7 +370,7 @@ impl Outputs {
         }
     }
 
-    /// An adapter is removed.
+    /// Drops all waiting frames of a removed adapter.
     pub fn forget_waiting(&mut self, port: PortId) {
         let queues = self.adapter(port).map_or(0, |a| a.queues.len());
         for pair in 0..queues {
@@ -379,7 +380,7 @@ impl Outputs {
         self.round.waiting.mark(port, 0);
     }
 
-    /// When somebody has waited too long.
+    /// When a frame has waited too long.
     pub fn waiting_due(&self) -> Option<Instant> {
         let Outputs { slots, round, .. } = self;
         let times = round
@@ -393,7 +394,7 @@ impl Outputs {
         times.min()
     }
 
-    /// Asks guests for whom frames wait to kick when they give buffers; says whether they have given some after all.
+    /// Asks guests for which frames wait to kick when they post buffers. True: a guest has posted buffers already.
     pub fn request_buffers(&mut self) -> bool {
         let Outputs { slots, round, .. } = self;
         let mut more = false;
@@ -403,7 +404,7 @@ impl Outputs {
             };
             let by_thread = a.settings.burst == Burst::Thread;
             for rx in a.waiters() {
-                // The thread's kicks were asked for when the frame was looked at first.
+                // The thread's kicks were requested at the first look for this frame's buffers.
                 more |= if by_thread {
                     !rx.parking.asked
                 } else {
@@ -414,7 +415,7 @@ impl Outputs {
         more
     }
 
-    /// Awake again, the core looks by itself.
+    /// Suppresses the kicks of [`Outputs::request_buffers`]: a core that is awake looks at the rings itself.
     pub fn suppress_buffer_kicks(&mut self) {
         let Outputs { slots, round, .. } = self;
         for port in &round.waiting.ports {

@@ -2,7 +2,7 @@ use vnic_wire::MacAddr;
 
 use super::*;
 
-/// A packet: its virtio header, headers up to UDP, a payload that tells its number.
+/// A packet: its virtio header, headers up to UDP, and a payload that contains its number.
 fn packet(number: u8, len: usize, tag: bool, source_port: u16) -> Vec<u8> {
     let mut f = vec![0; VNET];
     f.extend_from_slice(&MacAddr([2, 0, 0, 0, 0, 2]).0);
@@ -24,7 +24,7 @@ fn packet(number: u8, len: usize, tag: bool, source_port: u16) -> Vec<u8> {
     f
 }
 
-/// The same over IPv4, with this identification.
+/// A packet over IPv4 with this identification.
 fn packet_v4(id: u16, len: usize, tag: bool) -> Vec<u8> {
     let six = packet(id as u8, len, tag, 0xc001);
     let at = VNET + if tag { ETHERNET + TAG } else { ETHERNET };
@@ -42,7 +42,7 @@ fn packet_v4(id: u16, len: usize, tag: bool) -> Vec<u8> {
     f
 }
 
-/// What goes out for these frames, message by message.
+/// Messages to the kernel for these frames.
 fn messages(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut all: Vec<(Option<Train>, Vec<u8>)> = Vec::new();
     for frame in frames {
@@ -50,7 +50,7 @@ fn messages(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
             && let Some(from) = train.take(long, frame)
         {
             long.extend_from_slice(&frame[from..]);
-            // As when the device was full: others may come still.
+            // As after a full device: more frames may join.
             train.close(long);
         } else {
             all.push((Train::of(frame), frame.clone()));
@@ -59,7 +59,7 @@ fn messages(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     all.into_iter().map(|(_, long)| long).collect()
 }
 
-/// The packets of a message, cut as the receiver cuts it.
+/// Packets of a message, as the receiver cuts it.
 fn cut(message: &[u8]) -> Vec<Vec<u8>> {
     let mut hdr = [0; VNET];
     hdr.copy_from_slice(&message[..VNET]);
@@ -82,7 +82,7 @@ fn a_message_of_rdma_goes_as_one_and_comes_as_it_was() {
         frames.push(packet(20, 300, tag, 0xc001));
         frames.push(packet(21, 1040, tag, 0xc001));
         let sent = messages(&frames);
-        // The shorter one is the last of its datagram.
+        // The shorter packet is the last of its datagram.
         assert_eq!(sent.len(), 2);
         assert_eq!(cut(&sent[0]), &frames[..21]);
         assert_eq!(sent[1], frames[21]);
@@ -125,7 +125,7 @@ fn packets_of_ipv4_go_as_one_when_their_numbers_follow_each_other() {
     assert_eq!(fold(sum(ip)), 0xffff, "the sum with its checksum");
     let check = number(&joined[VNET + ETHERNET + IPV4..], UDP_CHECK);
     assert_eq!(check, fold(pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 17, 168)));
-    // Fragments, options.
+    // Fragments and options.
     for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46)] {
         let mut other = packet_v4(8, 100, false);
         other[VNET + ETHERNET + at] = byte;
@@ -156,7 +156,7 @@ fn the_long_datagram_has_sound_headers() {
     let ip = &sent[VNET + ETHERNET..];
     assert_eq!(ip[IPV6_LEN], 308u16.to_be_bytes());
     assert_eq!(ip[IPV6..][UDP_LEN], 308u16.to_be_bytes());
-    // The sum that is to be finished is that of the pseudo header: RFC 8200 section 8.1.
+    // The unfinished sum is that of the pseudo header: RFC 8200 section 8.1.
     let sum = fold(pseudo_v6(&[0xfe; 16], &[0xfd; 16], 17, 308));
     assert_eq!(ip[IPV6..][UDP_CHECK], sum.to_be_bytes());
 }
@@ -213,7 +213,7 @@ fn what_comes_may_be_anything() {
         };
         assert!(Bundle::of(&good[..len], VNET, &hdr).is_none(), "{len}");
     }
-    // Segments of nothing would never end.
+    // Empty segments would never end.
     let none = NetHdr {
         gso_type: GSO_UDP_L4,
         ..NetHdr::default()
