@@ -97,10 +97,14 @@ impl Flood {
             };
             if let Some(qp) = self.qps.iter_mut().find(|qp| qp.number == e.qp) {
                 let sends = qp.sends();
+                // Each bell names more requests than the one before, the last all that there is room for.
+                let before = sends.producer;
                 sends.consumer = e.consumed;
                 sends.producer = e.consumed.wrapping_add(sends.blocks);
-                for _ in 0..self.unread {
-                    bells.write(bell(Kind::Send, e.qp, sends.producer));
+                let more = sends.producer.wrapping_sub(before);
+                for n in 1..=self.unread {
+                    let index = before.wrapping_add(more * n / self.unread);
+                    bells.write(bell(Kind::Send, e.qp, index));
                 }
             }
         }
