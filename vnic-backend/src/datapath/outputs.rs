@@ -33,6 +33,7 @@ use receiver::PauseSignals;
 
 pub use adapter::AdapterRx;
 pub use bond::{BondSetup, BondSide, InBond, SlowLimit, is_slow};
+use concern::{Concern, concerns_rdma};
 pub use concern::{INBOUND_MAX, Inbound, LEARN_MAX, is_roce};
 pub use flow_control::{Link, is_control};
 pub use guest_roce::{GuestRoce, WaitingRoce, see};
@@ -301,7 +302,7 @@ impl Outputs {
             && !self.is_watched()
             && self.round.inbound.is_empty()
             && f.hdr.is_plain()
-            && is_roce(f.head);
+            && concerns_rdma(f.head) == Some(Concern::Roce);
         at_once.then_some(port)
     }
 

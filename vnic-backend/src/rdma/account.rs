@@ -11,7 +11,7 @@ const ALONE: i32 = 256;
 const SHARED: i32 = 64;
 
 /// Work of a sent packet, up to the copy at its receiver.
-pub const PACKET: i32 = 13;
+pub const PACKET: i32 = 16;
 /// Work of a packet of a run.
 pub const RUN_PACKET: i32 = 4;
 /// Work of a command, with its reply and the interrupt.

@@ -40,7 +40,7 @@ pub(super) use requester::{SendWqe as PooledSend, WINDOW};
 const QUANTUM: u32 = 16;
 
 /// A request that is flushed, with its completion, as [`Device::take_work`](super::Device::take_work) counts it.
-const FLUSH: u32 = 2;
+const FLUSH: u32 = 3;
 
 /// How a QP's turn ended.
 #[derive(Debug, Clone, Copy)]

@@ -645,7 +645,7 @@ impl Regions {
     }
 
     /// The region of a peer's access, and the offset in it.
-    #[inline]
+    #[inline(always)]
     fn find(
         &self,
         pd: PdHandle,
