@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::io::Write as _;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -31,8 +34,27 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Pages of the server.
 struct Pages {
     control: Arc<Control>,
-    metrics: Paced<Bytes>,
-    node: Paced<Bytes>,
+    metrics: Paced<Arc<Rendered>>,
+    node: Paced<Arc<Rendered>>,
+}
+
+/// A page, and the same compressed once somebody has asked for that.
+struct Rendered {
+    plain: Bytes,
+    gzip: OnceLock<Bytes>,
+}
+
+impl Rendered {
+    fn gzip(&self) -> Bytes {
+        let compress = || {
+            // A page has the same words in each line: the fastest level already leaves less than a tenth.
+            let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+            // Writing into memory does not fail.
+            let written = to.write_all(&self.plain).and_then(|()| to.finish());
+            written.unwrap_or_default().into()
+        };
+        self.gzip.get_or_init(compress).clone()
+    }
 }
 
 /// Serves for ever.
@@ -83,9 +105,15 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Respons
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(response);
     }
+    let gzip = takes_gzip(request.headers().get_all(ACCEPT_ENCODING));
     Ok(match request.uri().path() {
-        "/metrics" => page(&pages, &pages.metrics, |snapshot, spent| render(snapshot, spent)).await,
-        "/metrics/node" => page(&pages, &pages.node, |snapshot, _| render_node(snapshot)).await,
+        "/metrics" => {
+            page(&pages, &pages.metrics, gzip, |snapshot, spent| {
+                render(snapshot, spent)
+            })
+            .await
+        }
+        "/metrics/node" => page(&pages, &pages.node, gzip, |snapshot, _| render_node(snapshot)).await,
         "/livez" if pages.control.pulse.beats().await => text(StatusCode::OK, "ok\n"),
         "/livez" => text(StatusCode::SERVICE_UNAVAILABLE, "a data core does not answer\n"),
         "/readyz" if pages.control.life.ready() => text(StatusCode::OK, "ok\n"),
@@ -103,16 +131,34 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Respons
 
 async fn page(
     pages: &Pages,
-    page: &Paced<Bytes>,
+    page: &Paced<Arc<Rendered>>,
+    gzip: bool,
     render: impl FnOnce(&Snapshot, &dyn Fn() -> Duration) -> String + Send + 'static,
 ) -> Response<Full<Bytes>> {
     let control = pages.control.clone();
     let work = move || {
         let start = Instant::now();
-        render(&Snapshot::take(&control), &|| start.elapsed()).into()
+        let plain = render(&Snapshot::take(&control), &|| start.elapsed()).into();
+        Arc::new(Rendered {
+            plain,
+            gzip: OnceLock::new(),
+        })
     };
-    match page.get(work).await {
-        Ok(page) => respond(StatusCode::OK, PROMETHEUS, page),
+    let body = match page.get(work).await {
+        Ok(page) if gzip => tokio::task::spawn_blocking(move || page.gzip()).await,
+        Ok(page) => Ok(page.plain.clone()),
+        Err(error) => Err(error),
+    };
+    match body {
+        Ok(body) => {
+            let mut response = respond(StatusCode::OK, PROMETHEUS, body);
+            let headers = response.headers_mut();
+            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+            if gzip {
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+            response
+        }
         Err(error) => {
             tracing::error!("metrics: a scrape failed by a bug: {error}");
             text(
@@ -121,6 +167,20 @@ async fn page(
             )
         }
     }
+}
+
+/// Whether a client takes gzip, as Prometheus does (RFC 9110 section 12.5.3).
+fn takes_gzip<'a>(accept: impl IntoIterator<Item = &'a HeaderValue>) -> bool {
+    let values = accept.into_iter().filter_map(|value| value.to_str().ok());
+    let mut codings = values.flat_map(|value| value.split(','));
+    codings.any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let refused = parts
+            .filter_map(|p| p.strip_prefix("q="))
+            .any(|q| q.parse() == Ok(0.0));
+        named && !refused
+    })
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
@@ -134,4 +194,19 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_sent_to_who_takes_it() {
+        let takes = |values: &[&'static str]| {
+            let values: Vec<_> = values.iter().map(|v| HeaderValue::from_static(v)).collect();
+            takes_gzip(&values)
+        };
+        assert!(takes(&["gzip"]) && takes(&["identity", "br;q=1, GZIP; q=0.5"]));
+        assert!(!takes(&[]) && !takes(&["identity, br"]) && !takes(&["gzip;q=0"]));
+    }
 }
