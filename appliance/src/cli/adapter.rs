@@ -107,9 +107,9 @@ fn state(adapter: &v1::Adapter) -> &'static str {
     }
 }
 
-/// Whether the adapter exists after a restart of the daemon.
-fn kept(adapter: &v1::Adapter) -> &'static str {
-    match adapter.lifetime() {
+/// Whether an adapter or port exists after a restart of the daemon.
+pub fn kept(lifetime: v1::Lifetime) -> &'static str {
+    match lifetime {
         v1::Lifetime::Configured => "configured",
         v1::Lifetime::Stored => "stored",
         v1::Lifetime::UntilDaemonEnds | v1::Lifetime::Unspecified => "no",
@@ -124,12 +124,15 @@ fn table(adapters: &[v1::Adapter]) -> String {
     let mut table = Table::new(&[
         "NAME",
         "STATE",
+        "RDMA",
         "MAC",
         ">MTU",
         ">QUEUES",
         ">CORE",
         ">RX FRAMES",
         ">TX FRAMES",
+        ">RDMA RX",
+        ">RDMA TX",
         ">DROPS",
         "KEPT",
         "SOCKET",
@@ -144,14 +147,17 @@ fn table(adapters: &[v1::Adapter]) -> String {
         table.row([
             names::last(&a.name).to_owned(),
             state(a).to_owned(),
+            a.rdma.as_ref().map_or("none", rdma_word).to_owned(),
             mac,
             a.mtu.to_string(),
             queues(a),
             a.data_core.map(|c| c.to_string()).unwrap_or_default(),
             text::count(traffic.rx_frames),
             text::count(traffic.tx_frames),
+            text::count(traffic.rdma_rx_packets),
+            text::count(traffic.rdma_tx_packets),
             text::count(traffic.drops),
-            kept(a).to_owned(),
+            kept(a.lifetime()).to_owned(),
             a.eth_socket.clone(),
         ]);
     }
@@ -170,6 +176,7 @@ fn facts(a: &v1::Adapter) -> String {
         None => "",
     };
     let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
+    let packets = |packets, bytes| format!("{packets} packets, {}", text::bytes(bytes));
     let mut facts = Facts::default();
     facts
         .add("name", names::last(&a.name))
@@ -222,6 +229,14 @@ fn facts(a: &v1::Adapter) -> String {
             },
         )
         .add("rdma socket", &*rdma.socket)
+        .add(
+            "rdma received",
+            packets(traffic.rdma_rx_packets, traffic.rdma_rx_bytes),
+        )
+        .add(
+            "rdma sent",
+            packets(traffic.rdma_tx_packets, traffic.rdma_tx_bytes),
+        )
         .add("rdma memory", text::bytes(rdma.memory_bytes))
         .add("rdma objects", used.join(", "));
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
@@ -255,6 +270,15 @@ fn reserve(reserve: &v1::BurstReserve) -> String {
         "{frames} of {} frames, {bytes}; {} at most so far",
         reserve.limit, reserve.frames_max
     )
+}
+
+/// State of an RDMA function for a column.
+fn rdma_word(rdma: &v1::RdmaFunction) -> &'static str {
+    if rdma.off.is_empty() {
+        rdma_state(rdma)
+    } else {
+        "off"
+    }
 }
 
 fn rdma_state(rdma: &v1::RdmaFunction) -> &'static str {

@@ -2,7 +2,7 @@
 
 use vnic_control::v1;
 
-use super::adapter::lifetime;
+use super::adapter::{kept, lifetime};
 use super::args::{PortAdd, PortVerb};
 use super::client::{Client, resource};
 use super::output::Output;
@@ -125,6 +125,7 @@ fn table(ports: &[v1::Port]) -> String {
         ">RX FRAMES",
         ">TX FRAMES",
         ">DROPS",
+        "KEPT",
     ]);
     for p in ports {
         let traffic = p.traffic.unwrap_or_default();
@@ -138,6 +139,7 @@ fn table(ports: &[v1::Port]) -> String {
             text::count(traffic.rx_frames),
             text::count(traffic.tx_frames),
             text::count(traffic.drops),
+            kept(p.lifetime()).to_owned(),
         ]);
     }
     table.finish("no ports")

@@ -8,8 +8,13 @@ use super::Control;
 use super::qos::Qos;
 use super::refused::Refused;
 use super::teams::Teams;
-use crate::events::Tell;
+use crate::events::{Owner, Record, Tell, kinds, told};
 use crate::mesh::MeshSpec;
+use crate::store::{Batch, StoreError};
+use crate::stored;
+
+/// Table of the store. Key of a row: the port's name; value: see [`stored::ports`].
+const TABLE: &str = "ports";
 
 /// Uplink ports.
 pub struct Ports<'a>(pub &'a Arc<Control>);
@@ -34,14 +39,59 @@ impl Ports<'_> {
         self.0.nic.port(name).map_err(refused)
     }
 
-    /// Makes a port, with its mesh if it has one; settings that are stored for its name act, and it joins its team. May block.
+    /// Makes a port, with its mesh if it has one, and stores it; settings that are stored for its name act, and it joins its
+    /// team. May block.
     pub fn create(&self, spec: PortSpec, mesh: Option<MeshSpec>) -> Result<PortStatus, Refused> {
         let (name, kind) = (spec.name.clone(), spec.kind.name());
+        let row = stored::ports::encode(&spec, mesh.as_ref());
         let status = self
             .add(spec, mesh)
             .map_err(Refused::nic(|field| path(kind, field)))?;
+        if let Err(error) = self.store(&name, row) {
+            // A port that cannot be stored is not kept.
+            let _ = self.take_away(&name);
+            return Err(error.into());
+        }
+        self.0.origins.set_stored(&name);
         Teams(self.0).port_made(&name);
         Ok(status)
+    }
+
+    fn store(&self, name: &str, row: Vec<u8>) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.put(TABLE, name.as_bytes(), row);
+        self.0.store.commit(batch)
+    }
+
+    fn take_away(&self, name: &str) -> Result<(), Refused> {
+        let remove = || self.0.nic.remove_port(name).map_err(refused);
+        self.0.meshes.remove(name, remove)
+    }
+
+    /// Makes the stored ports again. A port that cannot be made causes an event and stays stored. May block.
+    pub fn bring_back(&self) -> Result<(), StoreError> {
+        for (name, port) in self.0.store.all(TABLE)? {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            match self.again(&name, &port) {
+                Ok(()) => self.0.origins.set_stored(&name),
+                Err(problem) => {
+                    let message = format!("the port that was made at run time does not come back: {problem}");
+                    let told = told(&kinds::STORED_PORT_SHADOWED, message).fact("problem", problem);
+                    self.0.hub.record(Record::now(told, Owner::Port(name)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn again(&self, name: &str, port: &[u8]) -> Result<(), String> {
+        if self.0.nic.port(name).is_ok() {
+            return Err("the configuration has its name".to_owned());
+        }
+        let (spec, mesh) = stored::ports::decode(name, port, &self.0.settings.nic.data_cores)?;
+        self.add(spec, mesh).map_err(|e| e.to_string())?;
+        tracing::debug!(owner = name, "port made at run time added again");
+        Ok(())
     }
 
     /// Makes a port of the configuration; its team is made later. May block.
@@ -66,16 +116,31 @@ impl Ports<'_> {
 
     /// Sets the speed that a port reports; `None`: that of its device. May block.
     pub fn set_speed(&self, name: &str, mbps: Option<u32>) -> Result<PortStatus, Refused> {
-        self.0.nic.set_port_speed(name, mbps).map_err(refused)
+        let status = self.0.nic.set_port_speed(name, mbps).map_err(refused)?;
+        if self.0.origins.is_stored(name) {
+            let mesh = self.0.meshes.status(name).map(|status| status.spec);
+            self.store(name, stored::ports::encode(&status.spec, mesh.as_ref()))?;
+        }
+        Ok(status)
     }
 
-    /// Removes a port that is in no team, and the settings that are stored for it. May block.
+    /// Removes a port that is in no team, and what is stored for it. One that did not come back is there only in the store. May
+    /// block.
     pub fn remove(&self, name: &str) -> Result<(), Refused> {
-        self.get(name)?;
+        if let Err(unknown) = self.get(name) {
+            let rows = self.0.store.all(TABLE)?;
+            if !rows.iter().any(|(key, _)| key == name.as_bytes()) {
+                return Err(unknown);
+            }
+            let mut batch = Batch::new();
+            batch.delete(TABLE, name.as_bytes());
+            return Ok(Qos(self.0).forget_port(name, batch)?);
+        }
         Teams(self.0).remove_port(name, || {
-            Qos(self.0).forget_port(name)?;
-            let remove = || self.0.nic.remove_port(name).map_err(refused);
-            self.0.meshes.remove(name, remove)
+            let mut batch = Batch::new();
+            batch.delete(TABLE, name.as_bytes());
+            Qos(self.0).forget_port(name, batch)?;
+            self.take_away(name)
         })?;
         self.0.origins.forget(name);
         Ok(())

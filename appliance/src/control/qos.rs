@@ -364,9 +364,8 @@ impl Qos<'_> {
         }
     }
 
-    /// Removes the row of a port that is about to be removed.
-    pub(super) fn forget_port(&self, port: &str) -> Result<(), StoreError> {
-        let mut batch = Batch::new();
+    /// Removes the row of a port that is about to be removed, and what else the batch says.
+    pub(super) fn forget_port(&self, port: &str, mut batch: Batch) -> Result<(), StoreError> {
         Qos::forget(&mut batch, &Owner::Port(port.to_owned()));
         self.0.store.commit(batch)
     }

@@ -165,7 +165,7 @@ impl Control {
 pub struct Origins {
     /// Names from the configuration.
     configured: Mutex<BTreeSet<String>>,
-    /// Adapters that were made at run time and are stored.
+    /// Adapters and ports that were made at run time and are stored.
     stored: Mutex<BTreeSet<String>>,
 }
 
@@ -189,12 +189,12 @@ impl Origins {
         lock(&self.configured).contains(name)
     }
 
-    /// Whether the adapter was made at run time and is stored.
+    /// Whether the adapter or port was made at run time and is stored.
     pub fn is_stored(&self, name: &str) -> bool {
         lock(&self.stored).contains(name)
     }
 
-    /// Notes that the adapter was made at run time and is stored.
+    /// Notes that the adapter or port was made at run time and is stored.
     pub(super) fn set_stored(&self, name: &str) {
         lock(&self.stored).insert(name.to_owned());
     }

@@ -200,6 +200,7 @@ impl Daemon {
                     source,
                 })?;
             }
+            Ports(&control).bring_back()?;
             let teams = Teams(&control);
             teams.configure().map_err(|(name, source)| StartError::Nic {
                 what: format!("cannot add team {name}"),

@@ -84,7 +84,7 @@ kinds! {
 
     DAEMON_STARTED = 0x1000, "daemon_started", Operator, [Info, Warn],
         "The daemon started. A warning if the one before it did not end in order: events of its last second may be missing.";
-    DAEMON_STOPPED = 0x1001, "daemon_stopped", Operator, [Info], "The daemon ends in order.";
+    DAEMON_STOPPED = 0x1001, "daemon_stopped", Operator, [Info], "The daemon was asked to end, and ends.";
     STATE_RESET = 0x1002, "state_reset", Operator, [Error], "Stored state was given up and begins anew.";
     EVENTS_LOST = 0x1003, "events_lost", Guest, [Warn],
         "More happened than could be written down: events before this one are missing.";
@@ -99,13 +99,15 @@ kinds! {
         "An adapter made at run time did not come back: the configuration has its name, address or socket.";
     EVENTS_NOT_STORED = 0x100A, "events_not_stored", Operator, [Error],
         "The file of the event log cannot be used: events are kept in memory and are gone when the daemon ends.";
+    STORED_PORT_SHADOWED = 0x100B, "stored_port_shadowed", Operator, [Warn],
+        "A port made at run time did not come back: the configuration has its name, or its device is not there.";
 
     ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";
     ADAPTER_REMOVED = 0x1101, "adapter_removed", Operator, [Info], "An adapter was removed.";
     ADAPTER_STATE = 0x1102, "adapter_state", Guest, [Info, Error],
         "A VMM or a driver came or went. An error if a bug took the adapter down.";
     RDMA_STATE = 0x1103, "rdma_state", Guest, [Info, Error],
-        "The same for the RDMA function of an adapter.";
+        "The VMM or the driver of an adapter's RDMA function came or went. An error if a bug took the function down.";
     GID_CHANGED = 0x1104, "gid_changed", Guest, [Info], "A GID came or went.";
     RDMA_FAULT = 0x1105, "rdma_fault", Guest, [Warn], "The driver of an RDMA function did something illegal.";
     RING_FAULT = 0x1106, "ring_fault", Guest, [Warn], "A guest wrote something illegal into a ring, which stopped.";
@@ -122,8 +124,8 @@ kinds! {
     PAUSE_STORM_WARNING = 0x1118, "pause_storm_warning", Guest, [Warn],
         "Senders were told to wait by a receiver that stood still for longer than the minor watermark.";
     PAUSE_STORM = 0x1119, "pause_storm", Guest, [Warn],
-        "It stood still for longer than the critical watermark: nobody is told to wait any more, until it moves.";
-    PAUSE_STORM_OVER = 0x111A, "pause_storm_over", Guest, [Info], "It moves again: flow control is as configured.";
+        "A receiver stood still for longer than the critical watermark: senders are not told to wait for it until it moves.";
+    PAUSE_STORM_OVER = 0x111A, "pause_storm_over", Guest, [Info], "A receiver that caused a pause storm moves again: flow control is as configured.";
     CLASS_STALLED = 0x111B, "class_stalled", Guest, [Warn],
         "Too many frames of a traffic class waited too long at its head: what waits in it is dropped.";
     FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";

@@ -7,7 +7,7 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting, GidSource,
-    PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, feature,
+    PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, feature,
 };
 use vnic_control::v1;
 
@@ -15,7 +15,8 @@ use super::mesh;
 use crate::check::{self, Violations};
 use crate::control::Control;
 use crate::names;
-use crate::stored::values::{timestamp, vlan, vlan_mode};
+use crate::stored::ports;
+use crate::stored::values::{timestamp, vlan};
 
 fn lifetime(control: &Control, name: &str) -> i32 {
     let lifetime = if control.origins.is_configured(name) {
@@ -212,18 +213,11 @@ pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> 
 /// Message of a port, without its traffic.
 pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
     let spec = &status.spec;
-    let ifname = spec.kind.ifname().to_owned();
     v1::Port {
         name: names::of(names::PORTS, &spec.name),
-        uplink: Some(match &spec.kind {
-            PortKind::Tap { queues, .. } => v1::port::Uplink::Tap(v1::TapUplink {
-                ifname,
-                queues: u32::from(*queues),
-            }),
-            PortKind::Packet { .. } => v1::port::Uplink::Packet(v1::PacketUplink { ifname }),
-            PortKind::Xdp { .. } => v1::port::Uplink::Xdp(v1::XdpUplink { ifname }),
-            PortKind::Mesh { .. } => v1::port::Uplink::Mesh(mesh::mesh(control.meshes.status(&spec.name))),
-        }),
+        uplink: Some(ports::uplink(&spec.kind, || {
+            mesh::mesh(control.meshes.status(&spec.name))
+        })),
         mtu: u32::from(spec.mtu),
         vlan: Some(vlan(&spec.vlan)),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
@@ -253,80 +247,35 @@ pub fn port_statistics(status: &PortStatus) -> Vec<v1::PortStatistic> {
     .collect()
 }
 
-fn mtu(value: u32, field: &str, wrong: &mut Violations) -> Option<u16> {
-    match value {
-        0 => Some(check::MTU_DEFAULT),
-        v => wrong.check(field, check::mtu(i64::from(v))),
-    }
-}
-
-/// Reads the specification of a port.
-pub fn port_spec(control: &Control, id: &str, port: &v1::Port, wrong: &mut Violations) -> Option<PortSpec> {
-    let name = wrong.check("port_id", check::name(id));
-    let kind = match &port.uplink {
-        Some(v1::port::Uplink::Tap(tap)) => {
-            let ifname = wrong.check("port.tap.ifname", check::ifname(&tap.ifname));
-            let queues = match tap.queues {
-                0 => Some(1),
-                n => wrong.check("port.tap.queues", check::tap_queues(i64::from(n))),
-            };
-            ifname
-                .zip(queues)
-                .map(|(ifname, queues)| PortKind::Tap { ifname, queues })
-        }
-        Some(v1::port::Uplink::Packet(packet)) => wrong
-            .check("port.packet.ifname", check::ifname(&packet.ifname))
-            .map(|ifname| PortKind::Packet { ifname }),
-        Some(v1::port::Uplink::Xdp(xdp)) => wrong
-            .check("port.xdp.ifname", check::ifname(&xdp.ifname))
-            .map(|ifname| PortKind::Xdp { ifname }),
-        Some(v1::port::Uplink::Mesh(mesh)) => Some(PortKind::Mesh {
-            label: mesh.listen.clone(),
-        }),
-        None => {
-            wrong.add(
-                "port.uplink",
-                "required: what is behind the port; `tap`, `packet`, `xdp` and `mesh` are allowed",
-            );
-            None
-        }
-    };
-    let mtu = mtu(port.mtu, "port.mtu", wrong);
-    let vlan = vlan_mode(port.vlan.as_ref(), "port.vlan", wrong);
-    let core = wrong.check("port.data_core", control.data_core(port.data_core));
-    let speed = speed(port.speed_mbps, "port.speed_mbps", wrong);
-    Some(PortSpec {
-        name: name?,
-        kind: kind?,
-        mtu: mtu?,
-        vlan: vlan?,
-        data_core: core?,
-        speed_mbps: speed?,
-    })
-}
-
-/// Checks the speed of a port, if there is one.
-pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
-    match mbps {
-        None => Some(None),
-        Some(mbps) => wrong.check(field, check::speed(i64::from(mbps))).map(Some),
-    }
-}
-
 /// Sums of the counters of each adapter, by the adapter's name.
 pub fn adapter_traffic(samples: &[Sample]) -> BTreeMap<&str, v1::AdapterTraffic> {
     let mut all: BTreeMap<&str, v1::AdapterTraffic> = BTreeMap::new();
     for sample in samples {
-        if !matches!(sample.def.scope, Scope::AdapterQueue | Scope::AdapterDrop) {
+        if !matches!(
+            sample.def.scope,
+            Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma
+        ) {
             continue;
         }
         let traffic = all.entry(&sample.owner).or_default();
         let sum = match (sample.def.scope, sample.def.name) {
             (Scope::AdapterDrop, _) => &mut traffic.drops,
-            (_, "rx_frames") => &mut traffic.rx_frames,
-            (_, "rx_bytes") => &mut traffic.rx_bytes,
-            (_, "tx_frames") => &mut traffic.tx_frames,
-            (_, "tx_bytes") => &mut traffic.tx_bytes,
+            (Scope::AdapterQueue, "rx_frames") => &mut traffic.rx_frames,
+            (Scope::AdapterQueue, "rx_bytes") => &mut traffic.rx_bytes,
+            (Scope::AdapterQueue, "tx_frames") => &mut traffic.tx_frames,
+            (Scope::AdapterQueue, "tx_bytes") => &mut traffic.tx_bytes,
+            (Scope::Rdma, "rx_vport_rdma_unicast_packets" | "rx_vport_rdma_multicast_packets") => {
+                &mut traffic.rdma_rx_packets
+            }
+            (Scope::Rdma, "rx_vport_rdma_unicast_bytes" | "rx_vport_rdma_multicast_bytes") => {
+                &mut traffic.rdma_rx_bytes
+            }
+            (Scope::Rdma, "tx_vport_rdma_unicast_packets" | "tx_vport_rdma_multicast_packets") => {
+                &mut traffic.rdma_tx_packets
+            }
+            (Scope::Rdma, "tx_vport_rdma_unicast_bytes" | "tx_vport_rdma_multicast_bytes") => {
+                &mut traffic.rdma_tx_bytes
+            }
             _ => continue,
         };
         *sum = sum.wrapping_add(sample.value);

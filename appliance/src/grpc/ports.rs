@@ -13,6 +13,7 @@ use crate::access::blocking;
 use crate::check::Violations;
 use crate::control::{self, Control};
 use crate::names::PORTS;
+use crate::stored;
 
 /// The service.
 pub struct Ports(pub Arc<Control>);
@@ -83,12 +84,9 @@ impl v1::port_service_server::PortService for Ports {
         blocking(move || {
             let mut wrong = Violations::default();
             let port = request.port.unwrap_or_default();
-            let spec = convert::port_spec(&control, &request.port_id, &port, &mut wrong);
-            let mesh = match &port.uplink {
-                Some(v1::port::Uplink::Mesh(mesh)) => super::mesh::mesh_spec(mesh, &mut wrong).map(Some),
-                _ => Some(None),
-            };
-            let (spec, mesh) = wrong.finish(spec.zip(mesh))?;
+            let cores = &control.settings.nic.data_cores;
+            let new = stored::ports::read(&request.port_id, &port, cores, &mut wrong);
+            let (spec, mesh) = wrong.finish(new)?;
             let status = control::Ports(&control).create(spec, mesh)?;
             Ok(Response::new(with_traffic(&control, &status)))
         })
@@ -111,7 +109,7 @@ impl v1::port_service_server::PortService for Ports {
                     None
                 }
                 Some(0) => Some(None),
-                some => convert::speed(some, "speed_mbps", &mut wrong),
+                some => stored::ports::speed(some, "speed_mbps", &mut wrong),
             };
             let speed = wrong.finish(speed)?;
             let status = control::Ports(&control).set_speed(&id, speed)?;

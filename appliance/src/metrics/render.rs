@@ -1,6 +1,7 @@
 //! Page of Prometheus metrics. Each scrape renders it anew from the counters of the data path, so that removed resources
 //! are gone from the next scrape.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -68,6 +69,7 @@ const BYTES_AN_ADAPTER: usize = 12 << 10;
 pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     let mut page = Page::with_capacity((snapshot.adapters.len() + 2) * BYTES_AN_ADAPTER);
     native::counters(&mut page, &snapshot.counters);
+    states(&mut page, &snapshot.adapters, &snapshot.rdma);
     adapters(&mut page, &snapshot.adapters);
     rdma(&mut page, &snapshot.rdma);
     ports(&mut page, &snapshot.ports);
@@ -156,17 +158,29 @@ fn budget<'a, T: 'a>(
     each(page, (&limit, &help), things, label, |thing| budget(thing).limit);
 }
 
-fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
-    page.gauge("vnic_adapters", "Adapters by state.");
-    for state in [
+/// An adapter is as far as the further of its two functions, and has failed if one of them has.
+fn states(page: &mut Page, adapters: &[AdapterStatus], functions: &[(String, RdmaStatus)]) {
+    const ORDER: [AttachState; 4] = [
         AttachState::Detached,
         AttachState::Attached,
         AttachState::Up,
         AttachState::Failed,
-    ] {
-        let n = adapters.iter().filter(|a| a.state == state).count();
+    ];
+    let rank = |state: AttachState| ORDER.iter().position(|s| *s == state);
+    let rdma: HashMap<&str, AttachState> = functions.iter().map(|(name, f)| (&**name, f.state)).collect();
+    let of = |a: &AdapterStatus| rank(a.state).max(rdma.get(&*a.spec.name).and_then(|s| rank(*s)));
+    let reached: Vec<_> = adapters.iter().map(of).collect();
+    page.gauge(
+        "vnic_adapters",
+        "Adapters by the state of their functions, Ethernet and RDMA: of the one that is further; failed if one has failed.",
+    );
+    for state in ORDER {
+        let n = reached.iter().filter(|r| **r == rank(state)).count();
         page.value(&[("state", &state.name())], n);
     }
+}
+
+fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
     fn label(a: &AdapterStatus) -> (&'static str, &str) {
         ("adapter", &a.spec.name)
     }
@@ -174,7 +188,7 @@ fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
         page,
         (
             "vnic_adapter_up",
-            "1 when the guest's driver runs and the link is up.",
+            "1 when the guest's Ethernet driver runs and the link is up.",
         ),
         adapters,
         label,

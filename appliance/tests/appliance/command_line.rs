@@ -210,7 +210,7 @@ fn adapters_are_listed_shown_added_and_removed() {
         .expect("headings")
         .split_whitespace()
         .collect();
-    assert_eq!(words[..3], ["NAME", "STATE", "MAC"]);
+    assert_eq!(words[..4], ["NAME", "STATE", "RDMA", "MAC"]);
     assert!(table.contains("vf0   detached"), "{table}");
 
     let added = daemon.json(&[

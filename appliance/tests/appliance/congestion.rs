@@ -98,14 +98,6 @@ fn stored(status: &Status) -> Option<String> {
         .and_then(|i| i.metadata.get("stored").cloned())
 }
 
-/// The daemon ends and starts again with the same state.
-async fn again(lab: Lab) -> Lab {
-    let Lab { daemon, channel, dir } = lab;
-    drop(channel);
-    daemon.shutdown().await;
-    Lab::with(dir, |dir| crate::common::settings(dir, 1)).await
-}
-
 /// For every parameter a value that it may have and that the preset has not.
 fn others() -> BTreeMap<String, String> {
     let preset = Preset::Winof2Doc.points();
@@ -198,7 +190,7 @@ async fn service_and_registry_are_two_doors_to_one_setting() {
         (now.algorithm.as_str(), &now.reaction, &now.notification),
         ("swift", &on(0x88), &on(0x18))
     );
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     assert_eq!(get(&lab).await, now);
     let listed = service(&lab).list_congestion(v1::ListCongestionRequest {}).await;
     assert_eq!(listed.expect("a list").into_inner().congestion, [now]);
@@ -207,7 +199,7 @@ async fn service_and_registry_are_two_doors_to_one_setting() {
     for def in KEYS.iter().filter(|k| k.name.starts_with("Dcqcn")) {
         assert_eq!(entry(&lab, def.name).await.stored, None, "{}", def.name);
     }
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     assert_eq!(get(&lab).await, plain);
     lab.end().await;
 }
@@ -249,7 +241,7 @@ async fn presets_are_what_nobody_has_set() {
         };
         let now = set(&lab, request).await.expect("a preset and a parameter");
         assert_eq!(values(&now)["DcqcnRpgAiRate"], "7");
-        lab = again(lab).await;
+        lab = lab.restart(1).await;
         assert_eq!(get(&lab).await, now);
     }
     // A key of the registry counts before the preset.
@@ -295,7 +287,7 @@ async fn both_ends_of_a_priority_have_a_switch() {
     set(&lab, switch(0, 0x08, 0, 0)).await.expect("one off");
     assert_eq!(masks(&lab).await, (0, 8));
     assert_eq!(entry(&lab, "DcqcnEnablePrio3").await.stored.as_deref(), Some("1"));
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     assert_eq!(masks(&lab).await, (0, 8));
     set(&lab, switch(0, 0, 0, 0x08)).await.expect("the other off");
     assert_eq!(masks(&lab).await, (0, 0));
@@ -537,7 +529,7 @@ async fn every_algorithm_can_be_chosen() {
         assert_eq!(told == "0", algorithm != "dcqcn+", "{algorithm}");
         let without = now.warnings.iter().any(|w| w.starts_with("hpcc: "));
         assert_eq!(without, algorithm == "hpcc", "{:?}", now.warnings);
-        lab = again(lab).await;
+        lab = lab.restart(1).await;
         assert_eq!(get(&lab).await, now);
     }
     lab.end().await;

@@ -396,6 +396,28 @@ fn the_other_page_has_the_names_of_node_exporter() {
     }
 }
 
+/// An adapter counts by the function that is further: one that carries RDMA alone is up.
+#[test]
+fn an_adapter_of_which_rdma_alone_runs_is_up() {
+    let mut snapshot = snapshot();
+    for adapter in &mut snapshot.adapters {
+        adapter.state = AttachState::Detached;
+    }
+    let text = page(&snapshot);
+    for line in [
+        "vnic_adapters{state=\"up\"} 1",
+        "vnic_adapters{state=\"detached\"} 1",
+        "vnic_adapter_up{adapter=\"vf0\"} 0",
+        "vnic_rdma_up{adapter=\"vf0\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+    snapshot.rdma[0].1.state = AttachState::Failed;
+    snapshot.adapters[0].state = AttachState::Up;
+    let text = page(&snapshot);
+    assert!(text.contains("\nvnic_adapters{state=\"failed\"} 1\n"), "{text}");
+}
+
 /// The rules and the board of `deploy` use only metrics that exist.
 #[test]
 fn rules_and_board_use_what_there_is() {
@@ -410,6 +432,7 @@ fn rules_and_board_use_what_there_is() {
             .filter(|w| {
                 [
                     "vnic_adapter",
+                    "vnic_rdma",
                     "vnic_port_",
                     "vnic_team_",
                     "vnic_core_",
@@ -468,6 +491,40 @@ async fn status(address: SocketAddr, path: &str) -> String {
     let limit = Duration::from_secs(60);
     let answer = tokio::time::timeout(limit, answer).await;
     answer.unwrap_or_else(|_| panic!("{path}: no answer"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_compressed_for_who_takes_that() {
+    let lab = Lab::start(2).await;
+    let address = address(&lab);
+    let get = async |more: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let question = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{more}\r\n");
+        stream.write_all(question.as_bytes()).await.expect("asked");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("an answer");
+        let at = answer.windows(4).position(|w| w == b"\r\n\r\n").expect("a head");
+        let head = String::from_utf8(answer[..at].to_vec()).expect("text");
+        (head.to_lowercase(), answer.split_off(at + 4))
+    };
+    let (head, plain) = get("").await;
+    assert!(!head.contains("content-encoding"), "{head}");
+    let (head, packed) = get("Accept-Encoding: gzip\r\n").await;
+    assert!(head.contains("content-encoding: gzip"), "{head}");
+    let mut text = String::new();
+    let mut reader = flate2::read::GzDecoder::new(&packed[..]);
+    std::io::Read::read_to_string(&mut reader, &mut text).expect("gzip");
+    assert!(
+        text.contains("\nvnic_build_info{")
+            && plain.starts_with(text.lines().next().expect("a line").as_bytes())
+    );
+    assert!(
+        packed.len() * 5 < plain.len(),
+        "{} of {}",
+        packed.len(),
+        plain.len()
+    );
+    lab.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,8 +17,9 @@ fn ip(arguments: &[&str]) -> bool {
 struct Veth([String; 2]);
 
 impl Veth {
-    fn new() -> Option<Veth> {
-        let names = ["x", "y"].map(|end| format!("vnp{}{end}", std::process::id()));
+    /// `mark`: a letter of the test's own.
+    fn new(mark: char) -> Option<Veth> {
+        let names = ["x", "y"].map(|end| format!("vnp{}{mark}{end}", std::process::id()));
         let veth = Veth(names);
         veth.make().then_some(veth)
     }
@@ -56,7 +57,7 @@ async fn wait(lab: &Lab, what: &str, done: impl Fn(&Value) -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_over_a_network_device() {
-    let Some(veth) = Veth::new() else {
+    let Some(veth) = Veth::new('a') else {
         eprintln!("SKIP a_port_over_a_network_device: no right to make a veth pair");
         return;
     };
@@ -142,4 +143,62 @@ async fn a_port_over_a_network_device() {
     assert!(text.contains(&format!("tap {tap}, 3 queues")), "{text}");
     assert!(text.contains("100 Mbit/s, as set"), "{text}");
     lab.said(&["port", "remove", "p1"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_made_at_run_time_comes_back() {
+    let Some(veth) = Veth::new('b') else {
+        eprintln!("SKIP a_port_made_at_run_time_comes_back: no right to make a veth pair");
+        return;
+    };
+    let lab = Lab::start(1).await;
+    let [end, _] = &veth.0;
+    let add = ["port", "add", "p0", "--packet", end, "--access-vlan", "7"];
+    lab.said(&add).await;
+    lab.said(&["port", "set", "p0", "--speed", "2500"]).await;
+    lab.said(&["team", "create", "aggregate", "Team0"]).await;
+    lab.said(&["team", "attach", "Team0", "p0"]).await;
+    let made = shown(&lab).await;
+    assert_eq!(made["lifetime"], "LIFETIME_STORED");
+    assert!(lab.said(&["port", "list"]).await.contains("stored"));
+
+    let lab = lab.restart(1).await;
+    let back = shown(&lab).await;
+    for field in ["packet", "mtu", "vlan", "speed_mbps", "lifetime"] {
+        assert_eq!(back[field], made[field], "{field}: {back}");
+    }
+    let team = lab.json(&["team", "query", "Team0"]).await;
+    assert!(team["up"] == true && team.to_string().contains("p0"), "{team}");
+
+    // A port whose device is gone stays stored, and says so; it can be made anew, or removed.
+    assert!(ip(&["link", "delete", end]));
+    let lab = lab.restart(1).await;
+    assert_eq!(lab.said(&["port", "list"]).await, "no ports\n");
+    let events = lab
+        .json(&["event", "list", "--kind", "stored_port_shadowed"])
+        .await;
+    assert_eq!(events["events"][0]["port"], "ports/p0", "{events}");
+    let missing = "there is no port p0: it joins when it is made";
+    let team = lab.json(&["team", "query", "Team0"]).await;
+    assert_eq!(
+        (&team["members"][0]["missing"], &team["problem"]),
+        (&true.into(), &missing.into())
+    );
+    assert!(veth.make());
+    lab.said(&add).await;
+    let team = lab.json(&["team", "query", "Team0"]).await;
+    assert_eq!(
+        (&team["up"], &team["problem"]),
+        (&true.into(), &"".into()),
+        "{team}"
+    );
+    assert!(ip(&["link", "delete", end]));
+    let lab = lab.restart(1).await;
+    lab.said(&["team", "remove", "Team0"]).await;
+    lab.said(&["port", "remove", "p0"]).await;
+    lab.refused(1, &["port", "remove", "p0"]).await;
+    assert!(veth.make());
+    let lab = lab.restart(1).await;
+    assert_eq!(lab.said(&["port", "list"]).await, "no ports\n");
+    lab.end().await;
 }

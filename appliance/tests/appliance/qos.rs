@@ -64,14 +64,6 @@ fn reason(status: &Status) -> String {
     info.map(|i| i.reason).unwrap_or_default()
 }
 
-/// The daemon ends and starts again with the same state.
-async fn again(lab: Lab) -> Lab {
-    let Lab { daemon, channel, dir } = lab;
-    drop(channel);
-    daemon.shutdown().await;
-    Lab::with(dir, |dir| crate::common::settings(dir, 1)).await
-}
-
 /// Without what only is now.
 fn configured(qos: v1::Qos) -> v1::Qos {
     v1::Qos {
@@ -216,7 +208,7 @@ async fn everything_is_set_stored_and_reset() {
     // What is as documented is not stored.
     assert_eq!(entry(&lab, "DscpToPriorityMappingTable_31").await.stored, None);
 
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     assert_eq!(configured(get(&lab, VF0).await), done);
 
     let reset = v1::ResetQosRequest { name: VF0.to_owned() };
@@ -229,7 +221,7 @@ async fn everything_is_set_stored_and_reset() {
     ] {
         assert_eq!(entry(&lab, key).await.stored, None, "{key}");
     }
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     assert_eq!(configured(get(&lab, VF0).await), plain);
     lab.end().await;
 }
@@ -435,7 +427,7 @@ async fn adapters_take_their_quality_of_service_with_them() {
     lab.said(&["qos", "set", "blue", "--rate", "1G", "--trust", "dscp"])
         .await;
     let name = "adapters/blue/qos";
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     let now = get(&lab, name).await;
     assert_eq!((now.rate_bps, now.trust()), (1_000_000_000, v1::qos::Trust::Dscp));
     lab.said(&["adapter", "remove", "blue"]).await;
@@ -496,9 +488,8 @@ async fn ports_have_their_own() {
         .await;
     assert!(refused.contains("qos.storm_critical_ms"), "{refused}");
     assert_eq!(configured(get(&lab, "ports/p0/qos").await), done);
-    // Ports are not stored; what was configured for one of its name is.
-    lab = again(lab).await;
-    lab.said(&add).await;
+    // The port comes back, with what was configured for it.
+    lab = lab.restart(1).await;
     assert_eq!(configured(get(&lab, "ports/p0/qos").await), done);
     let list = lab.json(&["qos", "list"]).await;
     assert_eq!(list["qos"][1]["name"], "ports/p0/qos");
@@ -523,7 +514,7 @@ async fn a_queue_that_lost_its_classes_stays_and_does_not_act() {
     lab.said(&["qos", "limit", "vf0", "--max", "5G"]).await;
     set_key(&lab, "*QosOffloadSupportedTCs", "3").await;
     set_key(&lab, "*QoSOffload", "0").await;
-    let lab = again(lab).await;
+    let lab = lab.restart(1).await;
     let now = get(&lab, VF0).await;
     assert_eq!(
         now.schedule_queue.map(|q| q.max_bps),

@@ -31,14 +31,6 @@ async fn set_key(lab: &Lab, key: &str, value: &str) {
     registry.set_entry(request).await.expect(key);
 }
 
-/// The daemon ends and starts again with the same state.
-async fn again(lab: Lab) -> Lab {
-    let Lab { daemon, channel, dir } = lab;
-    drop(channel);
-    daemon.shutdown().await;
-    Lab::with(dir, |dir| crate::common::settings(dir, 1)).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_in_the_shape_of_mlnx_qos() {
     let lab = Lab::start(1).await;
@@ -375,7 +367,7 @@ ew               | 0x00000000
 
     // It is stored.
     let before = get(&lab, VF0).await;
-    let lab = again(lab).await;
+    let lab = lab.restart(1).await;
     assert_eq!(get(&lab, VF0).await, before);
     lab.said(&["qos", "reset", "vf0"]).await;
     assert_eq!(
@@ -480,7 +472,7 @@ DEFAULT  default               1     9
         let refused = lab.refused(code, &[&["qos", "policy"], arguments].concat()).await;
         assert!(refused.contains(problem), "{arguments:?}: {refused}");
     }
-    lab = again(lab).await;
+    lab = lab.restart(1).await;
     assert_eq!(lab.said(&["qos", "policy", "list", "vf0"]).await, listed);
     assert_eq!(get(&lab, VF0).await.schedule_queue, Some(queue));
     lab.said(&["qos", "policy", "remove", "vf0", "smb", "web"]).await;

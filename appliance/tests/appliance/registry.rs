@@ -380,14 +380,6 @@ async fn conflicting_writes_of_100_clients_end_in_a_serial_history() {
     lab.end().await;
 }
 
-/// Ends a lab and starts a daemon with `adapters` in its directory.
-async fn again(lab: Lab, adapters: usize) -> Lab {
-    let Lab { daemon, channel, dir } = lab;
-    drop(channel);
-    daemon.shutdown().await;
-    Lab::with(dir, |dir| crate::common::settings(dir, adapters)).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn adapters_and_settings_come_back_and_removed_ones_do_not() {
     let lab = Lab::start(1).await;
@@ -401,7 +393,7 @@ async fn adapters_and_settings_come_back_and_removed_ones_do_not() {
     lab.said(&["adapter", "remove", "red"]).await;
 
     // The configuration takes the name vf1 meanwhile.
-    let lab = again(lab, 2).await;
+    let lab = lab.restart(2).await;
     let blue = lab.json(&["adapter", "show", "blue"]).await;
     assert_eq!(
         (&blue["mtu"], &blue["lifetime"], &blue["macs"]),
@@ -429,7 +421,7 @@ async fn adapters_and_settings_come_back_and_removed_ones_do_not() {
     assert!(list.contains("stored") && list.contains("configured"), "{list}");
 
     lab.said(&["adapter", "remove", "blue"]).await;
-    let lab = again(lab, 1).await;
+    let lab = lab.restart(1).await;
     lab.refused(1, &["adapter", "show", "blue"]).await;
     // It is free again.
     assert_eq!(
@@ -609,7 +601,7 @@ async fn nv_configuration_waits_for_a_reset_of_the_device() {
     lab.said(&["nvconfig", "reset", "-y"]).await;
     assert_eq!(row(&lab.json(&query).await), [0, 1, 0]);
     // The start of the daemon is a reset, too.
-    let lab = again(lab, 2).await;
+    let lab = lab.restart(2).await;
     assert_eq!(row(&lab.json(&query).await), [0, 0, 0]);
     assert!(direct(&lab));
     lab.end().await;

@@ -3,17 +3,10 @@
 use std::time::Duration;
 
 use crate::common::lab::Lab;
+use crate::common::process;
 use crate::common::wires::{Wires, ip};
-use crate::common::{process, settings};
 use rustix::process::Signal;
 use serde_json::Value;
-
-async fn restart(lab: Lab) -> Lab {
-    let Lab { daemon, channel, dir } = lab;
-    drop(channel);
-    daemon.shutdown().await;
-    Lab::with(dir, |dir| settings(dir, 1)).await
-}
 
 async fn query(lab: &Lab, name: &str) -> Value {
     lab.json(&["team", "query", name]).await
@@ -204,9 +197,9 @@ async fn a_life_of_a_team() {
         "{text}"
     );
 
-    // After a restart the team is there; its ports were not stored, and join when they are made.
+    // After a restart the team is there, with its ports.
     let before = query(&lab, "Team 0").await;
-    let lab = restart(lab).await;
+    let lab = lab.restart(1).await;
     let team = query(&lab, "Team 0").await;
     assert_eq!(team["guid"], Value::from(guid));
     for field in [
@@ -221,19 +214,7 @@ async fn a_life_of_a_team() {
     ] {
         assert_eq!(team[field], before[field], "{field}");
     }
-    assert_eq!(team["members"][0]["missing"], true);
-    assert_eq!(
-        team["problem"],
-        "there is no port p0, p1: it joins when it is made"
-    );
-    event(
-        &lab,
-        "settings_refused",
-        "team \"Team 0\": there is no port p0; it joins",
-    )
-    .await;
-    wires.ports(&lab).await;
-    let team = query(&lab, "Team 0").await;
+    let team = wait(&lab, "Team 0", "up", |t| t["up"] == true).await;
     assert_eq!((&team["up"], &team["problem"]), (&true.into(), &"".into()));
     let view = lab.json(&["team", "view", "Team 0"]).await;
     assert_eq!(view["affinities"].as_array().map(Vec::len), Some(2), "{view}");
@@ -250,8 +231,11 @@ async fn a_life_of_a_team() {
     lab.said(&["port", "remove", "p0"]).await;
     lab.said(&["team", "remove", "Team 0"]).await;
     event(&lab, "settings_changed", "port p1 is out of team \"Team 0\"").await;
-    let lab = restart(lab).await;
-    assert_eq!(lab.said(&["team", "showlist"]).await, "no teams\n");
+    let lab = lab.restart(1).await;
+    assert_eq!(
+        lab.said(&["team", "showlist"]).await,
+        "no teams\n\nports in no team: p1, p2\n"
+    );
     lab.end().await;
 }
 

@@ -299,6 +299,17 @@ fn across([a, b]: &[Host; 2], middle: &Namespace) -> Result<()> {
     let tcp = tcp([a, b], KERNELS[1], 2)?;
     rdma.goes_on(300)?;
     tcp.goes_on(300)?;
+    // The adapters carry RDMA alone, and that is seen where operators look first.
+    for host in [a, b] {
+        let list = host.ctl(&["adapter", "list"])?;
+        let adapter = &list["adapters"][0];
+        ensure!(adapter["state"] == "DETACHED", "{list}");
+        ensure!(adapter["rdma"]["state"] == "UP", "{list}");
+        for count in ["rdmaRxPackets", "rdmaTxPackets", "rdmaRxBytes", "rdmaTxBytes"] {
+            let value = adapter["traffic"][count].as_str().map(str::parse::<u64>);
+            ensure!(matches!(value, Some(Ok(300..))), "{count}: {list}");
+        }
+    }
     let (writes, kib) = (rdma.stop()?, tcp.stop()?);
     say(&format!(
         "lag_hosts: over a bridge {writes} writes and {kib} KiB of TCP"

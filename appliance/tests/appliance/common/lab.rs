@@ -43,6 +43,14 @@ impl Lab {
         Lab { daemon, channel, dir }
     }
 
+    /// Ends the daemon and starts one in the same directory, with so many adapters.
+    pub async fn restart(self, adapters: usize) -> Lab {
+        let Lab { daemon, channel, dir } = self;
+        drop(channel);
+        daemon.shutdown().await;
+        Lab::with(dir, |dir| super::settings(dir, adapters)).await
+    }
+
     pub fn faults(&self) -> FaultServiceClient<Channel> {
         FaultServiceClient::new(self.channel.clone())
     }

@@ -1,0 +1,220 @@
+//! Ports as `vnic.v1.Port`: the values of a request, without those that the daemon fills in.
+
+use prost::Message as _;
+use vnic_backend::{PortKind, PortSpec};
+use vnic_control::v1;
+
+use super::values;
+use crate::check::{self, Violations};
+use crate::mesh::MeshSpec;
+use crate::mesh::spec::{self, Files};
+
+/// A port, and its mesh if it has one.
+pub type NewPort = (PortSpec, Option<MeshSpec>);
+
+/// Reads a message, for a daemon with these data cores. `None`: a value is wrong, and was noted.
+pub fn read(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violations) -> Option<NewPort> {
+    let mesh = match &port.uplink {
+        Some(v1::port::Uplink::Mesh(mesh)) => read_mesh(mesh, wrong).map(Some),
+        _ => Some(None),
+    };
+    read_spec(id, port, data_cores, wrong).zip(mesh)
+}
+
+fn mtu(value: u32, field: &str, wrong: &mut Violations) -> Option<u16> {
+    match value {
+        0 => Some(check::MTU_DEFAULT),
+        v => wrong.check(field, check::mtu(i64::from(v))),
+    }
+}
+
+fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violations) -> Option<PortSpec> {
+    let name = wrong.check("port_id", check::name(id));
+    let kind = match &port.uplink {
+        Some(v1::port::Uplink::Tap(tap)) => {
+            let ifname = wrong.check("port.tap.ifname", check::ifname(&tap.ifname));
+            let queues = match tap.queues {
+                0 => Some(1),
+                n => wrong.check("port.tap.queues", check::tap_queues(i64::from(n))),
+            };
+            ifname
+                .zip(queues)
+                .map(|(ifname, queues)| PortKind::Tap { ifname, queues })
+        }
+        Some(v1::port::Uplink::Packet(packet)) => wrong
+            .check("port.packet.ifname", check::ifname(&packet.ifname))
+            .map(|ifname| PortKind::Packet { ifname }),
+        Some(v1::port::Uplink::Xdp(xdp)) => wrong
+            .check("port.xdp.ifname", check::ifname(&xdp.ifname))
+            .map(|ifname| PortKind::Xdp { ifname }),
+        Some(v1::port::Uplink::Mesh(mesh)) => Some(PortKind::Mesh {
+            label: mesh.listen.clone(),
+        }),
+        None => {
+            wrong.add(
+                "port.uplink",
+                "required: what is behind the port; `tap`, `packet`, `xdp` and `mesh` are allowed",
+            );
+            None
+        }
+    };
+    let mtu = mtu(port.mtu, "port.mtu", wrong);
+    let vlan = values::vlan_mode(port.vlan.as_ref(), "port.vlan", wrong);
+    let core = |core| check::data_core(i64::from(core), data_cores);
+    let core = wrong.check("port.data_core", port.data_core.map(core).transpose());
+    let speed = speed(port.speed_mbps, "port.speed_mbps", wrong);
+    Some(PortSpec {
+        name: name?,
+        kind: kind?,
+        mtu: mtu?,
+        vlan: vlan?,
+        data_core: core?,
+        speed_mbps: speed?,
+    })
+}
+
+/// Checks the speed of a port, if there is one.
+pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
+    match mbps {
+        None => Some(None),
+        Some(mbps) => wrong.check(field, check::speed(i64::from(mbps))).map(Some),
+    }
+}
+
+fn read_mesh(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSpec> {
+    let listen = wrong.check("port.mesh.listen", spec::listen(&mesh.listen));
+    let mut peers = Vec::new();
+    for (i, peer) in mesh.peers.iter().enumerate() {
+        let one = wrong.check(format!("port.mesh.peers[{i}]"), spec::one_more_peer(&peers, peer));
+        peers.extend(one);
+    }
+    let certificate = wrong.check("port.mesh.certificate", spec::file(&mesh.certificate));
+    let key = wrong.check("port.mesh.key", spec::file(&mesh.key));
+    let ca = wrong.check("port.mesh.ca", spec::file(&mesh.ca));
+    let crl = match mesh.crl.as_str() {
+        "" => Some(None),
+        path => wrong.check("port.mesh.crl", spec::file(path)).map(Some),
+    };
+    let mut names = Vec::new();
+    for (i, name) in mesh.names.iter().enumerate() {
+        names.extend(wrong.check(format!("port.mesh.names[{i}]"), spec::name(name)));
+    }
+    let names = wrong.check("port.mesh.names", spec::names(names));
+    Some(MeshSpec {
+        listen: listen?,
+        peers,
+        files: Files {
+            certificate: certificate?,
+            key: key?,
+            ca: ca?,
+            crl: crl?,
+        },
+        names: names?,
+    })
+}
+
+/// What is behind a port; `mesh`: its mesh, if it is one.
+pub fn uplink(kind: &PortKind, mesh: impl FnOnce() -> v1::MeshUplink) -> v1::port::Uplink {
+    let ifname = kind.ifname().to_owned();
+    match kind {
+        PortKind::Tap { queues, .. } => v1::port::Uplink::Tap(v1::TapUplink {
+            ifname,
+            queues: u32::from(*queues),
+        }),
+        PortKind::Packet { .. } => v1::port::Uplink::Packet(v1::PacketUplink { ifname }),
+        PortKind::Xdp { .. } => v1::port::Uplink::Xdp(v1::XdpUplink { ifname }),
+        PortKind::Mesh { .. } => v1::port::Uplink::Mesh(mesh()),
+    }
+}
+
+/// Message of a mesh, without its state.
+pub fn mesh(spec: &MeshSpec) -> v1::MeshUplink {
+    let path = |path: &std::path::PathBuf| path.display().to_string();
+    v1::MeshUplink {
+        listen: spec.listen.to_string(),
+        peers: spec.peers.clone(),
+        certificate: path(&spec.files.certificate),
+        key: path(&spec.files.key),
+        ca: path(&spec.files.ca),
+        crl: spec.files.crl.as_ref().map(path).unwrap_or_default(),
+        names: spec.names.clone(),
+        ..v1::MeshUplink::default()
+    }
+}
+
+/// Encodes a port for the store.
+pub fn encode(port: &PortSpec, mesh: Option<&MeshSpec>) -> Vec<u8> {
+    let message = v1::Port {
+        uplink: Some(uplink(&port.kind, || mesh.map(self::mesh).unwrap_or_default())),
+        mtu: u32::from(port.mtu),
+        vlan: Some(values::vlan(&port.vlan)),
+        data_core: port.data_core.and_then(|core| u32::try_from(core).ok()),
+        speed_mbps: port.speed_mbps,
+        ..v1::Port::default()
+    };
+    message.encode_to_vec()
+}
+
+/// Decodes a row of the store, for a daemon with these data cores.
+pub fn decode(name: &str, bytes: &[u8], data_cores: &[usize]) -> Result<NewPort, String> {
+    let message = v1::Port::decode(bytes).map_err(|e| format!("what is stored is unreadable: {e}"))?;
+    let mut wrong = Violations::default();
+    let new = read(name, &message, data_cores, &mut wrong);
+    wrong.finish(new).map_err(|wrong| wrong.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use vnic_backend::VlanMode;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_stored_with_all_that_they_were_made_with() {
+        let port = |kind| PortSpec {
+            name: "p0".to_owned(),
+            kind,
+            mtu: 9000,
+            vlan: VlanMode::Access(7),
+            data_core: Some(1),
+            speed_mbps: Some(25_000),
+        };
+        let ifname = || "eth0".to_owned();
+        let tap = PortKind::Tap {
+            ifname: ifname(),
+            queues: 4,
+        };
+        for kind in [
+            tap,
+            PortKind::Packet { ifname: ifname() },
+            PortKind::Xdp { ifname: ifname() },
+        ] {
+            let port = port(kind);
+            assert_eq!(decode("p0", &encode(&port, None), &[0, 1]), Ok((port, None)));
+        }
+        let mesh = MeshSpec {
+            listen: "[::]:4790".parse().expect("an address"),
+            peers: vec!["node2:4790".to_owned()],
+            files: Files {
+                certificate: "/etc/a.crt".into(),
+                key: "/etc/a.key".into(),
+                ca: "/etc/ca.crt".into(),
+                crl: Some("/etc/ca.crl".into()),
+            },
+            names: vec!["node2".to_owned()],
+        };
+        let port = port(PortKind::Mesh {
+            label: mesh.listen.to_string(),
+        });
+        let bytes = encode(&port, Some(&mesh));
+        assert_eq!(decode("p0", &bytes, &[0, 1]), Ok((port, Some(mesh))));
+        // A CPU that is no data core any more.
+        let error = decode("p0", &bytes, &[0]).expect_err("refused");
+        assert!(error.contains("CPU 1 is not a data core"), "{error}");
+        assert!(
+            decode("p0", &[0xff], &[])
+                .expect_err("no message")
+                .contains("unreadable")
+        );
+    }
+}
