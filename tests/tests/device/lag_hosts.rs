@@ -303,11 +303,11 @@ fn across([a, b]: &[Host; 2], middle: &Namespace) -> Result<()> {
     for host in [a, b] {
         let list = host.ctl(&["adapter", "list"])?;
         let adapter = &list["adapters"][0];
-        ensure!(adapter["state"] == "DETACHED", "{list}");
-        ensure!(adapter["rdma"]["state"] == "UP", "{list}");
-        for count in ["rdmaRxPackets", "rdmaTxPackets", "rdmaRxBytes", "rdmaTxBytes"] {
-            let value = adapter["traffic"][count].as_str().map(str::parse::<u64>);
-            ensure!(matches!(value, Some(Ok(300..))), "{count}: {list}");
+        ensure!(adapter["state"] == "STATE_DETACHED", "{list}");
+        ensure!(adapter["rdma"]["state"] == "STATE_UP", "{list}");
+        for count in ["rdma_rx_packets", "rdma_tx_packets", "rdma_rx_bytes", "rdma_tx_bytes"] {
+            let value = adapter["traffic"][count].as_u64();
+            ensure!(matches!(value, Some(300..)), "{count}: {list}");
         }
     }
     let (writes, kib) = (rdma.stop()?, tcp.stop()?);
