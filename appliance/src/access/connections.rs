@@ -17,6 +17,7 @@ use super::live::{Alive, Identity, Live};
 use super::places::{Limits, Place, Places, group};
 use super::{Peer, Role, Tls, people, tls};
 use crate::events::{ControlEvent, Tell};
+use crate::panics;
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -125,7 +126,7 @@ async fn accept_failed(error: &io::Error) {
 pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let (admins, others) = (Room::new(), Room::new());
-    tokio::spawn(async move {
+    panics::spawn("grpc-unix", async move {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -184,7 +185,7 @@ pub fn mutual_tls(
 ) -> Incoming<TlsStream<TcpStream>> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let (room, handshakes) = (Room::new(), Places::new("TLS handshakes", HANDSHAKES));
-    tokio::spawn(async move {
+    panics::spawn("grpc-tcp", async move {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,

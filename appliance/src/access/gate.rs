@@ -11,10 +11,11 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::answers::{CALL, status};
+use super::answers::{CALL, bug, status};
 use super::places::{Limits, Place, Places};
 use super::{Peer, Role, methods};
 use crate::events::{ControlEvent, Tell};
+use crate::panics;
 
 /// Deadline of unary calls.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -145,7 +146,7 @@ where
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
-        Box::pin(async move {
+        let served = async move {
             match admitted {
                 Admitted::Call(place) => {
                     let call = CALL.scope(Arc::new(place), inner.call(request));
@@ -158,6 +159,13 @@ where
                     let response = inner.call(request).await?;
                     Ok(response.map(|body| Body::new(Counted { body, _place: place })))
                 }
+            }
+        };
+        // A panic would end the connection, with all other requests on it.
+        Box::pin(async move {
+            match panics::caught(served).await {
+                Ok(result) => result,
+                Err(panicked) => Ok(bug(&panicked).into_http()),
             }
         })
     }
@@ -207,6 +215,7 @@ mod tests {
     enum Fake {
         Answers,
         NeverAnswers,
+        Panics,
         /// Works until the other end of the channel is dropped.
         Works(Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
@@ -227,6 +236,7 @@ mod tests {
                     Box::pin(std::future::ready(Ok(Response::new(Body::new(body)))))
                 }
                 Fake::NeverAnswers => Box::pin(std::future::pending()),
+                Fake::Panics => Box::pin(async { panic!("a bug of a service") }),
                 Fake::Works(work) => {
                     let work = work.clone();
                     Box::pin(async move {
@@ -416,6 +426,22 @@ mod tests {
             status.message(),
             "64 connections from uid 7 are allowed: close one"
         );
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_service_is_an_answer_and_frees_its_place() {
+        let mut bench = bench(Fake::Panics);
+        for path in [LIST, WATCH] {
+            let status = bench.refusal(peer(Some(Role::Viewer)), path).await;
+            assert_eq!(status.code(), Code::Internal, "{status}");
+            assert_eq!(status.message(), "a bug of the daemon; its log has the details");
+        }
+        let gate = &bench.service.gate;
+        for (places, limits) in [(&gate.calls, calls(Role::Viewer)), (&gate.streams, STREAMS)] {
+            let places = &places[Role::Viewer as usize];
+            let all: Vec<_> = (0..limits.peer).map(|_| places.take("uid 7")).collect();
+            assert!(all.iter().all(Result::is_ok));
+        }
     }
 
     #[tokio::test(start_paused = true)]

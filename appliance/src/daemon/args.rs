@@ -1,6 +1,6 @@
 //! The command line of `vnicd`.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process;
@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 
 use super::{Daemon, StartError, descriptors, placement, sandbox};
 use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
+use crate::panics::{self, Notice};
 use crate::{private, systemd};
 
 /// Exit codes of `vnicd`.
@@ -186,7 +188,7 @@ pub fn run(args: &Args) -> ExitCode {
     let mut settings = match args.settings(&environment) {
         Ok(settings) => settings,
         Err(message) => {
-            eprintln!("{message}");
+            logging::say(message);
             return ExitCode::Usage;
         }
     };
@@ -199,16 +201,19 @@ pub fn run(args: &Args) -> ExitCode {
             0 => String::new(),
             n => format!(", {}", super::count(n, "team")),
         };
-        println!(
-            "{}: valid: {}, {}{teams}{faults}",
-            file.display(),
-            super::count(settings.adapters.len(), "adapter"),
-            super::count(settings.ports.len(), "port")
+        let adapters = super::count(settings.adapters.len(), "adapter");
+        let ports = super::count(settings.ports.len(), "port");
+        // The exit code tells it as well, so that a closed standard output is no error.
+        let _ = writeln!(
+            io::stdout(),
+            "{}: valid: {adapters}, {ports}{teams}{faults}",
+            file.display()
         );
         return ExitCode::Ok;
     }
     vnic_backend::heap::keep_small();
     logging::start(args.log_format);
+    let panics = panics::watch();
     if let Err(error) = private::keep_guests_out_of_core_dumps() {
         tracing::warn!("core dumps of this process may have memory of guests: {error}");
     }
@@ -236,7 +241,7 @@ pub fn run(args: &Args) -> ExitCode {
         .build();
     let result = match runtime {
         Ok(runtime) => {
-            let result = runtime.block_on(serve(settings));
+            let result = runtime.block_on(serve(settings, panics));
             // A blocked call of the NIC must not keep the process from ending.
             runtime.shutdown_timeout(Duration::from_secs(1));
             result
@@ -249,7 +254,7 @@ pub fn run(args: &Args) -> ExitCode {
     match result {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
-            eprintln!("vnicd: {error}");
+            logging::say(format_args!("vnicd: {error}"));
             match error {
                 StartError::InUse { .. } => ExitCode::InUse,
                 _ => ExitCode::Failed,
@@ -259,7 +264,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 /// Runs the daemon until a signal ends it.
-async fn serve(settings: Settings) -> Result<(), StartError> {
+async fn serve(settings: Settings, mut panics: Receiver<Notice>) -> Result<(), StartError> {
     // Before the start, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(super::os("cannot catch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(super::os("cannot catch SIGINT"))?;
@@ -269,7 +274,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     let daemon = Daemon::start(settings).await?;
     let line = daemon.ready_line();
     // Standard output may be closed, which is no error.
-    let mut out = std::io::stdout();
+    let mut out = io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     systemd::ready(&line);
     daemon.control().pulse.ping_systemd();
@@ -279,6 +284,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
             _ = terminate.recv() => break "SIGTERM",
             _ = interrupt.recv() => break "SIGINT",
             _ = hangup.recv() => daemon.reload(),
+            Some(notice) = panics.recv() => daemon.heed(notice).await,
         }
     };
     tracing::info!("{name}: ending");

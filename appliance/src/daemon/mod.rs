@@ -21,6 +21,7 @@ use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
+use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
 use crate::store::{self, OnDamage, Store, StoreError};
 use crate::{grpc, metrics};
@@ -163,10 +164,10 @@ impl Daemon {
         let control = Control::new(nic, settings, endpoints, hub, captures, kept, pulse);
         let control = Arc::new(control);
 
-        let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, control.clone())));
+        let metrics = web.map(|listener| panics::spawn("metrics", metrics::serve(listener, control.clone())));
         let live = Live::new(control.settings.access.clone(), grpc::tell(&control));
         let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls.clone()), &live).await;
-        let watch = tokio::spawn(live.clone().watch());
+        let watch = panics::spawn("expiry", live.clone().watch());
         let daemon = Daemon {
             control,
             grpc,
@@ -266,6 +267,26 @@ impl Daemon {
         self.control.hub.record(ControlEvent::CertificatesLoaded {
             problem: problems.join("; "),
         });
+    }
+
+    /// Records a panic as an event. If a thread or task that the daemon needs has ended, its services are no longer `SERVING`.
+    pub async fn heed(&self, notice: Notice) {
+        let event = match notice {
+            Notice::Panicked {
+                thread,
+                place,
+                message,
+            } => ControlEvent::Panicked {
+                thread,
+                place,
+                message,
+            },
+            Notice::Ended(thread) => {
+                self.health.set(false).await;
+                ControlEvent::ThreadEnded { thread }
+            }
+        };
+        self.control.hub.record(event);
     }
 
     /// Line on standard output that tells scripts that all sockets listen.

@@ -99,6 +99,10 @@ kinds! {
         "An adapter made at run time did not come back: the configuration has its name, address or socket.";
     EVENTS_NOT_STORED = 0x100A, "events_not_stored", Operator, [Error],
         "The file of the event log cannot be used: events are kept in memory and are gone when the daemon ends.";
+    PANIC = 0x100B, "panic", Operator, [Error],
+        "A thread of the daemon panicked: a bug. What it was doing has failed; the log has the place in the source.";
+    THREAD_ENDED = 0x100C, "thread_ended", Operator, [Error],
+        "A thread or task that the daemon needs ended by a panic: `/livez` and health say that the daemon is not well until it is restarted.";
 
     ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";
     ADAPTER_REMOVED = 0x1101, "adapter_removed", Operator, [Info], "An adapter was removed.";

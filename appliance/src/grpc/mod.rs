@@ -44,6 +44,7 @@ use vnic_control::v1::{
 use crate::access::{self, Gate, Live, Tls};
 use crate::control::Control;
 use crate::events::Tell;
+use crate::panics;
 
 /// Greatest request in bytes.
 const REQUEST_MAX: usize = 1 << 20;
@@ -183,13 +184,13 @@ pub async fn serve(
     let mut tasks = Vec::new();
     let (router, ended) = (builder().add_routes(routes.clone()), control.life.ended());
     let incoming = access::unix(unix, live.clone());
-    tasks.push(tokio::spawn(async move {
+    tasks.push(panics::spawn("grpc-unix", async move {
         done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
     }));
     if let Some((listener, tls)) = tcp {
         let (router, ended) = (builder().add_routes(routes), control.life.ended());
         let incoming = access::mutual_tls(listener, tls, live.clone(), tell);
-        tasks.push(tokio::spawn(async move {
+        tasks.push(panics::spawn("grpc-tcp", async move {
             done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);
         }));
     }
