@@ -7,6 +7,7 @@
 //! ```
 
 mod answers;
+mod authority;
 mod connections;
 mod gate;
 mod live;

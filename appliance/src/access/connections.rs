@@ -3,9 +3,10 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
@@ -13,6 +14,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
+use super::authority::Authority;
 use super::live::{Alive, Identity, Live};
 use super::places::{Limits, Place, Places, group};
 use super::{Peer, Role, Tls, people, tls};
@@ -61,9 +63,54 @@ impl Room {
 /// An identified connection. It ends when its certificate or role is no longer valid.
 pub struct Connection<S> {
     stream: S,
+    /// Bytes of a client of the Unix socket on their way to h2.
+    inbound: Option<Inbound>,
     peer: Arc<Peer>,
     alive: Alive,
     _place: Place,
+}
+
+/// Number of bytes that are read at a time.
+const READ: usize = 4096;
+
+/// Bytes of a client whose `:authority` may be the path of the socket.
+struct Inbound {
+    authority: Authority,
+    /// Bytes for h2.
+    ready: BytesMut,
+}
+
+impl Inbound {
+    fn new() -> Inbound {
+        Inbound {
+            authority: Authority::new(),
+            ready: BytesMut::new(),
+        }
+    }
+
+    fn poll_read(
+        &mut self,
+        mut stream: Pin<&mut impl AsyncRead>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.ready.is_empty() {
+            let mut bytes = [0; READ];
+            let mut bytes = ReadBuf::new(&mut bytes);
+            ready!(stream.as_mut().poll_read(cx, &mut bytes))?;
+            if bytes.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.authority.pass(bytes.filled(), &mut self.ready);
+        }
+        let now = self.ready.split_to(self.ready.len().min(buf.remaining()));
+        buf.put_slice(&now);
+        if self.ready.is_empty() {
+            // An idle connection shall not hold memory.
+            self.ready = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl<S> Connected for Connection<S> {
@@ -81,7 +128,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.alive.poll_over(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let this = &mut *self;
+        let stream = Pin::new(&mut this.stream);
+        match &mut this.inbound {
+            Some(inbound) => inbound.poll_read(stream, cx, buf),
+            None => stream.poll_read(cx, buf),
+        }
     }
 }
 
@@ -164,6 +216,7 @@ pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
             live.look_again(&alive, generation, None);
             let connection = Connection {
                 stream,
+                inbound: Some(Inbound::new()),
                 peer,
                 alive,
                 _place: place,
@@ -233,6 +286,7 @@ pub fn mutual_tls(
                             live.look_again(&alive, generation, Some(&tls));
                             let connection = Connection {
                                 stream,
+                                inbound: None,
                                 peer,
                                 alive,
                                 _place: place,

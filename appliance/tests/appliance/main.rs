@@ -22,6 +22,7 @@ mod panics;
 mod pcapng;
 mod port;
 mod private;
+mod python;
 mod qos;
 mod qos_cli;
 mod rdma;
