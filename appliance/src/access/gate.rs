@@ -13,6 +13,7 @@ use tower::{Layer, Service};
 
 use super::answers::{CALL, bug, status};
 use super::places::{Limits, Place, Places};
+use super::usage::InProgress;
 use super::{Peer, Role, methods};
 use crate::events::{ControlEvent, Tell};
 use crate::panics;
@@ -137,8 +138,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
-        let admitted = match self.gate.admit(peer, request.uri().path()) {
+        let peer = request.extensions().get::<Arc<Peer>>().cloned();
+        let admitted = match self.gate.admit(peer.as_deref(), request.uri().path()) {
             Ok(admitted) => admitted,
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
@@ -146,20 +147,25 @@ where
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
+        let in_progress = peer.map(InProgress::begin);
         let served = async move {
-            match admitted {
+            let (response, place) = match admitted {
                 Admitted::Call(place) => {
                     let call = CALL.scope(Arc::new(place), inner.call(request));
                     match tokio::time::timeout(deadline, call).await {
-                        Ok(result) => result,
-                        Err(_) => Ok(late(deadline).into_http()),
+                        Ok(result) => (result?, None),
+                        Err(_) => (late(deadline).into_http(), None),
                     }
                 }
-                Admitted::Stream(place) => {
-                    let response = inner.call(request).await?;
-                    Ok(response.map(|body| Body::new(Counted { body, _place: place })))
-                }
-            }
+                Admitted::Stream(place) => (inner.call(request).await?, Some(place)),
+            };
+            Ok(response.map(|body| {
+                Body::new(Counted {
+                    body,
+                    _place: place,
+                    _in_progress: in_progress,
+                })
+            }))
         };
         // A panic would end the connection, with all other requests on it.
         Box::pin(async move {
@@ -179,10 +185,11 @@ fn late(deadline: Duration) -> Status {
     status(Code::DeadlineExceeded, "TOO_LATE", text, [])
 }
 
-/// Body of a stream, which holds its place until it is dropped.
+/// Body of a response. Until it is dropped, the request is in progress, and a stream holds its place.
 struct Counted {
     body: Body,
-    _place: Place,
+    _place: Option<Place>,
+    _in_progress: Option<InProgress>,
 }
 
 impl hyper::body::Body for Counted {
@@ -265,11 +272,7 @@ mod tests {
     }
 
     fn peer(role: Option<Role>) -> Peer {
-        Peer {
-            who: "uid 7".to_owned(),
-            role,
-            over: None,
-        }
+        Peer::new("uid 7".to_owned(), role, None)
     }
 
     impl Bench {

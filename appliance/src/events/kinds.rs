@@ -88,7 +88,7 @@ kinds! {
     STATE_RESET = 0x1002, "state_reset", Operator, [Error], "Stored state was given up and begins anew.";
     EVENTS_LOST = 0x1003, "events_lost", Guest, [Warn],
         "More happened than could be written down: events before this one are missing.";
-    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused, or ended because its certificate or role does not hold any more.";
+    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused, or ended: its certificate or role does not hold any more, it never spoke, or it was idle where others were too many.";
     SETTINGS_CHANGED = 0x1005, "settings_changed", Operator, [Info], "Stored settings were changed.";
     SETTINGS_REFUSED = 0x1006, "settings_refused", Operator, [Warn], "A change of settings, or a stored setting, was refused.";
     ADAPTER_RESTARTED = 0x1007, "adapter_restarted", Operator, [Info], "An adapter was restarted on request.";
