@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap", "packet", "xdp"])]
     config: Option<PathBuf>,
 
-    /// Check the configuration in FILE, report everything that is wrong, and end
+    /// Check the configuration in FILE and the certificates that it names, report everything that is wrong, and end
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap", "packet", "xdp"])]
     check_config: Option<PathBuf>,
 
@@ -193,6 +193,13 @@ pub fn run(args: &Args) -> ExitCode {
         }
     };
     if let Some(file) = &args.check_config {
+        let wrong = super::check_files(&settings);
+        if !wrong.is_empty() {
+            wrong
+                .iter()
+                .for_each(|e| logging::say(format_args!("{}: {e}", file.display())));
+            return ExitCode::Usage;
+        }
         let faults = match settings.faults.len() {
             0 => String::new(),
             n => format!(", {}", super::count(n, "fault")),

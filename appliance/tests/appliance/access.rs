@@ -453,12 +453,28 @@ fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
         let away = dir.path().join("away");
         std::fs::rename(ca.path(file), &away).expect("renamed");
         let log = process::try_start(dir.path(), &config).err().expect("refused");
-        assert!(
-            log.contains(part) && log.contains(file) && log.contains("No such file"),
-            "{log}"
-        );
+        // The check of the configuration sees the same.
+        let (code, said) = process::check_config(dir.path());
+        assert_eq!(code, Some(2), "{said}");
+        for text in [&log, &said] {
+            assert!(
+                text.contains(part) && text.contains(file) && text.contains("No such file"),
+                "{text}"
+            );
+        }
         std::fs::rename(&away, ca.path(file)).expect("renamed");
+        let (code, said) = process::check_config(dir.path());
+        assert_eq!(code, Some(0), "{said}");
     }
+    let mesh = "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"127.0.0.1:0\"\nnames = [\"*\"]\n";
+    let files = ["certificate", "key", "ca"].map(|key| format!("{key} = {:?}\n", dir.path().join("none")));
+    std::fs::write(dir.path().join("vnicd.toml"), mesh.to_owned() + &files.concat()).expect("a file");
+    let (code, said) = process::check_config(dir.path());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("cannot add port m0: mesh.certificate: cannot read"),
+        "{said}"
+    );
     ca.make("server", &["localhost"]);
     std::fs::copy(ca.path("boss.key"), ca.path("server.key")).expect("a copy");
     let log = process::try_start(dir.path(), &config).err().expect("refused");

@@ -72,6 +72,14 @@ pub fn start(dir: &Path, config: &str) -> Process {
     try_start(dir, config).unwrap_or_else(|log| panic!("not ready: {log}"))
 }
 
+/// Exit code of `vnicd --check-config` for the file of [`try_start`], and what it said.
+pub fn check_config(dir: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new(VNICD);
+    command.arg("--check-config").arg(dir.join("vnicd.toml"));
+    let output = command.arg("--socket-dir").arg(dir).output().expect("vnicd");
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
 impl Process {
     /// `vnicctl`, for this daemon's Unix socket.
     pub fn vnicctl(&self) -> Command {
