@@ -170,10 +170,23 @@ where
         // A panic would end the connection, with all other requests on it.
         Box::pin(async move {
             match panics::caught(served).await {
-                Ok(result) => result,
+                Ok(result) => result.map(blame_client),
                 Err(panicked) => Ok(bug(&panicked).into_http()),
             }
         })
+    }
+}
+
+/// Text with which tonic's INTERNAL begins if a request is not a message of its type.
+const MALFORMED: &str = "failed to decode Protobuf message";
+
+/// Turns the answer to a malformed message into INVALID_ARGUMENT: INTERNAL would be a bug of the daemon.
+fn blame_client(response: Response<Body>) -> Response<Body> {
+    match Status::from_header_map(response.headers()) {
+        Some(s) if s.code() == Code::Internal && s.message().starts_with(MALFORMED) => {
+            status(Code::InvalidArgument, "MALFORMED_MESSAGE", s.message(), []).into_http()
+        }
+        _ => response,
     }
 }
 
