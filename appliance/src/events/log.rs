@@ -165,11 +165,12 @@ fn write_down(event: &Event) {
     use vnic_control::v1::event::Severity;
     let owner = [&event.adapter, &event.port].into_iter().find(|o| !o.is_empty());
     // An event without adapter and port has no owner field.
-    let (owner, message) = (owner.map(|o| crate::names::last(o)), &event.message);
+    let owner = owner.map(|o| crate::names::last(o));
+    let (kind, id, message) = (event.kind.as_str(), event.id, &event.message);
     match event.severity() {
-        Severity::Error => tracing::error!(owner, "{message}"),
-        Severity::Warning => tracing::warn!(owner, "{message}"),
-        _ => tracing::info!(owner, "{message}"),
+        Severity::Error => tracing::error!(owner, kind, id, "{message}"),
+        Severity::Warning => tracing::warn!(owner, kind, id, "{message}"),
+        _ => tracing::info!(owner, kind, id, "{message}"),
     }
 }
 

@@ -443,9 +443,10 @@ fn logs_are_json_on_request() {
         .map(|line| serde_json::from_str(line).expect(line))
         .collect();
     assert!(
-        parsed
-            .iter()
-            .any(|l| l["owner"] == "vf0" && l["message"] == "adapter added"),
+        parsed.iter().any(|l| l["owner"] == "vf0"
+            && l["message"] == "adapter added"
+            && l["kind"] == "adapter_added"
+            && l["id"] == 0x1100),
         "{lines}"
     );
 }
