@@ -10,7 +10,7 @@ use vnic_backend::fault::PsnRange;
 use super::nvconfig::NvVerb;
 use super::output::Format;
 use super::registry::RegistryVerb;
-use super::tls::TlsArgs;
+use super::tls::{GLOBAL, TlsArgs};
 use super::vlan::VlanArgs;
 use crate::access;
 use crate::check::{self, fault as limits};
@@ -38,6 +38,7 @@ pub struct Args {
     #[arg(
         long,
         global = true,
+        help_heading = GLOBAL,
         env = "VNIC_ENDPOINT",
         value_name = "ENDPOINT",
         default_value = "unix:/run/vnic/control.sock"
@@ -48,7 +49,7 @@ pub struct Args {
     pub tls: TlsArgs,
 
     /// How results look: tables for people, JSON for scripts (messages as in the .proto files)
-    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, global = true, help_heading = GLOBAL, value_name = "FORMAT", default_value = "table")]
     pub output: Format,
 
     #[command(subcommand)]

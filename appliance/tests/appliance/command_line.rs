@@ -452,6 +452,17 @@ fn logs_are_json_on_request() {
 }
 
 #[test]
+fn options_of_every_command_stand_behind_its_own() {
+    let help = Command::new(VNICCTL).args(["port", "add", "--help"]).output();
+    let help = text(&help.expect("vnicctl").stdout);
+    let (own, global) = help.split_once("Global options:").expect("a heading");
+    assert!(own.contains("--queues") && !own.contains("--endpoint"), "{help}");
+    for option in ["--endpoint", "--output", "--tls-ca", "--tls-cert", "--tls-key"] {
+        assert!(global.contains(option), "{option}: {help}");
+    }
+}
+
+#[test]
 fn completions_and_man_pages_are_made() {
     let script = Command::new(VNICCTL)
         .args(["completions", "bash"])
