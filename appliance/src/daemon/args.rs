@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
@@ -37,8 +37,12 @@ impl From<ExitCode> for process::ExitCode {
     }
 }
 
+/// Configuration file of a daemon whose command line names none and no adapters and ports.
+const DEFAULT_CONFIG: &str = "/etc/vnic/vnicd.toml";
+
 const AFTER_HELP: &str = "\
 Examples:
+  vnicd                                       (with /etc/vnic/vnicd.toml)
   vnicd --config /etc/vnic/vnicd.toml
   vnicd --check-config /etc/vnic/vnicd.toml
   vnicd --socket-dir /tmp/nic --adapters 2 --metrics 127.0.0.1:0
@@ -65,7 +69,8 @@ something; 2 the command line or the configuration is wrong; 3 the state directo
 #[derive(Debug, Parser)]
 #[command(name = "vnicd", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Args {
-    /// Read the configuration from FILE; other options override what it says
+    /// Read the configuration from FILE; other options override what it says [default: /etc/vnic/vnicd.toml, if there is
+    /// no --adapters, --tap, --packet or --xdp]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap", "packet", "xdp"])]
     config: Option<PathBuf>,
 
@@ -78,12 +83,12 @@ pub struct Args {
     socket_dir: Option<PathBuf>,
 
     /// Make N adapters vf0, vf1, … with sockets DIR/vfK-eth.sock
-    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap", "packet", "xdp"])]
+    #[arg(long, value_name = "N")]
     adapters: Option<usize>,
 
     /// Queue pairs of each adapter, 1 to 16 (User-Mode-Linux works with 1 only)
     #[arg(long, value_name = "N", default_value_t = check::QUEUE_PAIRS_DEFAULT, value_parser = parse_queue_pairs,
-          conflicts_with_all = ["config", "check_config"])]
+          requires = "adapters")]
     queue_pairs: u16,
 
     /// CPUs with a poll loop, such as 2,4-6 [default: the last CPU]
@@ -162,10 +167,20 @@ impl Args {
         }
     }
 
-    /// Settings of the options; the error has all problems.
-    fn settings(&self, environment: &Environment) -> Result<Settings, String> {
+    /// Settings of the options, or of a default file if they do not say what there shall be; the error has all problems.
+    fn settings(&self, environment: &Environment, default: &Path) -> Result<Settings, String> {
         let overrides = self.overrides();
-        match self.check_config.as_ref().or(self.config.as_ref()) {
+        let named = self.check_config.as_deref().or(self.config.as_deref());
+        let says =
+            self.adapters.is_some() || [&self.tap, &self.packet, &self.xdp].iter().any(|u| !u.is_empty());
+        if named.is_none() && !says && !default.exists() {
+            return Err(format!(
+                "vnicd: there is no {}: name a file with --config, or say with --adapters, --tap, --packet or --xdp what \
+                 there shall be (--help has examples)",
+                default.display()
+            ));
+        }
+        match named.or((!says).then_some(default)) {
             Some(file) => Settings::from_file(file, &overrides, environment).map_err(|all| all.to_string()),
             None => {
                 let simple = Simple {
@@ -185,7 +200,7 @@ impl Args {
 /// Runs `vnicd`, from its command line to its exit code.
 pub fn run(args: &Args) -> ExitCode {
     let environment = Environment::current();
-    let mut settings = match args.settings(&environment) {
+    let mut settings = match args.settings(&environment, Path::new(DEFAULT_CONFIG)) {
         Ok(settings) => settings,
         Err(message) => {
             logging::say(message);
@@ -299,4 +314,36 @@ async fn serve(settings: Settings, mut panics: Receiver<Notice>) -> Result<(), S
     daemon.shutdown().await;
     tracing::info!("ended");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_arguments_the_default_file_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("vnicd.toml");
+        let environment = Environment::current();
+        let settings = |words: &[&str]| {
+            let sockets = ["vnicd", "--socket-dir", "/tmp"];
+            let args = Args::try_parse_from(sockets.iter().chain(words)).expect("arguments");
+            args.settings(&environment, &file)
+        };
+        let names = |words: &[&str]| {
+            let settings = settings(words).expect("settings");
+            let names = settings.adapters.iter().map(|a| a.name.clone());
+            (settings.config_file.clone(), names.collect::<Vec<_>>())
+        };
+        let error = settings(&[]).expect_err("no file");
+        assert!(
+            error.contains("there is no") && error.contains("--config"),
+            "{error}"
+        );
+        assert_eq!(names(&["--adapters", "1"]), (None, vec!["vf0".to_owned()]));
+        std::fs::write(&file, "[[adapter]]\nname = \"blue\"\n").expect("a file");
+        assert_eq!(names(&[]), (Some(file.clone()), vec!["blue".to_owned()]));
+        assert_eq!(names(&["--adapters", "1"]), (None, vec!["vf0".to_owned()]));
+        assert!(Args::try_parse_from(["vnicd", "--queue-pairs", "2"]).is_err());
+    }
 }
