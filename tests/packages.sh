@@ -11,6 +11,7 @@ packages_for() {
         packages+=(/usr/lib/x86_64-linux-gnu/libunbound.so.8=libunbound8 /usr/lib/x86_64-linux-gnu/libbpf.so.1=libbpf1
             /usr/lib/x86_64-linux-gnu/libxdp.so.1=libxdp1 /usr/lib/x86_64-linux-gnu/libnuma.so.1=libnuma1
             /usr/lib/x86_64-linux-gnu/libcap-ng.so.0=libcap-ng0)
+        python3 -c 'import ensurepip' 2>/dev/null || packages+=(/usr/lib/python3.11/ensurepip=python3-venv)
     fi
     if [[ $wanted == *' e2e '* || $wanted == *' demo '* ]]; then
         packages+=(qemu-system-x86_64=qemu-system-x86 linux.uml=user-mode-linux iperf3=iperf3 ping=iputils-ping
@@ -31,4 +32,20 @@ packages_for() {
         done
         PATH=$PATH:$LAB_DIR/ovs/usr/bin:$LAB_DIR/ovs/usr/sbin:$LAB_DIR/ovs/usr/lib/openvswitch-switch
     fi
+    if [[ $wanted == *' unit '* ]]; then
+        # Python on gRPC's C core, as python3-grpcio. (The one of Debian 12 is older than 1.57, which sends another authority.)
+        [[ -x $LAB_DIR/grpcio/bin/python3-grpcio ]] || packages_grpcio || lab_note "Python's grpcio could not be installed"
+        PATH=$PATH:$LAB_DIR/grpcio/bin
+    fi
+}
+
+packages_grpcio() {
+    (
+        flock 9
+        [[ ! -x $LAB_DIR/grpcio/bin/python3-grpcio ]] || exit 0
+        python3 -m venv --clear "$LAB_DIR/grpcio" &&
+            "$LAB_DIR/grpcio/bin/pip" -q --disable-pip-version-check install \
+                --only-binary=:all: grpcio==1.85.3 grpcio-reflection==1.85.1 protobuf==7.36.2 >&2 &&
+            ln -s python3 "$LAB_DIR/grpcio/bin/python3-grpcio"
+    ) 9>"$LAB_DIR/.grpcio.lock"
 }

@@ -7,6 +7,7 @@
 //! ```
 
 mod answers;
+mod authority;
 mod connections;
 mod gate;
 mod live;
@@ -14,6 +15,7 @@ pub mod methods;
 mod people;
 mod places;
 pub(crate) mod tls;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ pub use gate::{DEADLINE, Gate};
 pub use live::Live;
 pub use people::{group_id, user_id};
 pub use tls::{Tls, TlsFiles};
+use usage::Usage;
 
 /// Role of a client. Each role includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +114,20 @@ pub struct Peer {
     pub role: Option<Role>,
     /// Limit that the connection exceeds, so that its requests are refused.
     pub over: Option<String>,
+    /// Requests of the connection.
+    pub usage: Usage,
+}
+
+impl Peer {
+    /// A client whose connection was just accepted.
+    fn new(who: String, role: Option<Role>, over: Option<String>) -> Peer {
+        Peer {
+            who,
+            role,
+            over,
+            usage: Usage::default(),
+        }
+    }
 }
 
 /// Client of a request for the event log, such as `uid 1000 (alice)`.

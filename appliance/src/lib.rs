@@ -1,6 +1,8 @@
 //! The appliance: `vnicd`, the NIC daemon, and `vnicctl`, its command line. This crate reads the configuration, starts the
 //! NIC of `vnic-backend`, and serves gRPC and Prometheus; it notifies systemd and writes logs.
 #![forbid(unsafe_code)]
+// `println!` and `eprintln!` panic if nobody reads what they print, and with them the daemon.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod access;
 pub mod capture;
@@ -20,6 +22,7 @@ pub mod metrics;
 pub mod names;
 pub mod nv;
 mod paced;
+pub mod panics;
 mod private;
 pub mod pulse;
 pub mod registry;

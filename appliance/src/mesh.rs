@@ -222,6 +222,11 @@ impl Meshes {
     }
 }
 
+/// Reads the certificates of a mesh, as its start does.
+pub fn check_files(spec: &MeshSpec) -> Result<(), NicError> {
+    tls::load(&spec.files).map(drop)
+}
+
 impl Mesh {
     fn end(self) {
         // An error means that the mesh has ended already.

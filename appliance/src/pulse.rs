@@ -1,5 +1,5 @@
-//! Liveness of the data cores. A thread of its own queries them, for systemd's watchdog and for probes, so that calls of
-//! clients do not delay it.
+//! Liveness of the data cores, and of the threads that the daemon needs. A thread of its own queries the data cores, for
+//! systemd's watchdog and for probes, so that calls of clients do not delay it.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +10,7 @@ use sd_notify::NotifyState;
 use tokio::sync::oneshot;
 use vnic_backend::Nic;
 
+use crate::panics;
 use crate::systemd::notify;
 
 /// Time within which a data core that turns responds.
@@ -35,11 +36,20 @@ impl Pulse {
         Ok(Pulse(Mutex::new(Some(sender))))
     }
 
-    /// Whether all data cores respond. Concurrent callers share a result.
-    pub async fn beats(&self) -> bool {
+    /// Whether all data cores respond and all threads that the daemon needs go on; the error says what does not. Concurrent
+    /// callers share a result.
+    pub async fn beats(&self) -> Result<(), String> {
+        let ended = panics::ended();
+        if !ended.is_empty() {
+            let names = Vec::from_iter(ended).join(", ");
+            return Err(format!("ended by a bug: {names}; restart vnicd"));
+        }
         let (asker, answer) = oneshot::channel();
         self.wish(Wish::Answer(asker));
-        answer.await.unwrap_or(false)
+        match answer.await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err("a data core does not answer".to_owned()),
+        }
     }
 
     /// Starts to ping systemd's watchdog, if there is one, while all data cores respond.

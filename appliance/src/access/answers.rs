@@ -1,9 +1,9 @@
 //! Responses to requests: errors with a stable reason (AIP-193), and calls that may block.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::Arc;
 
-use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -46,7 +46,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 }
 
 /// Error of a panic in the daemon.
-pub fn bug(error: &JoinError) -> Status {
+pub fn bug(error: &dyn Error) -> Status {
     tracing::error!("a request failed by a bug: {error}");
     status(
         Code::Internal,

@@ -11,10 +11,12 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::answers::{CALL, status};
+use super::answers::{CALL, bug, status};
 use super::places::{Limits, Place, Places};
+use super::usage::InProgress;
 use super::{Peer, Role, methods};
 use crate::events::{ControlEvent, Tell};
+use crate::panics;
 
 /// Deadline of unary calls.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -136,8 +138,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
-        let admitted = match self.gate.admit(peer, request.uri().path()) {
+        let peer = request.extensions().get::<Arc<Peer>>().cloned();
+        let admitted = match self.gate.admit(peer.as_deref(), request.uri().path()) {
             Ok(admitted) => admitted,
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
@@ -145,21 +147,46 @@ where
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
-        Box::pin(async move {
-            match admitted {
+        let in_progress = peer.map(InProgress::begin);
+        let served = async move {
+            let (response, place) = match admitted {
                 Admitted::Call(place) => {
                     let call = CALL.scope(Arc::new(place), inner.call(request));
                     match tokio::time::timeout(deadline, call).await {
-                        Ok(result) => result,
-                        Err(_) => Ok(late(deadline).into_http()),
+                        Ok(result) => (result?, None),
+                        Err(_) => (late(deadline).into_http(), None),
                     }
                 }
-                Admitted::Stream(place) => {
-                    let response = inner.call(request).await?;
-                    Ok(response.map(|body| Body::new(Counted { body, _place: place })))
-                }
+                Admitted::Stream(place) => (inner.call(request).await?, Some(place)),
+            };
+            Ok(response.map(|body| {
+                Body::new(Counted {
+                    body,
+                    _place: place,
+                    _in_progress: in_progress,
+                })
+            }))
+        };
+        // A panic would end the connection, with all other requests on it.
+        Box::pin(async move {
+            match panics::caught(served).await {
+                Ok(result) => result.map(blame_client),
+                Err(panicked) => Ok(bug(&panicked).into_http()),
             }
         })
+    }
+}
+
+/// Text with which tonic's INTERNAL begins if a request is not a message of its type.
+const MALFORMED: &str = "failed to decode Protobuf message";
+
+/// Turns the answer to a malformed message into INVALID_ARGUMENT: INTERNAL would be a bug of the daemon.
+fn blame_client(response: Response<Body>) -> Response<Body> {
+    match Status::from_header_map(response.headers()) {
+        Some(s) if s.code() == Code::Internal && s.message().starts_with(MALFORMED) => {
+            status(Code::InvalidArgument, "MALFORMED_MESSAGE", s.message(), []).into_http()
+        }
+        _ => response,
     }
 }
 
@@ -171,10 +198,11 @@ fn late(deadline: Duration) -> Status {
     status(Code::DeadlineExceeded, "TOO_LATE", text, [])
 }
 
-/// Body of a stream, which holds its place until it is dropped.
+/// Body of a response. Until it is dropped, the request is in progress, and a stream holds its place.
 struct Counted {
     body: Body,
-    _place: Place,
+    _place: Option<Place>,
+    _in_progress: Option<InProgress>,
 }
 
 impl hyper::body::Body for Counted {
@@ -207,6 +235,7 @@ mod tests {
     enum Fake {
         Answers,
         NeverAnswers,
+        Panics,
         /// Works until the other end of the channel is dropped.
         Works(Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
@@ -227,6 +256,7 @@ mod tests {
                     Box::pin(std::future::ready(Ok(Response::new(Body::new(body)))))
                 }
                 Fake::NeverAnswers => Box::pin(std::future::pending()),
+                Fake::Panics => Box::pin(async { panic!("a bug of a service") }),
                 Fake::Works(work) => {
                     let work = work.clone();
                     Box::pin(async move {
@@ -255,11 +285,7 @@ mod tests {
     }
 
     fn peer(role: Option<Role>) -> Peer {
-        Peer {
-            who: "uid 7".to_owned(),
-            role,
-            over: None,
-        }
+        Peer::new("uid 7".to_owned(), role, None)
     }
 
     impl Bench {
@@ -416,6 +442,22 @@ mod tests {
             status.message(),
             "64 connections from uid 7 are allowed: close one"
         );
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_service_is_an_answer_and_frees_its_place() {
+        let mut bench = bench(Fake::Panics);
+        for path in [LIST, WATCH] {
+            let status = bench.refusal(peer(Some(Role::Viewer)), path).await;
+            assert_eq!(status.code(), Code::Internal, "{status}");
+            assert_eq!(status.message(), "a bug of the daemon; its log has the details");
+        }
+        let gate = &bench.service.gate;
+        for (places, limits) in [(&gate.calls, calls(Role::Viewer)), (&gate.streams, STREAMS)] {
+            let places = &places[Role::Viewer as usize];
+            let all: Vec<_> = (0..limits.peer).map(|_| places.take("uid 7")).collect();
+            assert!(all.iter().all(Result::is_ok));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 
+use super::places::{Place, Places};
 use super::{Access, Peer, Role, Tls, people, tls};
 use crate::events::{ControlEvent, Tell};
 
@@ -47,6 +48,8 @@ pub struct Live {
 struct Entry {
     peer: Arc<Peer>,
     identity: Identity,
+    /// Place of the connection among those of its kind. It is free as soon as the connection is told to end.
+    place: Place,
     end: oneshot::Sender<()>,
 }
 
@@ -96,10 +99,15 @@ impl Live {
     }
 
     /// Registers a connection.
-    pub fn enter(self: &Arc<Live>, peer: Arc<Peer>, identity: Identity) -> Alive {
+    pub fn enter(self: &Arc<Live>, peer: Arc<Peer>, identity: Identity, place: Place) -> Alive {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (end, ended) = oneshot::channel();
-        let entry = Entry { peer, identity, end };
+        let entry = Entry {
+            peer,
+            identity,
+            place,
+            end,
+        };
         self.all().insert(number, entry);
         Alive {
             live: self.clone(),
@@ -107,6 +115,27 @@ impl Live {
             ended,
             over: false,
         }
+    }
+
+    /// Ends the connection of a peer that has been idle for the longest time, so that its place is free; `false`: none is idle.
+    pub fn make_room(&self, places: &Arc<Places>, peer: &str, limit: &str) -> bool {
+        let idlest = {
+            let all = self.all();
+            let own = all.iter().filter(|(_, entry)| entry.place.is_of(places, peer));
+            let idle = own.filter_map(|(number, entry)| Some((entry.peer.usage.idle_since()?, *number)));
+            idle.min()
+        };
+        let Some((_, number)) = idlest else {
+            return false;
+        };
+        let why = format!("{limit} are allowed, and a new one took the place of this one, which was idle");
+        self.end(number, why);
+        true
+    }
+
+    /// Records that a connection was refused.
+    pub fn refused(&self, by: String, problem: String) {
+        (self.tell)(ControlEvent::ConnectionRefused { by, problem });
     }
 
     /// Sets new roles, if they are given, and ends connections that are no longer valid. The caller has read the certificates again.
@@ -188,6 +217,11 @@ impl Live {
 }
 
 impl Alive {
+    /// Ends the connection, and records why.
+    pub fn end(&mut self, problem: String) {
+        self.live.end(self.number, problem);
+    }
+
     /// Returns an error if the connection must end; else the task is woken when it must.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.over && Pin::new(&mut self.ended).poll(cx).is_pending() {
@@ -208,6 +242,8 @@ impl Drop for Alive {
 mod tests {
     use std::task::Waker;
 
+    use super::super::places::Limits;
+    use super::super::usage::InProgress;
     use super::*;
 
     fn certificate(name: &str, until: i32) -> Identity {
@@ -221,6 +257,11 @@ mod tests {
     /// Approximate: an average year.
     fn begin_of(year: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_556_952))
+    }
+
+    fn place(peer: &str) -> Place {
+        let limits = Limits { total: 1, peer: 1 };
+        Places::new("connections", limits).take(peer).expect("a place")
     }
 
     struct Bench {
@@ -251,12 +292,12 @@ mod tests {
         }
 
         fn enter(&self, who: &str, identity: Identity) -> Alive {
-            let peer = Peer {
-                who: who.to_owned(),
-                role: self.live.role(&identity),
-                over: None,
-            };
-            self.live.enter(Arc::new(peer), identity)
+            self.enter_at(who, identity, place("somebody"))
+        }
+
+        fn enter_at(&self, who: &str, identity: Identity, place: Place) -> Alive {
+            let peer = Peer::new(who.to_owned(), self.live.role(&identity), None);
+            self.live.enter(Arc::new(peer), identity, place)
         }
 
         /// Clients and causes of ended connections.
@@ -298,6 +339,36 @@ mod tests {
     }
 
     #[test]
+    fn the_idlest_connection_of_a_peer_makes_room() {
+        let bench = Bench::new(&[]);
+        let limits = Limits { total: 8, peer: 3 };
+        let places = Places::new("connections", limits);
+        let user = Identity::User { uid: 7, gid: 7 };
+        let enter = |peer: &str| {
+            let place = places.take(peer).expect("a place");
+            bench.enter_at(peer, user.clone(), place)
+        };
+        let client = |alive: &Alive| bench.live.all()[&alive.number].peer.clone();
+        let mut other = enter("uid 8");
+        let [mut used, mut idle, mut busy] = ["uid 7"; 3].map(enter);
+        let stream = InProgress::begin(client(&busy));
+        drop(InProgress::begin(client(&used)));
+        assert!(places.take("uid 7").is_err());
+        let make_room = || bench.live.make_room(&places, "uid 7", "3 connections from uid 7");
+        // Its place is free at once.
+        assert!(make_room() && places.take("uid 7").is_ok());
+        assert!(over(&mut idle) && ![&mut used, &mut busy, &mut other].into_iter().any(over));
+        assert!(make_room() && over(&mut used));
+        assert!(!make_room() && !over(&mut busy));
+        drop(stream);
+        assert!(make_room() && over(&mut busy) && !over(&mut other));
+        let why =
+            "3 connections from uid 7 are allowed, and a new one took the place of this one, which was idle";
+        let told = bench.told();
+        assert_eq!(told, vec![("uid 7".to_owned(), why.to_owned()); 3]);
+    }
+
+    #[test]
     fn a_connection_ends_when_its_role_is_another() {
         let bench = Bench::new(&[("a", Role::Admin), ("b", Role::Viewer)]);
         let mut first = bench.enter("a", certificate("a", 4000));
@@ -320,12 +391,8 @@ mod tests {
         assert_eq!(bench.told(), [("a".to_owned(), why)]);
         // A client that was accepted before the change and registers after it.
         let identity = certificate("b", 4000);
-        let peer = Peer {
-            who: "late".to_owned(),
-            role: Some(Role::Admin),
-            over: None,
-        };
-        let mut late = bench.live.enter(Arc::new(peer), identity);
+        let peer = Peer::new("late".to_owned(), Some(Role::Admin), None);
+        let mut late = bench.live.enter(Arc::new(peer), identity, place("late"));
         bench.live.look_again(&late, generation, None);
         assert!(over(&mut late));
         bench.live.changed(Some(Access::default()), None);

@@ -31,6 +31,10 @@ pub static METHODS: &[Method] = &[
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         Viewer,
     ),
+    stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        Viewer,
+    ),
     call("/vnic.v1.AdapterService/ListAdapters", Viewer),
     call("/vnic.v1.AdapterService/GetAdapter", Viewer),
     call("/vnic.v1.AdapterService/CreateAdapter", Admin),
@@ -128,6 +132,7 @@ mod tests {
             vnic_control::FILE_DESCRIPTOR_SET,
             tonic_health::pb::FILE_DESCRIPTOR_SET,
             tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
         ] {
             let pool = prost_reflect::DescriptorPool::decode(set).expect("descriptors");
             for service in pool.services() {

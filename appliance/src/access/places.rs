@@ -57,6 +57,13 @@ impl Places {
     }
 }
 
+impl Place {
+    /// Whether this is one of a peer's places among these.
+    pub fn is_of(&self, places: &Arc<Places>, peer: &str) -> bool {
+        Arc::ptr_eq(&self.places, places) && self.peer == peer
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);

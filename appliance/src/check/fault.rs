@@ -132,7 +132,7 @@ pub fn held(span: Duration) -> Checked<Duration> {
 /// Time span with its unit, such as `1.2ms`, `50us`, `3 s`.
 pub fn span(text: &str) -> Checked<Duration> {
     let wrong =
-        || format!("{text:?} is not a span of time: a number with ns, us, ms, s, min or h, such as 1.2ms");
+        || format!("{text:?} is not a span of time: a number with ns, us, ms, s, min, h or d, such as 1.2ms");
     let at = text.find(|c: char| c.is_alphabetic()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
     let nanoseconds: u32 = match unit {
@@ -140,7 +140,7 @@ pub fn span(text: &str) -> Checked<Duration> {
         "us" | "µs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        "min" | "h" => 0,
+        "min" | "h" | "d" => 0,
         _ => return Err(wrong()),
     };
     let number = number.trim();
@@ -149,6 +149,7 @@ pub fn span(text: &str) -> Checked<Duration> {
     let seconds = match unit {
         "min" => number * 60.0,
         "h" => number * 3600.0,
+        "d" => number * 86_400.0,
         // Computed in whole nanoseconds, so that 1.2 ms does not become 1.199999.
         _ => return nanoseconds_of(number * f64::from(nanoseconds)).ok_or_else(wrong),
     };
@@ -199,6 +200,7 @@ mod tests {
             ("0.5µs", ns(500)),
             ("2min", Duration::from_secs(120)),
             ("1.5h", Duration::from_secs(5400)),
+            ("1d", Duration::from_secs(86_400)),
         ] {
             assert_eq!(span(text), Ok(expected), "{text}");
         }

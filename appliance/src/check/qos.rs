@@ -52,6 +52,17 @@ pub fn rate(text: &str) -> Checked<u64> {
     Ok(rate)
 }
 
+/// Speed of a link in Mbit/s: a plain number, or a rate with a unit, such as `10G`; `0` for that of the device.
+pub fn speed_mbps(text: &str) -> Checked<u32> {
+    if let Ok(mbps) = text.parse() {
+        return Ok(mbps);
+    }
+    const MBPS: u64 = 1_000_000;
+    let whole = rate(text).ok().filter(|rate| rate % MBPS == 0);
+    let mbps = whole.and_then(|rate| u32::try_from(rate / MBPS).ok());
+    mbps.ok_or_else(|| format!("{text:?} is not a speed: whole Mbit/s, such as 10000, 10G or 500M"))
+}
+
 /// Text of a rate, as [`rate`] parses it, in the unit in which it is short.
 pub fn rate_text(rate: u64) -> String {
     let (unit, word) = match rate {
@@ -339,6 +350,23 @@ mod tests {
         }
         assert_eq!(rate_text(1_500_000_000), "1.5 Gbps");
         assert_eq!(rate_text(500_000_000), "500 Mbps");
+    }
+
+    #[test]
+    fn speeds_are_whole_megabits() {
+        for (text, mbps) in [
+            ("10000", 10_000),
+            ("0", 0),
+            ("10G", 10_000),
+            ("2.5G", 2500),
+            ("500M", 500),
+        ] {
+            assert_eq!(speed_mbps(text), Ok(mbps), "{text}");
+        }
+        for bad in ["", "-1", "64k", "fast", "5000000000G", "4294967296"] {
+            let error = speed_mbps(bad).expect_err(bad);
+            assert!(error.contains("10G"), "{error}");
+        }
     }
 
     #[test]

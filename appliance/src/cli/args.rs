@@ -10,7 +10,7 @@ use vnic_backend::fault::PsnRange;
 use super::nvconfig::NvVerb;
 use super::output::Format;
 use super::registry::RegistryVerb;
-use super::tls::TlsArgs;
+use super::tls::{GLOBAL, TlsArgs};
 use super::vlan::VlanArgs;
 use crate::access;
 use crate::check::{self, fault as limits};
@@ -38,6 +38,7 @@ pub struct Args {
     #[arg(
         long,
         global = true,
+        help_heading = GLOBAL,
         env = "VNIC_ENDPOINT",
         value_name = "ENDPOINT",
         default_value = "unix:/run/vnic/control.sock"
@@ -48,7 +49,7 @@ pub struct Args {
     pub tls: TlsArgs,
 
     /// How results look: tables for people, JSON for scripts (messages as in the .proto files)
-    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, global = true, help_heading = GLOBAL, value_name = "FORMAT", default_value = "table")]
     pub output: Format,
 
     #[command(subcommand)]
@@ -319,7 +320,7 @@ pub enum PortVerb {
     },
     /// Make an uplink port; it lives until it is removed or the daemon ends (it is not stored)
     #[command(
-        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000 --speed 10000\n  \
+        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000 --speed 10G\n  \
                       vnicctl port add m0 --mesh 0.0.0.0:4790 --peer node2:4790 --cert /etc/vnic/node1.pem --key \
                       /etc/vnic/node1.key --ca /etc/vnic/mesh-ca.pem"
     )]
@@ -328,8 +329,8 @@ pub enum PortVerb {
     Set {
         /// Name of the port
         name: String,
-        /// Line rate in Mbit/s, 1 to 400000; 0: that of the device, and no limit
-        #[arg(long, value_name = "MBPS")]
+        /// Line rate in Mbit/s, 1 to 400000, or with a unit (10G); 0: that of the device, and no limit
+        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps)]
         speed: u32,
     },
     /// Remove a port
@@ -376,8 +377,8 @@ pub struct PortAdd {
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Line rate in Mbit/s, 1 to 400000 [default: that of the device, and no limit]
-    #[arg(long, value_name = "MBPS")]
+    /// Line rate in Mbit/s, 1 to 400000, or with a unit (10G) [default: that of the device, and no limit]
+    #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps)]
     pub speed: Option<u32>,
     #[command(flatten)]
     pub vlan: VlanArgs,
@@ -627,7 +628,7 @@ pub struct EventArgs {
     /// Only events that matter at least so much
     #[arg(long, value_name = "SEVERITY", value_enum)]
     pub min_severity: Option<Severity>,
-    /// Only events of the last SPAN, such as 10min
+    /// Only events of the last SPAN, such as 10min or 1d
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub since: Option<Duration>,
 }

@@ -169,6 +169,21 @@ impl Client {
         }
     }
 
+    /// [`Client::owner`] of an adapter or port that there is.
+    pub async fn present(&self, name: &str) -> Result<String, Failure> {
+        let owner = self.owner(name).await?;
+        if name.contains('/') || names::id(names::ADAPTERS, &owner).is_none() {
+            return Ok(owner);
+        }
+        let request = v1::GetAdapterRequest { name: owner.clone() };
+        match self.adapters().await?.get_adapter(request).await {
+            Err(status) if status.code() == tonic::Code::NotFound => Err(Failure::Failed(format!(
+                "there is no adapter and no port {name}: see vnicctl adapter list and vnicctl port list"
+            ))),
+            _ => Ok(owner),
+        }
+    }
+
     /// [`Client::owner`] for several names.
     pub async fn owners(&self, all: &[String]) -> Result<Vec<String>, Failure> {
         let mut found = Vec::new();

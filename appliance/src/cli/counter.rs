@@ -15,6 +15,7 @@ use super::output::Output;
 use super::text::{self, Table};
 use super::{Failure, paging};
 use crate::check;
+use crate::logging::say;
 use crate::names;
 use view::View;
 
@@ -366,9 +367,13 @@ fn baseline(args: &ViewArgs, client: &Client, owner: &str) -> Result<Vec<u8>, Fa
 fn since(answer: &v1::ReadCounterSetsResponse, owner: &str) {
     if answer.baseline_outdated {
         let owner = names::last(owner);
-        eprintln!("vnicctl: {owner} is new since the reset: values are since it was made");
+        say(format_args!(
+            "vnicctl: {owner} is new since the reset: values are since it was made"
+        ));
     } else if answer.since.is_some() {
         let since = text::time(answer.since);
-        eprintln!("vnicctl: values since {since} (counter reset); --total shows all");
+        say(format_args!(
+            "vnicctl: values since {since} (counter reset); --total shows all"
+        ));
     }
 }

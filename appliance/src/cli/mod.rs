@@ -38,6 +38,8 @@ use client::Client;
 use failure::Failure;
 use output::Output;
 
+use crate::logging::say;
+
 /// Exit codes of `vnicctl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -62,22 +64,22 @@ pub fn run() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("vnicctl: {error}");
+            say(format_args!("vnicctl: {error}"));
             return ExitCode::Refused;
         }
     };
     match runtime.block_on(dispatch(args)) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::Ok,
         Err(Failure::Refused(status)) => {
-            eprint!("{}", client::explain(&status));
+            say(client::explain(&status).trim_end());
             ExitCode::Refused
         }
         Err(Failure::Failed(message)) => {
-            eprintln!("vnicctl: {message}");
+            say(format_args!("vnicctl: {message}"));
             ExitCode::Refused
         }
         Err(Failure::Usage(message)) => {
-            eprintln!("vnicctl: {message}");
+            say(format_args!("vnicctl: {message}"));
             ExitCode::Usage
         }
     }

@@ -58,8 +58,7 @@ fn confirm(yes: bool, what: &str) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage(format!("{what}: say -y, nobody can be asked")));
     }
-    eprint!("{what}? [y/N] ");
-    std::io::stderr().flush()?;
+    write!(std::io::stderr(), "{what}? [y/N] ")?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     match answer.trim() {

@@ -20,14 +20,14 @@ pub use args::{PolicyVerb, QosVerb};
 /// Runs a command.
 pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Failure> {
     let done = match verb {
-        QosVerb::Show { name } => get(client, &client.owner(&name).await?).await?,
+        QosVerb::Show { name } => get(client, &client.present(&name).await?).await?,
         QosVerb::List => {
             let request = v1::ListQosRequest {};
             let all = client.qos().await?.list_qos(request).await?.into_inner();
             return out.message("ListQosResponse", &all, || show::table(&all.qos));
         }
         QosVerb::Set(set) => {
-            let owner = client.owner(&set.name).await?;
+            let owner = client.present(&set.name).await?;
             let mut now = get(client, &owner).await?;
             let fields = changes(&set, &mut now)?;
             update(client, now, fields).await?
@@ -59,7 +59,7 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             return Ok(());
         }
         QosVerb::Mlxreg(access) => {
-            let owner = client.owner(&access.name).await?;
+            let owner = client.present(&access.name).await?;
             let mut now = get(client, &owner).await?;
             let class = mlxreg::class(&access.indexes)?;
             if let Some(fields) = &access.set {
@@ -70,7 +70,7 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             return out.message("Qos", &now, shown);
         }
         QosVerb::Reset { name } => {
-            let name = names::qos(&client.owner(&name).await?);
+            let name = names::qos(&client.present(&name).await?);
             let request = v1::ResetQosRequest { name };
             client.qos().await?.reset_qos(request).await?.into_inner()
         }

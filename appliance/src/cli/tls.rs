@@ -7,6 +7,9 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::Failure;
 
+/// Heading of the options that every command has, so that they do not stand between its own.
+pub const GLOBAL: &str = "Global options";
+
 /// Certificates for `https://` endpoints: PEM files. A global option shares its name with those of every verb, and some
 /// verbs have a `key`: hence the longer names.
 #[derive(Debug, Clone, Args)]
@@ -16,6 +19,7 @@ pub struct TlsArgs {
         id = "tls_ca",
         long = "tls-ca",
         global = true,
+        help_heading = GLOBAL,
         env = "VNIC_TLS_CA",
         value_name = "FILE",
         hide_env_values = true
@@ -26,6 +30,7 @@ pub struct TlsArgs {
         id = "tls_cert",
         long = "tls-cert",
         global = true,
+        help_heading = GLOBAL,
         env = "VNIC_TLS_CERT",
         value_name = "FILE",
         hide_env_values = true
@@ -36,6 +41,7 @@ pub struct TlsArgs {
         id = "tls_key",
         long = "tls-key",
         global = true,
+        help_heading = GLOBAL,
         env = "VNIC_TLS_KEY",
         value_name = "FILE",
         hide_env_values = true

@@ -1,18 +1,20 @@
 //! The command line of `vnicd`.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 
 use super::{Daemon, StartError, descriptors, placement, sandbox};
 use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
+use crate::panics::{self, Notice};
 use crate::{private, systemd};
 
 /// Exit codes of `vnicd`.
@@ -35,8 +37,12 @@ impl From<ExitCode> for process::ExitCode {
     }
 }
 
+/// Configuration file of a daemon whose command line names none and no adapters and ports.
+const DEFAULT_CONFIG: &str = "/etc/vnic/vnicd.toml";
+
 const AFTER_HELP: &str = "\
 Examples:
+  vnicd                                       (with /etc/vnic/vnicd.toml)
   vnicd --config /etc/vnic/vnicd.toml
   vnicd --check-config /etc/vnic/vnicd.toml
   vnicd --socket-dir /tmp/nic --adapters 2 --metrics 127.0.0.1:0
@@ -63,11 +69,12 @@ something; 2 the command line or the configuration is wrong; 3 the state directo
 #[derive(Debug, Parser)]
 #[command(name = "vnicd", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Args {
-    /// Read the configuration from FILE; other options override what it says
+    /// Read the configuration from FILE; other options override what it says [default: /etc/vnic/vnicd.toml, if there is
+    /// no --adapters, --tap, --packet or --xdp]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap", "packet", "xdp"])]
     config: Option<PathBuf>,
 
-    /// Check the configuration in FILE, report everything that is wrong, and end
+    /// Check the configuration in FILE and the certificates that it names, report everything that is wrong, and end
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap", "packet", "xdp"])]
     check_config: Option<PathBuf>,
 
@@ -76,12 +83,12 @@ pub struct Args {
     socket_dir: Option<PathBuf>,
 
     /// Make N adapters vf0, vf1, … with sockets DIR/vfK-eth.sock
-    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap", "packet", "xdp"])]
+    #[arg(long, value_name = "N")]
     adapters: Option<usize>,
 
     /// Queue pairs of each adapter, 1 to 16 (User-Mode-Linux works with 1 only)
     #[arg(long, value_name = "N", default_value_t = check::QUEUE_PAIRS_DEFAULT, value_parser = parse_queue_pairs,
-          conflicts_with_all = ["config", "check_config"])]
+          requires = "adapters")]
     queue_pairs: u16,
 
     /// CPUs with a poll loop, such as 2,4-6 [default: the last CPU]
@@ -160,10 +167,20 @@ impl Args {
         }
     }
 
-    /// Settings of the options; the error has all problems.
-    fn settings(&self, environment: &Environment) -> Result<Settings, String> {
+    /// Settings of the options, or of a default file if they do not say what there shall be; the error has all problems.
+    fn settings(&self, environment: &Environment, default: &Path) -> Result<Settings, String> {
         let overrides = self.overrides();
-        match self.check_config.as_ref().or(self.config.as_ref()) {
+        let named = self.check_config.as_deref().or(self.config.as_deref());
+        let says =
+            self.adapters.is_some() || [&self.tap, &self.packet, &self.xdp].iter().any(|u| !u.is_empty());
+        if named.is_none() && !says && !default.exists() {
+            return Err(format!(
+                "vnicd: there is no {}: name a file with --config, or say with --adapters, --tap, --packet or --xdp what \
+                 there shall be (--help has examples)",
+                default.display()
+            ));
+        }
+        match named.or((!says).then_some(default)) {
             Some(file) => Settings::from_file(file, &overrides, environment).map_err(|all| all.to_string()),
             None => {
                 let simple = Simple {
@@ -183,14 +200,21 @@ impl Args {
 /// Runs `vnicd`, from its command line to its exit code.
 pub fn run(args: &Args) -> ExitCode {
     let environment = Environment::current();
-    let mut settings = match args.settings(&environment) {
+    let mut settings = match args.settings(&environment, Path::new(DEFAULT_CONFIG)) {
         Ok(settings) => settings,
         Err(message) => {
-            eprintln!("{message}");
+            logging::say(message);
             return ExitCode::Usage;
         }
     };
     if let Some(file) = &args.check_config {
+        let wrong = super::check_files(&settings);
+        if !wrong.is_empty() {
+            wrong
+                .iter()
+                .for_each(|e| logging::say(format_args!("{}: {e}", file.display())));
+            return ExitCode::Usage;
+        }
         let faults = match settings.faults.len() {
             0 => String::new(),
             n => format!(", {}", super::count(n, "fault")),
@@ -199,16 +223,19 @@ pub fn run(args: &Args) -> ExitCode {
             0 => String::new(),
             n => format!(", {}", super::count(n, "team")),
         };
-        println!(
-            "{}: valid: {}, {}{teams}{faults}",
-            file.display(),
-            super::count(settings.adapters.len(), "adapter"),
-            super::count(settings.ports.len(), "port")
+        let adapters = super::count(settings.adapters.len(), "adapter");
+        let ports = super::count(settings.ports.len(), "port");
+        // The exit code tells it as well, so that a closed standard output is no error.
+        let _ = writeln!(
+            io::stdout(),
+            "{}: valid: {adapters}, {ports}{teams}{faults}",
+            file.display()
         );
         return ExitCode::Ok;
     }
     vnic_backend::heap::keep_small();
     logging::start(args.log_format);
+    let panics = panics::watch();
     if let Err(error) = private::keep_guests_out_of_core_dumps() {
         tracing::warn!("core dumps of this process may have memory of guests: {error}");
     }
@@ -236,7 +263,7 @@ pub fn run(args: &Args) -> ExitCode {
         .build();
     let result = match runtime {
         Ok(runtime) => {
-            let result = runtime.block_on(serve(settings));
+            let result = runtime.block_on(serve(settings, panics));
             // A blocked call of the NIC must not keep the process from ending.
             runtime.shutdown_timeout(Duration::from_secs(1));
             result
@@ -249,7 +276,7 @@ pub fn run(args: &Args) -> ExitCode {
     match result {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
-            eprintln!("vnicd: {error}");
+            logging::say(format_args!("vnicd: {error}"));
             match error {
                 StartError::InUse { .. } => ExitCode::InUse,
                 _ => ExitCode::Failed,
@@ -259,7 +286,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 /// Runs the daemon until a signal ends it.
-async fn serve(settings: Settings) -> Result<(), StartError> {
+async fn serve(settings: Settings, mut panics: Receiver<Notice>) -> Result<(), StartError> {
     // Before the start, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(super::os("cannot catch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(super::os("cannot catch SIGINT"))?;
@@ -269,7 +296,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     let daemon = Daemon::start(settings).await?;
     let line = daemon.ready_line();
     // Standard output may be closed, which is no error.
-    let mut out = std::io::stdout();
+    let mut out = io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     systemd::ready(&line);
     daemon.control().pulse.ping_systemd();
@@ -279,6 +306,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
             _ = terminate.recv() => break "SIGTERM",
             _ = interrupt.recv() => break "SIGINT",
             _ = hangup.recv() => daemon.reload(),
+            Some(notice) = panics.recv() => daemon.heed(notice).await,
         }
     };
     tracing::info!("{name}: ending");
@@ -286,4 +314,36 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     daemon.shutdown().await;
     tracing::info!("ended");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_arguments_the_default_file_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("vnicd.toml");
+        let environment = Environment::current();
+        let settings = |words: &[&str]| {
+            let sockets = ["vnicd", "--socket-dir", "/tmp"];
+            let args = Args::try_parse_from(sockets.iter().chain(words)).expect("arguments");
+            args.settings(&environment, &file)
+        };
+        let names = |words: &[&str]| {
+            let settings = settings(words).expect("settings");
+            let names = settings.adapters.iter().map(|a| a.name.clone());
+            (settings.config_file.clone(), names.collect::<Vec<_>>())
+        };
+        let error = settings(&[]).expect_err("no file");
+        assert!(
+            error.contains("there is no") && error.contains("--config"),
+            "{error}"
+        );
+        assert_eq!(names(&["--adapters", "1"]), (None, vec!["vf0".to_owned()]));
+        std::fs::write(&file, "[[adapter]]\nname = \"blue\"\n").expect("a file");
+        assert_eq!(names(&[]), (Some(file.clone()), vec!["blue".to_owned()]));
+        assert_eq!(names(&["--adapters", "1"]), (None, vec!["vf0".to_owned()]));
+        assert!(Args::try_parse_from(["vnicd", "--queue-pairs", "2"]).is_err());
+    }
 }

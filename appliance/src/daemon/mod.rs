@@ -21,9 +21,10 @@ use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
+use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
 use crate::store::{self, OnDamage, Store, StoreError};
-use crate::{grpc, metrics};
+use crate::{grpc, mesh, metrics};
 
 pub use args::{Args, ExitCode, run};
 use control_socket::ControlSocket;
@@ -78,6 +79,26 @@ fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Os { what, source }
 }
 
+/// Reads the certificates of the control interface, if it listens on TCP.
+fn load_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
+    let files = settings.control.tls.as_ref();
+    let files = files.filter(|_| settings.control.tcp.is_some());
+    let tls = files.map(|files| Tls::load(files).map(Arc::new));
+    tls.transpose().map_err(StartError::Certificates)
+}
+
+/// Reads the files that the settings name, as the start does; returns the error of each that cannot be used.
+fn check_files(settings: &Settings) -> Vec<StartError> {
+    let meshes = settings.meshes.iter().map(|(port, spec)| {
+        mesh::check_files(spec).map_err(|source| StartError::Nic {
+            what: format!("cannot add port {port}"),
+            source,
+        })
+    });
+    let all = std::iter::once(load_tls(settings).map(drop)).chain(meshes);
+    all.filter_map(Result::err).collect()
+}
+
 /// A running daemon.
 pub struct Daemon {
     control: Arc<Control>,
@@ -97,15 +118,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the daemon; when this returns, all sockets listen. Must be called in a tokio runtime.
     pub async fn start(settings: Settings) -> Result<Daemon, StartError> {
-        let tls = match settings
-            .control
-            .tls
-            .as_ref()
-            .filter(|_| settings.control.tcp.is_some())
-        {
-            None => None,
-            Some(files) => Some(Arc::new(Tls::load(files).map_err(StartError::Certificates)?)),
-        };
+        let tls = load_tls(&settings)?;
         std::fs::create_dir_all(&settings.socket_dir)
             .map_err(os(format!("cannot make {}", settings.socket_dir.display())))?;
         let state = StateDir::lock(&settings.state_dir)?;
@@ -163,10 +176,10 @@ impl Daemon {
         let control = Control::new(nic, settings, endpoints, hub, captures, kept, pulse);
         let control = Arc::new(control);
 
-        let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, control.clone())));
+        let metrics = web.map(|listener| panics::spawn("metrics", metrics::serve(listener, control.clone())));
         let live = Live::new(control.settings.access.clone(), grpc::tell(&control));
         let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls.clone()), &live).await;
-        let watch = tokio::spawn(live.clone().watch());
+        let watch = panics::spawn("expiry", live.clone().watch());
         let daemon = Daemon {
             control,
             grpc,
@@ -267,6 +280,26 @@ impl Daemon {
         self.control.hub.record(ControlEvent::CertificatesLoaded {
             problem: problems.join("; "),
         });
+    }
+
+    /// Records a panic as an event. If a thread or task that the daemon needs has ended, its services are no longer `SERVING`.
+    pub async fn heed(&self, notice: Notice) {
+        let event = match notice {
+            Notice::Panicked {
+                thread,
+                place,
+                message,
+            } => ControlEvent::Panicked {
+                thread,
+                place,
+                message,
+            },
+            Notice::Ended(thread) => {
+                self.health.set(false).await;
+                ControlEvent::ThreadEnded { thread }
+            }
+        };
+        self.control.hub.record(event);
     }
 
     /// Line on standard output that tells scripts that all sockets listen.

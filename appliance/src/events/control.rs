@@ -27,6 +27,20 @@ pub enum ControlEvent {
         /// Client that asked; empty: the state was damaged.
         by: String,
     },
+    /// A thread of the daemon panicked.
+    Panicked {
+        /// Name of the thread.
+        thread: String,
+        /// Place in the source.
+        place: String,
+        /// Message of the panic.
+        message: String,
+    },
+    /// A thread or task that the daemon needs ended by a panic.
+    ThreadEnded {
+        /// Its name.
+        thread: &'static str,
+    },
     /// An adapter was restarted.
     AdapterRestarted {
         /// Name of the adapter.
@@ -173,6 +187,21 @@ impl ControlEvent {
                     .fact("what", what)
                     .fact("kept_as", kept_as)
                     .fact("by", by)
+            }
+            ControlEvent::Panicked {
+                thread,
+                place,
+                message,
+            } => {
+                let text = format!("a bug: thread {thread} panicked at {place}: {message}");
+                told(&kinds::PANIC, text)
+                    .fact("thread", thread)
+                    .fact("place", place)
+                    .fact("problem", message)
+            }
+            ControlEvent::ThreadEnded { thread } => {
+                let text = format!("a bug has ended {thread}, which the daemon needs: restart vnicd");
+                told(&kinds::THREAD_ENDED, text).fact("thread", thread)
             }
             ControlEvent::AdapterRestarted { by, .. } => {
                 told(&kinds::ADAPTER_RESTARTED, format!("adapter restarted{}", of(by))).fact("by", by)

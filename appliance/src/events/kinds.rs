@@ -88,7 +88,7 @@ kinds! {
     STATE_RESET = 0x1002, "state_reset", Operator, [Error], "Stored state was given up and begins anew.";
     EVENTS_LOST = 0x1003, "events_lost", Guest, [Warn],
         "More happened than could be written down: events before this one are missing.";
-    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused, or ended because its certificate or role does not hold any more.";
+    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused, or ended: its certificate or role does not hold any more, it never spoke, or it was idle where others were too many.";
     SETTINGS_CHANGED = 0x1005, "settings_changed", Operator, [Info], "Stored settings were changed.";
     SETTINGS_REFUSED = 0x1006, "settings_refused", Operator, [Warn], "A change of settings, or a stored setting, was refused.";
     ADAPTER_RESTARTED = 0x1007, "adapter_restarted", Operator, [Info], "An adapter was restarted on request.";
@@ -99,7 +99,11 @@ kinds! {
         "An adapter made at run time did not come back: the configuration has its name, address or socket.";
     EVENTS_NOT_STORED = 0x100A, "events_not_stored", Operator, [Error],
         "The file of the event log cannot be used: events are kept in memory and are gone when the daemon ends.";
-    STORED_PORT_SHADOWED = 0x100B, "stored_port_shadowed", Operator, [Warn],
+    PANIC = 0x100B, "panic", Operator, [Error],
+        "A thread of the daemon panicked: a bug. What it was doing has failed; the log has the place in the source.";
+    THREAD_ENDED = 0x100C, "thread_ended", Operator, [Error],
+        "A thread or task that the daemon needs ended by a panic: `/livez` and health say that the daemon is not well until it is restarted.";
+    STORED_PORT_SHADOWED = 0x100D, "stored_port_shadowed", Operator, [Warn],
         "A port made at run time did not come back: the configuration has its name, or its device is not there.";
 
     ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";

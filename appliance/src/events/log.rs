@@ -15,6 +15,7 @@
 mod share;
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -164,11 +165,12 @@ fn write_down(event: &Event) {
     use vnic_control::v1::event::Severity;
     let owner = [&event.adapter, &event.port].into_iter().find(|o| !o.is_empty());
     // An event without adapter and port has no owner field.
-    let (owner, message) = (owner.map(|o| crate::names::last(o)), &event.message);
+    let owner = owner.map(|o| crate::names::last(o));
+    let (kind, id, message) = (event.kind.as_str(), event.id, &event.message);
     match event.severity() {
-        Severity::Error => tracing::error!(owner, "{message}"),
-        Severity::Warning => tracing::warn!(owner, "{message}"),
-        _ => tracing::info!(owner, "{message}"),
+        Severity::Error => tracing::error!(owner, kind, id, "{message}"),
+        Severity::Warning => tracing::warn!(owner, kind, id, "{message}"),
+        _ => tracing::info!(owner, kind, id, "{message}"),
     }
 }
 
@@ -238,7 +240,11 @@ impl EventLog {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("event-log".to_owned())
-                .spawn(move || shared.write())?
+                .spawn(move || {
+                    if catch_unwind(AssertUnwindSafe(|| shared.write())).is_err() {
+                        shared.give_up();
+                    }
+                })?
         };
         let log = EventLog {
             shared,
@@ -438,6 +444,15 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
 }
 
 impl Inner {
+    /// Stores nothing any more: the tail is what is kept.
+    fn keep_in_memory(&mut self) {
+        self.memory_only = true;
+        self.kept = Default::default();
+        for event in &self.tail {
+            self.kept[place(event)].add(event.revision, Row::from(&**event));
+        }
+    }
+
     fn keeps(&self, after: u64, missed: u64) -> Result<(), NotKept> {
         if after > self.last {
             Err(NotKept::Ahead(self.last))
@@ -450,6 +465,14 @@ impl Inner {
 }
 
 impl Shared {
+    /// After a panic of the writer: events go on in memory, where they are limited, and nobody waits for the disk.
+    fn give_up(&self) {
+        let mut inner = self.lock();
+        inner.keep_in_memory();
+        inner.stop = true;
+        self.stored.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -527,12 +550,7 @@ impl Shared {
                     if result.is_ok() {
                         inner.tail.drain(..events.len());
                     } else {
-                        inner.memory_only = true;
-                        inner.kept = Default::default();
-                        let Inner { kept, tail, .. } = &mut *inner;
-                        for event in tail {
-                            kept[place(event)].add(event.revision, Row::from(&**event));
-                        }
+                        inner.keep_in_memory();
                     }
                     result.err()
                 }

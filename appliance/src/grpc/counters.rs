@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use vnic_backend::Sample;
-use vnic_backend::counters::Scope;
+use vnic_backend::counters::{Scope, all};
 use vnic_control::v1;
 
 use super::errors::invalid;
@@ -81,6 +81,11 @@ impl v1::counter_service_server::CounterService for Counters {
                     "{owner:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"
                 ),
             ));
+        }
+        let wanted = request.counter_name.as_str();
+        if !wanted.is_empty() && all().all(|def| def.name != wanted) {
+            let problem = format!("no counter has the name {wanted:?}; without a name all are listed");
+            return Err(invalid("counter_name", problem));
         }
         let control = self.0.clone();
         let mut samples = blocking(move || control.nic.counters()).await?;

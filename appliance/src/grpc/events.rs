@@ -56,6 +56,16 @@ impl Filter {
             );
             wrong.add("filter.min_severity", problem);
         }
+        let lists = "ListEventKinds (`vnicctl event kinds`) tells those that there are";
+        if !f.kind.is_empty() && kinds::named(&f.kind).is_none() {
+            wrong.add(
+                "filter.kind",
+                format!("{:?} is no kind of event: {lists}", f.kind),
+            );
+        }
+        if f.id != 0 && kinds::KINDS.iter().all(|kind| kind.id != f.id) {
+            wrong.add("filter.id", format!("no event has number {}: {lists}", f.id));
+        }
         let since = f.since.map(SystemTime::try_from).transpose();
         if since.is_err() {
             wrong.add("filter.since", "not a time");

@@ -31,6 +31,8 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tonic_reflection::pb as reflection;
+use tonic_reflection::server::Builder;
 use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture,
@@ -44,6 +46,7 @@ use vnic_control::v1::{
 use crate::access::{self, Gate, Live, Tls};
 use crate::control::Control;
 use crate::events::Tell;
+use crate::panics;
 
 /// Greatest request in bytes.
 const REQUEST_MAX: usize = 1 << 20;
@@ -156,14 +159,24 @@ pub async fn serve(
         .add_service(limited!(together::TeamServiceServer::new(teams::Together(
             control.clone()
         ))));
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1();
-    match reflection {
-        Ok(service) => routes = routes.add_service(service),
+    let described = || {
+        [
+            FILE_DESCRIPTOR_SET,
+            tonic_health::pb::FILE_DESCRIPTOR_SET,
+            reflection::v1::FILE_DESCRIPTOR_SET,
+            reflection::v1alpha::FILE_DESCRIPTOR_SET,
+        ]
+        .into_iter()
+        .fold(
+            Builder::configure(),
+            Builder::register_encoded_file_descriptor_set,
+        )
+    };
+    // Clients in Python know the older version only.
+    match (described().build_v1(), described().build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
         // The build makes the descriptors, and a test decodes them.
-        Err(error) => tracing::error!("gRPC reflection is off: {error}"),
+        (Err(error), _) | (_, Err(error)) => tracing::error!("gRPC reflection is off: {error}"),
     }
 
     let tell = tell(control);
@@ -183,13 +196,13 @@ pub async fn serve(
     let mut tasks = Vec::new();
     let (router, ended) = (builder().add_routes(routes.clone()), control.life.ended());
     let incoming = access::unix(unix, live.clone());
-    tasks.push(tokio::spawn(async move {
+    tasks.push(panics::spawn("grpc-unix", async move {
         done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
     }));
     if let Some((listener, tls)) = tcp {
         let (router, ended) = (builder().add_routes(routes), control.life.ended());
         let incoming = access::mutual_tls(listener, tls, live.clone(), tell);
-        tasks.push(tokio::spawn(async move {
+        tasks.push(panics::spawn("grpc-tcp", async move {
             done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);
         }));
     }

@@ -24,7 +24,7 @@ impl v1::server_service_server::ServerService for Info {
         _request: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::ServerInfo>, Status> {
         let control = self.0.clone();
-        let responsive = control.pulse.beats().await;
+        let responsive = control.pulse.beats().await.is_ok();
         blocking(move || {
             let settings = &control.settings;
             let (start_time, start) = control.life.started;

@@ -9,5 +9,5 @@ mod server;
 pub mod teams;
 
 pub use node::render as render_node;
-pub use render::{Snapshot, render};
+pub use render::{Bugs, Snapshot, render};
 pub use server::serve;

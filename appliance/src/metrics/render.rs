@@ -1,7 +1,7 @@
 //! Page of Prometheus metrics. Each scrape renders it anew from the counters of the data path, so that removed resources
 //! are gone from the next scrape.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +12,7 @@ use super::native;
 use super::page::Page;
 use super::teams::{self, TeamReading};
 use crate::control::Control;
+use crate::{logging, panics};
 
 /// Values of one scrape.
 #[derive(Debug, Default)]
@@ -38,6 +39,19 @@ pub struct Snapshot {
     pub store_bytes: Option<u64>,
     /// Number of events since the start of the daemon, by severity.
     pub events: [(&'static str, u64); 3],
+    /// Bugs of the daemon since its start.
+    pub bugs: Bugs,
+    /// Number of log lines that could not be written.
+    pub log_lost: u64,
+}
+
+/// Panics.
+#[derive(Debug, Default)]
+pub struct Bugs {
+    /// Number of panics.
+    pub panics: u64,
+    /// Threads and tasks that the daemon needs and that ended by one.
+    pub ended: BTreeSet<&'static str>,
 }
 
 impl Snapshot {
@@ -58,6 +72,11 @@ impl Snapshot {
                 let [info, warning, error] = control.hub.log.happened();
                 [("info", info), ("warning", warning), ("error", error)]
             },
+            bugs: Bugs {
+                panics: panics::count(),
+                ended: panics::ended(),
+            },
+            log_lost: logging::lost(),
         }
     }
 }
@@ -111,12 +130,33 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     for (severity, n) in &snapshot.events {
         page.value(&[("severity", severity)], n);
     }
+    bugs(&mut page, &snapshot.bugs);
+    page.counter(
+        "vnic_log_lines_lost_total",
+        "Log lines that could not be written: the reader of standard error is gone, or its disk is full.",
+    );
+    page.value(&[], snapshot.log_lost);
     page.gauge(
         "vnic_scrape_duration_seconds",
         "Time it took to read the data path and to make this page up to here.",
     );
     page.value(&[], spent().as_secs_f64());
     page.finish()
+}
+
+fn bugs(page: &mut Page, bugs: &Bugs) {
+    page.counter(
+        "vnic_panics_total",
+        "Panics of the daemon's threads: each is a bug, and an event.",
+    );
+    page.value(&[], bugs.panics);
+    page.gauge(
+        "vnic_thread_up",
+        "0 when a thread or task that the daemon needs has ended by a panic, otherwise 1.",
+    );
+    for thread in panics::NEEDED {
+        page.value(&[("thread", &thread)], u8::from(!bugs.ended.contains(thread)));
+    }
 }
 
 fn since_1970(time: SystemTime) -> f64 {

@@ -114,13 +114,15 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Respons
             .await
         }
         "/metrics/node" => page(&pages, &pages.node, gzip, |snapshot, _| render_node(snapshot)).await,
-        "/livez" if pages.control.pulse.beats().await => text(StatusCode::OK, "ok\n"),
-        "/livez" => text(StatusCode::SERVICE_UNAVAILABLE, "a data core does not answer\n"),
+        "/livez" => match pages.control.pulse.beats().await {
+            Ok(()) => text(StatusCode::OK, "ok\n"),
+            Err(why) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+        },
         "/readyz" if pages.control.life.ready() => text(StatusCode::OK, "ok\n"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not all sockets listen\n"),
         "/" => text(
             StatusCode::OK,
-            "vnicd\n/metrics       for Prometheus\n/metrics/node  for Prometheus, by node_exporter's names\n/livez         do all data cores turn?\n/readyz        do all sockets listen?\n",
+            "vnicd\n/metrics       for Prometheus\n/metrics/node  for Prometheus, by node_exporter's names\n/livez         do all data cores turn, and all threads go on?\n/readyz        do all sockets listen?\n",
         ),
         _ => text(
             StatusCode::NOT_FOUND,

@@ -453,12 +453,28 @@ fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
         let away = dir.path().join("away");
         std::fs::rename(ca.path(file), &away).expect("renamed");
         let log = process::try_start(dir.path(), &config).err().expect("refused");
-        assert!(
-            log.contains(part) && log.contains(file) && log.contains("No such file"),
-            "{log}"
-        );
+        // The check of the configuration sees the same.
+        let (code, said) = process::check_config(dir.path());
+        assert_eq!(code, Some(2), "{said}");
+        for text in [&log, &said] {
+            assert!(
+                text.contains(part) && text.contains(file) && text.contains("No such file"),
+                "{text}"
+            );
+        }
         std::fs::rename(&away, ca.path(file)).expect("renamed");
+        let (code, said) = process::check_config(dir.path());
+        assert_eq!(code, Some(0), "{said}");
     }
+    let mesh = "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"127.0.0.1:0\"\nnames = [\"*\"]\n";
+    let files = ["certificate", "key", "ca"].map(|key| format!("{key} = {:?}\n", dir.path().join("none")));
+    std::fs::write(dir.path().join("vnicd.toml"), mesh.to_owned() + &files.concat()).expect("a file");
+    let (code, said) = process::check_config(dir.path());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("cannot add port m0: mesh.certificate: cannot read"),
+        "{said}"
+    );
     ca.make("server", &["localhost"]);
     std::fs::copy(ca.path("boss.key"), ca.path("server.key")).expect("a copy");
     let log = process::try_start(dir.path(), &config).err().expect("refused");
@@ -467,37 +483,86 @@ fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_one_user_are_limited() {
-    use tonic::transport::Endpoint;
     use vnic_control::v1::GetServerInfoRequest;
     use vnic_control::v1::server_service_client::ServerServiceClient;
     let dir = tempfile::tempdir().expect("a directory");
     let daemon = process::start(dir.path(), ADAPTER);
-    let socket = format!("unix:{}", dir.path().join("control.sock").display());
-    let connect = async || {
-        let endpoint = Endpoint::from_shared(socket.clone()).expect("an address");
-        ServerServiceClient::new(endpoint.connect().await.expect("a connection"))
+    let info = async || {
+        let channel = unix(dir.path()).connect().await.expect("a connection");
+        let request = GetServerInfoRequest {};
+        ServerServiceClient::new(channel).get_server_info(request).await
     };
-    let mut clients = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..64 {
-        let mut client = connect().await;
-        client
-            .get_server_info(GetServerInfoRequest {})
-            .await
-            .expect("an answer");
-        clients.push(client);
+        streams.push(watch(unix(dir.path())).await);
     }
-    let status = connect()
-        .await
-        .get_server_info(GetServerInfoRequest {})
-        .await
-        .expect_err("refused");
+    let status = info().await.expect_err("refused");
     assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
     assert!(status.message().contains("64 connections from uid"), "{status}");
+    // The end of a stream leaves its connection idle, and the next one takes its place. (The daemon may not have seen it yet.)
+    streams.pop();
+    let mut answer = info().await;
+    for _ in 0..6000 {
+        if answer.is_ok() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        answer = info().await;
+    }
+    answer.expect("an answer");
+    let told = refusals(&daemon);
+    let why = |text: &str| {
+        let problem = |e: &Value| {
+            e["parameters"]["problem"]
+                .as_str()
+                .is_some_and(|p| p.contains(text))
+        };
+        assert!(told.iter().any(problem), "{text}: {told:?}");
+    };
+    why("are allowed, and all of uid");
     // The others go on.
-    clients[0]
-        .get_server_info(GetServerInfoRequest {})
-        .await
-        .expect("an answer");
+    daemon.said(&["adapter", "add", "a1"]);
+    for stream in &mut streams {
+        assert!(hears_of(stream, "a1").await);
+    }
+    daemon.end(Signal::TERM);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_of_one_user_keep_nobody_out() {
+    use vnic_control::v1::GetServerInfoRequest;
+    use vnic_control::v1::server_service_client::ServerServiceClient;
+    let dir = tempfile::tempdir().expect("a directory");
+    let daemon = process::start(dir.path(), ADAPTER);
+    // An agent that keeps a connection for each of its requests, beside one that it uses.
+    let mut changes = watch(unix(dir.path())).await;
+    let mut kept = Vec::new();
+    for _ in 0..130 {
+        let channel = unix(dir.path()).connect().await.expect("a connection");
+        let mut client = ServerServiceClient::new(channel);
+        let answer = client.get_server_info(GetServerInfoRequest {}).await;
+        answer.expect("an answer");
+        kept.push(client);
+    }
+    reads(&daemon);
+    // And connections on which nothing is ever said.
+    let silent: Vec<_> = (0..200)
+        .map(|_| {
+            std::os::unix::net::UnixStream::connect(dir.path().join("control.sock")).expect("a connection")
+        })
+        .collect();
+    reads(&daemon);
+    let told = refusals(&daemon);
+    let idle = |e: &Value| {
+        e["parameters"]["problem"]
+            .as_str()
+            .is_some_and(|p| p.contains("took the place of this one, which was idle"))
+    };
+    assert!(told.iter().any(idle), "{told:?}");
+    // What is in use goes on.
+    daemon.said(&["adapter", "add", "a1"]);
+    assert!(hears_of(&mut changes, "a1").await);
+    drop(silent);
     daemon.end(Signal::TERM);
 }
 

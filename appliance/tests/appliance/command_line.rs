@@ -443,11 +443,23 @@ fn logs_are_json_on_request() {
         .map(|line| serde_json::from_str(line).expect(line))
         .collect();
     assert!(
-        parsed
-            .iter()
-            .any(|l| l["owner"] == "vf0" && l["message"] == "adapter added"),
+        parsed.iter().any(|l| l["owner"] == "vf0"
+            && l["message"] == "adapter added"
+            && l["kind"] == "adapter_added"
+            && l["id"] == 0x1100),
         "{lines}"
     );
+}
+
+#[test]
+fn options_of_every_command_stand_behind_its_own() {
+    let help = Command::new(VNICCTL).args(["port", "add", "--help"]).output();
+    let help = text(&help.expect("vnicctl").stdout);
+    let (own, global) = help.split_once("Global options:").expect("a heading");
+    assert!(own.contains("--queues") && !own.contains("--endpoint"), "{help}");
+    for option in ["--endpoint", "--output", "--tls-ca", "--tls-cert", "--tls-key"] {
+        assert!(global.contains(option), "{option}: {help}");
+    }
 }
 
 #[test]

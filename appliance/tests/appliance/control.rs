@@ -658,3 +658,61 @@ async fn a_state_directory_belongs_to_one_daemon_and_addresses_stay() {
     assert_eq!(macs(after), before);
     daemon.shutdown().await;
 }
+
+/// Encodes what it is given, and it is no message.
+#[derive(Default)]
+struct Nonsense;
+
+impl tonic::codec::Codec for Nonsense {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Nonsense;
+    type Decoder = Nonsense;
+
+    fn encoder(&mut self) -> Nonsense {
+        Nonsense
+    }
+
+    fn decoder(&mut self) -> Nonsense {
+        Nonsense
+    }
+}
+
+impl tonic::codec::Encoder for Nonsense {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, out: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(out, &item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Nonsense {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        Ok(None)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_no_message_is_the_clients_mistake() {
+    let lab = Lab::start(1).await;
+    let mut client = tonic::client::Grpc::new(lab.channel.clone());
+    for path in [
+        "/vnic.v1.AdapterService/GetAdapter",
+        "/vnic.v1.AdapterService/WatchAdapters",
+        "/vnic.v1.EventService/FollowEvents",
+    ] {
+        client.ready().await.expect("the daemon is there");
+        let request = tonic::Request::new(vec![0x0a, 0x7f, 0xff]);
+        let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
+        let status = client.unary(request, path, Nonsense).await.expect_err("refused");
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        let details = status.get_details_error_info().expect("details");
+        assert_eq!(details.reason, "MALFORMED_MESSAGE");
+    }
+    lab.end().await;
+}

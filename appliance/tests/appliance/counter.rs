@@ -413,3 +413,14 @@ fn the_document_is_the_table() {
         "docs/counters.md is not what the table says: UPDATE_DOCS=1 cargo test writes it"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_no_counter_has_is_refused() {
+    let lab = Lab::start(1).await;
+    lab.said(&["counter", "list", "vf0", "--name", "rx_frames"]).await;
+    let said = lab
+        .refused(1, &["counter", "list", "vf0", "--name", "rx_frmaes"])
+        .await;
+    assert!(said.contains("no counter has the name \"rx_frmaes\""), "{said}");
+    lab.end().await;
+}

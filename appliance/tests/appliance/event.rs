@@ -160,7 +160,13 @@ async fn events_are_listed_filtered_and_followed() {
         ])
         .await;
     assert_eq!(json["events"][0]["kind"], "adapter_added");
-    assert_eq!(lab.said(&["event", "list", "--kind", "x"]).await, "no events\n");
+    for (option, unknown) in [("--kind", "port_lnik"), ("--id", "76")] {
+        let said = lab.refused(1, &["event", "list", option, unknown]).await;
+        assert!(
+            said.contains(unknown) && said.contains("vnicctl event kinds"),
+            "{said}"
+        );
+    }
     assert_eq!(lab.said(&["event", "list", "--id", "75"]).await, "no events\n");
     let known = lab.said(&["event", "kinds"]).await;
     for kind in vnic_appliance::events::kinds::KINDS {

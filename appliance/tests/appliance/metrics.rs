@@ -10,7 +10,7 @@ use crate::common::lab::Lab;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use vnic_appliance::metrics::teams::TeamReading;
-use vnic_appliance::metrics::{Snapshot, render, render_node};
+use vnic_appliance::metrics::{Bugs, Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
 use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
@@ -228,6 +228,11 @@ fn snapshot() -> Snapshot {
         registry_revision: 12,
         store_bytes: Some(65_536),
         events: [("info", 40), ("warning", 2), ("error", 0)],
+        bugs: Bugs {
+            panics: 3,
+            ended: ["event-log"].into(),
+        },
+        log_lost: 17,
     }
 }
 
@@ -256,6 +261,10 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_up{adapter=\"vf0\"} 1",
         "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
         "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_panics_total 3",
+        "vnic_thread_up{thread=\"event-log\"} 0",
+        "vnic_thread_up{thread=\"store\"} 1",
+        "vnic_log_lines_lost_total 17",
         "vnic_adapter_dropless_mode{adapter=\"vf0\"} 1",
         "vnic_adapter_dropless_waiting_frames{adapter=\"vf0\"} 7",
         "vnic_adapter_reserve_frames{adapter=\"vf0\"} 5",

@@ -555,3 +555,17 @@ async fn queue_pairs_have_rates() {
     }
     lab.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_of_nothing_is_no_adapter_and_no_port() {
+    let lab = Lab::start(1).await;
+    for arguments in [
+        &["qos", "show", "p9"][..],
+        &["qos", "set", "p9", "--rate", "1G"],
+        &["qos", "reset", "p9"],
+    ] {
+        let said = lab.refused(1, arguments).await;
+        assert!(said.contains("there is no adapter and no port p9"), "{said}");
+    }
+    lab.end().await;
+}

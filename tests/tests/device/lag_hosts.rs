@@ -305,7 +305,12 @@ fn across([a, b]: &[Host; 2], middle: &Namespace) -> Result<()> {
         let adapter = &list["adapters"][0];
         ensure!(adapter["state"] == "STATE_DETACHED", "{list}");
         ensure!(adapter["rdma"]["state"] == "STATE_UP", "{list}");
-        for count in ["rdma_rx_packets", "rdma_tx_packets", "rdma_rx_bytes", "rdma_tx_bytes"] {
+        for count in [
+            "rdma_rx_packets",
+            "rdma_tx_packets",
+            "rdma_rx_bytes",
+            "rdma_tx_bytes",
+        ] {
             let value = adapter["traffic"][count].as_u64();
             ensure!(matches!(value, Some(300..)), "{count}: {list}");
         }

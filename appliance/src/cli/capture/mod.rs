@@ -10,6 +10,7 @@ use super::client::{Client, resource};
 use super::output::{Output, print};
 use super::text::{self, Facts, Table};
 use super::{Failure, paging};
+use crate::logging::say;
 use crate::names::{self, CAPTURES};
 
 mod summary;
@@ -127,7 +128,7 @@ async fn live(write: Option<&Path>, filter: &FilterArgs, client: &Client) -> Res
         frames = chunk.frames;
         target.chunk(&chunk.pcapng)?;
     }
-    eprintln!("{frames} frames");
+    say(format_args!("{frames} frames"));
     Ok(())
 }
 

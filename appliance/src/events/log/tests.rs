@@ -243,3 +243,22 @@ fn a_boot_is_written_as_the_kernel_does() {
     assert_eq!(as_kernel(kernel), kernel);
     assert_eq!(as_kernel(""), "");
 }
+
+#[test]
+fn a_log_whose_writer_is_gone_goes_on_in_memory_within_its_limit() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = EventLog::open(Some(dir.path()), keep(10)).expect("a log");
+    log.append(note("before"));
+    log.shared.give_up();
+    let mut following = log.follow();
+    for n in 0..100 {
+        log.append(note(&format!("vf{n}")));
+    }
+    // Nobody waits for a writer that is not there.
+    log.flush();
+    assert_eq!(following.news.try_recv().expect("news").message, "vf0");
+    let kept = messages(&log, log.gone());
+    assert!(kept.len() <= 12, "{kept:?}");
+    assert_eq!(kept.last().map(|(_, text)| text.as_str()), Some("vf99"));
+    log.close();
+}

@@ -4,6 +4,8 @@ pub mod lab;
 pub mod process;
 pub mod wires;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -29,6 +31,21 @@ pub fn settings(dir: &Path, adapters: usize) -> Settings {
         xdps: Vec::new(),
     };
     Settings::from_command_line(&simple, &overrides, &Environment::current()).expect("settings")
+}
+
+/// Page behind a URL of a metrics server.
+pub fn get(url: &str) -> String {
+    let (address, path) = url
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split_once('/'))
+        .expect("a URL");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let question = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(question.as_bytes()).expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (_, page) = answer.split_once("\r\n\r\n").expect("a page");
+    page.to_owned()
 }
 
 /// Is the program installed? A test that needs one which is not says so.

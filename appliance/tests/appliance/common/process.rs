@@ -27,17 +27,27 @@ impl Drop for Process {
 
 /// Starts a daemon with the configuration `config`, whose sockets and state are in `dir`; an error is what it said.
 pub fn try_start(dir: &Path, config: &str) -> Result<Process, String> {
-    let file = dir.join("vnicd.toml");
-    let config = format!(
-        "nic.socket_dir = {dir:?}\nmetrics.listen = \"off\"\n{config}",
-        dir = dir.to_str().expect("a path")
-    );
-    std::fs::write(&file, config).expect("a file");
     let log = std::fs::File::options()
         .create(true)
         .append(true)
         .open(dir.join("log"))
         .expect("a file");
+    start_with_log(dir, &format!("metrics.listen = \"off\"\n{config}"), log).ok_or_else(|| {
+        let mut log = String::new();
+        let mut file = std::fs::File::open(dir.join("log")).expect("its log");
+        file.read_to_string(&mut log).expect("its log");
+        log
+    })
+}
+
+/// As [`try_start`], with metrics, and with this as its standard error.
+pub fn start_with_log(dir: &Path, config: &str, log: impl Into<Stdio>) -> Option<Process> {
+    let file = dir.join("vnicd.toml");
+    let config = format!(
+        "nic.socket_dir = {dir:?}\n{config}",
+        dir = dir.to_str().expect("a path")
+    );
+    std::fs::write(&file, config).expect("a file");
     let mut child = Command::new(VNICD)
         .arg("--config")
         .arg(&file)
@@ -51,18 +61,23 @@ pub fn try_start(dir: &Path, config: &str) -> Result<Process, String> {
         .expect("a line");
     if ready.contains("ready") {
         let dir = dir.to_owned();
-        return Ok(Process { child, dir, ready });
+        return Some(Process { child, dir, ready });
     }
     let _ = child.wait();
-    let mut log = String::new();
-    let mut file = std::fs::File::open(dir.join("log")).expect("its log");
-    file.read_to_string(&mut log).expect("its log");
-    Err(log)
+    None
 }
 
 /// As [`try_start`], and it starts.
 pub fn start(dir: &Path, config: &str) -> Process {
     try_start(dir, config).unwrap_or_else(|log| panic!("not ready: {log}"))
+}
+
+/// Exit code of `vnicd --check-config` for the file of [`try_start`], and what it said.
+pub fn check_config(dir: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new(VNICD);
+    command.arg("--check-config").arg(dir.join("vnicd.toml"));
+    let output = command.arg("--socket-dir").arg(dir).output().expect("vnicd");
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
 impl Process {
@@ -112,9 +127,16 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("the signal");
     }
 
-    /// Ends it with a signal.
-    pub fn end(mut self, signal: Signal) {
+    /// Page of its metrics server.
+    pub fn page(&self, path: &str) -> String {
+        let (_, rest) = self.ready.split_once("http://").expect("the metrics");
+        let address = rest.split('/').next().expect("an address");
+        super::get(&format!("http://{address}{path}"))
+    }
+
+    /// Ends it with a signal; returns its exit code.
+    pub fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
-        self.child.wait().expect("the end");
+        self.child.wait().expect("the end").code()
     }
 }
