@@ -32,6 +32,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::SpoofedSource { .. }
             | NicEventKind::SpoofedAddress(_)
             | NicEventKind::ProtocolError { .. }
+            | NicEventKind::VmmRefused { .. }
             | NicEventKind::Fault(_)
     )
 }
