@@ -29,7 +29,7 @@ impl Nic {
         let mut links = links()?;
         let opened = uplink::open(&spec, &mut links)?;
         let up = facts(&mut links, &spec).is_some_and(|f| f.up);
-        let status = self.new_port(&mut state, spec, opened, up)?;
+        let status = self.new_port(&mut state, spec, (opened, up), PortCounters::default())?;
         drop(state);
         self.inner.hub.publish(&status.spec.name, NicEventKind::PortAdded);
         Ok(status.with_device(&mut links))
@@ -39,7 +39,8 @@ impl Nic {
     pub fn add_port_exchange(&self, spec: PortSpec) -> Result<(PortStatus, PortEnd), NicError> {
         let mut state = self.room_for_port(&spec)?;
         let (opened, end) = uplink::open_exchange(&spec)?;
-        let status = self.new_port(&mut state, spec, opened, false)?;
+        let counters = PortCounters::of_mesh(end.counters.clone());
+        let status = self.new_port(&mut state, spec, (opened, false), counters)?;
         drop(state);
         self.inner.hub.publish(&status.spec.name, NicEventKind::PortAdded);
         Ok((status, end))
@@ -68,19 +69,19 @@ impl Nic {
         Ok(state)
     }
 
-    /// Adds an uplink port for an open device.
+    /// Adds an uplink port for an open device, which is up or not.
     fn new_port(
         &self,
         state: &mut State,
         mut spec: PortSpec,
-        opened: Opened,
-        up: bool,
+        (opened, up): (Opened, bool),
+        counters: PortCounters,
     ) -> Result<PortStatus, NicError> {
         let core = self.inner.core_for(spec.data_core, |core| core);
         spec.data_core = Some(self.inner.config.data_cores[core]);
         let (index, mode) = (opened.index, opened.mode.clone());
         let id = state.free_id();
-        let counters = Arc::new(PortCounters::default());
+        let counters = Arc::new(counters);
         let plain = QosSpec::default();
         let change = match spec.speed_mbps {
             None => None,
