@@ -33,6 +33,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::SpoofedAddress(_)
             | NicEventKind::ProtocolError { .. }
             | NicEventKind::VmmRefused { .. }
+            | NicEventKind::LoopSuspected { .. }
             | NicEventKind::Fault(_)
     )
 }

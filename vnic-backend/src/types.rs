@@ -643,6 +643,18 @@ pub enum NicEventKind {
         /// The traffic class.
         class: u8,
     },
+    /// Addresses move between this port and another again and again: both lead to the same network, or two stations have
+    /// the same address. The first is reported when it is noticed, further moves as a sum a minute.
+    LoopSuspected {
+        /// Name of the other port.
+        other: String,
+        /// VLAN of the address.
+        vlan: u16,
+        /// The address that moved last.
+        mac: MacAddr,
+        /// Number of moves since the last such event, of all addresses.
+        moves: u64,
+    },
     /// An uplink port was added.
     PortAdded,
     /// An uplink port was removed.

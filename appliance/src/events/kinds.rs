@@ -128,6 +128,8 @@ kinds! {
     PAUSE_STORM_OVER = 0x111A, "pause_storm_over", Guest, [Info], "It moves again: flow control is as configured.";
     CLASS_STALLED = 0x111B, "class_stalled", Guest, [Warn],
         "Too many frames of a traffic class waited too long at its head: what waits in it is dropped.";
+    LOOP_SUSPECTED = 0x111C, "loop_suspected", Guest, [Warn],
+        "Addresses move between two ports again and again: both lead to the same network, or two stations have the same address.";
     FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", Operator, [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", Guest, [Info], "A fault rule hit a frame.";

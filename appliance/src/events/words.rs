@@ -199,6 +199,23 @@ pub fn describe(event: &NicEvent) -> Told {
             );
             told(&kinds::CLASS_STALLED, message).fact("class", class)
         }
+        NicEventKind::LoopSuspected {
+            other,
+            vlan,
+            mac,
+            moves,
+        } => {
+            let message = format!(
+                "loop suspected: addresses move between {other} and {owner} again and again ({moves} times, the last one {mac} in \
+                 VLAN {vlan}). If both lead to the same network, make a team of them or remove one; otherwise two stations have \
+                 the same address"
+            );
+            told(&kinds::LOOP_SUSPECTED, message)
+                .fact("other", other)
+                .fact("vlan", vlan)
+                .fact("mac", mac)
+                .fact("moves", moves)
+        }
         NicEventKind::PortAdded => told(&kinds::PORT_ADDED, "port added"),
         NicEventKind::PortRemoved => told(&kinds::PORT_REMOVED, "port removed"),
         NicEventKind::PortLink { up } => {

@@ -27,6 +27,7 @@ impl Nic {
         let mut state = self.room_for_port(&spec)?;
         self.watch_ports()?;
         let mut links = links()?;
+        state.free_device(&spec, facts(&mut links, &spec).map(|f| f.index))?;
         let opened = uplink::open(&spec, &mut links)?;
         let up = facts(&mut links, &spec).is_some_and(|f| f.up);
         let status = self.new_port(&mut state, spec, (opened, up), PortCounters::default())?;
@@ -292,6 +293,26 @@ impl Inner {
 }
 
 impl State {
+    /// Refuses a port whose network device, with this index if there is one, another port has: each would get all frames of
+    /// the device, and send again what the other has sent.
+    fn free_device(&self, spec: &PortSpec, index: Option<u32>) -> Result<(), NicError> {
+        let ifname = spec.kind.ifname();
+        let has = |p: &&PortEntry| {
+            let other = p.spec.kind.ifname();
+            !other.is_empty() && (other == ifname || (index.is_some() && p.index == index))
+        };
+        match self.ports.values().find(has) {
+            None => Ok(()),
+            Some(other) => {
+                let name = &other.spec.name;
+                let problem = format!(
+                    "port {name} has the network device {ifname}: a device is one port; take another device, or remove {name} first"
+                );
+                invalid("ifname", problem)
+            }
+        }
+    }
+
     /// The port that was looked at, if it still exists.
     fn same_port(&mut self, port: &Watched) -> Option<&mut PortEntry> {
         self.ports
