@@ -14,6 +14,7 @@ mod flow;
 pub mod frame;
 mod node;
 mod peers;
+mod socket;
 pub mod spec;
 mod table;
 mod tls;
@@ -157,7 +158,7 @@ impl Meshes {
             trusted: RwLock::new(configs.trusted.clone()),
             generation: AtomicU64::new(0),
             endpoint,
-            flow: Flow::new(end.tx, ageing),
+            flow: Flow::new(end.tx, ageing, end.counters),
             handshakes: AtomicUsize::new(0),
             mute: AtomicBool::new(false),
         });

@@ -32,6 +32,8 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::SpoofedSource { .. }
             | NicEventKind::SpoofedAddress(_)
             | NicEventKind::ProtocolError { .. }
+            | NicEventKind::VmmRefused { .. }
+            | NicEventKind::LoopSuspected { .. }
             | NicEventKind::Fault(_)
     )
 }

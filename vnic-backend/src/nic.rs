@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
 use vnic_engine::dropless::Told;
 use vnic_fabric::qos::StallNews;
-use vnic_fabric::switch::PortConfig;
+use vnic_fabric::switch::{Loop, PortConfig};
 
 use crate::capture::Sink;
 use crate::check;
@@ -417,6 +417,23 @@ impl Inner {
                 },
             ),
             CoreEvent::ClassStalled { port, class } => (port, NicEventKind::ClassStalled { class }),
+            CoreEvent::Loop(Loop {
+                ports: [before, port],
+                vlan,
+                mac,
+                moves,
+            }) => {
+                let other = state.names.get(&before).cloned().unwrap_or_default();
+                (
+                    port,
+                    NicEventKind::LoopSuspected {
+                        other,
+                        vlan,
+                        mac,
+                        moves,
+                    },
+                )
+            }
             CoreEvent::PortGone { port, index } => {
                 self.port_gone(&mut state, port, index);
                 return;

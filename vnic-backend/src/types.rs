@@ -139,6 +139,28 @@ pub struct SocketAccess {
     pub users: Vec<u32>,
 }
 
+/// The process at the other end of a Unix socket, as the kernel noted it when the process connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// Number of the process in this PID namespace; `None`: it is in none that is seen from here.
+    pub pid: Option<i32>,
+    /// Number of its user; `None`: the kernel does not report it.
+    pub uid: Option<u32>,
+}
+
+impl std::fmt::Display for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "pid {pid}, ")?,
+            None => f.write_str("a process of another PID namespace, ")?,
+        }
+        match self.uid {
+            Some(uid) => write!(f, "uid {uid}"),
+            None => f.write_str("uid unknown"),
+        }
+    }
+}
+
 vnic_wire::named! {
     /// State of an adapter's guest.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -590,6 +612,16 @@ pub enum NicEventKind {
         /// The problem and its remedy.
         what: String,
     },
+    /// Processes tried to be the VMM of an adapter and were turned away. The first is reported at once, further ones as a sum:
+    /// each minute, and when the adapter's VMM leaves.
+    VmmRefused {
+        /// The VMM that has the adapter; `None`: `socket_users` does not list the callers' users.
+        owner: Option<Caller>,
+        /// The last process that was turned away.
+        by: Caller,
+        /// Number of attempts since the last such event.
+        refused: u64,
+    },
     /// The operator switched dropless mode on.
     DroplessEntered,
     /// The operator switched dropless mode off.
@@ -610,6 +642,18 @@ pub enum NicEventKind {
     ClassStalled {
         /// The traffic class.
         class: u8,
+    },
+    /// Addresses move between this port and another again and again: both lead to the same network, or two stations have
+    /// the same address. The first is reported when it is noticed, further moves as a sum a minute.
+    LoopSuspected {
+        /// Name of the other port.
+        other: String,
+        /// VLAN of the address.
+        vlan: u16,
+        /// The address that moved last.
+        mac: MacAddr,
+        /// Number of moves since the last such event, of all addresses.
+        moves: u64,
     },
     /// An uplink port was added.
     PortAdded,

@@ -188,6 +188,12 @@ pub(super) fn settings(
         if adapters.iter().any(|a| a.name == uplink.port) || ports.iter().any(|p| p.name == uplink.port) {
             return Err(format!("--{kind}: the name {} is taken", uplink.port));
         }
+        if let Some(other) = ports.iter().find(|p| p.kind.ifname() == uplink.ifname) {
+            return Err(format!(
+                "--{kind}: port {} has the network device {}: a device is one port",
+                other.name, uplink.ifname
+            ));
+        }
         let Some(kind) = PortKind::new(kind, uplink.ifname.clone()) else {
             continue;
         };

@@ -79,7 +79,11 @@ pub(super) fn port(
         },
         None => {
             let ifname = sink
-                .text(sink.required(&at, "ifname", table.ifname), check::ifname)
+                .text(sink.required(&at, "ifname", table.ifname), |text| {
+                    let ifname = check::ifname(text)?;
+                    taken.device(&ifname, name.as_deref().unwrap_or("before"))?;
+                    Ok(ifname)
+                })
                 .unwrap_or_default();
             match kind.and_then(|kind| PortKind::new(&kind, ifname.clone())) {
                 Some(PortKind::Tap { ifname, .. }) => PortKind::Tap {

@@ -16,6 +16,8 @@ pub(super) struct Taken {
     pub names: BTreeMap<String, usize>,
     pub macs: BTreeMap<MacAddr, (String, usize)>,
     pub sockets: BTreeMap<PathBuf, String>,
+    /// Network devices, with the ports that have them.
+    pub devices: BTreeMap<String, String>,
     /// Names of ports in `names`, also of ports that are wrong otherwise.
     pub ports: Vec<String>,
 }
@@ -29,6 +31,19 @@ impl Taken {
         name: Option<Spanned<String>>,
     ) -> Option<String> {
         name_once(sink, at, name, &mut self.names, "adapters and ports")
+    }
+
+    /// Notes the network device of a port. An error: another port has it.
+    pub fn device(&mut self, ifname: &str, port: &str) -> Result<(), String> {
+        match self.devices.get(ifname) {
+            Some(other) => Err(format!(
+                "port {other} has the network device {ifname}: a device is one port"
+            )),
+            None => {
+                self.devices.insert(ifname.to_owned(), port.to_owned());
+                Ok(())
+            }
+        }
     }
 }
 

@@ -38,9 +38,10 @@ struct Wire {
     life: u64,
     #[prost(uint32, repeated, tag = "7")]
     queues: Vec<u32>,
+    /// Whether there are values of the RDMA function, or of the mesh.
     #[prost(bool, tag = "8")]
-    rdma: bool,
-    /// Values of each queue or the port's traffic, then drops, then the link, then RDMA.
+    more: bool,
+    /// Values of each queue or the port's traffic, then drops, then the link, then RDMA or the mesh.
     #[prost(uint64, repeated, tag = "9")]
     values: Vec<u64>,
 }
@@ -81,7 +82,7 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
             wire.values.extend(drops(&a.drops));
             wire.values.extend(link(&a.link));
             if let Some(rdma) = &a.rdma {
-                wire.rdma = true;
+                wire.more = true;
                 wire.values.extend(rdma.iter());
             }
         }
@@ -92,6 +93,10 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
             wire.values.extend(p.io);
             wire.values.extend(drops(&p.drops));
             wire.values.extend(link(&p.link));
+            if let Some(mesh) = &p.mesh {
+                wire.more = true;
+                wire.values.extend(mesh.iter());
+            }
         }
         OwnerValues::Core(c) => {
             wire.kind = 2;
@@ -126,7 +131,7 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
             }
             let drops = take_drops(&mut rest)?;
             let link = take_link(&mut rest)?;
-            let rdma: Option<[u64; RDMA_COUNTERS.len()]> = match wire.rdma {
+            let rdma: Option<[u64; RDMA_COUNTERS.len()]> = match wire.more {
                 true => Some(take(&mut rest)?),
                 false => None,
             };
@@ -146,6 +151,10 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
             io: take(&mut rest)?,
             drops: take_drops(&mut rest)?,
             link: take_link(&mut rest)?,
+            mesh: match wire.more {
+                true => Some(Box::new(take(&mut rest)?)),
+                false => None,
+            },
         }),
         2 => OwnerValues::Core(CoreValues {
             cpu: usize::try_from(wire.life).ok()?,
@@ -205,18 +214,27 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded() {
-        let port = OwnerValues::Port(PortValues {
-            name: "p0".into(),
-            life: 8,
-            io: [1; _],
-            drops: DropReason::ALL.map(|r| (r.name(), 2)).to_vec(),
-            link: link(),
-        });
+        let port = |mesh| {
+            OwnerValues::Port(PortValues {
+                name: "p0".into(),
+                life: 8,
+                io: [1; _],
+                drops: DropReason::ALL.map(|r| (r.name(), 2)).to_vec(),
+                link: link(),
+                mesh,
+            })
+        };
         let core = OwnerValues::Core(CoreValues {
             cpu: 3,
             values: [4; _],
         });
-        for values in [adapter(true), adapter(false), port, core] {
+        for values in [
+            adapter(true),
+            adapter(false),
+            port(None),
+            port(Some(Box::new([5; _]))),
+            core,
+        ] {
             let bytes = encode(&values, 77, SystemTime::UNIX_EPOCH);
             let time = prost_types::Timestamp::default();
             assert_eq!(decode(&bytes, 77), Some(Baseline::Of(values, time)));

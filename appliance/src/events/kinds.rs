@@ -122,6 +122,8 @@ kinds! {
         "An adapter claims a GID that another adapter in its VLAN claims, too.";
     SPOOFED_ADDRESS = 0x110A, "spoofed_address", Guest, [Warn],
         "A guest claims an address that its adapter's `allowed_addresses` do not allow: these frames are dropped.";
+    VMM_REFUSED = 0x110B, "vmm_refused", Guest, [Warn],
+        "Processes tried to be the VMM of an adapter and were turned away: another VMM has it, or `socket_users` does not list them.";
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";
@@ -132,6 +134,8 @@ kinds! {
     PAUSE_STORM_OVER = 0x111A, "pause_storm_over", Guest, [Info], "A receiver that caused a pause storm moves again: flow control is as configured.";
     CLASS_STALLED = 0x111B, "class_stalled", Guest, [Warn],
         "Too many frames of a traffic class waited too long at its head: what waits in it is dropped.";
+    LOOP_SUSPECTED = 0x111C, "loop_suspected", Guest, [Warn],
+        "Addresses move between two ports again and again: both lead to the same network, or two stations have the same address.";
     FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", Operator, [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", Guest, [Info], "A fault rule hit a frame.";

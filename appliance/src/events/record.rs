@@ -66,6 +66,7 @@ impl Record {
                 | NicEventKind::PauseStorm
                 | NicEventKind::PauseStormOver
                 | NicEventKind::ClassStalled { .. }
+                | NicEventKind::LoopSuspected { .. }
         );
         let is_bond = matches!(
             event.kind,

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use vnic_backend::{AttachState, Claim, FaultInjection, Injected, NicEvent, NicEventKind};
+use vnic_backend::{AttachState, Caller, Claim, FaultInjection, Injected, NicEvent, NicEventKind};
 
 use super::kinds::{self, Kind};
 
@@ -162,6 +162,7 @@ pub fn describe(event: &NicEvent) -> Told {
         NicEventKind::ProtocolError { what } => {
             told(&kinds::PROTOCOL_ERROR, format!("refused the VMM: {what}")).fact("what", what)
         }
+        NicEventKind::VmmRefused { owner, by, refused } => vmm_refused(*owner, *by, *refused),
         // The messages of these three are WinOF-2's.
         NicEventKind::DroplessEntered => told(
             &kinds::DROPLESS_ENTERED,
@@ -197,6 +198,23 @@ pub fn describe(event: &NicEvent) -> Told {
                  TCStallCount); what waits in it is dropped"
             );
             told(&kinds::CLASS_STALLED, message).fact("class", class)
+        }
+        NicEventKind::LoopSuspected {
+            other,
+            vlan,
+            mac,
+            moves,
+        } => {
+            let message = format!(
+                "loop suspected: addresses move between {other} and {owner} again and again ({moves} times, the last one {mac} in \
+                 VLAN {vlan}). If both lead to the same network, make a team of them or remove one; otherwise two stations have \
+                 the same address"
+            );
+            told(&kinds::LOOP_SUSPECTED, message)
+                .fact("other", other)
+                .fact("vlan", vlan)
+                .fact("mac", mac)
+                .fact("moves", moves)
         }
         NicEventKind::PortAdded => told(&kinds::PORT_ADDED, "port added"),
         NicEventKind::PortRemoved => told(&kinds::PORT_REMOVED, "port removed"),
@@ -267,6 +285,32 @@ pub fn describe(event: &NicEvent) -> Told {
     }
 }
 
+/// Contents of an event of callers that were turned away from an adapter's socket.
+fn vmm_refused(owner: Option<Caller>, by: Caller, refused: u64) -> Told {
+    let why = match owner {
+        Some(owner) => format!("the VMM with {owner} has this adapter: give each VM an adapter of its own"),
+        None => "socket_users of this adapter does not list it: add the user, or run the VMM as one of them"
+            .to_owned(),
+    };
+    let message = match refused {
+        1 => format!("{by} tried to be the VMM and was turned away; {why}"),
+        n => format!("{n} more attempts to be the VMM were turned away, the last one of {by}; {why}"),
+    };
+    let mut told = told(&kinds::VMM_REFUSED, message).fact("refused", refused);
+    let facts = [
+        ("pid", by.pid.map(i64::from)),
+        ("uid", by.uid.map(i64::from)),
+        ("owner_pid", owner.and_then(|owner| owner.pid).map(i64::from)),
+        ("owner_uid", owner.and_then(|owner| owner.uid).map(i64::from)),
+    ];
+    for (name, value) in facts {
+        if let Some(value) = value {
+            told = told.fact(name, value);
+        }
+    }
+    told
+}
+
 /// Contents of an event of a fault rule.
 fn fault(id: u32, name: &str, what: &Injected) -> Told {
     let of_rule = |text: String| {
@@ -321,6 +365,7 @@ pub fn suppressed(event: &NicEventKind) -> u64 {
             what: Injected::More(n),
             ..
         }) => *n,
+        NicEventKind::VmmRefused { refused, .. } if *refused > 1 => *refused,
         _ => 0,
     }
 }
@@ -416,6 +461,36 @@ mod tests {
         let kind = NicEventKind::GidConflict(conflict);
         assert!(described(kind.clone()).1.ends_with("this adapter has it"));
         assert_eq!(tell(kind).facts.len(), 4);
+    }
+
+    #[test]
+    fn who_is_turned_away_hears_who_has_the_adapter() {
+        let caller = |pid, uid| Caller { pid, uid: Some(uid) };
+        let (owner, by) = (Some(caller(Some(7), 1001)), caller(Some(9), 1002));
+        let one = tell(NicEventKind::VmmRefused {
+            owner,
+            by,
+            refused: 1,
+        });
+        for part in ["pid 9, uid 1002", "pid 7, uid 1001", "an adapter of its own"] {
+            assert!(one.message.contains(part), "{part} in {}", one.message);
+        }
+        let sum = NicEventKind::VmmRefused {
+            owner,
+            by,
+            refused: 21,
+        };
+        assert_eq!(suppressed(&sum), 21);
+        assert!(described(sum).1.starts_with("21 more attempts"));
+        let by = caller(None, 1002);
+        let unlisted = tell(NicEventKind::VmmRefused {
+            owner: None,
+            by,
+            refused: 1,
+        });
+        assert!(unlisted.message.contains("socket_users"), "{}", unlisted.message);
+        let facts = [("refused", "1"), ("uid", "1002")].map(|(name, value)| (name, value.to_owned()));
+        assert_eq!(unlisted.facts, facts);
     }
 
     #[test]

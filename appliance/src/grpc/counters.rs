@@ -27,6 +27,7 @@ fn scope(scope: Scope) -> v1::counter::Scope {
         Scope::AdapterDrop => v1::counter::Scope::AdapterDrop,
         Scope::Port => v1::counter::Scope::Port,
         Scope::PortDrop => v1::counter::Scope::PortDrop,
+        Scope::Mesh => v1::counter::Scope::Mesh,
         Scope::Rdma => v1::counter::Scope::Rdma,
         Scope::Core => v1::counter::Scope::Core,
         Scope::AdapterPriority => v1::counter::Scope::AdapterPriority,
@@ -43,7 +44,7 @@ fn collection(scope: Scope) -> &'static str {
         | Scope::AdapterPriority
         | Scope::AdapterLink
         | Scope::Rdma => names::ADAPTERS,
-        Scope::Port | Scope::PortDrop | Scope::PortPriority | Scope::PortLink => names::PORTS,
+        Scope::Port | Scope::PortDrop | Scope::Mesh | Scope::PortPriority | Scope::PortLink => names::PORTS,
         Scope::Core => names::CORES,
     }
 }

@@ -14,10 +14,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quinn::{ConnectionError, SendDatagramError};
+use quinn::{Connection, ConnectionError, SendDatagramError};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::yield_now;
+use tokio::time::interval;
+use vnic_backend::counters::{MeshCounter as C, MeshCounters};
 use vnic_backend::{FrameRx, FrameTx};
 
 use super::frame::{self, Assembly, Cut, PIECE_HEADER, WHOLE_HEADER};
@@ -31,10 +33,14 @@ const PORTION: usize = 64 * 1024;
 /// Greatest size of a queued datagram in its connection beside its bytes.
 const QUEUED: usize = 64;
 
+/// Interval at which the losses are counted that only the connections know.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// State that the tasks of a mesh share. They run in one thread, so the locks are never contended.
 pub struct Flow {
     table: Mutex<Table>,
     to_switch: Mutex<FrameTx>,
+    lost: Arc<MeshCounters>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -48,11 +54,12 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl Flow {
-    /// Makes the flow of a mesh; `ageing` is that of its addresses.
-    pub fn new(to_switch: FrameTx, ageing: Duration) -> Flow {
+    /// Makes the flow of a mesh; `ageing` is that of its addresses. What is lost is counted in `lost`.
+    pub fn new(to_switch: FrameTx, ageing: Duration, lost: Arc<MeshCounters>) -> Flow {
         Flow {
             table: Mutex::new(Table::new(ageing)),
             to_switch: Mutex::new(to_switch),
+            lost,
         }
     }
 
@@ -63,24 +70,36 @@ impl Flow {
 
     /// Takes the frames of a peer to the switch until its connection ends; returns why it ended.
     pub async fn receive(&self, peer: &Peer) -> ConnectionError {
-        let mut assembly = Assembly::default();
-        loop {
-            let first = match peer.connection.read_datagram().await {
-                Ok(datagram) => datagram,
-                Err(error) => return error,
+        let mut income = Income::default();
+        let (mut look, mut looked) = (interval(LOOK), Instant::now());
+        let error = loop {
+            let moved = tokio::select! {
+                biased;
+                first = peer.connection.read_datagram() => {
+                    first.and_then(|first| self.burst(peer, &mut income, first))
+                }
+                _ = look.tick() => Ok(()),
             };
-            if let Err(error) = self.burst(peer, &mut assembly, first) {
-                return error;
+            if let Err(error) = moved {
+                break error;
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                income.look(&peer.connection, &self.lost);
             }
             yield_now().await;
-        }
+        };
+        income.look(&peer.connection, &self.lost);
+        error
     }
 
     /// Takes the datagrams that are there, up to a burst.
-    fn burst(&self, peer: &Peer, assembly: &mut Assembly, first: Bytes) -> Result<(), ConnectionError> {
+    fn burst(&self, peer: &Peer, income: &mut Income, first: Bytes) -> Result<(), ConnectionError> {
         let now = Instant::now();
         let (mut table, mut to_switch) = (lock(&self.table), lock(&self.to_switch));
-        let (mut frames, mut bytes, mut dropped) = (0, 0, 0);
+        let (mut frames, mut bytes, mut not_carried, mut no_room) = (0, 0, 0, 0);
+        let assembly = &mut income.assembly;
+        income.drained = false;
         let mut next = Some(Ok(first));
         for _ in 0..BURST {
             let datagram = match next.take().or_else(|| ready(peer.connection.read_datagram())) {
@@ -89,13 +108,17 @@ impl Flow {
                     to_switch.flush();
                     return Err(error);
                 }
-                None => break,
+                None => {
+                    income.drained = true;
+                    break;
+                }
             };
+            income.read += 1;
             let Some(frame) = assembly.take(&datagram, now) else {
                 continue;
             };
             let Some(addresses) = addresses(frame) else {
-                dropped += 1;
+                not_carried += 1;
                 continue;
             };
             if let Some(from) = addresses.from {
@@ -105,16 +128,22 @@ impl Flow {
                 frames += 1;
                 bytes += frame.len() as u64;
             } else {
-                dropped += 1;
+                no_room += 1;
             }
         }
         to_switch.flush();
+        let incomplete = std::mem::take(&mut assembly.incomplete);
+        let malformed = std::mem::take(&mut assembly.malformed);
         let c = &peer.counters;
         add(&c.rx_frames, frames);
         add(&c.rx_bytes, bytes);
-        add(&c.rx_dropped, dropped);
-        add(&c.rx_incomplete, std::mem::take(&mut assembly.incomplete));
-        add(&c.rx_malformed, std::mem::take(&mut assembly.malformed));
+        add(&c.rx_dropped, not_carried + no_room);
+        add(&c.rx_incomplete, incomplete);
+        add(&c.rx_malformed, malformed);
+        self.lost.add(C::RxNotCarried as usize, not_carried);
+        self.lost.add(C::RxNoRoom as usize, no_room);
+        self.lost.add(C::RxIncomplete as usize, incomplete);
+        self.lost.add(C::RxMalformed as usize, malformed);
         Ok(())
     }
 
@@ -142,18 +171,23 @@ impl Flow {
                 };
                 moved += 1;
                 let Some(addresses) = addresses(frame) else {
+                    self.lost.add(C::TxNotCarried as usize, 1);
                     continue;
                 };
                 let known = addresses.to.and_then(|to| lock(&self.table).find(to, now));
                 let known = known.and_then(|id| lanes.iter().position(|l| l.peer.id == id));
                 match (known, &mut lanes[..]) {
+                    (_, []) => self.lost.add(C::TxNoPeer as usize, 1),
                     // With one peer, the task waits until there is room, and frames wait in the switch's queue. With
                     // several peers, one of them would hold up the others.
                     (_, [only]) => {
                         if !only.send(frame, &mut portion) {
                             tokio::select! {
                                 () = only.send_wait(frame, &mut portion) => {}
-                                _ = changes.changed() => changes.mark_changed(),
+                                _ = changes.changed() => {
+                                    changes.mark_changed();
+                                    self.lost.add(C::TxPeerLeft as usize, 1);
+                                }
                             }
                             break;
                         }
@@ -170,7 +204,7 @@ impl Flow {
                     }
                 }
             }
-            lanes.iter_mut().for_each(Lane::count);
+            lanes.iter_mut().for_each(|lane| lane.count(&self.lost));
             if moved > 0 {
                 yield_now().await;
             } else if !from_switch.rest() {
@@ -186,6 +220,36 @@ impl Flow {
     }
 }
 
+/// What came from a peer.
+#[derive(Default)]
+struct Income {
+    assembly: Assembly,
+    /// Number of datagrams that were read, and whether none was left then.
+    read: u64,
+    drained: bool,
+    /// Losses that are counted already: packets to the peer, and datagrams from it.
+    packets: u64,
+    unread: u64,
+}
+
+impl Income {
+    /// Counts the losses that the connection knows.
+    fn look(&mut self, connection: &Connection, lost: &MeshCounters) {
+        let stats = connection.stats();
+        // (The number is one of the path, and begins anew with another path.)
+        let packets = stats.path.lost_packets;
+        let more = packets.checked_sub(self.packets).unwrap_or(packets);
+        self.packets = packets;
+        lost.add(C::TxLostPackets as usize, more);
+        // The connection discards the oldest datagrams when too many wait, and does not say so.
+        if self.drained {
+            let unread = stats.frame_rx.datagram.saturating_sub(self.read);
+            lost.add(C::RxUnread as usize, unread.saturating_sub(self.unread));
+            self.unread = self.unread.max(unread);
+        }
+    }
+}
+
 /// Sender of frames to a peer.
 struct Lane {
     peer: Arc<Peer>,
@@ -197,7 +261,9 @@ struct Lane {
     max: usize,
     frames: u64,
     bytes: u64,
-    dropped: u64,
+    too_long: u64,
+    no_room: u64,
+    peer_left: u64,
 }
 
 impl Lane {
@@ -214,7 +280,9 @@ impl Lane {
                     max: 0,
                     frames: 0,
                     bytes: 0,
-                    dropped: 0,
+                    too_long: 0,
+                    no_room: 0,
+                    peer_left: 0,
                 },
             },
         )
@@ -226,11 +294,18 @@ impl Lane {
         self.max = self.peer.connection.max_datagram_size().unwrap_or(0);
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, lost: &MeshCounters) {
         let c = &self.peer.counters;
         add(&c.tx_frames, std::mem::take(&mut self.frames));
         add(&c.tx_bytes, std::mem::take(&mut self.bytes));
-        add(&c.tx_dropped, std::mem::take(&mut self.dropped));
+        for (counter, n) in [
+            (C::TxTooLong, &mut self.too_long),
+            (C::TxNoRoom, &mut self.no_room),
+            (C::TxPeerLeft, &mut self.peer_left),
+        ] {
+            add(&c.tx_dropped, *n);
+            lost.add(counter as usize, std::mem::take(n));
+        }
     }
 
     /// Bytes of a frame in the queue of the connection.
@@ -244,7 +319,7 @@ impl Lane {
     /// Queues a frame; returns false if there is no room for it now.
     fn send(&mut self, frame: &[u8], portion: &mut BytesMut) -> bool {
         let Some(cut) = frame::cut(frame.len(), self.max) else {
-            self.dropped += 1;
+            self.too_long += 1;
             return true;
         };
         let need = Lane::need(frame.len(), cut);
@@ -254,9 +329,9 @@ impl Lane {
                 return false;
             }
         }
-        let mut sent = true;
+        let mut sent = Ok(());
         for datagram in Datagrams::new(frame, cut, self.number, portion) {
-            sent &= self.peer.connection.send_datagram(datagram).is_ok();
+            sent = sent.and(self.peer.connection.send_datagram(datagram));
         }
         self.after(frame, cut, sent);
         true
@@ -265,42 +340,39 @@ impl Lane {
     /// Queues a frame as [`Lane::send`] does, but waits for room.
     async fn send_wait(&mut self, frame: &[u8], portion: &mut BytesMut) {
         let Some(cut) = frame::cut(frame.len(), self.max) else {
-            self.dropped += 1;
+            self.too_long += 1;
             return;
         };
-        let mut sent = true;
+        let mut sent = Ok(());
         let datagrams: Vec<Bytes> = Datagrams::new(frame, cut, self.number, portion).collect();
         for datagram in datagrams {
-            let answer = self.peer.connection.send_datagram_wait(datagram).await;
+            sent = self.peer.connection.send_datagram_wait(datagram).await;
             // The path became narrower since the frame was cut: the rest of the frame is useless.
-            let over = matches!(
-                answer,
-                Err(SendDatagramError::TooLarge | SendDatagramError::ConnectionLost(_))
-            );
-            sent &= answer.is_ok();
-            if over {
+            if sent.is_err() {
                 break;
             }
         }
         self.after(frame, cut, sent);
     }
 
-    fn after(&mut self, frame: &[u8], cut: Cut, sent: bool) {
+    fn after(&mut self, frame: &[u8], cut: Cut, sent: Result<(), SendDatagramError>) {
         self.room = self.room.saturating_sub(Lane::need(frame.len(), cut));
         if matches!(cut, Cut::Pieces(..)) {
             self.number = self.number.wrapping_add(1);
         }
-        if sent {
-            self.frames += 1;
-            self.bytes += frame.len() as u64;
-        } else {
-            self.dropped += 1;
+        match sent {
+            Ok(()) => {
+                self.frames += 1;
+                self.bytes += frame.len() as u64;
+            }
+            Err(SendDatagramError::ConnectionLost(_)) => self.peer_left += 1,
+            Err(_) => self.too_long += 1,
         }
     }
 
     fn send_or_drop(&mut self, frame: &[u8], portion: &mut BytesMut) {
         if !self.send(frame, portion) {
-            self.dropped += 1;
+            self.no_room += 1;
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, MtuDiscoveryConfig,
-    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    Runtime as _, ServerConfig, TokioRuntime, TransportConfig, VarInt,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -21,6 +21,7 @@ use vnic_backend::{Nic, PortEnd};
 
 use super::flow::Flow;
 use super::peers::{Backoff, Bye, Candidate, Joined, Peer, Peers};
+use super::socket::Bounded;
 use super::spec::ANY_NAME;
 use super::tls::{Configs, SERVER_NAME, Trusted};
 use super::words;
@@ -146,7 +147,9 @@ pub fn endpoint(listen: SocketAddr, configs: &Configs, mtu: u16) -> std::io::Res
     config
         .max_udp_payload_size(payload(mtu))
         .map_err(std::io::Error::other)?;
-    Endpoint::new(config, Some(server(configs, mtu)), socket, Arc::new(TokioRuntime))
+    let socket = Bounded::new(TokioRuntime.wrap_udp_socket(socket)?, payload(mtu));
+    let server = Some(server(configs, mtu));
+    Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), Arc::new(TokioRuntime))
 }
 
 /// Wakes up when there are frames from the switch. Must be called in a tokio runtime.

@@ -25,6 +25,7 @@ pub fn metric(def: &CounterDef) -> String {
     let scope = match def.scope {
         Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
         Scope::Port | Scope::PortDrop => "port",
+        Scope::Mesh => "mesh",
         Scope::Rdma => "rdma",
         Scope::Core => "core",
         Scope::AdapterPriority => "adapter_priority",
@@ -46,7 +47,7 @@ pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
         | Scope::AdapterPriority
         | Scope::AdapterLink
         | Scope::Rdma => "adapter",
-        Scope::Port | Scope::PortDrop | Scope::PortPriority | Scope::PortLink => "port",
+        Scope::Port | Scope::PortDrop | Scope::Mesh | Scope::PortPriority | Scope::PortLink => "port",
         Scope::Core => "core",
     };
     let mut labels = vec![(owner, sample.owner.clone())];

@@ -3,8 +3,9 @@
 use std::fmt::Display;
 
 use vnic_backend::counters::{
-    ADAPTER_DROP, CORE_COUNTERS, CounterDef, LINK_COUNTERS, LinkValues, PORT_COUNTERS, PORT_DROP,
-    PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, QUEUE_COUNTERS, RDMA_COUNTERS, Values,
+    ADAPTER_DROP, CORE_COUNTERS, CounterDef, LINK_COUNTERS, LinkValues, MESH_COUNTERS, PORT_COUNTERS,
+    PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, QUEUE_COUNTERS, RDMA_COUNTERS,
+    Values,
 };
 
 use super::naming;
@@ -90,6 +91,14 @@ pub fn counters(page: &mut Page, all: &Values) {
         (labels, *n)
     });
     metric(page, &PORT_DROP, drops);
+    for (i, def) in MESH_COUNTERS.iter().enumerate() {
+        let meshes = all.ports.iter().filter_map(|p| Some((p, p.mesh.as_ref()?)));
+        let values = meshes.map(|(p, values)| {
+            let labels: [(&str, &dyn Display); 1] = [("port", &p.name)];
+            (labels, values[i])
+        });
+        metric(page, def, values);
+    }
     let ports = all.ports.iter().map(|p| (&p.name, &*p.link));
     links(
         page,

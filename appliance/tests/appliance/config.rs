@@ -190,6 +190,11 @@ fn names_and_addresses_are_used_once() {
             "x.toml:10:8: port[0].name: the name b is taken by line 7; names are unique among adapters and ports",
         ],
     );
+    errors(
+        "[[port]]\nname = \"p0\"\ntype = \"packet\"\nifname = \"eth0\"\n[[port]]\nname = \"p1\"\ntype = \"xdp\"\n\
+         ifname = \"eth0\"\n",
+        &["x.toml:8:10: port[1].ifname: port p0 has the network device eth0: a device is one port"],
+    );
 }
 
 #[test]

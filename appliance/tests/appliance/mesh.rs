@@ -12,6 +12,7 @@ use guest::{Guest, frame};
 use keys::{Authority, Keys};
 use relay::Relay;
 use serde_json::Value;
+use vnic_backend::counters::Scope;
 use vnic_control::v1;
 use vnic_control::v1::port_service_client::PortServiceClient;
 
@@ -159,6 +160,40 @@ async fn two_daemons_are_one_ethernet() {
         text.contains("left: the other end closed it: the port is removed"),
         "{text}"
     );
+}
+
+/// Frames that fill a wide path leave in batches, which must not be longer than the kernel takes in one send.
+#[tokio::test(flavor = "multi_thread")]
+async fn bursts_over_a_wide_path_arrive() {
+    /// More than a send takes, and less than the smallest buffer of a socket.
+    const BURST: u8 = 16;
+    let ca = Authority::new("ours");
+    let a = Daemon::start(&ca.keys("a.example.com"), &[], &["--mtu", "9000"]).await;
+    let b = Daemon::start(&ca.keys("b.example.com"), &[&a.address], &["--mtu", "9000"]).await;
+    for daemon in [&a, &b] {
+        daemon
+            .wait("a wide path", |p| {
+                rows(p).first().and_then(|row| row["max_datagram"].as_u64()) >= Some(9016)
+            })
+            .await;
+    }
+    let (mut x, mut y) = (a.guest(1), b.guest(2));
+    for _ in 0..100 {
+        let burst: Vec<_> = (0..BURST).map(|i| frame(&x, y.mac, 9014, i)).collect();
+        x.send_all(&burst);
+        for frame in &burst {
+            y.expect(frame).await;
+        }
+    }
+}
+
+/// A counter of the mesh of a daemon.
+fn lost(daemon: &Daemon, name: &str) -> u64 {
+    let all = daemon.lab.daemon.control().nic.counters();
+    let mesh = all
+        .iter()
+        .filter(|s| s.def.scope == Scope::Mesh && s.owner == "m0");
+    mesh.filter(|s| s.def.name == name).map(|s| s.value).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -450,6 +485,16 @@ async fn frames_cross_a_bad_path_and_nobody_there_reads_them() {
         }
         assert!(came, "frame {i}");
     }
+    // The loss is counted where packets were sent. (Without traffic such a path can end a connection.)
+    let more = frame(&x, [0xff; 6], 3000, 0);
+    for _ in 0..3000 {
+        if lost(&a, "tx_lost_packets") > 0 {
+            break;
+        }
+        x.send(&more);
+        y.comes(&more).await;
+    }
+    assert!(lost(&a, "tx_lost_packets") > 0);
     // The relay has done what it should.
     let (lost, twice, late) = relay.harm();
     assert!(lost > 0 && twice > 0 && late > 0, "{lost} {twice} {late}");

@@ -158,6 +158,7 @@ fn snapshot() -> Snapshot {
             io: [u64::MAX; _],
             drops: drops(|_| 3),
             link: Box::new(link(5)),
+            mesh: Some(Box::new([u64::MAX; _])),
         }],
         cores: vec![CoreValues {
             cpu: 1,
@@ -255,6 +256,7 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_priority_tx_pause_seconds_total{adapter=\"vf0\",priority=\"0\"} 18446744073709.551615",
         "vnic_adapter_priority_tx_frames_total{adapter=\"vf1\",priority=\"0\"} 0",
         "vnic_adapter_link_tx_pause_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_mesh_tx_lost_packets_total{port=\"p0\"} 18446744073709551615",
         "vnic_port_priority_rx_marked_total{port=\"p0\",priority=\"3\"} 5",
         "vnic_port_link_tx_pause_storm_errors_total{port=\"p0\"} 5",
         "vnic_port_link_rx_pause_seconds_total{port=\"p0\"} 0.000005",

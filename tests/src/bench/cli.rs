@@ -13,6 +13,9 @@ use clap::Parser;
 use super::report::{Outcome, markdown};
 use super::{BENCHES, Bench, Lab, OF_DAEMON, Run, costs, goals, torture};
 
+/// Kinds of ports of `wire-write-bw`.
+const UPLINKS: [&str; 3] = ["packet", "xdp", "mesh"];
+
 const AFTER_HELP: &str = "\
 Examples:
   vnic-bench list
@@ -70,7 +73,7 @@ wire-write-bw: two hosts are network namespaces with a veth pair between them; e
 program; where there is none, a NIC in this process) with one adapter and a port over its end of the pair, on a CPU of its own.
 One thread of this process posts and sleeps until something completes. Each packet has its ICRC, made and checked; what was written is compared at the end of each round.
 Peer: one TCP stream of iperf3 over the same pair, with all that the kernel offloads there (segmentation: 64 KiB at once), for a
-second at least. Daemons run only in their own turns. With --ports 2 both hosts have two wires and a team of both ports, and there
+second at least. With --uplink mesh the ports are of type mesh: QUIC and encryption over the pair. Daemons run only in their own turns. With --ports 2 both hosts have two wires and a team of both ports, and there
 are 8 queue pairs; the peer is a stream by each wire. Each daemon still has one data core. With --ipv4 the adapters are given
 IPv4 addresses as GIDs; with a daemon that takes the vnicctl beside it.
 
@@ -188,7 +191,7 @@ struct Args {
     realtime: bool,
 
     /// wire-write-bw: kind of the ports
-    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = ["packet", "xdp"])]
+    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = UPLINKS)]
     uplink: String,
 
     /// wire-write-bw: MTU of the devices, adapters and ports, instead of 1500 and then 9000
@@ -453,7 +456,10 @@ fn lab(args: &Args) -> Result<Lab> {
         unicast: args.unicast,
         realtime: args.realtime,
         only: args.only.clone(),
-        uplink: if args.uplink == "xdp" { "xdp" } else { "packet" },
+        uplink: UPLINKS
+            .into_iter()
+            .find(|kind| *kind == args.uplink)
+            .context("no such kind of port")?,
         mtu: args.mtu,
         ports: args.ports,
         minutes: args.minutes,

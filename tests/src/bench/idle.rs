@@ -94,6 +94,7 @@ fn measure(lab: &Lab, idle: &Idle) -> Result<Outcome> {
     let uplink = |wire| Uplink {
         kind: "packet",
         ifname: device(wire),
+        mesh: String::new(),
     };
     let uplinks: Vec<Uplink> = (0..idle.ports).map(uplink).collect();
     let product = Product::start(&Setup {

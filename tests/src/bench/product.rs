@@ -49,8 +49,10 @@ pub struct Setup<'a> {
 pub struct Uplink {
     /// Kind of port, as the configuration names it.
     pub kind: &'static str,
-    /// Its device.
+    /// Its device; empty: a mesh has none.
     pub ifname: String,
+    /// Keys of configuration of a mesh.
+    pub mesh: String,
 }
 
 /// The daemon's default of `idle_spin_us`.
@@ -225,6 +227,22 @@ impl Product {
                 Ok(ups.filter(|l| l.ends_with(" 1")).count())
             }
         }
+    }
+
+    /// Waits until the links of a daemon's ports are up.
+    pub fn wait_ports(&self, at_most: Duration) -> Result<()> {
+        let deadline = Instant::now() + at_most;
+        while let Body::Daemon { metrics, .. } = &self.body
+            && scrape(metrics)?
+                .lines()
+                .any(|l| l.starts_with("vnic_port_up{") && l.ends_with(" 0"))
+        {
+            if Instant::now() > deadline {
+                bail!("a port is not up within {at_most:?}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// CPU time of the data core.
@@ -411,11 +429,12 @@ fn configuration(setup: &Setup<'_>, idle_spin: Duration) -> String {
             setup.anti_spoofing
         );
     }
-    for (i, Uplink { kind, ifname }) in setup.uplinks.iter().enumerate() {
-        text += &format!(
-            "\n[[port]]\nname = \"p{i}\"\ntype = \"{kind}\"\nifname = \"{ifname}\"\nmtu = {}\n",
-            setup.mtu
-        );
+    for (i, Uplink { kind, ifname, mesh }) in setup.uplinks.iter().enumerate() {
+        let keys = match ifname.is_empty() {
+            true => mesh.clone(),
+            false => format!("type = \"{kind}\"\nifname = \"{ifname}\"\n"),
+        };
+        text += &format!("\n[[port]]\nname = \"p{i}\"\nmtu = {}\n{keys}", setup.mtu);
     }
     if setup.uplinks.len() > 1 {
         let members: Vec<String> = (0..setup.uplinks.len()).map(|i| format!("p{i}")).collect();

@@ -14,7 +14,7 @@ use vnic_verbs::{
 use super::product::{Product, Setup, Uplink};
 use super::rdma::Figure;
 use super::{Lab, Run};
-use crate::lab::{Iperf, Namespace, output};
+use crate::lab::{Iperf, Namespace, mesh_certificates, mesh_port, output};
 
 /// Bytes of a message, messages under way, and how many of them are signaled: one in so many.
 const MESSAGE: usize = 64 << 10;
@@ -38,6 +38,9 @@ struct Wires {
 /// Places in the tables of GIDs: the adapters' own of RoCEv2, made of their Ethernet addresses, and those that `--ipv4` makes.
 const GID_V6: u16 = 1;
 const GID_V4: u16 = 2;
+
+/// Kind of ports over the kernels' own UDP.
+const MESH: &str = "mesh";
 
 /// The end of the wire at each host.
 const ENDS: [&str; 2] = ["left", "right"];
@@ -130,15 +133,24 @@ struct Pair {
 impl Pair {
     fn new(lab: &Lab, wires: &Wires) -> Result<Pair> {
         let dir = lab.part()?;
+        let keys = dir.path();
+        mesh_certificates(keys)?;
         let product = |i: usize| {
             let dir = dir.path().join(i.to_string());
             std::fs::create_dir(&dir)?;
-            let uplinks: Vec<Uplink> = (0..wires.ports)
-                .map(|wire| Uplink {
-                    kind: lab.uplink,
+            let uplink = |wire| match lab.uplink {
+                MESH => Uplink {
+                    kind: MESH,
+                    ifname: String::new(),
+                    mesh: mesh_port(i, keys, &[1, 2].map(|host| format!("10.77.{wire}.{host}:4790"))),
+                },
+                kind => Uplink {
+                    kind,
                     ifname: device(i, wire),
-                })
-                .collect();
+                    mesh: String::new(),
+                },
+            };
+            let uplinks: Vec<Uplink> = (0..wires.ports).map(uplink).collect();
             let setup = Setup {
                 dir: &dir,
                 cpu: lab.cpus[1 - i],
@@ -153,6 +165,9 @@ impl Pair {
             wires.hosts[i].run(|| Product::start(&setup))
         };
         let products = [product(0)?, product(1)?];
+        for product in &products {
+            product.wait_ports(PATIENCE)?;
+        }
         if lab.ipv4 {
             for (host, product) in (1..).zip(&products) {
                 product.set_gid(GID_V4, Ipv4Addr::new(10, 78, 0, host))?;
@@ -296,6 +311,9 @@ fn path_mtu(mtu: u16) -> Mtu {
 pub fn write_bw(lab: &Lab) -> Result<Run> {
     if output(std::process::Command::new("iperf3").arg("--version")).is_err() {
         return Ok(Run::Skipped("there is no iperf3 (package iperf3)".into()));
+    }
+    if lab.uplink == MESH && (lab.vnicd.is_none() || lab.ports > 1) {
+        return Ok(Run::Skipped("a mesh is one port of a daemon (--vnicd)".into()));
     }
     let mtus = lab.mtu.map_or(MTUS.to_vec(), |mtu| vec![mtu]);
     let mut all = Vec::new();

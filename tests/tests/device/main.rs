@@ -15,6 +15,7 @@ mod lag;
 mod lag_control;
 mod lag_hosts;
 mod lag_lacp;
+mod loops;
 mod macs;
 mod memory;
 mod mesh_hosts;

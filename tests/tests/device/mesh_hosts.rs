@@ -4,39 +4,21 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 use vnic_tests::lab::hosts::two_cpus;
 use vnic_tests::lab::load::Pairs;
-use vnic_tests::lab::{Host, Namespace, PATIENCE, wait_for};
+use vnic_tests::lab::{
+    Host, MESH_ENDS as NAMES, Namespace, PATIENCE, mesh_certificates, mesh_port, wait_for,
+};
 
-const NAMES: [&str; 2] = ["a", "b"];
 /// Nobody else is in their namespaces.
 const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
 
-/// A certificate for each host, of one CA.
-fn certificates(dir: &Path) -> Result<()> {
-    let mut parameters = CertificateParams::new(Vec::new())?;
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
-    std::fs::write(dir.join("ca.pem"), ca.pem())?;
-    for name in NAMES {
-        let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new([name.to_owned()])?.signed_by(&key, &ca)?;
-        std::fs::write(dir.join(format!("{name}.pem")), certificate.pem())?;
-        std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem())?;
-    }
-    Ok(())
-}
-
-/// Both call each other.
 fn configuration(i: usize, dir: &Path) -> String {
-    let (name, dir) = (NAMES[i], dir.display());
-    let (own, other) = (ADDRESSES[i], ADDRESSES[1 - i]);
+    let mesh = mesh_port(i, dir, &ADDRESSES.map(|address| format!("{address}:4790")));
     format!(
         "[[adapter]]\nname = \"vf0\"\nmac = \"02:00:00:00:0b:0{i}\"\nmtu = 9000\n\
-         [[port]]\nname = \"m0\"\ntype = \"mesh\"\nmtu = 9000\nlisten = \"{own}:4790\"\npeers = [\"{other}:4790\"]\n\
-         certificate = \"{dir}/{name}.pem\"\nkey = \"{dir}/{name}.key\"\nca = \"{dir}/ca.pem\"\nnames = [\"a\", \"b\"]\n"
+         [[port]]\nname = \"m0\"\nmtu = 9000\n{mesh}"
     )
 }
 
@@ -54,7 +36,7 @@ fn rdma_between_hosts_that_a_mesh_joins() -> Result<()> {
         net.ip(&format!("addr add {address}/24 dev wire"))?;
     }
     let dir = tempfile::tempdir()?;
-    certificates(dir.path())?;
+    mesh_certificates(dir.path())?;
     let cpus = two_cpus()?;
     let hosts = [
         Host::start(NAMES[0], a, cpus[0], &configuration(0, dir.path()))?,

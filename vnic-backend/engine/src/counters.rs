@@ -19,6 +19,8 @@ pub enum Scope {
     Port,
     /// An uplink port, with a drop reason: labels `port`, `reason`.
     PortDrop,
+    /// The mesh behind an uplink port: label `port`.
+    Mesh,
     /// A priority of an adapter: labels `adapter`, `priority`.
     AdapterPriority,
     /// A priority of an uplink port: labels `port`, `priority`.
@@ -101,6 +103,9 @@ impl<const N: usize> Block<N> {
 
 include!(concat!(env!("OUT_DIR"), "/own_counters.rs"));
 
+/// Counters of the mesh behind a port; its thread is the writer.
+pub type MeshCounters = Block<{ MeshCounter::COUNT }>;
+
 /// Row of an adapter's drops.
 pub static ADAPTER_DROP: CounterDef = CounterDef {
     name: "drops",
@@ -126,6 +131,7 @@ pub fn all() -> impl Iterator<Item = &'static CounterDef> {
         .chain(&LINK_COUNTERS)
         .chain(&PORT_COUNTERS)
         .chain([&PORT_DROP])
+        .chain(&MESH_COUNTERS)
         .chain(&PORT_PRIORITY_COUNTERS)
         .chain(&PORT_LINK_COUNTERS)
         .chain(&RDMA_COUNTERS)

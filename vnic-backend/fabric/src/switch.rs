@@ -7,6 +7,7 @@
 mod claims;
 mod fdb;
 mod learn;
+mod moves;
 mod port;
 #[cfg(test)]
 mod tests;
@@ -23,11 +24,13 @@ use crate::vlan::{Marking, VLAN_MAX};
 use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use fdb::{Fdb, Key, Kind};
 use learn::{Ageing, stamp};
+use moves::Moves;
 use port::{FlowId, LastFlow, Port};
 use updates::Updates;
 
 pub use claims::{AllowedAddresses, Claim};
 pub use fdb::CAPACITY as FDB_CAPACITY;
+pub use moves::Loop;
 pub use updates::FdbUpdate;
 
 /// Number of a port of the switch, an adapter or an uplink. Numbers are small and dense: they are indices.
@@ -141,6 +144,7 @@ pub struct Switch {
     up_members: Box<[u16]>,
     fdb: Fdb,
     ageing: Ageing,
+    moves: Moves,
     updates: Updates,
     /// Coarse time of the last call that had a time.
     now: u32,
@@ -221,6 +225,7 @@ impl Switch {
             up: Vec::new(),
             up_members: vec![0; usize::from(VLAN_MAX) + 1].into_boxed_slice(),
             fdb: Fdb::new(seed),
+            moves: Moves::new(),
             updates: Updates::new(),
             now: 0,
             generation: 1,

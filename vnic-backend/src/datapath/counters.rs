@@ -1,9 +1,10 @@
 //! Counter blocks of one owner each: its data core writes them, any thread reads them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use vnic_engine::counters::{
-    self, AdapterValues, Block, CoreCounter, LinkCounter, LinkValues, PortCounter, PortValues,
+    self, AdapterValues, Block, CoreCounter, LinkCounter, LinkValues, MeshCounters, PortCounter, PortValues,
     PriorityCounter, QueueCounter,
 };
 use vnic_engine::rdma::Counters as Rdma;
@@ -305,9 +306,19 @@ pub struct PortCounters {
     pub link: LinkCounters,
     /// Drops by reason.
     pub drops: Drops,
+    /// Counters of the mesh behind the port, which writes them.
+    mesh: Option<Arc<MeshCounters>>,
 }
 
 impl PortCounters {
+    /// Zeroes for a port with this mesh behind it.
+    pub fn of_mesh(mesh: Arc<MeshCounters>) -> PortCounters {
+        PortCounters {
+            mesh: Some(mesh),
+            ..PortCounters::default()
+        }
+    }
+
     /// All values.
     pub fn read(&self, name: &str) -> PortValues {
         let io = self.io.snapshot();
@@ -323,6 +334,7 @@ impl PortCounters {
             link: self.link.read(totals.map(|c| io[c as usize])),
             io,
             drops: read_drops(&self.drops),
+            mesh: self.mesh.as_ref().map(|mesh| Box::new(mesh.snapshot())),
         }
     }
 }

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
 use vnic_engine::dropless::Told;
 use vnic_fabric::fault::{Path, Roce, RuleId};
 use vnic_fabric::qos::StallNews;
-use vnic_fabric::switch::{Claim, PortId};
+use vnic_fabric::switch::{Claim, Loop, PortId};
 use vnic_wire::MacAddr;
 
 use crate::ring::Fault;
@@ -104,6 +104,8 @@ pub enum CoreEvent {
         /// The class.
         class: u8,
     },
+    /// Addresses move between two ports again and again.
+    Loop(Loop),
     /// An uplink's device is gone: it could not be read.
     PortGone {
         /// The uplink.

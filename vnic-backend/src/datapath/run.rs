@@ -16,7 +16,7 @@ use super::dpc::{BufferAlarm, Dpc};
 use super::handle::{Order, WorkerHandle, answer};
 use super::idle::Idle;
 use super::link::{LinkIn, LinkOut, Waker, link};
-use super::news::Reporter;
+use super::news::{CoreEvent, Reporter};
 use super::outputs::{Outputs, Pressure, Waiting};
 use super::qos::Pauses;
 use super::quota::{COMMANDS, Quota};
@@ -193,7 +193,9 @@ impl Runner {
                 }
             }
             let work = self.worker.round(now);
-            self.worker.core.switch.tick(now);
+            if let Some(suspect) = self.worker.core.switch.tick(now) {
+                self.worker.core.report(CoreEvent::Loop(suspect));
+            }
             self.worker.clock.round_over();
             if work > 0 {
                 self.counters.add(C::BusyRounds as usize, 1);

@@ -27,9 +27,10 @@ impl Nic {
         let mut state = self.room_for_port(&spec)?;
         self.watch_ports()?;
         let mut links = links()?;
+        state.free_device(&spec, facts(&mut links, &spec).map(|f| f.index))?;
         let opened = uplink::open(&spec, &mut links)?;
         let up = facts(&mut links, &spec).is_some_and(|f| f.up);
-        let status = self.new_port(&mut state, spec, opened, up)?;
+        let status = self.new_port(&mut state, spec, (opened, up), PortCounters::default())?;
         drop(state);
         self.inner.hub.publish(&status.spec.name, NicEventKind::PortAdded);
         Ok(status.with_device(&mut links))
@@ -39,7 +40,8 @@ impl Nic {
     pub fn add_port_exchange(&self, spec: PortSpec) -> Result<(PortStatus, PortEnd), NicError> {
         let mut state = self.room_for_port(&spec)?;
         let (opened, end) = uplink::open_exchange(&spec)?;
-        let status = self.new_port(&mut state, spec, opened, false)?;
+        let counters = PortCounters::of_mesh(end.counters.clone());
+        let status = self.new_port(&mut state, spec, (opened, false), counters)?;
         drop(state);
         self.inner.hub.publish(&status.spec.name, NicEventKind::PortAdded);
         Ok((status, end))
@@ -68,19 +70,19 @@ impl Nic {
         Ok(state)
     }
 
-    /// Adds an uplink port for an open device.
+    /// Adds an uplink port for an open device, which is up or not.
     fn new_port(
         &self,
         state: &mut State,
         mut spec: PortSpec,
-        opened: Opened,
-        up: bool,
+        (opened, up): (Opened, bool),
+        counters: PortCounters,
     ) -> Result<PortStatus, NicError> {
         let core = self.inner.core_for(spec.data_core, |core| core);
         spec.data_core = Some(self.inner.config.data_cores[core]);
         let (index, mode) = (opened.index, opened.mode.clone());
         let id = state.free_id();
-        let counters = Arc::new(PortCounters::default());
+        let counters = Arc::new(counters);
         let plain = QosSpec::default();
         let change = match spec.speed_mbps {
             None => None,
@@ -291,6 +293,26 @@ impl Inner {
 }
 
 impl State {
+    /// Refuses a port whose network device, with this index if there is one, another port has: each would get all frames of
+    /// the device, and send again what the other has sent.
+    fn free_device(&self, spec: &PortSpec, index: Option<u32>) -> Result<(), NicError> {
+        let ifname = spec.kind.ifname();
+        let has = |p: &&PortEntry| {
+            let other = p.spec.kind.ifname();
+            !other.is_empty() && (other == ifname || (index.is_some() && p.index == index))
+        };
+        match self.ports.values().find(has) {
+            None => Ok(()),
+            Some(other) => {
+                let name = &other.spec.name;
+                let problem = format!(
+                    "port {name} has the network device {ifname}: a device is one port; take another device, or remove {name} first"
+                );
+                invalid("ifname", problem)
+            }
+        }
+    }
+
     /// The port that was looked at, if it still exists.
     fn same_port(&mut self, port: &Watched) -> Option<&mut PortEntry> {
         self.ports

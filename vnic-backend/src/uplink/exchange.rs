@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
+use vnic_engine::counters::MeshCounters;
 use vnic_engine::virtio_net::NetHdr;
 
 use super::frames::{Arrived, Sent};
@@ -25,6 +26,8 @@ pub struct PortEnd {
     pub tx: FrameTx,
     /// Receives frames from the switch.
     pub rx: FrameRx,
+    /// Counters of what is lost behind this end. Its thread is their only writer.
+    pub counters: Arc<MeshCounters>,
 }
 
 /// State that both threads of a direction share.
@@ -82,6 +85,7 @@ pub fn open() -> io::Result<(FrameRx, FrameTx, PortEnd)> {
     let end = PortEnd {
         tx: end_tx,
         rx: end_rx,
+        counters: Arc::default(),
     };
     Ok((core_rx, core_tx, end))
 }

@@ -3,21 +3,23 @@
 use std::os::unix::net::UnixStream;
 
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
 
-use crate::types::SocketAccess;
+use crate::types::{Caller, SocketAccess};
 
-/// Reason why the process at the other end may not be the VMM.
-pub fn refusal(access: &SocketAccess, stream: &UnixStream) -> Option<String> {
-    if access.users.is_empty() {
-        return None;
+/// The process at the other end.
+pub fn caller(stream: &UnixStream) -> Caller {
+    let peer = socket_peercred(stream).ok();
+    Caller {
+        // A process that is not seen from this PID namespace has number 0.
+        pid: peer
+            .map(|peer| Pid::as_raw(Some(peer.pid)))
+            .filter(|pid| *pid > 0),
+        uid: peer.map(|peer| peer.uid.as_raw()),
     }
-    // A peer whose user the kernel does not report is refused.
-    let uid = socket_peercred(stream).map(|peer| peer.uid.as_raw());
-    let who = match uid {
-        Ok(uid) if access.users.contains(&uid) => return None,
-        Ok(uid) => format!("uid {uid}"),
-        Err(error) => format!("a process whose user is not known ({error})"),
-    };
-    let text = "tried to be the VMM and was turned away: socket_users of this adapter does not list it";
-    Some(format!("{who} {text}"))
+}
+
+/// Whether a process may be the VMM. One whose user the kernel does not report may not if users are listed.
+pub fn may_attach(access: &SocketAccess, caller: Caller) -> bool {
+    access.users.is_empty() || caller.uid.is_some_and(|uid| access.users.contains(&uid))
 }

@@ -7,6 +7,7 @@ mod early;
 mod endpoint;
 mod eth;
 mod rdma;
+mod refused;
 mod server;
 
 pub use endpoint::Endpoint;

@@ -4,28 +4,24 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandlerMut};
 
 use super::connection::{Connection, Function};
 use super::endpoint::{Endpoint, Role};
 use super::eth::Ethernet;
 use super::rdma::Rdma;
+use super::refused::{LONG_PAUSE, Refused, SHORT_PAUSE};
 use super::{admit, early};
 use crate::confine::Filter;
 use crate::datapath::answer;
 use crate::mem::Lender;
-use crate::types::{NicError, NicEventKind, SocketRole, invalid};
+use crate::types::{Caller, NicError, NicEventKind, SocketRole, invalid};
 
 /// Time between attempts of an adapter that connects, or that cannot accept (there may be no free descriptor).
 const RETRY: Duration = Duration::from_millis(50);
-
-/// Pause after a connection on which no driver ever ran; it doubles with each further one.
-const SHORT_PAUSE: Duration = Duration::from_millis(5);
-/// Longest pause after connections on which no driver ran.
-const LONG_PAUSE: Duration = Duration::from_millis(640);
 
 /// State of a socket's thread.
 struct Server {
@@ -37,55 +33,59 @@ struct Server {
 impl Server {
     /// Serves the socket until [`Endpoint::end`].
     fn serve(&self) {
-        let mut pause = Duration::ZERO;
+        let (mut pause, mut unlisted) = (Duration::ZERO, Refused::new(None));
         while !self.endpoint.is_ending() {
-            let stream = self.next_connection();
-            if let Some(stream) = stream.filter(|stream| self.admits(stream)) {
-                let useful = self.converse(stream);
-                // A VMM that cannot use the adapter and reconnects at once (as QEMU does that asks for too many queues) must
-                // not fill the log.
-                pause = if useful {
-                    Duration::ZERO
-                } else {
-                    (pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE)
-                };
-                self.rest(pause);
+            let Some(stream) = self.next_connection(&mut unlisted) else {
+                continue;
+            };
+            let caller = admit::caller(&stream);
+            if !admit::may_attach(&self.endpoint.spec.socket_access, caller) {
+                self.tell(unlisted.refuse(stream, caller, Instant::now()));
+                continue;
             }
+            let useful = self.converse(stream, caller);
+            // A VMM that cannot use the adapter and reconnects at once (as QEMU does that asks for too many queues) must
+            // not fill the log.
+            pause = if useful {
+                Duration::ZERO
+            } else {
+                (pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE)
+            };
+            self.rest(pause);
         }
     }
 
-    /// Whether the process at the other end may be the VMM. One that may not does not delay the next one.
-    fn admits(&self, stream: &UnixStream) -> bool {
-        let Some(what) = admit::refusal(&self.endpoint.spec.socket_access, stream) else {
-            return true;
-        };
-        self.endpoint.event(NicEventKind::ProtocolError { what });
-        if self.endpoint.spec.socket_role == SocketRole::Connect {
-            self.rest(RETRY);
+    fn tell(&self, event: Option<NicEventKind>) {
+        if let Some(event) = event {
+            self.endpoint.event(event);
         }
-        false
     }
 
     /// Waits, unless the eventfd wakes the thread.
     fn rest(&self, time: Duration) {
         if !time.is_zero() {
-            wait_until(&mut [PollFd::new(self.endpoint.bell(), PollFlags::IN)], time);
+            wait_until(
+                &mut [PollFd::new(self.endpoint.bell(), PollFlags::IN)],
+                Some(time),
+            );
         }
     }
 
-    fn next_connection(&self) -> Option<UnixStream> {
+    fn next_connection(&self, unlisted: &mut Refused) -> Option<UnixStream> {
         let endpoint = &self.endpoint;
+        self.tell(unlisted.release(Instant::now()));
         let failed = endpoint.has_failed();
         match &self.listener {
             Some(listener) if !failed => {
                 let mut fds = [
-                    PollFd::new(listener, PollFlags::IN),
                     PollFd::new(endpoint.bell(), PollFlags::IN),
+                    PollFd::new(listener, PollFlags::IN),
                 ];
-                let _ = poll(&mut fds, None);
-                let caller = fds[0].revents().contains(PollFlags::IN);
+                let watched = if unlisted.is_full() { 1 } else { 2 };
+                wait_until(&mut fds[..watched], unlisted.next(Instant::now()));
+                let called = fds[1].revents().contains(PollFlags::IN);
                 endpoint.silence_bell();
-                if !caller || endpoint.is_ending() {
+                if !called || endpoint.is_ending() {
                     return None;
                 }
                 let accepted = listener.accept().ok();
@@ -94,7 +94,8 @@ impl Server {
                 }
                 accepted.map(|(stream, _)| stream)
             }
-            None if !failed => {
+            // (A VMM that listens is not called while the connection to one that was refused is held.)
+            None if !failed && !unlisted.holds_any() => {
                 let stream = UnixStream::connect(endpoint.socket()).ok();
                 if stream.is_none() {
                     self.rest(RETRY);
@@ -103,7 +104,8 @@ impl Server {
                 stream
             }
             _ => {
-                let _ = poll(&mut [PollFd::new(endpoint.bell(), PollFlags::IN)], None);
+                let mut fds = [PollFd::new(endpoint.bell(), PollFlags::IN)];
+                wait_until(&mut fds, unlisted.next(Instant::now()));
                 endpoint.silence_bell();
                 None
             }
@@ -111,7 +113,7 @@ impl Server {
     }
 
     /// Serves one VMM until it leaves. Returns whether its driver ran.
-    fn converse(&self, stream: UnixStream) -> bool {
+    fn converse(&self, stream: UnixStream, vmm: Caller) -> bool {
         let clones = stream
             .set_nonblocking(false)
             .and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
@@ -122,10 +124,12 @@ impl Server {
         if !self.endpoint.connect(lender.clone()) {
             return true;
         }
+        let mut others = Refused::new(Some(vmm));
         match self.endpoint.role {
-            Role::Ethernet => self.speak(Ethernet::default(), &lender, stream, watched),
-            Role::Rdma => self.speak(Rdma::default(), &lender, stream, watched),
+            Role::Ethernet => self.speak(Ethernet::default(), &lender, (stream, watched), &mut others),
+            Role::Rdma => self.speak(Rdma::default(), &lender, (stream, watched), &mut others),
         }
+        self.tell(others.sum());
         self.endpoint.disconnect()
     }
 
@@ -134,15 +138,15 @@ impl Server {
         &self,
         function: F,
         lender: &Arc<Lender>,
-        stream: UnixStream,
-        mut watched: UnixStream,
+        (stream, mut watched): (UnixStream, UnixStream),
+        others: &mut Refused,
     ) {
         let device = Connection::new(self.endpoint.clone(), lender.clone(), function);
         let device = Arc::new(Mutex::new(device));
         let mut handler = BackendReqHandler::from_stream(stream, device.clone());
         let ended = loop {
             if let Some(listener) = &self.listener
-                && !self.wait_for_message(&watched, listener)
+                && !self.wait_for_message(&watched, listener, others)
             {
                 break VhostError::Disconnected;
             }
@@ -197,13 +201,15 @@ impl Server {
     }
 
     /// Waits for a message of the VMM, and refuses others that want the same adapter. False: the VMM is gone.
-    fn wait_for_message(&self, stream: &UnixStream, listener: &UnixListener) -> bool {
+    fn wait_for_message(&self, stream: &UnixStream, listener: &UnixListener, others: &mut Refused) -> bool {
         loop {
+            self.tell(others.release(Instant::now()));
             let mut fds = [
                 PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP),
                 PollFd::new(listener, PollFlags::IN),
             ];
-            if poll(&mut fds, None).is_err() {
+            let watched = if others.is_full() { 1 } else { 2 };
+            if !wait_until(&mut fds[..watched], others.next(Instant::now())) {
                 continue;
             }
             let (mine, other) = (fds[0].revents(), fds[1].revents());
@@ -216,25 +222,23 @@ impl Server {
             if !other.contains(PollFlags::IN) {
                 continue;
             }
-            if listener.accept().is_err() {
-                wait_until(&mut [PollFd::new(stream, PollFlags::IN)], RETRY);
+            let Ok((other, _)) = listener.accept() else {
+                wait_until(&mut [PollFd::new(stream, PollFlags::IN)], Some(RETRY));
                 continue;
-            }
-            let what = "a second VMM tried to attach while one is attached; it was turned away: give each VM \
-                        an adapter of its own";
-            self.endpoint
-                .event(NicEventKind::ProtocolError { what: what.into() });
+            };
+            let by = admit::caller(&other);
+            self.tell(others.refuse(other, by, Instant::now()));
         }
     }
 }
 
-/// Waits until a descriptor is ready, at most this time, which is less than a second.
-fn wait_until(fds: &mut [PollFd<'_>], at_most: Duration) {
-    let at_most = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: at_most.subsec_nanos().into(),
-    };
-    let _ = poll(fds, Some(&at_most));
+/// Waits until a descriptor is ready, at most this time. False: the wait failed.
+fn wait_until(fds: &mut [PollFd<'_>], at_most: Option<Duration>) -> bool {
+    let at_most = at_most.map(|time| Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    poll(fds, at_most.as_ref()).is_ok()
 }
 
 /// Listens at `path`. A socket that a killed daemon left is replaced, but never one on which a process listens.
@@ -353,8 +357,8 @@ mod tests {
         });
         let thread = told.wait().expect("its number").as_raw_nonzero();
         let stat = format!("/proc/self/task/{thread}/stat");
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        while std::time::Instant::now() < deadline {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
             // (The state is behind the name, which is in parentheses.)
             let text = std::fs::read_to_string(&stat).expect("the thread is there");
             if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
@@ -386,7 +390,7 @@ mod tests {
             listener: None,
         };
         assert!(sleeps(move || {
-            server.wait_for_message(&watched, &listener);
+            server.wait_for_message(&watched, &listener, &mut Refused::new(None));
         }));
         drop(vmm);
     }

@@ -50,6 +50,12 @@ impl Guest {
         self.end.tx.flush();
     }
 
+    /// Sends frames that come to the switch together.
+    pub fn send_all(&mut self, frames: &[Vec<u8>]) {
+        assert!(frames.iter().all(|frame| self.end.tx.put(frame)), "no room");
+        self.end.tx.flush();
+    }
+
     /// The next frame is this one.
     pub async fn expect(&mut self, frame: &[u8]) {
         let end = Instant::now() + LONG;

@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{
-    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, LINK_COUNTERS, LinkCounter, PORT_COUNTERS,
-    PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, PortCounter, PriorityCounter,
-    QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
+    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, LINK_COUNTERS, LinkCounter, MESH_COUNTERS,
+    MeshCounter, PORT_COUNTERS, PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS,
+    PortCounter, PriorityCounter, QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
 };
 use crate::rdma;
 
@@ -55,6 +55,8 @@ pub struct PortValues {
     pub drops: Drops,
     /// Counters of the port's link.
     pub link: Box<LinkValues>,
+    /// Counters of the mesh behind the port, if there is one.
+    pub mesh: Option<Box<[u64; MeshCounter::COUNT]>>,
 }
 
 /// Counters of a data core.
@@ -158,12 +160,18 @@ impl PortValues {
         less(&mut self.io, &base.io);
         less_drops(&mut self.drops, &base.drops);
         self.link.less(&base.link);
+        if let (Some(values), Some(base)) = (&mut self.mesh, &base.mesh) {
+            less(values.as_mut_slice(), base.as_slice());
+        }
         self
     }
 
     fn samples(&self, out: &mut Vec<Sample>) {
         push(&PORT_COUNTERS, &self.io, &self.name, Part::All, out);
         push_drops(&PORT_DROP, &self.drops, &self.name, out);
+        if let Some(values) = &self.mesh {
+            push(&MESH_COUNTERS, values.as_slice(), &self.name, Part::All, out);
+        }
         self.link
             .samples(&PORT_PRIORITY_COUNTERS, &PORT_LINK_COUNTERS, &self.name, out);
     }

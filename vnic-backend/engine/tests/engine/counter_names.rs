@@ -180,6 +180,7 @@ fn uplinks_have_the_names_of_a_physical_port() {
         io,
         drops: vec![("port_transmit", 3)],
         link: Box::new(link()),
+        mesh: None,
     };
     let set = names::set("Linux ethtool physical port (mlx5)").expect("a set");
     let all = names::of_port(set, &port);
@@ -230,6 +231,7 @@ fn priorities_have_their_names_once_each_at_adapters_and_ports() {
         io: [0; PortCounter::COUNT],
         drops: Vec::new(),
         link: Box::new(link()),
+        mesh: None,
     };
     let set = |id: &str| names::set(id).expect("a set");
     let ethtool = set("Linux ethtool per priority (mlx5)");

@@ -7,7 +7,7 @@ use vnic_wire::MacAddr;
 use super::fdb::{BUCKETS, Entry, Key, Kind, Slot};
 use super::port::LastSource;
 use super::updates::FdbUpdate;
-use super::{PortId, Switch};
+use super::{Loop, PortId, Switch};
 use crate::Instant;
 
 /// The coarse clock of entries: units of 2^24 ns, about 17 ms.
@@ -23,8 +23,13 @@ pub(crate) const fn stamp(now: Instant) -> u32 {
     (now.0 >> STAMP_SHIFT) as u32
 }
 
+/// Seconds in coarse units.
+pub(crate) const fn stamps(seconds: u64) -> u32 {
+    ((seconds * 1_000_000_000) >> STAMP_SHIFT) as u32
+}
+
 /// Coarse time from `seen` to `now`; zero when `seen` is later. Right if they are less than a year apart.
-const fn elapsed(now: u32, seen: u32) -> u32 {
+pub(crate) const fn elapsed(now: u32, seen: u32) -> u32 {
     let d = now.wrapping_sub(seen);
     if d > i32::MAX as u32 { 0 } else { d }
 }
@@ -83,6 +88,9 @@ impl Switch {
                 let entry = *self.fdb.entry(slot);
                 if entry.kind == Kind::Static {
                     learned = false;
+                    if entry.port != port {
+                        self.moves.moved(key, entry.port, port, now);
+                    }
                 } else if entry.port == port {
                     // A remote entry for a port of ours: two cores learned it at once, and ours is right now.
                     announce = entry.kind == Kind::Remote || self.ageing.repeat(now, &entry);
@@ -157,6 +165,7 @@ impl Switch {
             kind,
         };
         if old != port {
+            self.moves.moved(key, old, port, now);
             self.disown(key, old);
             self.count(port, 1);
         }
@@ -249,17 +258,18 @@ impl Switch {
     /// Forgets addresses that were not seen for the ageing time. Call it often, for example once a poll round:
     /// most calls return at once, the others look at a few entries; a call after a long pause looks at the whole
     /// table once. No address is forgotten early, and none later than the ageing time and a quarter (provided
-    /// that this is called).
+    /// that this is called). Returns a suspected loop if a report about one is due.
     #[inline]
-    pub fn tick(&mut self, now: Instant) {
-        if now.0 >= self.ageing.due {
-            self.sweep(now);
+    pub fn tick(&mut self, now: Instant) -> Option<Loop> {
+        if now.0 < self.ageing.due {
+            return None;
         }
+        self.sweep(now)
     }
 
     #[cold]
     #[inline(never)]
-    fn sweep(&mut self, now: Instant) {
+    fn sweep(&mut self, now: Instant) -> Option<Loop> {
         self.now = stamp(now);
         let late = (now.0 - self.ageing.due) / self.ageing.interval;
         let steps = usize::try_from(late).map_or(STEPS, |l| l.saturating_add(1).min(STEPS));
@@ -275,6 +285,7 @@ impl Switch {
                 }
             }
         }
+        self.moves.report(self.now)
     }
 
     /// Whether [`Switch::poll_update`] has an update.

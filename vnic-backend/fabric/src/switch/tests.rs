@@ -669,3 +669,54 @@ fn a_mode_classifies_as_its_port_does() {
         }
     }
 }
+
+/// Two ports lead to the same network: what goes out at one comes in at the other.
+#[test]
+fn a_loop_is_suspected_once_and_then_in_sums() {
+    let mut s = switch(vec![owner(A), access(1), access(1)]);
+    // A station that moves and stays is no loop.
+    for (t, port) in [(0.1, 1), (0.2, 2), (0.3, 2)] {
+        send(&mut s, t, port, A, B);
+        assert_eq!(s.tick(at(t)), None);
+    }
+    let mut told = Vec::new();
+    let mut t = 10.0;
+    while t < 130.0 {
+        for port in [1, 2] {
+            send(&mut s, t, port, GROUP_ADDR, B);
+            send(&mut s, t, port, GROUP_ADDR, C);
+        }
+        told.extend(s.tick(at(t)));
+        t += 0.1;
+    }
+    let moves: Vec<u64> = told.iter().map(|l| l.moves).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told[0].ports.iter().map(|p| p.0).max(), Some(2));
+    assert_eq!((told[0].vlan, [B, C].contains(&told[0].mac)), (1, true));
+    // Four moves every tenth of a second; the first few of each address do not count yet.
+    assert!(moves[0] <= 12 && (2380..2420).contains(&moves[1]), "{moves:?}");
+    // When it is over there is one more sum, and then nothing.
+    let rest: Vec<_> = (0..200).filter_map(|i| s.tick(at(t + f64::from(i)))).collect();
+    assert_eq!(rest.len(), 1, "{rest:?}");
+}
+
+#[test]
+fn frames_of_an_own_address_that_come_back_are_a_loop() {
+    let mut s = switch(vec![owner(A), access(1), access(1)]);
+    let mut told = None;
+    for i in 0..20 {
+        let t = f64::from(i) / 10.0;
+        send(&mut s, t, 0, GROUP_ADDR, A);
+        send(&mut s, t, 1, GROUP_ADDR, A);
+        told = told.or(s.tick(at(t)));
+    }
+    let suspect = told.expect("a loop");
+    assert_eq!((suspect.ports, suspect.mac), ([PortId(0), PortId(1)], A));
+    // One frame a second is not enough.
+    let mut s = switch(vec![owner(A), access(1)]);
+    for i in 0..100 {
+        let t = f64::from(i) * 1.5;
+        send(&mut s, t, 1, GROUP_ADDR, A);
+        assert_eq!(s.tick(at(t)), None);
+    }
+}

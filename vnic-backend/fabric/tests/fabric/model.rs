@@ -390,7 +390,9 @@ impl World {
             Op::Seconds(s) => {
                 self.model.now += s * 1_000_000_000;
                 let now = self.now();
-                self.all(|c| c.tick(now));
+                self.all(|c| {
+                    c.tick(now);
+                });
             }
             Op::Add(p, config) => {
                 self.all(|c| c.add_port(PortId(p), config.clone()));

@@ -41,6 +41,7 @@ pub fn markdown() -> String {
             counters::Scope::PortDrop => "uplink port, by reason",
             counters::Scope::AdapterPriority => "priority of an adapter or uplink port",
             counters::Scope::AdapterLink => "link of an adapter or uplink port",
+            counters::Scope::Mesh => "mesh of an uplink port",
             counters::Scope::Rdma => "RDMA function",
             counters::Scope::Core => "data core",
         };
