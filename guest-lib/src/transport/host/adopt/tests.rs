@@ -231,9 +231,16 @@ fn pages_without_owner_are_used_again() {
     pool.adopt(&whole, &all).expect("adopted");
     pool.collect();
     assert_eq!(taken(&pool), 8 * page());
-    // The middle goes.
+    // The middle goes. Something else is put there: what another test maps in a hole would be unmapped at the end.
     // SAFETY: the memory is the test's own.
-    unsafe { munmap(without_provenance_mut(memory.start + 2 * page()), 3 * page()) }.expect("unmapped");
+    unsafe {
+        let (middle, flags) = (
+            without_provenance_mut(memory.start + 2 * page()),
+            MapFlags::PRIVATE | MapFlags::FIXED,
+        );
+        mmap_anonymous(middle, 3 * page(), ProtFlags::empty(), flags)
+    }
+    .expect("mapped");
     let arena = Arc::clone(&pool.arenas[0].arena);
     let at = *pool.arenas[0].parts.keys().next().expect("a part");
     let registered = pool.parts_in(&arena, at, 1);
@@ -271,6 +278,8 @@ fn pages_that_were_moved_stay() {
         )
     }
     .expect("moved");
+    // Its addresses are anybody's now: to unmap them would take what another test has mapped there.
+    std::mem::forget(memory);
     let extents = before.extents.clone();
     drop(before);
     lock(&POOL).collect();
