@@ -1,5 +1,5 @@
 //! Requests of very many segments. To cut 60 KB into segments of 8 bytes at once keeps a core for 170 µs. So a request of
-//! more than [`SEGMENTS`] is copied, its buffer is completed, and it is sent as requests of that many, one at each turn of
+//! more than [`SEGMENTS`] is copied, its buffer is completed, and it is sent as requests of few segments, one at each turn of
 //! its queue: everything behind this module, from policies to other cores, has frames of a bounded cost. (To cut at the
 //! receiver and go on there later would need a state in each kind of receiver. To refuse segments below TCP's least MSS
 //! leaves 1,365 of them. To complete the buffer with the last part would show the first parts before: frames would be sent

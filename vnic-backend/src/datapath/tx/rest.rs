@@ -7,8 +7,10 @@ use vnic_fabric::switch::PortId;
 
 use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 
-/// Segments of a part: 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) give 123 at most.
+/// Segments of a request that is sent at once: 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) give 123 at most.
 pub(super) const SEGMENTS: u16 = 128;
+/// Segments of a part of a request that has more: as many as a burst of a queue has frames, so that a turn takes no longer than one.
+const PART: u16 = 32;
 
 /// A request that is sent in parts.
 pub(super) struct Rest {
@@ -22,7 +24,7 @@ impl Rest {
     pub(super) fn new(source: PortId, f: &RawFrame<'_>, tso: &Tso) -> Option<Box<Rest>> {
         let mut rest = Box::new(Rest {
             frame: OwnedFrame::copy(&f.whole(), Metadata::of(source))?,
-            parts: Parts::new(tso, &f.head[..f.head.len().min(HEAD_MAX)], f.len, SEGMENTS),
+            parts: Parts::new(tso, &f.head[..f.head.len().min(HEAD_MAX)], f.len, PART),
             next: 0..0,
         });
         rest.advance().then_some(rest)
