@@ -40,10 +40,23 @@ pub const GIT_REVISION: Option<&str> = option_env!("VNIC_GIT_REVISION");
 /// Features of this build, sorted, for `GetServerInfo`.
 pub const FEATURES: &[&str] = &[
     "capture-pcapng",
+    "congestion-control",
     "embedded-switch",
     "ethernet",
+    "event-log",
+    "fault-injection",
+    "mesh",
+    "metrics-gzip",
+    "metrics-node-exporter",
     "metrics-prometheus",
+    "nv-parameters",
+    "oid",
+    "qos",
+    "rdma",
+    "registry",
     "teams",
+    "uplink-packet",
     "uplink-tap",
+    "uplink-xdp",
     "vlan",
 ];

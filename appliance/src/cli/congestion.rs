@@ -10,6 +10,7 @@ use vnic_control::v1;
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
+use super::paging;
 use crate::names::{self, ADAPTERS};
 pub use args::CcVerb;
 use args::Ends;
@@ -19,9 +20,15 @@ pub async fn run(verb: CcVerb, client: &Client, out: &Output) -> Result<(), Fail
     let done = match verb {
         CcVerb::Show { name } => get(client, &name).await?,
         CcVerb::List => {
-            let request = v1::ListCongestionRequest {};
             let mut service = client.congestion().await?;
-            let all = service.list_congestion(request).await?.into_inner();
+            let all: v1::ListCongestionResponse = paging::all(async |page_token| {
+                let request = v1::ListCongestionRequest {
+                    page_token,
+                    ..Default::default()
+                };
+                service.list_congestion(request).await
+            })
+            .await?;
             return out.message("ListCongestionResponse", &all, || show::table(&all.congestion));
         }
         CcVerb::Get { name, parameters } => {
@@ -59,8 +66,15 @@ pub async fn run(verb: CcVerb, client: &Client, out: &Output) -> Result<(), Fail
         CcVerb::Flows { name } => {
             let adapter = name.map_or_else(String::new, |name| resource(ADAPTERS, &name));
             let mut service = client.congestion().await?;
-            let request = v1::ListFlowsRequest { adapter };
-            let all = service.list_flows(request).await?.into_inner();
+            let all: v1::ListFlowsResponse = paging::all(async |page_token| {
+                let request = v1::ListFlowsRequest {
+                    adapter: adapter.clone(),
+                    page_token,
+                    ..Default::default()
+                };
+                service.list_flows(request).await
+            })
+            .await?;
             return out.message("ListFlowsResponse", &all, || show::flows(&all.flows));
         }
     };

@@ -26,13 +26,17 @@ macro_rules! pages {
 pages! {
     ListAdaptersResponse: adapters;
     ListCapturesResponse: captures;
+    ListCongestionResponse: congestion;
     ListCountersResponse: counters;
     ListEntriesResponse: entries, revision;
     ListEventsResponse: events;
     ListFaultsResponse: faults;
     ListFdbEntriesResponse: fdb_entries;
+    ListFlowsResponse: flows;
     ListGidsResponse: gids;
     ListPortsResponse: ports;
+    ListQosResponse: qos;
+    ListQueuePairRatesResponse: rates;
     ListRdmaResourcesResponse: resources;
 }
 

@@ -12,6 +12,7 @@ use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
+use super::paging;
 use crate::check::qos as check;
 use crate::names::{self, ADAPTERS};
 use args::{PolicyAdd, Protocol, QosLimit, QosSet};
@@ -22,8 +23,15 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
     let done = match verb {
         QosVerb::Show { name } => get(client, &client.present(&name).await?).await?,
         QosVerb::List => {
-            let request = v1::ListQosRequest {};
-            let all = client.qos().await?.list_qos(request).await?.into_inner();
+            let mut service = client.qos().await?;
+            let all: v1::ListQosResponse = paging::all(async |page_token| {
+                let request = v1::ListQosRequest {
+                    page_token,
+                    ..Default::default()
+                };
+                service.list_qos(request).await
+            })
+            .await?;
             return out.message("ListQosResponse", &all, || show::table(&all.qos));
         }
         QosVerb::Set(set) => {
@@ -46,8 +54,15 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             let adapter = resource(ADAPTERS, &adapter);
             let mut service = client.qos().await?;
             let Some((queue_pair, rate_bps)) = queue_pair.zip(rate) else {
-                let request = v1::ListQueuePairRatesRequest { adapter };
-                let all = service.list_queue_pair_rates(request).await?.into_inner();
+                let all: v1::ListQueuePairRatesResponse = paging::all(async |page_token| {
+                    let request = v1::ListQueuePairRatesRequest {
+                        adapter: adapter.clone(),
+                        page_token,
+                        ..Default::default()
+                    };
+                    service.list_queue_pair_rates(request).await
+                })
+                .await?;
                 return out.message("ListQueuePairRatesResponse", &all, || show::rates(&all.rates));
             };
             let request = v1::SetQueuePairRateRequest {

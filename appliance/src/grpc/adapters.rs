@@ -91,7 +91,12 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         request: Request<v1::ListAdaptersRequest>,
     ) -> Result<Response<v1::ListAdaptersResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let page = Page::new(
+            "ListAdapters",
+            request.page_size,
+            &request.page_token,
+            [100, 1000],
+        )?;
         let control = self.0.clone();
         let all = blocking(move || control.nic.adapters()).await?;
         let (statuses, next_page_token) = page.cut(all, |a| a.spec.name.clone());

@@ -162,7 +162,12 @@ impl v1::capture_service_server::CaptureService for Captures {
         request: Request<v1::ListCapturesRequest>,
     ) -> Result<Response<v1::ListCapturesResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let page = Page::new(
+            "ListCaptures",
+            request.page_size,
+            &request.page_token,
+            [100, 1000],
+        )?;
         let control = self.0.clone();
         let captures: Vec<v1::Capture> = blocking(move || {
             let all = control.captures.list();

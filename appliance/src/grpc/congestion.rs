@@ -9,6 +9,7 @@ use vnic_backend::{CongestionAlgorithm, Preset};
 use vnic_control::v1;
 
 use super::errors::{id, invalid};
+use super::paging::Page;
 use crate::access::{self, blocking};
 use crate::control::{Congestion, CongestionNow, Control, Refused, Wish};
 use crate::names::{self, ADAPTERS};
@@ -57,17 +58,23 @@ impl v1::congestion_service_server::CongestionService for Slowing {
 
     async fn list_congestion(
         &self,
-        _request: Request<v1::ListCongestionRequest>,
+        request: Request<v1::ListCongestionRequest>,
     ) -> Result<Response<v1::ListCongestionResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(
+            "ListCongestion",
+            request.page_size,
+            &request.page_token,
+            [1000, 10_000],
+        )?;
         let control = self.0.clone();
-        blocking(move || {
-            let all = Congestion(&control).list();
-            let congestion = all.iter().map(|(adapter, now)| fields::message(adapter, now));
-            Ok(Response::new(v1::ListCongestionResponse {
-                congestion: congestion.collect(),
-            }))
-        })
-        .await?
+        let all = blocking(move || Congestion(&control).list()).await?;
+        let messages = all.iter().map(|(adapter, now)| fields::message(adapter, now));
+        let (congestion, next_page_token) = page.cut(messages.collect(), |c| c.name.clone());
+        Ok(Response::new(v1::ListCongestionResponse {
+            congestion,
+            next_page_token,
+        }))
     }
 
     async fn set_congestion(
@@ -123,21 +130,28 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         &self,
         request: Request<v1::ListFlowsRequest>,
     ) -> Result<Response<v1::ListFlowsResponse>, Status> {
-        let name = request.into_inner().adapter;
-        let only = (!name.is_empty())
-            .then(|| id(ADAPTERS, "adapter", &name))
+        let request = request.into_inner();
+        let page = Page::new(
+            "ListFlows",
+            request.page_size,
+            &request.page_token,
+            [1000, 10_000],
+        )?;
+        let only = (!request.adapter.is_empty())
+            .then(|| id(ADAPTERS, "adapter", &request.adapter))
             .transpose()?;
         let control = self.0.clone();
-        blocking(move || {
-            let all = Congestion(&control).flows(only.as_deref())?;
-            let flows = all.iter().flat_map(|(adapter, flows)| {
-                let message = |flow| fields::flow(adapter, flow);
-                flows.iter().map(message).collect::<Vec<_>>()
-            });
-            Ok(Response::new(v1::ListFlowsResponse {
-                flows: flows.collect(),
-            }))
-        })
-        .await?
+        let all = blocking(move || Congestion(&control).flows(only.as_deref())).await??;
+        let messages = all.iter().flat_map(|(adapter, flows)| {
+            let message = |flow| fields::flow(adapter, flow);
+            flows.iter().map(message).collect::<Vec<_>>()
+        });
+        // Numbers of queue pairs have 24 bits.
+        let key = |flow: &v1::CongestionFlow| format!("{}/{:08}", flow.adapter, flow.queue_pair);
+        let (flows, next_page_token) = page.cut(messages.collect(), key);
+        Ok(Response::new(v1::ListFlowsResponse {
+            flows,
+            next_page_token,
+        }))
     }
 }

@@ -72,7 +72,12 @@ impl v1::counter_service_server::CounterService for Counters {
         request: Request<v1::ListCountersRequest>,
     ) -> Result<Response<v1::ListCountersResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 1000, 5000)?;
+        let page = Page::new(
+            "ListCounters",
+            request.page_size,
+            &request.page_token,
+            [1000, 5000],
+        )?;
         let owner = request.owner.as_str();
         let collections = [names::ADAPTERS, names::PORTS, names::CORES];
         if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {

@@ -185,7 +185,7 @@ impl v1::event_service_server::EventService for Events {
         request: Request<v1::ListEventsRequest>,
     ) -> Result<Response<v1::ListEventsResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let page = Page::new("ListEvents", request.page_size, &request.page_token, [100, 1000])?;
         let after = page.after_number()?;
         let filter = Arc::new(Filter::new(request.filter)?);
         // One more event tells whether there is another page.
@@ -194,9 +194,7 @@ impl v1::event_service_server::EventService for Events {
         let mut next_page_token = String::new();
         if events.len() > page.size() {
             events.truncate(page.size());
-            next_page_token = events
-                .last()
-                .map_or_else(String::new, |e| Page::token(e.revision));
+            next_page_token = events.last().map_or_else(String::new, |e| page.token(e.revision));
         }
         Ok(Response::new(v1::ListEventsResponse {
             events,

@@ -92,7 +92,7 @@ impl v1::fault_service_server::FaultService for Faults {
         request: Request<v1::ListFaultsRequest>,
     ) -> Result<Response<v1::ListFaultsResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let page = Page::new("ListFaults", request.page_size, &request.page_token, [100, 1000])?;
         let control = self.0.clone();
         let all: Vec<v1::Fault> = blocking(move || {
             let messages = Messages::new(&control);

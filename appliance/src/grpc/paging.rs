@@ -1,4 +1,5 @@
-//! Pages of a list (AIP-158). The token is the key of the last element, so that elements may come and go between two pages.
+//! Pages of a list (AIP-158). The token is the method and the key of the last element, so that elements may come and go between two
+//! pages, and a token of another list is refused.
 
 use tonic::Status;
 
@@ -6,6 +7,8 @@ use super::errors::invalid;
 
 /// Page that a request asks for.
 pub struct Page<'a> {
+    /// Method whose list it is of.
+    method: &'static str,
     size: usize,
     after: Option<&'a str>,
 }
@@ -17,11 +20,14 @@ fn foreign() -> Status {
     )
 }
 
-const PREFIX: &str = "after:";
-
 impl<'a> Page<'a> {
-    /// Reads `page_size` and `page_token`.
-    pub fn new(size: i32, token: &'a str, default: usize, most: usize) -> Result<Page<'a>, Status> {
+    /// Reads `page_size` and `page_token` of a request of this method.
+    pub fn new(
+        method: &'static str,
+        size: i32,
+        token: &'a str,
+        [default, most]: [usize; 2],
+    ) -> Result<Page<'a>, Status> {
         let size = match usize::try_from(size) {
             Ok(0) => default,
             Ok(n) => n.min(most),
@@ -29,9 +35,12 @@ impl<'a> Page<'a> {
         };
         let after = match token {
             "" => None,
-            _ => Some(token.strip_prefix(PREFIX).ok_or_else(foreign)?),
+            _ => {
+                let of_method = token.split_once(':').filter(|(of, _)| *of == method);
+                Some(of_method.ok_or_else(foreign)?.1)
+            }
         };
-        Ok(Page { size, after })
+        Ok(Page { method, size, after })
     }
 
     /// Greatest number of elements.
@@ -45,8 +54,8 @@ impl<'a> Page<'a> {
     }
 
     /// Token of the page after this element.
-    pub fn token(key: impl std::fmt::Display) -> String {
-        format!("{PREFIX}{key}")
+    pub fn token(&self, key: impl std::fmt::Display) -> String {
+        format!("{}:{key}", self.method)
     }
 
     /// Cuts the page out of all elements, ordered by key; returns it with the token of the next page.
@@ -61,7 +70,7 @@ impl<'a> Page<'a> {
         if keyed.len() > self.size {
             keyed.truncate(self.size);
             if let Some((last, _)) = keyed.last() {
-                next = Page::token(last);
+                next = self.token(last);
             }
         }
         (keyed.into_iter().map(|(_, item)| item).collect(), next)
@@ -77,7 +86,7 @@ mod tests {
         let all = || vec!["c", "a", "e", "b", "d"];
         let (mut token, mut seen) = (String::new(), Vec::new());
         loop {
-            let (items, next) = Page::new(2, &token, 10, 10)
+            let (items, next) = Page::new("ListLetters", 2, &token, [10, 10])
                 .expect("page")
                 .cut(all(), |s| (*s).to_owned());
             assert!(items.len() <= 2);
@@ -92,10 +101,10 @@ mod tests {
 
     #[test]
     fn an_element_that_vanishes_between_pages_hides_no_other() {
-        let (_, token) = Page::new(2, "", 10, 10)
+        let (_, token) = Page::new("ListLetters", 2, "", [10, 10])
             .expect("page")
             .cut(vec!["a", "b", "c"], |s| (*s).to_owned());
-        let (rest, _) = Page::new(2, &token, 10, 10)
+        let (rest, _) = Page::new("ListLetters", 2, &token, [10, 10])
             .expect("page")
             .cut(vec!["a", "c"], |s| (*s).to_owned());
         assert_eq!(rest, ["c"]);
@@ -103,7 +112,13 @@ mod tests {
 
     #[test]
     fn wrong_pages_are_refused() {
-        assert!(Page::new(-1, "", 10, 10).is_err());
-        assert!(Page::new(0, "garbage", 10, 10).is_err());
+        assert!(Page::new("ListLetters", -1, "", [10, 10]).is_err());
+        assert!(Page::new("ListLetters", 0, "garbage", [10, 10]).is_err());
+        // A token of another list, whose keys may look alike.
+        let (_, token) = Page::new("ListWords", 1, "", [10, 10])
+            .expect("page")
+            .cut(vec!["a", "b"], |s| (*s).to_owned());
+        assert!(Page::new("ListWords", 1, &token, [10, 10]).is_ok());
+        assert!(Page::new("ListLetters", 1, &token, [10, 10]).is_err());
     }
 }

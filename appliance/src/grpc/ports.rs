@@ -47,7 +47,7 @@ impl v1::port_service_server::PortService for Ports {
         request: Request<v1::ListPortsRequest>,
     ) -> Result<Response<v1::ListPortsResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let page = Page::new("ListPorts", request.page_size, &request.page_token, [100, 1000])?;
         let control = self.0.clone();
         let (all, samples) = blocking(move || (control.nic.ports(), control.nic.counters())).await?;
         let (statuses, next_page_token) = page.cut(all, |p| p.spec.name.clone());

@@ -7,6 +7,7 @@ use vnic_backend::{QOS_RATE_RANGE, QpRate};
 use vnic_control::v1;
 
 use super::errors::{id, invalid};
+use super::paging::Page;
 use crate::access::{self, blocking};
 use crate::check::Violations;
 use crate::control::{Control, Qos, QosNow, Refused};
@@ -71,15 +72,15 @@ impl v1::qos_service_server::QosService for Quality {
 
     async fn list_qos(
         &self,
-        _request: Request<v1::ListQosRequest>,
+        request: Request<v1::ListQosRequest>,
     ) -> Result<Response<v1::ListQosResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new("ListQos", request.page_size, &request.page_token, [1000, 10_000])?;
         let control = self.0.clone();
-        blocking(move || {
-            let all = Qos(&control).list();
-            let qos = all.iter().map(|(owner, now)| message(owner, now)).collect();
-            Ok(Response::new(v1::ListQosResponse { qos }))
-        })
-        .await?
+        let all = blocking(move || Qos(&control).list()).await?;
+        let messages = all.iter().map(|(owner, now)| message(owner, now)).collect();
+        let (qos, next_page_token) = page.cut(messages, |q: &v1::Qos| q.name.clone());
+        Ok(Response::new(v1::ListQosResponse { qos, next_page_token }))
     }
 
     async fn update_qos(&self, request: Request<v1::UpdateQosRequest>) -> Result<Response<v1::Qos>, Status> {
@@ -136,18 +137,27 @@ impl v1::qos_service_server::QosService for Quality {
         &self,
         request: Request<v1::ListQueuePairRatesRequest>,
     ) -> Result<Response<v1::ListQueuePairRatesResponse>, Status> {
-        let adapter = id(ADAPTERS, "adapter", &request.into_inner().adapter)?;
+        let request = request.into_inner();
+        let page = Page::new(
+            "ListQueuePairRates",
+            request.page_size,
+            &request.page_token,
+            [1000, 10_000],
+        )?;
+        let adapter = id(ADAPTERS, "adapter", &request.adapter)?;
         let control = self.0.clone();
-        blocking(move || {
-            let rates = Qos(&control).queue_pair_rates(&adapter)?;
-            let rate = |r: &QpRate| v1::QueuePairRate {
-                queue_pair: r.qp,
-                rate_bps: u64::from(r.ceiling_kbps) * 1000,
-                driver_rate_bps: u64::from(r.rate_kbps) * 1000,
-            };
-            let rates = rates.iter().map(rate).collect();
-            Ok(Response::new(v1::ListQueuePairRatesResponse { rates }))
-        })
-        .await?
+        let rates = blocking(move || Qos(&control).queue_pair_rates(&adapter)).await??;
+        let rate = |r: &QpRate| v1::QueuePairRate {
+            queue_pair: r.qp,
+            rate_bps: u64::from(r.ceiling_kbps) * 1000,
+            driver_rate_bps: u64::from(r.rate_kbps) * 1000,
+        };
+        // Numbers of queue pairs have 24 bits.
+        let key = |r: &v1::QueuePairRate| format!("{:08}", r.queue_pair);
+        let (rates, next_page_token) = page.cut(rates.iter().map(rate).collect(), key);
+        Ok(Response::new(v1::ListQueuePairRatesResponse {
+            rates,
+            next_page_token,
+        }))
     }
 }

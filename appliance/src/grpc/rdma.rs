@@ -33,7 +33,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         request: Request<v1::ListGidsRequest>,
     ) -> Result<Response<v1::ListGidsResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let page = Page::new("ListGids", request.page_size, &request.page_token, [1000, 10_000])?;
         let mut gids = Vec::new();
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             gids.extend(status.gids.iter().map(|row| convert::gid(&adapter, row)));
@@ -100,7 +100,12 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         request: Request<v1::ListRdmaResourcesRequest>,
     ) -> Result<Response<v1::ListRdmaResourcesResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let page = Page::new(
+            "ListRdmaResources",
+            request.page_size,
+            &request.page_token,
+            [1000, 10_000],
+        )?;
         let mut rows = Vec::new();
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             let numbered = (0..).zip(&status.resources);

@@ -364,7 +364,7 @@ impl v1::registry_service_server::RegistryService for Registry {
         request: Request<v1::ListKeysRequest>,
     ) -> Result<Response<v1::ListKeysResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 1000, 1000)?;
+        let page = Page::new("ListKeys", request.page_size, &request.page_token, [1000, 1000])?;
         let (keys, next_page_token) = page.cut(KEYS.iter().collect(), |k| k.name.to_owned());
         Ok(Response::new(v1::ListKeysResponse {
             keys: keys.into_iter().map(declaration).collect(),
@@ -377,7 +377,12 @@ impl v1::registry_service_server::RegistryService for Registry {
         request: Request<v1::ListEntriesRequest>,
     ) -> Result<Response<v1::ListEntriesResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let page = Page::new(
+            "ListEntries",
+            request.page_size,
+            &request.page_token,
+            [1000, 10_000],
+        )?;
         let only = match request.key.as_str() {
             "" => None,
             name => Some(known(name).map_err(|why| not_found(&why))?),

@@ -66,7 +66,12 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
         request: Request<v1::ListFdbEntriesRequest>,
     ) -> Result<Response<v1::ListFdbEntriesResponse>, Status> {
         let request = request.into_inner();
-        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let page = Page::new(
+            "ListFdbEntries",
+            request.page_size,
+            &request.page_token,
+            [1000, 10_000],
+        )?;
         let mut wrong = Violations::default();
         let owner = request.owner.as_str();
         if !owner.is_empty()

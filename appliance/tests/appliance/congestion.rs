@@ -192,7 +192,9 @@ async fn service_and_registry_are_two_doors_to_one_setting() {
     );
     lab = lab.restart(1).await;
     assert_eq!(get(&lab).await, now);
-    let listed = service(&lab).list_congestion(v1::ListCongestionRequest {}).await;
+    let listed = service(&lab)
+        .list_congestion(v1::ListCongestionRequest::default())
+        .await;
     assert_eq!(listed.expect("a list").into_inner().congestion, [now]);
 
     assert_eq!(reset(&lab).await, plain);
@@ -485,6 +487,7 @@ async fn what_is_refused_is_named_and_changes_nothing() {
     for (adapter, code) in [("adapters/vf9", Code::NotFound), ("vf0", Code::InvalidArgument)] {
         let request = v1::ListFlowsRequest {
             adapter: adapter.to_owned(),
+            ..Default::default()
         };
         let refused = service(&lab).list_flows(request).await.expect_err(adapter);
         assert_eq!(refused.code(), code, "{adapter}");
@@ -492,6 +495,7 @@ async fn what_is_refused_is_named_and_changes_nothing() {
     for adapter in ["", "adapters/vf0"] {
         let request = v1::ListFlowsRequest {
             adapter: adapter.to_owned(),
+            ..Default::default()
         };
         let flows = service(&lab).list_flows(request).await.expect(adapter);
         assert!(flows.into_inner().flows.is_empty());

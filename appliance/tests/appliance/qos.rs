@@ -553,3 +553,38 @@ fn viewers_see_and_change_nothing() {
     }
     daemon.end(Signal::TERM);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_comes_in_pages_and_a_token_is_of_its_list() {
+    let lab = Lab::start(3).await;
+    let (mut names, mut page_token) = (Vec::new(), String::new());
+    let mut service = QosServiceClient::new(lab.channel.clone());
+    loop {
+        let request = v1::ListQosRequest {
+            page_size: 2,
+            page_token,
+        };
+        let page = service.list_qos(request).await.expect("a page").into_inner();
+        assert!(page.qos.len() <= 2);
+        names.extend(page.qos.into_iter().map(|q| q.name));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+        let request = v1::ListQueuePairRatesRequest {
+            adapter: "adapters/vf0".to_owned(),
+            page_size: 0,
+            page_token: page_token.clone(),
+        };
+        let refused = service
+            .list_queue_pair_rates(request)
+            .await
+            .expect_err("of another list");
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+    assert_eq!(
+        names,
+        ["vf0", "vf1", "vf2"].map(|name| format!("adapters/{name}/qos"))
+    );
+    lab.end().await;
+}

@@ -58,7 +58,11 @@ async fn frames_of_an_uplink_are_counted_and_captured() {
     let twice = ports.create_port(request("p0")).await.expect_err("taken");
     assert_eq!(twice.code(), Code::AlreadyExists);
     let busy = ports.create_port(request("p1")).await.expect_err("busy");
-    assert_eq!(busy.code(), Code::FailedPrecondition, "{busy:?}");
+    assert_eq!(busy.code(), Code::InvalidArgument, "{busy:?}");
+    assert!(
+        busy.message().contains("port p0 has the network device"),
+        "{busy:?}"
+    );
 
     let mut capture = CaptureServiceClient::new(channel.clone())
         .stream_capture(v1::StreamCaptureRequest {

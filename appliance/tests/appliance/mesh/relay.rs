@@ -167,7 +167,8 @@ impl Harm {
             }
         }
         for (overtaken, _) in &mut self.held {
-            *overtaken -= 1;
+            // One behind another that is later waits for that one.
+            *overtaken = overtaken.saturating_sub(1);
         }
         while let Some((_, late)) = self.held.pop_front_if(|(left, _)| *left == 0) {
             send(&late);
