@@ -580,7 +580,7 @@ async fn the_list_comes_in_pages_and_a_token_is_of_its_list() {
             .list_queue_pair_rates(request)
             .await
             .expect_err("of another list");
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert_eq!(refused.code(), Code::InvalidArgument);
     }
     assert_eq!(
         names,

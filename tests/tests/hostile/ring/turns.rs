@@ -207,7 +207,7 @@ fn a_request_of_many_segments_is_sent_in_parts() -> Result<()> {
     let payload = pattern(60_000);
     let (frame, hdr) = tso(&r.flow(), &payload, 8);
     assert!(r.liar.stage(0, &frame, hdr) && r.liar.stage(0, &frame, hdr));
-    let rounds = r.run(1000);
+    let rounds = r.run(1200);
     // A buffer is completed once: when its bytes have been read.
     let done: Vec<usize> = (0..rounds.len()).filter(|i| rounds[*i].0 > 0).collect();
     assert_eq!(done.len(), 2);
