@@ -165,8 +165,9 @@ impl Pair {
             wires.hosts[i].run(|| Product::start(&setup))
         };
         let products = [product(0)?, product(1)?];
-        for product in &products {
-            product.wait_ports(PATIENCE)?;
+        // Metrics are on the hosts' own loopback.
+        for (host, product) in wires.hosts.iter().zip(&products) {
+            host.run(|| product.wait_ports(PATIENCE))?;
         }
         if lab.ipv4 {
             for (host, product) in (1..).zip(&products) {
