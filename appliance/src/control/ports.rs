@@ -127,19 +127,18 @@ impl Ports<'_> {
     /// Removes a port that is in no team, and what is stored for it. One that did not come back is there only in the store. May
     /// block.
     pub fn remove(&self, name: &str) -> Result<(), Refused> {
+        let forget = || {
+            let mut batch = Batch::new();
+            batch.delete(TABLE, name.as_bytes());
+            Qos(self.0).forget_port(name, batch)
+        };
         if let Err(unknown) = self.get(name) {
             let rows = self.0.store.all(TABLE)?;
-            if !rows.iter().any(|(key, _)| key == name.as_bytes()) {
-                return Err(unknown);
-            }
-            let mut batch = Batch::new();
-            batch.delete(TABLE, name.as_bytes());
-            return Ok(Qos(self.0).forget_port(name, batch)?);
+            let is_stored = rows.iter().any(|(key, _)| key == name.as_bytes());
+            return if is_stored { Ok(forget()?) } else { Err(unknown) };
         }
         Teams(self.0).remove_port(name, || {
-            let mut batch = Batch::new();
-            batch.delete(TABLE, name.as_bytes());
-            Qos(self.0).forget_port(name, batch)?;
+            forget()?;
             self.take_away(name)
         })?;
         self.0.origins.forget(name);

@@ -55,8 +55,8 @@ and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTE
 SIGHUP makes it read certificates, lists of revoked ones and [access] again, and ends connections for which they do not \
 hold any more.
 
-Adapters made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
-directory and are there again after a restart. Ports made at run time live until the daemon ends.
+Adapters and ports made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
+directory and are there again after a restart.
 
 Rights: none are needed but for TAP ports (CAP_NET_ADMIN, or a TAP device made beforehand for this user) and \
 for the directories of the sockets and the state. Once started, the daemon writes files nowhere else (Landlock) and starts \
