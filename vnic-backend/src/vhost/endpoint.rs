@@ -225,10 +225,10 @@ impl Endpoint {
         &self.workers[self.core]
     }
 
-    /// Hands a ring to the data core.
+    /// Hands a ring to the data core. On return it runs: what a neighbour sends from then on finds it.
     pub fn start_ring(&self, start: RingStart) {
         let id = self.id;
-        self.worker().post(move |w| w.start_ring(id, start));
+        self.worker().call(move |w| w.start_ring(id, start));
     }
 
     /// Takes a ring back from the data core. Returns the index at which it resumes.
@@ -246,10 +246,10 @@ impl Endpoint {
         self.worker().call(move |w| w.set_call(id, index, call));
     }
 
-    /// Gives the function's driver to the data core.
+    /// Gives the function's driver to the data core. On return it is served.
     pub fn attach_driver(&self, attachment: Attachment) {
         let id = self.id;
-        self.worker().post(move |w| w.attach_driver(id, attachment));
+        self.worker().call(move |w| w.attach_driver(id, attachment));
     }
 
     /// Gives the data core the function's virtqueues in new memory. On return the old memory is not used any more.
@@ -313,8 +313,11 @@ impl Endpoint {
                 *link &= !self.role.bit();
             }
             let (id, up, mac) = (self.id, *link != 0, self.spec.macs.first().copied());
-            for w in self.workers.iter() {
-                w.post(move |w| w.set_link(id, up, mac));
+            let tell = |w: &WorkerHandle| w.start(move |w| w.set_link(id, up, mac));
+            let told: Vec<_> = self.workers.iter().map(tell).collect();
+            drop(link);
+            for core in told {
+                core.wait();
             }
         }
         let state = self.status().state;
