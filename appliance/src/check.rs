@@ -13,8 +13,8 @@ pub use suggest::nearest;
 pub use violations::{Violation, Violations};
 
 use vnic_backend::{
-    MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, TAP_QUEUES_MAX,
-    VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
+    MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
+    TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
 };
 
 /// Default MTU of an adapter or a port.
@@ -102,6 +102,11 @@ pub fn mtu(value: i64) -> Checked<u16> {
 /// Speed of a port in Mbit/s.
 pub fn speed(value: i64) -> Checked<u32> {
     within(value, SPEED_RANGE, " Mbit/s")
+}
+
+/// Limit of storm control.
+pub fn storm(value: i64) -> Checked<u32> {
+    within(value, STORM_RANGE, " frames a second")
 }
 
 /// Queues of a TAP device.

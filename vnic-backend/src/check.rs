@@ -177,6 +177,7 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     vlan(&spec.vlan)?;
     core(spec.data_core, nic)?;
     speed(spec.speed_mbps)?;
+    storm(spec.storm)?;
     if let PortKind::Tap { queues, .. } = spec.kind
         && !(1..=TAP_QUEUES_MAX).contains(&queues)
     {
@@ -209,6 +210,22 @@ pub fn speed(mbps: Option<u32>) -> Result<(), NicError> {
         ),
         _ => Ok(()),
     }
+}
+
+/// Checks the limits of storm control.
+pub fn storm(limits: StormControl) -> Result<(), NicError> {
+    let all = [
+        ("storm_broadcast_pps", limits.broadcast_pps),
+        ("storm_unknown_unicast_pps", limits.unknown_unicast_pps),
+    ];
+    for (field, limit) in all {
+        if let Some(pps) = limit.filter(|pps| !STORM_RANGE.contains(pps)) {
+            let (least, most) = (STORM_RANGE.start(), STORM_RANGE.end());
+            let problem = format!("{pps} is out of range: {least} to {most} frames a second");
+            return invalid(field, problem);
+        }
+    }
+    Ok(())
 }
 
 /// Checks a bond on its own, without its members.

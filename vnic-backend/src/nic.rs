@@ -29,7 +29,7 @@ use crate::rdma::GidRegistry;
 use crate::types::*;
 use crate::vhost::Endpoint;
 pub use adapters::AdapterSetup;
-use state::{State, not_found};
+use state::{PortEntry, State, not_found};
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]
@@ -332,6 +332,12 @@ impl Inner {
             let (config, side) = (config.clone(), own.unwrap_or(Side::Remote(owner)));
             w.post(move |w| w.add_port(id, config, side));
         }
+    }
+
+    /// Sends the limits of storm control of a port to its core and waits until it has them.
+    fn set_storm(&self, entry: &PortEntry) {
+        let (id, limits) = (entry.id, entry.spec.storm);
+        self.workers[entry.core].call(move |w| w.set_storm(id, limits));
     }
 
     fn remove_from_cores(&self, id: PortId) {

@@ -59,6 +59,8 @@ pub struct NicConfig {
 pub const MTU_RANGE: std::ops::RangeInclusive<u16> = 68..=9216;
 /// Speeds of a port, in Mbit/s.
 pub const SPEED_RANGE: std::ops::RangeInclusive<u32> = 1..=400_000;
+/// Limits of [`StormControl`], in frames a second.
+pub const STORM_RANGE: std::ops::RangeInclusive<u32> = 1..=100_000_000;
 /// Largest number of queues of a port's TAP device.
 pub const TAP_QUEUES_MAX: u8 = 8;
 /// Numbers of queue pairs of an adapter.
@@ -401,6 +403,18 @@ pub struct PortSpec {
     pub data_core: Option<usize>,
     /// Line rate in Mbit/s, which the port reports and does not exceed. `None`: the device's own, without a limit.
     pub speed_mbps: Option<u32>,
+    /// Limits of what it takes from its wire for all ports.
+    pub storm: StormControl,
+}
+
+/// Storm control: how many frames a second a port takes from its wire that the switch floods, see [`STORM_RANGE`]; `None`: no
+/// limit. Those beyond it are dropped (`storm_control`). Multicast frames have no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StormControl {
+    /// Broadcast frames a second.
+    pub broadcast_pps: Option<u32>,
+    /// Frames a second for a unicast address that the switch does not know.
+    pub unknown_unicast_pps: Option<u32>,
 }
 
 /// Status of an uplink port.

@@ -318,20 +318,26 @@ pub enum PortVerb {
         /// Name of the port
         name: String,
     },
-    /// Make an uplink port; it lives until it is removed or the daemon ends (it is not stored)
+    /// Make an uplink port; it is stored, and comes back when the daemon starts again
     #[command(
         after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000 --speed 10G\n  \
                       vnicctl port add m0 --mesh 0.0.0.0:4790 --peer node2:4790 --cert /etc/vnic/node1.pem --key \
                       /etc/vnic/node1.key --ca /etc/vnic/mesh-ca.pem"
     )]
     Add(Box<PortAdd>),
-    /// Change the speed of a port, under traffic; until it is removed or the daemon ends
+    /// Change the speed of a port or its storm control, under traffic; a port of the configuration has the configured ones when
+    /// the daemon starts again
+    #[command(
+        after_help = "Examples:\n  vnicctl port set p0 --speed 25G\n  vnicctl port set p0 --storm-broadcast 1000 --storm-unknown-unicast 10000"
+    )]
     Set {
         /// Name of the port
         name: String,
         /// Line rate in Mbit/s, 1 to 400000, or with a unit (10G); 0: that of the device, and no limit
-        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps)]
-        speed: u32,
+        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps, required_unless_present_any = ["broadcast", "unknown_unicast"])]
+        speed: Option<u32>,
+        #[command(flatten)]
+        storm: StormArgs,
     },
     /// Remove a port
     Remove {
@@ -363,6 +369,17 @@ pub struct UplinkArgs {
     pub mesh: Option<String>,
 }
 
+/// Limits of storm control; 0: none.
+#[derive(Debug, clap::Args)]
+pub struct StormArgs {
+    /// Most broadcast frames a second from the wire, 1 to 100000000; 0: no limit
+    #[arg(long = "storm-broadcast", value_name = "PPS")]
+    pub broadcast: Option<u32>,
+    /// Most frames a second from the wire for unknown unicast addresses, 1 to 100000000; 0: no limit
+    #[arg(long = "storm-unknown-unicast", value_name = "PPS")]
+    pub unknown_unicast: Option<u32>,
+}
+
 #[derive(Debug, clap::Args)]
 pub struct PortAdd {
     /// Name: 1 to 15 of a-z, 0-9, '-' and '_'
@@ -380,6 +397,8 @@ pub struct PortAdd {
     /// Line rate in Mbit/s, 1 to 400000, or with a unit (10G) [default: that of the device, and no limit]
     #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps)]
     pub speed: Option<u32>,
+    #[command(flatten)]
+    pub storm: StormArgs,
     #[command(flatten)]
     pub vlan: VlanArgs,
     /// The data core that serves it [default: the first]

@@ -32,16 +32,21 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                     vlan: add.vlan.message()?,
                     data_core: add.data_core,
                     speed_mbps: add.speed,
+                    storm_broadcast_pps: add.storm.broadcast.filter(|pps| *pps > 0),
+                    storm_unknown_unicast_pps: add.storm.unknown_unicast.filter(|pps| *pps > 0),
                     ..v1::Port::default()
                 }),
             };
             let port = service.create_port(request).await?.into_inner();
             out.message("Port", &port, || facts(&port))
         }
-        PortVerb::Set { name, speed } => {
-            let name = resource(PORTS, &name);
-            let speed_mbps = Some(speed);
-            let request = v1::UpdatePortRequest { name, speed_mbps };
+        PortVerb::Set { name, speed, storm } => {
+            let request = v1::UpdatePortRequest {
+                name: resource(PORTS, &name),
+                speed_mbps: speed,
+                storm_broadcast_pps: storm.broadcast,
+                storm_unknown_unicast_pps: storm.unknown_unicast,
+            };
             let port = service.update_port(request).await?.into_inner();
             out.message("Port", &port, || facts(&port))
         }
@@ -114,6 +119,21 @@ fn speed(port: &v1::Port) -> String {
     }
 }
 
+/// Limits of storm control.
+fn storm(port: &v1::Port) -> String {
+    let limits = [
+        (port.storm_broadcast_pps, "broadcast"),
+        (port.storm_unknown_unicast_pps, "unknown unicast"),
+    ];
+    let limits = limits
+        .into_iter()
+        .filter_map(|(limit, what)| Some(format!("{} {what}", text::count(limit?.into()))));
+    match limits.collect::<Vec<_>>() {
+        none if none.is_empty() => "off".to_owned(),
+        some => format!("{} frames a second", some.join(", ")),
+    }
+}
+
 fn table(ports: &[v1::Port]) -> String {
     let mut table = Table::new(&[
         "NAME",
@@ -155,6 +175,7 @@ fn facts(p: &v1::Port) -> String {
         .add("uplink", uplink(p))
         .add("mode", p.mode.clone())
         .add("speed", speed(p))
+        .add("storm control", storm(p))
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))
         .add(

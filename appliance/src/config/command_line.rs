@@ -204,6 +204,7 @@ pub(super) fn settings(
             vlan: VlanMode::default(),
             data_core: None,
             speed_mbps: None,
+            storm: Default::default(),
         });
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
-use vnic_backend::{PortKind, PortSpec};
+use vnic_backend::{PortKind, PortSpec, StormControl};
 
 use super::diagnostics::Sink;
 use super::taken::Taken;
@@ -15,6 +15,7 @@ use crate::mesh::MeshSpec;
 use crate::mesh::spec::{self, Files};
 
 /// `[[port]]`.
+// Wide: the keys of the table in the file.
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PortTable {
@@ -25,6 +26,8 @@ pub(super) struct PortTable {
     vlan: Option<Spanned<VlanTable>>,
     data_core: Option<Spanned<i64>>,
     speed_mbps: Option<Spanned<i64>>,
+    storm_broadcast_pps: Option<Spanned<i64>>,
+    storm_unknown_unicast_pps: Option<Spanned<i64>>,
     queues: Option<Spanned<i64>>,
     listen: Option<Spanned<String>>,
     certificate: Option<Spanned<String>>,
@@ -101,6 +104,10 @@ pub(super) fn port(
         vlan: vlan(sink, table.vlan),
         data_core: sink.check(table.data_core, |v| check::data_core(v, cores)),
         speed_mbps: sink.check(table.speed_mbps, check::speed),
+        storm: StormControl {
+            broadcast_pps: sink.check(table.storm_broadcast_pps, check::storm),
+            unknown_unicast_pps: sink.check(table.storm_unknown_unicast_pps, check::storm),
+        },
     };
     (port, mesh)
 }

@@ -116,7 +116,8 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::CongestionHint
         | DropReason::Wred
         | DropReason::PortReceive
-        | DropReason::BondInactive => Drop::InDiscard,
+        | DropReason::BondInactive
+        | DropReason::StormControl => Drop::InDiscard,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vnic_backend::{NicError, PortSpec, PortStatus};
+use vnic_backend::{NicError, PortSpec, PortStatus, StormControl};
 
 use super::Control;
 use super::qos::Qos;
@@ -114,9 +114,10 @@ impl Ports<'_> {
         Ok(status)
     }
 
-    /// Sets the speed that a port reports; `None`: that of its device. May block.
-    pub fn set_speed(&self, name: &str, mbps: Option<u32>) -> Result<PortStatus, Refused> {
-        let status = self.0.nic.set_port_speed(name, mbps).map_err(refused)?;
+    /// Sets the speed that a port reports (`None`: that of its device), and its storm control. May block.
+    pub fn set(&self, name: &str, mbps: Option<u32>, storm: StormControl) -> Result<PortStatus, Refused> {
+        self.0.nic.set_port_speed(name, mbps).map_err(refused)?;
+        let status = self.0.nic.set_port_storm(name, storm).map_err(refused)?;
         if self.0.origins.is_stored(name) {
             let mesh = self.0.meshes.status(name).map(|status| status.spec);
             self.store(name, stored::ports::encode(&status.spec, mesh.as_ref()))?;

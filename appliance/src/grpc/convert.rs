@@ -222,6 +222,8 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
         vlan: Some(vlan(&spec.vlan)),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
         speed_mbps: spec.speed_mbps,
+        storm_broadcast_pps: spec.storm.broadcast_pps,
+        storm_unknown_unicast_pps: spec.storm.unknown_unicast_pps,
         up: status.up,
         switch_port: u32::from(status.port.0),
         lifetime: lifetime(control, &spec.name),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use vnic_backend::PortStatus;
+use vnic_backend::{PortStatus, StormControl};
 use vnic_control::v1;
 
 use super::errors::id;
@@ -101,18 +101,40 @@ impl v1::port_service_server::PortService for Ports {
         let id = id(PORTS, "name", &request.name)?;
         let control = self.0.clone();
         blocking(move || {
-            control::Ports(&control).get(&id)?;
+            let ports = control::Ports(&control);
+            let spec = ports.get(&id)?.spec;
             let mut wrong = Violations::default();
-            let speed = match request.speed_mbps {
-                None => {
-                    wrong.add("speed_mbps", "required: there is nothing else to be changed");
-                    None
-                }
+            let asked = (
+                request.speed_mbps,
+                request.storm_broadcast_pps,
+                request.storm_unknown_unicast_pps,
+            );
+            if asked == (None, None, None) {
+                let fields = "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps";
+                wrong.add("speed_mbps", format!("required: {fields}"));
+            }
+            // Absent: as it is; 0: no limit.
+            let mut value = |asked, is, field, check: fn(_, &str, &mut Violations) -> _| match asked {
+                None => Some(is),
                 Some(0) => Some(None),
-                some => stored::ports::speed(some, "speed_mbps", &mut wrong),
+                some => check(some, field, &mut wrong),
             };
-            let speed = wrong.finish(speed)?;
-            let status = control::Ports(&control).set_speed(&id, speed)?;
+            let speed = value(asked.0, spec.speed_mbps, "speed_mbps", stored::ports::speed);
+            let check = stored::ports::storm;
+            let broadcast = value(asked.1, spec.storm.broadcast_pps, "storm_broadcast_pps", check);
+            let unknown = value(
+                asked.2,
+                spec.storm.unknown_unicast_pps,
+                "storm_unknown_unicast_pps",
+                check,
+            );
+            let all = speed.zip(broadcast.zip(unknown));
+            let (speed, (broadcast_pps, unknown_unicast_pps)) = wrong.finish(all)?;
+            let storm = StormControl {
+                broadcast_pps,
+                unknown_unicast_pps,
+            };
+            let status = ports.set(&id, speed, storm)?;
             Ok(Response::new(with_traffic(&control, &status)))
         })
         .await?

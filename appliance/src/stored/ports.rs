@@ -1,7 +1,7 @@
 //! Ports as `vnic.v1.Port`: the values of a request, without those that the daemon fills in.
 
 use prost::Message as _;
-use vnic_backend::{PortKind, PortSpec};
+use vnic_backend::{PortKind, PortSpec, StormControl};
 use vnic_control::v1;
 
 use super::values;
@@ -63,6 +63,12 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
     let core = |core| check::data_core(i64::from(core), data_cores);
     let core = wrong.check("port.data_core", port.data_core.map(core).transpose());
     let speed = speed(port.speed_mbps, "port.speed_mbps", wrong);
+    let broadcast = storm(port.storm_broadcast_pps, "port.storm_broadcast_pps", wrong);
+    let unknown = storm(
+        port.storm_unknown_unicast_pps,
+        "port.storm_unknown_unicast_pps",
+        wrong,
+    );
     Some(PortSpec {
         name: name?,
         kind: kind?,
@@ -70,6 +76,10 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
         vlan: vlan?,
         data_core: core?,
         speed_mbps: speed?,
+        storm: StormControl {
+            broadcast_pps: broadcast?,
+            unknown_unicast_pps: unknown?,
+        },
     })
 }
 
@@ -78,6 +88,14 @@ pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<O
     match mbps {
         None => Some(None),
         Some(mbps) => wrong.check(field, check::speed(i64::from(mbps))).map(Some),
+    }
+}
+
+/// Checks a limit of storm control, if there is one.
+pub fn storm(pps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
+    match pps {
+        None => Some(None),
+        Some(pps) => wrong.check(field, check::storm(i64::from(pps))).map(Some),
     }
 }
 
@@ -150,6 +168,8 @@ pub fn encode(port: &PortSpec, mesh: Option<&MeshSpec>) -> Vec<u8> {
         vlan: Some(values::vlan(&port.vlan)),
         data_core: port.data_core.and_then(|core| u32::try_from(core).ok()),
         speed_mbps: port.speed_mbps,
+        storm_broadcast_pps: port.storm.broadcast_pps,
+        storm_unknown_unicast_pps: port.storm.unknown_unicast_pps,
         ..v1::Port::default()
     };
     message.encode_to_vec()
@@ -178,6 +198,10 @@ mod tests {
             vlan: VlanMode::Access(7),
             data_core: Some(1),
             speed_mbps: Some(25_000),
+            storm: StormControl {
+                broadcast_pps: Some(100),
+                unknown_unicast_pps: Some(7),
+            },
         };
         let ifname = || "eth0".to_owned();
         let tap = PortKind::Tap {

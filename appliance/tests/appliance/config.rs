@@ -91,6 +91,8 @@ fn every_key_is_read() {
         queues = 4
         mtu = 2000
         speed_mbps = 25000
+        storm_broadcast_pps = 1000
+        storm_unknown_unicast_pps = 5000
         vlan = { trunk = "all" }
         data_core = 2
         "#,
@@ -138,6 +140,11 @@ fn every_key_is_read() {
         }
     );
     assert_eq!(p0.speed_mbps, Some(25_000));
+    let storm = p0.storm;
+    assert_eq!(
+        (storm.broadcast_pps, storm.unknown_unicast_pps),
+        (Some(1000), Some(5000))
+    );
     assert_eq!((p0.kind.ifname(), p0.mtu, p0.data_core), ("tap0", 2000, Some(2)));
     assert_eq!(p0.vlan, VlanMode::default());
 }
@@ -269,12 +276,13 @@ fn wrong_shapes_are_named() {
     );
     errors(
         "[[port]]\nname = \"p\"\ntype = \"packet\"\nifname = \"eth0\"\nqueues = 2\nspeed_mbps = 400001\n\
-         [[port]]\nname = \"q\"\ntype = \"tap\"\nifname = \"t\"\nqueues = 9\nspeed_mbps = 0\n",
+         [[port]]\nname = \"q\"\ntype = \"tap\"\nifname = \"t\"\nqueues = 9\nspeed_mbps = 0\nstorm_broadcast_pps = 0\n",
         &[
             "x.toml:5:10: port[0].queues: only a port of type \"tap\" has queues",
             "x.toml:6:14: port[0].speed_mbps: 400001 is out of range: 1 to 400000 Mbit/s",
             "x.toml:11:10: port[1].queues: 9 is out of range: 1 to 8",
             "x.toml:12:14: port[1].speed_mbps: 0 is out of range: 1 to 400000 Mbit/s",
+            "x.toml:13:23: port[1].storm_broadcast_pps: 0 is out of range: 1 to 100000000 frames a second",
         ],
     );
     errors(

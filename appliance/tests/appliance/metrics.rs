@@ -198,6 +198,7 @@ fn snapshot() -> Snapshot {
                 vlan: VlanMode::default(),
                 data_core: Some(1),
                 speed_mbps: None,
+                storm: Default::default(),
             },
             port: PortId(2),
             up: true,

@@ -111,6 +111,27 @@ async fn a_port_over_a_network_device() {
     lab.refused(1, &["port", "set", "p9", "--speed", "100"]).await;
     lab.refused(2, &["port", "set", "p0"]).await;
 
+    // So is its storm control, each limit on its own.
+    let set = ["port", "set", "p0", "--storm-broadcast"];
+    let text = lab.said(&[&set[..], &["1000"]].concat()).await;
+    assert!(text.contains("1000 broadcast frames a second"), "{text}");
+    let text = lab
+        .said(&["port", "set", "p0", "--storm-unknown-unicast", "7"])
+        .await;
+    assert!(
+        text.contains("1000 broadcast, 7 unknown unicast frames a second"),
+        "{text}"
+    );
+    let text = lab.refused(1, &[&set[..], &["100000001"]].concat()).await;
+    assert!(
+        text.contains("storm_broadcast_pps: 100000001 is out of range: 1 to 100000000 frames a second"),
+        "{text}"
+    );
+    lab.said(&[&set[..], &["0"]].concat()).await;
+    let port = shown(&lab).await;
+    assert!(port["storm_broadcast_pps"].is_null(), "{port}");
+    assert_eq!(port["storm_unknown_unicast_pps"], 7);
+
     assert!(ip(&["link", "set", peer, "down"]));
     wait(&lab, "link down", |p| p["up"] != true).await;
     assert!(ip(&["link", "set", peer, "up"]));
@@ -155,7 +176,8 @@ async fn a_port_made_at_run_time_comes_back() {
     let [end, _] = &veth.0;
     let add = ["port", "add", "p0", "--packet", end, "--access-vlan", "7"];
     lab.said(&add).await;
-    lab.said(&["port", "set", "p0", "--speed", "2500"]).await;
+    lab.said(&["port", "set", "p0", "--speed", "2500", "--storm-broadcast", "100"])
+        .await;
     lab.said(&["team", "create", "aggregate", "Team0"]).await;
     lab.said(&["team", "attach", "Team0", "p0"]).await;
     let made = shown(&lab).await;
@@ -164,7 +186,15 @@ async fn a_port_made_at_run_time_comes_back() {
 
     let lab = lab.restart(1).await;
     let back = shown(&lab).await;
-    for field in ["packet", "mtu", "vlan", "speed_mbps", "lifetime"] {
+    assert_eq!(back["storm_broadcast_pps"], 100);
+    for field in [
+        "packet",
+        "mtu",
+        "vlan",
+        "speed_mbps",
+        "storm_broadcast_pps",
+        "lifetime",
+    ] {
         assert_eq!(back[field], made[field], "{field}: {back}");
     }
     let team = lab.json(&["team", "query", "Team0"]).await;

@@ -363,6 +363,7 @@ fn in_process(
             vlan: VlanMode::default(),
             data_core: None,
             speed_mbps: None,
+            storm: Default::default(),
         })?;
     }
     if setup.uplinks.len() > 1 {

@@ -48,7 +48,7 @@ pub fn wait_for(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Reasons that only a frame's sender is charged with.
-const INGRESS: [DropReason; 11] = [
+const INGRESS: [DropReason; 12] = [
     DropReason::Runt,
     DropReason::MtuExceeded,
     DropReason::MalformedOffload,
@@ -59,6 +59,7 @@ const INGRESS: [DropReason; 11] = [
     DropReason::Hairpin,
     DropReason::NoDestination,
     DropReason::MacControl,
+    DropReason::StormControl,
     DropReason::SendQueueFull,
 ];
 /// Reasons that only a copy's receiver is charged with.

@@ -84,6 +84,7 @@ impl Veth {
             vlan: VlanMode::default(),
             data_core: None,
             speed_mbps: None,
+            storm: Default::default(),
         })
     }
 }

@@ -27,6 +27,7 @@ impl Wire {
             vlan: VlanMode::default(),
             data_core: core.map(|i| rig.cores[i]),
             speed_mbps: None,
+            storm: Default::default(),
         };
         match rig.nic.add_port(port) {
             Err(NicError::Os { what, source }) => {

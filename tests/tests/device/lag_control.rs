@@ -21,6 +21,7 @@ fn port(name: &str, ifname: &str) -> PortSpec {
         vlan: VlanMode::default(),
         data_core: None,
         speed_mbps: None,
+        storm: Default::default(),
     }
 }
 

@@ -1,11 +1,13 @@
-//! Two ports of one network, and one network device as two ports.
+//! Two ports of one network, one network device as two ports, and storm control.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use vnic_backend::{NicEventKind, PortEnd, PortKind, PortSpec, VlanMode};
+use vnic_backend::{
+    DropReason, MacAddr, NicEventKind, PortEnd, PortKind, PortSpec, StormControl, VirtualClock, VlanMode,
+};
 use vnic_tests::driver::packets::{BROADCAST, Number, numbered};
-use vnic_tests::driver::rig::{Copies, Rig, deadline};
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::veth::{ENDS, Veth, refusal};
 use vnic_tests::driver::{NetHdr, Options};
 
@@ -21,6 +23,7 @@ fn port(rig: &Rig, name: &str) -> Result<PortEnd> {
         vlan: VlanMode::default(),
         data_core: None,
         speed_mbps: None,
+        storm: Default::default(),
     })?;
     rig.nic.set_port_link(name, true, None)?;
     Ok(end)
@@ -95,5 +98,62 @@ fn a_network_device_is_one_port() -> Result<()> {
     }
     rig.nic.remove_port("p0")?;
     rig.nic.add_port(veth.port("packet", ENDS[0])?)?;
+    rig.finish(Copies::Unknown)
+}
+
+#[test]
+fn a_storm_from_a_wire_is_cut_by_kind() -> Result<()> {
+    // A virtual clock that stands still: what passes is the one frame that each limit of 1 has from the beginning.
+    let mut rig = Rig::with_clock(VirtualClock::new(Duration::from_micros(1)))?;
+    let mac = rig.add("a")?;
+    let mut guest = rig.attach("a", Options::default())?;
+    guest.post(0, 256);
+    let mut end = port(&rig, "p0")?;
+    let stranger = MacAddr([2, 0, 0, 0, 9, 9]);
+    let nobody = MacAddr([2, 0, 0, 0, 9, 8]);
+    let multicast = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+    let mut seq = 0;
+    // Sends 20 frames for each destination, of which `dropped` are dropped, and the others arrive.
+    let mut storm = |rig: &Rig, dropped: u64| -> Result<()> {
+        let before = (
+            rig.drops("p0", DropReason::StormControl),
+            rig.counter("p0", "rx_frames"),
+        );
+        for _ in 0..20 {
+            for to in [BROADCAST, nobody, multicast, mac] {
+                let number = Number {
+                    sender: 9,
+                    stream: 0,
+                    seq,
+                };
+                seq += 1;
+                end.tx.put_or_lose(&numbered(to, stranger, number, 60));
+            }
+        }
+        end.tx.flush();
+        ensure!(wait_for(|| rig.counter("p0", "rx_frames") >= before.1 + 80));
+        rig.settle()?;
+        let lost = rig.drops("p0", DropReason::StormControl) - before.0;
+        ensure!(lost == dropped, "{lost} of 80 were dropped, and not {dropped}");
+        Ok(())
+    };
+    storm(&rig, 0)?;
+    let limits = |broadcast_pps, unknown_unicast_pps| StormControl {
+        broadcast_pps,
+        unknown_unicast_pps,
+    };
+    rig.nic.set_port_storm("p0", limits(Some(1), None))?;
+    storm(&rig, 19)?;
+    rig.nic.set_port_storm("p0", limits(Some(1), Some(1)))?;
+    storm(&rig, 38)?;
+    storm(&rig, 40)?;
+    rig.nic.set_port_storm("p0", StormControl::default())?;
+    storm(&rig, 0)?;
+    let text = refusal(rig.nic.set_port_storm("p0", limits(None, Some(0))))?;
+    ensure!(
+        text.contains("storm_unknown_unicast_pps: 0 is out of range"),
+        "{text}"
+    );
+    guest.drain();
     rig.finish(Copies::Unknown)
 }

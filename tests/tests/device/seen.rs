@@ -159,6 +159,7 @@ fn uplink_that_vanishes() -> Result<()> {
         vlan: VlanMode::default(),
         data_core: None,
         speed_mbps: None,
+        storm: Default::default(),
     };
     match rig.nic.add_port(port) {
         Err(NicError::Os { what, source }) => {

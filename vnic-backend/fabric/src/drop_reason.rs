@@ -63,5 +63,7 @@ vnic_wire::named! {
         /// The guest claims an address that is none of the adapter's `allowed_addresses`, or is a DHCP server though it has such a
         /// list.
         SpoofedAddress => "spoofed_address",
+        /// Storm control: the port has taken as many broadcast or unknown unicast frames from its wire as it may.
+        StormControl => "storm_control",
     }
 }

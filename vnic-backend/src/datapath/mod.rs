@@ -28,6 +28,7 @@ mod run;
 mod rx;
 mod sender;
 mod sleep;
+mod storm;
 mod ticket;
 mod turns;
 mod tx;

@@ -16,6 +16,8 @@ use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_slow};
 use super::rdma::Functions;
 use super::rings::free_index;
 use super::sleep::{Sleeper, Source};
+use super::storm::Storm;
+use crate::StormControl;
 use crate::mem::Seg;
 use crate::uplink::{Arrived, RxHalf};
 
@@ -35,6 +37,7 @@ struct UplinkRx {
     /// Bond of the uplink, if it is a member.
     bond: Option<InBond>,
     slow: SlowLimit,
+    storm: Storm,
     /// A frame that was read and waits for a receiver's buffer: no frame behind it is read.
     kept: Option<OwnedFrame>,
 }
@@ -165,10 +168,13 @@ impl Uplinks {
                 segs: &[Seg::of(bytes)],
                 skip: 0,
             };
-            let verdict = match (refused, f.admissible(up.mtu)) {
+            let mut verdict = match (refused, f.admissible(up.mtu)) {
                 (None, Ok(())) => core.switch.forward(now, ingress, f.head, len),
                 (Some(reason), _) | (None, Err(reason)) => Verdict::Drop(reason),
             };
+            if matches!(verdict, Verdict::Flood(_)) && fresh && !up.storm.allows(now, f.head) {
+                verdict = Verdict::Drop(DropReason::StormControl);
+            }
             let meta = Metadata {
                 ingress,
                 ..Metadata::of(up.port)
@@ -247,6 +253,7 @@ impl Uplinks {
             alive: true,
             bond: None,
             slow: SlowLimit::default(),
+            storm: Storm::new(StormControl::default()),
             kept: None,
         });
     }
@@ -265,6 +272,13 @@ impl Uplinks {
         up.next_look = Instant(0);
         let _ = sleeper.add(up.device.fd(), Source::Uplink(i));
         true
+    }
+
+    /// Sets the limits of storm control of an uplink, if it is one of this core.
+    pub fn set_storm(&mut self, id: PortId, limits: StormControl) {
+        for up in self.all.iter_mut().flatten().filter(|up| up.port == id) {
+            up.storm = Storm::new(limits);
+        }
     }
 
     /// Removes an uplink.

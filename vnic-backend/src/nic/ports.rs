@@ -102,6 +102,7 @@ impl Nic {
         };
         let side = Side::Uplink(Box::new(opened), entry.counters.clone());
         self.inner.add_to_cores(id, core, &entry.config(), side);
+        self.inner.set_storm(&entry);
         self.inner.set_link(id, up);
         if let Some(change) = change {
             self.inner.send_qos(id, change);
@@ -139,6 +140,18 @@ impl Nic {
             let change = qos::change(&limited(&entry.qos, mbps), &entry.qos.keys)?;
             entry.spec.speed_mbps = mbps;
             self.inner.send_qos(entry.id, change);
+        }
+        self.port(name)
+    }
+
+    /// Sets the limits of storm control of a port, at once and under traffic.
+    pub fn set_port_storm(&self, name: &str, limits: StormControl) -> Result<PortStatus, NicError> {
+        check::storm(limits)?;
+        {
+            let mut state = self.inner.state()?;
+            let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
+            entry.spec.storm = limits;
+            self.inner.set_storm(entry);
         }
         self.port(name)
     }

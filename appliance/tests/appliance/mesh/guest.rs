@@ -36,6 +36,7 @@ impl Guest {
                 vlan: VlanMode::default(),
                 data_core: None,
                 speed_mbps: None,
+                storm: Default::default(),
             })
             .expect("a port");
         nic.set_port_link(&name, true, None).expect("a link");

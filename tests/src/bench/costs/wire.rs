@@ -49,6 +49,7 @@ impl Nic {
             vlan: VlanMode::default(),
             data_core: None,
             speed_mbps: None,
+            storm: Default::default(),
         })?;
         nic.set_port_link("p0", true, None)?;
         Ok(Nic {

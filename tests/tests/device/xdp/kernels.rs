@@ -137,6 +137,7 @@ pub fn talk(queues: u8) -> Result<()> {
             vlan: VlanMode::default(),
             data_core: None,
             speed_mbps: None,
+            storm: Default::default(),
         })?;
         let s = if queues == 1 { "" } else { "s" };
         assert_eq!(status.mode, format!("xdp copy, native, {queues} queue{s}"));

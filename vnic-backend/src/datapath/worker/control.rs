@@ -12,7 +12,7 @@ use super::super::outputs::{AdapterRx, BondSide, Slot};
 use super::super::qos::QosChange;
 use super::Worker;
 use crate::rdma::{Attachment, Function};
-use crate::types::{FdbEntry, QueueStatus};
+use crate::types::{FdbEntry, QueueStatus, StormControl};
 use crate::uplink::{Opened, PortTx, RxHalf, TxHalf};
 
 /// The core that serves a port.
@@ -98,6 +98,11 @@ impl Worker {
         {
             p.replace(tx);
         }
+    }
+
+    /// Sets the limits of storm control of an uplink, if it is one of this core.
+    pub(crate) fn set_storm(&mut self, id: PortId, limits: StormControl) {
+        self.uplinks.set_storm(id, limits);
     }
 
     /// Adds or replaces a bond (`members`: its members for a core that does not serve it). Its members are no ports of the
