@@ -1,9 +1,11 @@
 //! What cargo builds and which tests it has.
 
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::step::{Background, Suite};
+use crate::step::Suite;
+use crate::times;
 
 /// What is shipped, and what attacks it.
 pub const SHIPPED: [&str; 10] = [
@@ -36,44 +38,66 @@ pub fn cargo(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tests {
     /// Programs of integration tests.
-    programs: Vec<String>,
+    programs: Vec<Program>,
     /// Examples that their manifests make tests.
     examples: Vec<String>,
 }
 
+/// A program of integration tests.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    name: String,
+    path: PathBuf,
+    /// Directory of its package, in which cargo would run it.
+    dir: PathBuf,
+}
+
 impl Tests {
-    /// From lines like `Executable tests/device/main.rs (target/debug/deps/device-0123456789abcdef)`.
-    fn of(log: &str) -> Tests {
-        let named = |source: &str| {
-            let lines = log
-                .lines()
-                .filter_map(|line| line.split_once("Executable ")?.1.strip_prefix(source));
-            let name = |line: &str| {
-                let path = line.split_once('(')?.1.strip_suffix(')')?;
-                let (name, _) = path.rsplit('/').next()?.rsplit_once('-')?;
-                Some(name.to_owned())
+    /// From cargo's messages in JSON (The Cargo Book, "External tools"), of which each is a line.
+    fn of(messages: &str) -> Tests {
+        let mut tests = Tests::default();
+        for line in messages.lines().filter(|line| line.contains("\"test\":true}")) {
+            let text = |key: &str| {
+                let (_, value) = line.split_once(&format!("\"{key}\":\""))?;
+                value.split('"').next()
             };
-            lines.filter_map(name).collect()
-        };
-        Tests {
-            programs: named("tests/"),
-            examples: named("unittests examples/"),
+            let (Some(name), Some(path), Some(manifest)) =
+                (text("name"), text("executable"), text("manifest_path"))
+            else {
+                continue;
+            };
+            if line.contains("\"kind\":[\"test\"]") {
+                tests.programs.push(Program {
+                    name: name.to_owned(),
+                    path: path.into(),
+                    dir: Path::new(manifest)
+                        .parent()
+                        .map(PathBuf::from)
+                        .unwrap_or_default(),
+                });
+            } else if line.contains("\"kind\":[\"example\"]") {
+                tests.examples.push(name.to_owned());
+            }
         }
+        tests
     }
 }
 
 /// Builds all tests, and says which there are; none if they cannot be built.
 pub fn build_tests(suite: &mut Suite) -> Option<Tests> {
+    const LIST: &str = "test list";
     let words = "test --locked --workspace --no-run";
     let built = suite.step(TEST_BUILD, &mut cargo(words.split(' ')));
-    built.then(|| Tests::of(&suite.log_of(TEST_BUILD).text()))
+    let mut list = cargo(words.split(' '));
+    list.arg("--message-format=json-render-diagnostics");
+    let listed = built && suite.quietly(LIST, &mut list);
+    listed.then(|| Tests::of(&suite.log_of(LIST).text()))
 }
 
-/// Each program of tests is a step, so that its seconds are known. `alone`: nothing is built meanwhile; the longest, whose tests wait
-/// much of their time, then runs beside the others.
+/// Each program of tests is a step, so that its seconds are known. `alone`: nothing is built meanwhile, and two run at a time, those
+/// first that took the most CPU time when it was recorded.
 pub fn run_tests(suite: &mut Suite, tests: Option<Tests>, alone: bool) {
-    /// The longest.
-    const DEVICE: (&str, &str) = ("device", "tests device");
+    const PAGES: &str = "tests of pages";
     let Some(tests) = tests else {
         suite.skip("unit tests", "they could not be built");
         return;
@@ -82,31 +106,31 @@ pub fn run_tests(suite: &mut Suite, tests: Option<Tests>, alone: bool) {
         suite.fail("integration tests", "cargo names none");
     }
     let bin = suite.target.join("debug");
-    let command = |targets: &[&str]| {
+    let by_cargo = |targets: &[&str]| {
         let mut command = cargo("test --locked --workspace --no-fail-fast".split(' '));
         command.args(targets).args(["--", "--show-output"]);
-        command.env_remove("VNIC_BIN_DIR").env("VNIC_TEST_PROGRAMS", &bin);
         command
-    };
-    let apart = alone && tests.programs.iter().any(|name| name == DEVICE.0);
-    let beside = apart.then(|| Background::start(suite, DEVICE.1, &mut command(&["--test", DEVICE.0])));
-    let mut test = |name: &str, targets: &[&str]| {
-        suite.step(name, &mut command(targets));
-        // Tests outside the lab say in their output what they skip.
-        suite.note_skips(name);
     };
     let mut targets = vec!["--lib", "--bins"];
     targets.extend(tests.examples.iter().flat_map(|name| ["--example", name]));
-    test("unit tests", &targets);
-    let others = tests.programs.iter().filter(|name| *name != MACHINES);
-    for name in others.filter(|name| !(apart && *name == DEVICE.0)) {
-        test(&format!("tests {name}"), &["--test", name]);
+    let mut steps = vec![("unit tests".to_owned(), by_cargo(&targets))];
+    for program in tests.programs.iter().filter(|program| program.name != MACHINES) {
+        let mut command = Command::new(&program.path);
+        command.arg("--show-output").current_dir(&program.dir);
+        steps.push((format!("tests {}", program.name), command));
     }
-    test("tests of pages", &["--doc"]);
-    if let Some(beside) = beside {
-        beside.end(suite);
-        suite.note_skips(DEVICE.1);
+    steps.push((PAGES.to_owned(), by_cargo(&["--doc"])));
+    for (_, command) in &mut steps {
+        command.env_remove("VNIC_BIN_DIR").env("VNIC_TEST_PROGRAMS", &bin);
     }
+    // What is not recorded goes first: it may be long.
+    let recorded = times::read(Path::new(times::FILE)).unwrap_or_default();
+    let seconds = |name: &str| recorded.get(name).copied().unwrap_or(f64::MAX);
+    steps.sort_by(|(a, _), (b, _)| seconds(b).total_cmp(&seconds(a)));
+    let names: Vec<String> = steps.iter().map(|(name, _)| name.clone()).collect();
+    suite.side_by_side(if alone { 2 } else { 1 }, steps);
+    // Tests outside the lab say in their output what they skip.
+    names.iter().for_each(|name| suite.note_skips(name));
 }
 
 #[cfg(test)]
@@ -115,14 +139,45 @@ mod tests {
 
     #[test]
     fn programs_of_tests_are_named() {
-        let log = "   Compiling vnic-tests v0.1.0
-  Executable tests/engine/main.rs (target/debug/deps/engine-cee6c468ed3095bc)
-  Executable tests/house_rules.rs (/t/debug/deps/house_rules-cee6c468ed3095bc)
-  Executable unittests src/lib.rs (target/debug/deps/vnic_wire-69a628d053f8bc9f)
-  Executable unittests examples/own_algorithm.rs (target/debug/examples/own_algorithm-69a628d053f8bc9f)
-";
-        let found = Tests::of(log);
-        assert_eq!(found.programs, ["engine", "house_rules"]);
+        let message = |manifest: &str, kind: &str, name: &str, executable: &str, test: bool| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///w#0.1.0\",\"manifest_path\":\"{manifest}\",\
+                 \"target\":{{\"kind\":[\"{kind}\"],\"crate_types\":[\"bin\"],\"name\":\"{name}\",\"test\":true}},\
+                 \"profile\":{{\"opt_level\":\"0\",\"test\":{test}}},\"features\":[],\"executable\":{executable},\"fresh\":true}}\n"
+            )
+        };
+        let log = [
+            "   Compiling vnic-tests v0.1.0\n".to_owned(),
+            message(
+                "/w/tests/Cargo.toml",
+                "test",
+                "device",
+                "\"/t/deps/device-0\"",
+                true,
+            ),
+            message("/w/appliance/Cargo.toml", "bin", "vnicd", "\"/t/vnicd\"", false),
+            message(
+                "/w/engine/Cargo.toml",
+                "lib",
+                "vnic_engine",
+                "\"/t/deps/vnic_engine-0\"",
+                true,
+            ),
+            message(
+                "/w/engine/Cargo.toml",
+                "example",
+                "own_algorithm",
+                "\"/t/own-0\"",
+                true,
+            ),
+        ];
+        let found = Tests::of(&log.concat());
+        let device = Program {
+            name: "device".to_owned(),
+            path: "/t/deps/device-0".into(),
+            dir: "/w/tests".into(),
+        };
+        assert_eq!(found.programs, [device]);
         assert_eq!(found.examples, ["own_algorithm"]);
         assert_eq!(Tests::of("    Finished"), Tests::default());
     }

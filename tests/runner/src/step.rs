@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -96,7 +97,16 @@ impl Suite {
         println!("{:<8} {name}", "run");
         let started = Instant::now();
         let child = self.start(name, command);
-        self.wait(name, child, started)
+        self.wait_and_end(name, child, started)
+    }
+
+    fn wait_and_end(&mut self, name: &str, child: io::Result<Child>, started: Instant) -> bool {
+        let skip = self.skip_code.take();
+        let outcome = self.wait(name, child, started, skip);
+        self.deadline = DEADLINE;
+        let passed = outcome.passed == Some(true);
+        self.end(outcome);
+        passed
     }
 
     /// The same, if what it needs is there.
@@ -111,9 +121,7 @@ impl Suite {
     /// A command that is no step: only its log is wanted.
     pub fn quietly(&mut self, name: &str, command: &mut Command) -> bool {
         let child = self.start(name, command);
-        child
-            .and_then(|mut child| child.wait())
-            .is_ok_and(|status| status.success())
+        child.and_then(end_of).is_ok_and(|(status, _)| status.success())
     }
 
     /// A step that does not run.
@@ -160,6 +168,32 @@ impl Suite {
         }
     }
 
+    /// Runs steps in so many lanes, each of which takes the next step when its last has ended.
+    pub fn side_by_side(&mut self, lanes: usize, steps: Vec<(String, Command)>) {
+        let waiting = Mutex::new(steps.into_iter());
+        let ended = Mutex::new(Vec::new());
+        let suite = &*self;
+        let lane = || {
+            let next = || waiting.lock().ok()?.next();
+            while let Some((name, command)) = next() {
+                println!("{:<8} {name}", "run");
+                let started = Instant::now();
+                let child = suite.start(&name, &command);
+                let outcome = suite.wait(&name, child, started, None);
+                if let Ok(mut ended) = ended.lock() {
+                    suite.tell(&outcome);
+                    ended.push(outcome);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..lanes {
+                scope.spawn(lane);
+            }
+        });
+        self.outcomes.extend(ended.into_inner().unwrap_or_default());
+    }
+
     fn start(&self, name: &str, command: &Command) -> io::Result<Child> {
         let log = File::create(self.log_of(name).0)?;
         let mut timed = Command::new("timeout");
@@ -170,6 +204,9 @@ impl Suite {
                 Some(value) => timed.env(name, value),
                 None => timed.env_remove(name),
             };
+        }
+        if let Some(dir) = command.get_current_dir() {
+            timed.current_dir(dir);
         }
         // (Logs are read.)
         timed
@@ -182,10 +219,15 @@ impl Suite {
             .spawn()
     }
 
-    /// Waits for a step's process; only here is one waited for, so that what is counted between is its own.
-    fn wait(&mut self, name: &str, child: io::Result<Child>, started: Instant) -> bool {
+    /// Waits for a step's process. `skip`: an exit code that says that the step could not judge, and what is skipped then.
+    fn wait(
+        &self,
+        name: &str,
+        child: io::Result<Child>,
+        started: Instant,
+        skip: Option<(i32, &'static str)>,
+    ) -> Outcome {
         let log = self.log_of(name);
-        let before = children_cpu();
         let (done, waits) = channel::<()>();
         let (shown, step) = (log.clone(), name.to_owned());
         let ticker = std::thread::spawn(move || {
@@ -197,40 +239,41 @@ impl Suite {
                 );
             }
         });
-        let status = child.and_then(|mut child| child.wait());
+        let ended = child.and_then(end_of);
         drop(done);
         let _ = ticker.join();
-        self.deadline = DEADLINE;
-        let cpu = children_cpu() - before;
-        let code = status.as_ref().ok().and_then(|status| status.code());
-        let unjudged = self.skip_code.take().filter(|(of, _)| code == Some(*of));
+        let code = ended.as_ref().ok().and_then(|(status, _)| status.code());
+        let unjudged = skip.filter(|(of, _)| code == Some(*of));
         if let Some((_, why)) = unjudged {
             self.note(why);
         }
-        let passed = code == Some(0) || unjudged.is_some();
         let [p, f, i] = log.counts();
         let mut detail = String::new();
         if p + f + i > 0 {
             detail = format!("{p} tests passed, {f} failed, {i} ignored");
         }
-        if let Err(error) = &status {
+        if let Err(error) = &ended {
             detail = format!("cannot be started: {error}");
         }
-        self.end(Outcome {
+        Outcome {
             name: name.to_owned(),
-            passed: Some(passed),
+            passed: Some(code == Some(0) || unjudged.is_some()),
             wall: started.elapsed(),
-            cpu,
+            cpu: ended.map_or(0.0, |(_, cpu)| cpu),
             detail,
-        });
-        if !passed {
-            log.tell_failure();
         }
-        passed
+    }
+
+    /// Prints how a step has ended, and why it failed.
+    fn tell(&self, outcome: &Outcome) {
+        println!("{}", outcome.line());
+        if outcome.passed == Some(false) && outcome.wall > Duration::ZERO {
+            self.log_of(&outcome.name).tell_failure();
+        }
     }
 
     fn end(&mut self, outcome: Outcome) {
-        println!("{}", outcome.line());
+        self.tell(&outcome);
         self.outcomes.push(outcome);
     }
 }
@@ -273,7 +316,26 @@ impl Background {
     /// Waits for it.
     pub fn end(self, suite: &mut Suite) -> bool {
         println!("{:<8} {}", "run", self.name);
-        suite.wait(self.name, self.child, self.started)
+        suite.wait_and_end(self.name, self.child, self.started)
+    }
+}
+
+/// Waits until a process has ended: its status, and its seconds of CPU time with those of the processes that it waited for.
+///
+/// One thread at a time takes the status of one process, so that what is counted meanwhile is that process's own.
+fn end_of(mut child: Child) -> io::Result<(ExitStatus, f64)> {
+    /// Between two looks.
+    const PAUSE: Duration = Duration::from_millis(20);
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    loop {
+        {
+            let _alone = ONE_AT_A_TIME.lock();
+            let before = children_cpu();
+            if let Some(status) = child.try_wait()? {
+                return Ok((status, children_cpu() - before));
+            }
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -293,11 +355,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_of_children_is_counted_when_they_are_waited_for() {
-        let before = children_cpu();
-        let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
-        let status = Command::new("sh").args(["-c", script]).status().expect("a shell");
-        assert!(status.success());
-        assert!(children_cpu() > before);
+    fn time_of_each_child_is_its_own() {
+        let cpu = |script: &str| {
+            let child = Command::new("sh").args(["-c", script]).spawn();
+            let (status, cpu) = end_of(child.expect("a shell")).expect("an end");
+            assert!(status.success());
+            cpu
+        };
+        let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let (one, other, idle) = std::thread::scope(|scope| {
+            let both = [busy, busy].map(|script| scope.spawn(move || cpu(script)));
+            let idle = cpu("sleep 0.01");
+            let [one, other] = both.map(|thread| thread.join().expect("its seconds"));
+            (one, other, idle)
+        });
+        assert!(
+            one > 0.0 && other > 0.0 && idle < one.min(other),
+            "{one} {other} {idle}"
+        );
     }
 }
