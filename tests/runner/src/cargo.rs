@@ -117,6 +117,8 @@ pub fn run_tests(suite: &mut Suite, tests: Option<Tests>, alone: bool) {
     for program in tests.programs.iter().filter(|program| program.name != MACHINES) {
         let mut command = Command::new(&program.path);
         command.arg("--show-output").current_dir(&program.dir);
+        // Snapshots are found by it.
+        command.env("CARGO_MANIFEST_DIR", &program.dir);
         steps.push((format!("tests {}", program.name), command));
     }
     steps.push((PAGES.to_owned(), by_cargo(&["--doc"])));
