@@ -1,9 +1,13 @@
 //! Connection to the daemon, and text of its errors.
 
 use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
 
+use hyper_util::rt::TokioIo;
+use tokio_rustls::rustls::ClientConfig;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_types::StatusExt as _;
 use vnic_control::v1;
 use vnic_control::v1::adapter_service_client::AdapterServiceClient;
@@ -23,7 +27,7 @@ use vnic_control::v1::switch_service_client::SwitchServiceClient;
 use vnic_control::v1::team_service_client::TeamServiceClient;
 
 use super::Failure;
-use super::tls::TlsArgs;
+use super::tls::{TlsArgs, connect};
 use crate::names;
 
 /// Greatest response in bytes.
@@ -32,6 +36,8 @@ const RESPONSE_MAX: usize = 16 << 20;
 /// Address of a daemon, and clients of its services.
 pub struct Client {
     endpoint: Endpoint,
+    /// Of an `https` endpoint.
+    tls: Option<Arc<ClientConfig>>,
     shown: String,
 }
 
@@ -45,13 +51,15 @@ impl Client {
                 "the daemon speaks TLS only over TCP: https://HOST:PORT with --tls-ca, --tls-cert and --tls-key",
             ));
         }
-        if text.starts_with("https://") {
-            let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|_| wrong(ALLOWED))?;
-            let endpoint = endpoint
-                .tls_config(tls.config()?)
-                .map_err(|e| wrong(&cause(&e)))?;
-            let shown = text.to_owned();
-            return Ok(Client { endpoint, shown });
+        if let Some(host) = text.strip_prefix("https://") {
+            let uri: Uri = text.parse().map_err(|_| wrong(ALLOWED))?;
+            // (TLS is the connector's, for tonic the stream is one without.)
+            let endpoint = Endpoint::from_shared(format!("http://{host}")).map_err(|_| wrong(ALLOWED))?;
+            return Ok(Client {
+                endpoint: endpoint.origin(uri),
+                tls: Some(tls.config()?),
+                shown: text.to_owned(),
+            });
         }
         let path = text.strip_prefix("unix:").unwrap_or(text);
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -61,16 +69,30 @@ impl Client {
         let path = std::path::absolute(path).map_err(|e| wrong(&e.to_string()))?;
         let shown = format!("unix:{}", path.display());
         let endpoint = Endpoint::from_shared(shown.clone()).map_err(|_| wrong(ALLOWED))?;
-        Ok(Client { endpoint, shown })
+        Ok(Client {
+            endpoint,
+            tls: None,
+            shown,
+        })
     }
 
     /// Connects.
     pub async fn channel(&self) -> Result<Channel, Failure> {
-        self.endpoint.connect().await.map_err(|error| {
+        let (channel, hint) = match self.tls.clone() {
+            None => (self.endpoint.connect().await, "may you use its socket"),
+            Some(config) => {
+                let connector = tower::service_fn(move |uri| {
+                    let stream = connect(config.clone(), uri);
+                    async { Ok::<_, io::Error>(TokioIo::new(stream.await?)) }
+                });
+                let channel = self.endpoint.connect_with_connector(connector).await;
+                (channel, "do the CAs know the certificates")
+            }
+        };
+        channel.map_err(|error| {
             let cause = cause(&error);
             Failure::Failed(format!(
-                "cannot reach vnicd at {}: {cause}; is it running there, and may you use its socket? \
-                 (--endpoint or VNIC_ENDPOINT names another place)",
+                "cannot reach vnicd at {}: {cause}; is it running there, and {hint}? (--endpoint or VNIC_ENDPOINT names another place)",
                 self.shown
             ))
         })
@@ -79,79 +101,6 @@ impl Client {
     /// Endpoint as the user wrote it.
     pub fn shown(&self) -> &str {
         &self.shown
-    }
-
-    pub async fn adapters(&self) -> Result<AdapterServiceClient<Channel>, Failure> {
-        let client = AdapterServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn ports(&self) -> Result<PortServiceClient<Channel>, Failure> {
-        let client = PortServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn teams(&self) -> Result<TeamServiceClient<Channel>, Failure> {
-        let client = TeamServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn switch(&self) -> Result<SwitchServiceClient<Channel>, Failure> {
-        let client = SwitchServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn counters(&self) -> Result<CounterServiceClient<Channel>, Failure> {
-        let client = CounterServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn captures(&self) -> Result<CaptureServiceClient<Channel>, Failure> {
-        let client = CaptureServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn faults(&self) -> Result<FaultServiceClient<Channel>, Failure> {
-        let client = FaultServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn oids(&self) -> Result<OidServiceClient<Channel>, Failure> {
-        let client = OidServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn events(&self) -> Result<EventServiceClient<Channel>, Failure> {
-        let client = EventServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn qos(&self) -> Result<QosServiceClient<Channel>, Failure> {
-        let client = QosServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn congestion(&self) -> Result<CongestionServiceClient<Channel>, Failure> {
-        let client = CongestionServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn rdma(&self) -> Result<RdmaServiceClient<Channel>, Failure> {
-        let client = RdmaServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn registry(&self) -> Result<RegistryServiceClient<Channel>, Failure> {
-        let client = RegistryServiceClient::new(self.channel().await?);
-        Ok(client.max_decoding_message_size(RESPONSE_MAX))
-    }
-
-    pub async fn nvconfig(&self) -> Result<NvConfigServiceClient<Channel>, Failure> {
-        Ok(NvConfigServiceClient::new(self.channel().await?))
-    }
-
-    pub async fn server(&self) -> Result<ServerServiceClient<Channel>, Failure> {
-        Ok(ServerServiceClient::new(self.channel().await?))
     }
 
     /// Resource name of `vf0`, `p0` or `adapters/vf0`: adapters and ports have one namespace.
@@ -192,6 +141,35 @@ impl Client {
         }
         Ok(found)
     }
+}
+
+/// A client of each service, on a connection of its own.
+macro_rules! clients {
+    ($($name:ident: $client:ident,)*) => {
+        impl Client {
+            $(pub async fn $name(&self) -> Result<$client<Channel>, Failure> {
+                Ok($client::new(self.channel().await?).max_decoding_message_size(RESPONSE_MAX))
+            })*
+        }
+    };
+}
+
+clients! {
+    adapters: AdapterServiceClient,
+    ports: PortServiceClient,
+    teams: TeamServiceClient,
+    switch: SwitchServiceClient,
+    counters: CounterServiceClient,
+    captures: CaptureServiceClient,
+    faults: FaultServiceClient,
+    oids: OidServiceClient,
+    events: EventServiceClient,
+    qos: QosServiceClient,
+    congestion: CongestionServiceClient,
+    rdma: RdmaServiceClient,
+    registry: RegistryServiceClient,
+    nvconfig: NvConfigServiceClient,
+    server: ServerServiceClient,
 }
 
 /// Resource name of an adapter or port from a name or a resource name.

@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use crate::common::lab::text;
 use crate::common::process::{self, Process};
@@ -311,7 +312,11 @@ fn over_tcp_the_certificate_says_who_it_is() {
     assert_eq!(all.len(), 3, "{all:?}");
 
     // A certificate of another CA comes not even so far.
-    refused(&over_tcp(&daemon, &trusted, &other, "boss", &["adapter", "list"]));
+    let said = refused(&over_tcp(&daemon, &trusted, &other, "boss", &["adapter", "list"]));
+    assert!(
+        said.contains("the daemon refused the client's certificate") && said.contains("UnknownCA"),
+        "{said}"
+    );
     // A daemon that the client does not trust.
     let said = refused(&over_tcp(
         &daemon,
@@ -342,30 +347,40 @@ fn over_tcp_the_certificate_says_who_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_certificate_and_no_tls_come_to_nothing() {
-    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
-    use vnic_control::v1::server_service_client::ServerServiceClient;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+    /// What a client of HTTP/2 says first.
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let Tcp { dir, ca, config } = tcp();
     let daemon = process::start(dir.path(), &config);
     let (_, rest) = daemon.ready.split_once("https://").expect("an address");
     let address = rest.split([',', ' ']).next().expect("an address").to_owned();
-    let pem = std::fs::read(ca.path("ca.pem")).expect("the CA");
-    let anonymous = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
-    let secure = Endpoint::from_shared(format!("https://{address}")).expect("an address");
-    let plain = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    for endpoint in [secure.tls_config(anonymous).expect("TLS"), plain] {
-        // With TLS 1.3 a client may believe in its connection until it reads.
-        let refused = match endpoint.connect().await {
-            Err(_) => true,
-            Ok(channel) => {
-                let request = vnic_control::v1::GetServerInfoRequest {};
-                ServerServiceClient::new(channel)
-                    .get_server_info(request)
-                    .await
-                    .is_err()
-            }
-        };
-        assert!(refused);
-    }
+    let connect = || tokio::net::TcpStream::connect(&address);
+
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_file(ca.path("ca.pem")).expect("the CA");
+    roots.add(root).expect("the CA");
+    let anonymous = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("127.0.0.1").expect("a name");
+    let stream = connect().await.expect("a connection");
+    // With TLS 1.3 a client believes in its connection until it reads.
+    let secure = tokio_rustls::TlsConnector::from(Arc::new(anonymous));
+    let mut stream = secure.connect(name, stream).await.expect("half of a handshake");
+    let refused = stream.read(&mut [0; 64]).await.expect_err("no word of HTTP/2");
+    assert!(refused.to_string().contains("CertificateRequired"), "{refused}");
+
+    let mut stream = connect().await.expect("a connection");
+    stream.write_all(PREFACE).await.expect("written");
+    let mut answer = Vec::new();
+    let end = stream.read_to_end(&mut answer).await;
+    // An alert of TLS, or the end of the connection.
+    assert!(matches!(answer.first(), None | Some(0x15)), "{end:?}: {answer:?}");
     daemon.end(Signal::TERM);
 }
 
