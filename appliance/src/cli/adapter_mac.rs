@@ -27,8 +27,11 @@ pub enum MacVerb {
         macs: Vec<String>,
     },
     /// Remove addresses from the list, at once
-    #[command(after_help = "Example:\n  vnicctl adapter mac delete vf0 02:00:5e:00:01:01")]
-    Delete {
+    #[command(
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl adapter mac remove vf0 02:00:5e:00:01:01"
+    )]
+    Remove {
         /// Name of the adapter
         name: String,
         /// Addresses of the list
@@ -42,7 +45,7 @@ pub async fn run(verb: MacVerb, client: &Client, out: &Output) -> Result<(), Fai
     let adapter = match verb {
         MacVerb::List { name } => list(client, &name).await?,
         MacVerb::Add { name, macs } => add(client, &name, macs).await?,
-        MacVerb::Delete { name, macs } => delete(client, &name, macs).await?,
+        MacVerb::Remove { name, macs } => delete(client, &name, macs).await?,
     };
     out.message("Adapter", &adapter, || table(&adapter))
 }

@@ -159,7 +159,10 @@ pub enum AdapterVerb {
     )]
     Add(AdapterAdd),
     /// Detach the guest and remove the adapter
-    #[command(after_help = "Example:\n  vnicctl adapter remove blue")]
+    #[command(
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl adapter remove blue"
+    )]
     Remove {
         /// Name of the adapter
         name: String,
@@ -195,7 +198,7 @@ pub struct AdapterAdd {
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Queue pairs offered to the guest, 1 to 16 [default: 16]
+    /// Queue pairs offered to the guest, 1 to 16 [default: 1]
     #[arg(long, value_name = "N")]
     pub queue_pairs: Option<u32>,
     #[command(flatten)]
@@ -254,7 +257,7 @@ pub enum GidVerb {
         /// Name of the adapter; all when absent
         adapter: Option<String>,
     },
-    /// Put a GID into the table of an adapter; it stays until `gid clear`, or the adapter is removed (it is not stored)
+    /// Put a GID into the table of an adapter; it stays until `gid remove`, or the adapter is removed (it is not stored)
     #[command(
         after_help = "Examples:\n  vnicctl gid set vf0 --gid 10.0.0.5\n  vnicctl gid set vf0 --index 7 --gid \
                       2001:db8::5 --version v1 --vlan 10"
@@ -276,8 +279,8 @@ pub enum GidVerb {
         vlan: Option<u16>,
     },
     /// Remove a GID; one that was learned comes back when the guest uses the address again
-    #[command(after_help = "Example:\n  vnicctl gid clear vf0 7")]
-    Clear {
+    #[command(visible_aliases = ["delete", "clear"], after_help = "Example:\n  vnicctl gid remove vf0 7")]
+    Remove {
         /// Name of the adapter
         adapter: String,
         /// Its place in the table
@@ -340,6 +343,7 @@ pub enum PortVerb {
         storm: StormArgs,
     },
     /// Remove a port
+    #[command(visible_alias = "delete")]
     Remove {
         /// Name of the port
         name: String,
@@ -500,7 +504,10 @@ pub enum FaultVerb {
         name: String,
     },
     /// Remove rules; frames that they hold back are let go
-    #[command(after_help = "Examples:\n  vnicctl fault remove lossy slow\n  vnicctl fault remove --all")]
+    #[command(
+        visible_alias = "delete",
+        after_help = "Examples:\n  vnicctl fault remove lossy slow\n  vnicctl fault remove --all"
+    )]
     Remove {
         /// Names of the rules
         #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]

@@ -28,3 +28,33 @@ pub fn man(dir: &Path) -> Result<(), Failure> {
     clap_mangen::generate_to(Args::command(), dir)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What takes something away, in this command and those below it: its name and other names.
+    fn removals(command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {
+        for below in command.get_subcommands() {
+            if ["remove", "delete", "clear"].contains(&below.get_name()) {
+                let aliases = below.get_visible_aliases().map(str::to_owned).collect();
+                all.push((format!("{} {}", command.get_name(), below.get_name()), aliases));
+            }
+            removals(below, all);
+        }
+    }
+
+    #[test]
+    fn what_takes_away_is_called_remove_and_delete_everywhere() {
+        let mut all = Vec::new();
+        removals(&Args::command(), &mut all);
+        assert!(all.len() >= 9, "{all:?}");
+        for (name, aliases) in all {
+            assert!(name.ends_with(" remove"), "{name}");
+            assert!(
+                aliases.iter().any(|alias| alias == "delete"),
+                "{name}: {aliases:?}"
+            );
+        }
+    }
+}

@@ -52,7 +52,7 @@ pub async fn gid(verb: GidVerb, client: &Client, out: &Output) -> Result<(), Fai
             let gid = service.set_gid(request).await?.into_inner();
             out.message("Gid", &gid, || table(std::slice::from_ref(&gid)))
         }
-        GidVerb::Clear { adapter, index } => {
+        GidVerb::Remove { adapter, index } => {
             // `adapter` may be a resource name.
             let adapter = client::resource(ADAPTERS, &adapter);
             let name = names::gid(names::last(&adapter), index);

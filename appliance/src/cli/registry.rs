@@ -62,8 +62,11 @@ pub enum RegistryVerb {
         dry_run: bool,
     },
     /// Forget stored values; several keys are one transaction
-    #[command(after_help = "Example:\n  vnicctl registry delete vf0 DelayDropTimeout")]
-    Delete {
+    #[command(
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl registry remove vf0 DelayDropTimeout"
+    )]
+    Remove {
         /// An adapter, or the word `driver`
         scope: String,
         /// Name of a key, again for further ones
@@ -224,7 +227,7 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
             let operations = pairs.iter().map(operation).collect();
             transact(client, out, operations, dry_run).await
         }
-        RegistryVerb::Delete {
+        RegistryVerb::Remove {
             scope: of,
             keys,
             etag,

@@ -91,7 +91,7 @@ pub async fn run(verb: TeamVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         TeamVerb::Affinity {
             name,
-            verb: AffinityVerb::Delete { what },
+            verb: AffinityVerb::Remove { what },
         } => {
             let request = v1::DeleteTeamAffinityRequest {
                 name: team_name(&name),

@@ -441,6 +441,7 @@ pub enum PolicyVerb {
     Add(PolicyAdd),
     /// Remove policies
     #[command(
+        visible_alias = "delete",
         after_help = "Examples:\n  vnicctl qos policy remove vf0 SMB web\n  vnicctl qos policy remove vf0 --all"
     )]
     Remove {

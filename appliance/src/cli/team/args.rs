@@ -19,6 +19,7 @@ use crate::teams;
 pub enum TeamVerb {
     /// Make a team without members; it is stored, and lives until it is removed
     #[command(
+        visible_alias = "add",
         after_help = "Examples:\n  vnicctl team create aggregate Team0\n  vnicctl team create aggregate Team0 --hash \
                       five-tuple --lacp active\n  vnicctl team create failover Team1 --no-failback\n\nThen: vnicctl team \
                       attach Team0 p0"
@@ -57,7 +58,10 @@ pub enum TeamVerb {
         port: String,
     },
     /// Remove a team; its members are ports of the switch again
-    #[command(after_help = "Example:\n  vnicctl team remove Team0")]
+    #[command(
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl team remove Team0"
+    )]
     Remove {
         /// Name of the team
         name: String,
@@ -126,8 +130,11 @@ pub enum AffinityVerb {
         what: AffinityArgs,
     },
     /// Let it go as its hash says again
-    #[command(after_help = "Example:\n  vnicctl team affinity Team0 delete --qp vf0:17")]
-    Delete {
+    #[command(
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl team affinity Team0 remove --qp vf0:17"
+    )]
+    Remove {
         #[command(flatten)]
         what: AffinityArgs,
     },
