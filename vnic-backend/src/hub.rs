@@ -28,6 +28,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
         NicEventKind::GidChanged { .. }
             | NicEventKind::GidConflict(_)
             | NicEventKind::RdmaFault { .. }
+            | NicEventKind::RdmaGaveUp(_)
             | NicEventKind::RingFault { .. }
             | NicEventKind::SpoofedSource { .. }
             | NicEventKind::SpoofedAddress(_)

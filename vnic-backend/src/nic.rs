@@ -399,6 +399,7 @@ impl Inner {
                 return;
             }
             CoreEvent::RdmaFault { port, what } => (port, NicEventKind::RdmaFault { what }),
+            CoreEvent::RdmaGaveUp { port, report } => (port, NicEventKind::RdmaGaveUp(report)),
             CoreEvent::GidChanged {
                 port,
                 index,

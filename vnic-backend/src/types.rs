@@ -276,6 +276,17 @@ pub struct QpRate {
     pub ceiling_kbps: u32,
 }
 
+/// Requests of an adapter's RDMA function that were given up, since the last report of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaGaveUp {
+    /// Requests that the peer did not answer (`IBV_WC_RETRY_EXC_ERR`).
+    pub unanswered: u64,
+    /// Requests for which the peer had no receive (`IBV_WC_RNR_RETRY_EXC_ERR`).
+    pub not_ready: u64,
+    /// What the adapter dropped since the last report, by reason.
+    pub drops: Vec<(DropReason, u64)>,
+}
+
 /// Two adapters that claim one GID in one VLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidConflict {
@@ -607,6 +618,9 @@ pub enum NicEventKind {
         /// The invalid action.
         what: String,
     },
+    /// Requests of an adapter's RDMA function ended because the peer did not answer, or was not ready, as often as the queue pair
+    /// tries (at most once a second).
+    RdmaGaveUp(RdmaGaveUp),
     /// A guest wrote something invalid into a ring; the queue is stopped until the guest resets it.
     RingFault {
         /// vhost-user ring index (2·pair for receive, 2·pair+1 for transmit).

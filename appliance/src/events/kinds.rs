@@ -124,6 +124,8 @@ kinds! {
         "A guest claims an address that its adapter's `allowed_addresses` do not allow: these frames are dropped.";
     VMM_REFUSED = 0x110B, "vmm_refused", Guest, [Warn],
         "Processes tried to be the VMM of an adapter and were turned away: another VMM has it, or `socket_users` does not list them.";
+    RDMA_GAVE_UP = 0x110C, "rdma_gave_up", Guest, [Warn],
+        "Requests of an RDMA function ended after all retries: how many, and what the adapter dropped since the last such event.";
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";

@@ -2,7 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use vnic_backend::{AttachState, Caller, Claim, FaultInjection, Injected, NicEvent, NicEventKind};
+use vnic_backend::{
+    AttachState, Caller, Claim, FaultInjection, Injected, NicEvent, NicEventKind, RdmaGaveUp,
+};
 
 use super::kinds::{self, Kind};
 
@@ -62,6 +64,35 @@ impl Told {
         self.facts.push((name, value.to_string()));
         self
     }
+}
+
+/// Requests that were given up, and what may be the reason.
+fn gave_up(report: &RdmaGaveUp) -> Told {
+    let of = [
+        (report.unanswered, "that the peer did not answer (RETRY_EXC_ERR)"),
+        (
+            report.not_ready,
+            "for which the peer had no receive (RNR_RETRY_EXC_ERR)",
+        ),
+    ];
+    let of = of
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"));
+    let drops = report
+        .drops
+        .iter()
+        .map(|(reason, count)| format!("{reason} {count}"));
+    let (of, drops) = (of.collect::<Vec<_>>(), drops.collect::<Vec<_>>().join(", "));
+    let cause = match drops.as_str() {
+        "" => "the adapter dropped none of its frames since the last such event".to_owned(),
+        all => format!("the adapter dropped frames since the last such event: {all}"),
+    };
+    let message = format!("the RDMA function gave up requests: {}; {cause}", of.join(", "));
+    told(&kinds::RDMA_GAVE_UP, message)
+        .fact("unanswered", report.unanswered)
+        .fact("not_ready", report.not_ready)
+        .fact("drops", drops)
 }
 
 /// Contents of an event of the NIC.
@@ -125,6 +156,7 @@ pub fn describe(event: &NicEvent) -> Told {
             let message = format!("the driver of the RDMA function did something illegal: {what}");
             told(&kinds::RDMA_FAULT, message).fact("what", what)
         }
+        NicEventKind::RdmaGaveUp(report) => gave_up(report),
         NicEventKind::RingFault { ring, what } => {
             let message = format!(
                 "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when \
@@ -442,6 +474,26 @@ mod tests {
         };
         assert_eq!(described(fault.clone()).0, Level::Warn);
         assert_eq!(tell(fault).kind.name, "rdma_fault");
+    }
+
+    #[test]
+    fn requests_that_are_given_up_tell_what_was_dropped() {
+        let mut report = RdmaGaveUp {
+            unanswered: 3,
+            not_ready: 0,
+            drops: vec![(vnic_backend::DropReason::VlanNotAllowed, 24)],
+        };
+        let (level, text) = described(NicEventKind::RdmaGaveUp(report.clone()));
+        assert_eq!(level, Level::Warn);
+        for part in ["3 that the peer did not answer", "vlan_not_allowed 24"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        report.drops.clear();
+        report.not_ready = 1;
+        let text = described(NicEventKind::RdmaGaveUp(report)).1;
+        for part in ["(RETRY_EXC_ERR), 1 for which", "dropped none of its frames"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
     }
 
     #[test]

@@ -76,7 +76,6 @@ impl GuestSpec {
             format!("vnic.name={}", self.name),
             format!("vnic.ip={}", self.ip),
             format!("vnic.mac={}", self.mac),
-            format!("vnic.mtu={}", self.mtu),
             format!("vnic.agent={agent}"),
             "vnic.iperf=1".to_owned(),
         ];
@@ -117,8 +116,9 @@ impl Guest {
         kernel.extend(spec.kernel_arguments("ttyS1"));
 
         let mut device = format!(
-            "virtio-net-pci,netdev=net,mac={},romfile=,mq={}",
+            "virtio-net-pci,netdev=net,mac={},host_mtu={},romfile=,mq={}",
             spec.mac,
+            spec.mtu,
             if *queue_pairs > 1 { "on" } else { "off" }
         );
         if accel.starts_with("tcg") && spec.rdma.is_none() {
@@ -200,6 +200,8 @@ impl Guest {
             format!("virtio_uml.device={}:1", spec.socket.display()),
             "root=/dev/ram0 panic=-1".to_owned(),
         ];
+        // (A QEMU machine has it of its device.)
+        command.push(format!("vnic.mtu={}", spec.mtu));
         command.extend(spec.kernel_arguments("tty1"));
         let command: Vec<String> = command
             .iter()

@@ -2,6 +2,7 @@
 //! 6 to 9.
 
 use anyhow::Result;
+use vnic_backend::{DropReason, NicEventKind, VlanMode};
 use vnic_device::command::Opcode;
 use vnic_device::command::device::GidRecord;
 use vnic_device::command::memory::{AllocMw, MwReply};
@@ -612,6 +613,48 @@ fn errors_have_their_status() -> Result<()> {
     a.cq.expect(1, Status::RetryExceeded);
     a.cq.expect(2, Status::FlushError);
     world.finish()
+}
+
+#[test]
+fn requests_that_are_given_up_are_an_event_with_what_was_dropped() -> Result<()> {
+    let mut world = World::new(1, &[])?;
+    for (name, vlan) in [("a", 10), ("b", 20)] {
+        world.add_with(name, |spec| spec.vlan = VlanMode::Access(vlan))?;
+    }
+    let (mut a, mut b) = (world.side("a")?, world.side("b")?);
+    let (mut qa, qb) = (a.qp(QpType::Rc), b.qp(QpType::Rc));
+    // It is in another VLAN: the switch has no port for what `a` sends.
+    let to_b = a.d.address_of(&mut b.d);
+    let up = Link {
+        retry: 1,
+        timeout: 8,
+        ..link(to_b, qb.number)
+    };
+    a.d.up(&qa, &up);
+    let local = a.at(0, 64);
+    a.fails(&mut qa, &Wr::send(1, &[local]), Status::RetryExceeded);
+    world.rig.wait_event("a", |kind| {
+        matches!(kind, NicEventKind::RdmaGaveUp(report)
+            if (report.unanswered, report.not_ready) == (1, 0)
+                && report.drops.iter().any(|(reason, n)| *reason == DropReason::NoDestination && *n >= 2))
+    })?;
+
+    // Its own receiver that is never ready, and nothing that was dropped since.
+    let to_a = a.d.own_address();
+    let (mut qa, other) = (a.qp(QpType::Rc), a.qp(QpType::Rc));
+    let up = Link {
+        rnr_retry: 0,
+        ..link(to_a, other.number)
+    };
+    a.d.up(&qa, &up);
+    a.d.up(&other, &link(to_a, qa.number));
+    a.fails(&mut qa, &Wr::send(1, &[local]), Status::RnrRetryExceeded);
+    world.rig.wait_event("a", |kind| {
+        matches!(kind, NicEventKind::RdmaGaveUp(report)
+            if (report.unanswered, report.not_ready) == (0, 1) && report.drops.is_empty())
+    })?;
+    // The balance of frames, which [`World::finish`] checks, does not have the function's packets that the switch drops.
+    Ok(())
 }
 
 trait Eight {

@@ -11,7 +11,7 @@ use vnic_fabric::switch::{Claim, Loop, PortId};
 use vnic_wire::MacAddr;
 
 use crate::ring::Fault;
-use crate::types::GidConflict;
+use crate::types::{GidConflict, RdmaGaveUp};
 
 /// Largest number of waiting signals: control frames are limited at their uplink, the others are rare.
 const SIGNALS: usize = 1024;
@@ -60,6 +60,13 @@ pub enum CoreEvent {
         port: PortId,
         /// The violation.
         what: String,
+    },
+    /// Requests of this adapter's RDMA function were given up.
+    RdmaGaveUp {
+        /// The adapter.
+        port: PortId,
+        /// The requests, and the adapter's drops.
+        report: RdmaGaveUp,
     },
     /// The GID table of this adapter changed.
     GidChanged {

@@ -325,13 +325,18 @@ impl Functions {
     }
 
     /// Reports a function's events to the control plane.
-    pub fn news(&mut self, core: &Core, port: PortId) {
+    pub fn news(&mut self, core: &mut Core, port: PortId) {
         let now = core.now;
+        let counters = core.adapter(port).map(|adapter| adapter.counters.clone());
         let Some(function) = self.get_mut(port) else {
             return;
         };
         let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
         let conflict = function.take_gid_conflict(now);
+        let drops = |reason| counters.as_ref().map_or(0, |all| all.drops.get(reason as usize));
+        if let Some(report) = function.take_give_ups(now, drops) {
+            core.report(CoreEvent::RdmaGaveUp { port, report });
+        }
         if let Some(left) = function.take_remains() {
             core.report(CoreEvent::Remains(left));
         }

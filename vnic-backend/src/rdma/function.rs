@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
@@ -18,7 +19,7 @@ use vnic_engine::rdma::{
     VerbsError,
 };
 use vnic_engine::settings::RoceMode;
-use vnic_fabric::Instant;
+use vnic_fabric::{DropReason, Instant};
 
 use super::account::Account;
 use super::config;
@@ -35,6 +36,7 @@ use super::session::Session;
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
+use crate::types::RdmaGaveUp;
 use crate::types::{Budget, GidConflict, GidRow, QpRate, ResourceRow};
 
 /// Largest number of a driver's faults that are reported.
@@ -42,7 +44,7 @@ const COMPLAINTS: u32 = 16;
 /// Entries of a list that take as long to free as an object.
 const ENTRIES_OF_AN_OBJECT: usize = 64;
 /// Time after which a full completion ring is looked at again, if the core would sleep.
-const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+const FULL_RING_PAUSE: Duration = Duration::from_millis(1);
 
 /// A driver's virtqueues, eventfds and memory.
 #[derive(Debug)]
@@ -89,6 +91,21 @@ struct Complaints {
     /// Number of this driver's faults, reported or not.
     of_this_driver: u32,
 }
+
+/// Reports of requests that were given up.
+struct GiveUps {
+    /// Requests of the device that were noted: for want of answers, and of receivers that were ready.
+    noted: [u64; 2],
+    /// Noted requests that were not reported yet.
+    untold: [u64; 2],
+    /// No report before this time.
+    after: Instant,
+    /// The adapter's drops by reason at the last report.
+    drops: [u64; DropReason::ALL.len()],
+}
+
+/// Time between two reports of requests that were given up.
+const GIVE_UPS_EVERY: Duration = Duration::from_secs(1);
 
 /// GID table of an adapter: its sources and its reports.
 pub(super) struct GidState {
@@ -148,6 +165,7 @@ pub struct Function {
     pub(super) published: Published,
     pub(super) remains: Remains,
     complaints: Complaints,
+    give_ups: GiveUps,
     settings: RoceSettings,
 }
 
@@ -196,6 +214,12 @@ impl Function {
             },
             remains: Remains::default(),
             complaints: Complaints::default(),
+            give_ups: GiveUps {
+                noted: [0, 0],
+                untold: [0, 0],
+                after: Instant::default(),
+                drops: [0; _],
+            },
             settings: RoceSettings {
                 mode: RoceMode::default(),
                 network_direct: true,
@@ -251,6 +275,8 @@ impl Function {
         let published = self.published.counters.clone();
         let mut fresh = Function::new(self.config.clone(), self.identity.clone(), published).ok()?;
         fresh.earlier.counters = self.counter_values();
+        fresh.give_ups.drops = self.give_ups.drops;
+        fresh.give_ups.after = self.give_ups.after;
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
@@ -377,11 +403,13 @@ impl Function {
             .map(|(index, entry)| (index, *entry))
             .collect();
         self.earlier.received = self.take_received();
+        self.note_give_ups();
         let mut before = None;
         if let Ok(mut fresh) = device(&self.config) {
             fresh.set_marking(self.settings.marking.clone());
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             before = Some(std::mem::replace(&mut self.device, fresh));
+            self.give_ups.noted = [0, 0];
         }
         for (index, entry) in gids {
             let _ = self.device.set_gid(index, Some(entry));
@@ -425,6 +453,42 @@ impl Function {
         std::mem::take(&mut self.complaints.untold)
     }
 
+    fn note_give_ups(&mut self) {
+        let counters = self.device.counters();
+        let now = [
+            counters.req_transport_retries_exceeded,
+            counters.req_rnr_retries_exceeded,
+        ];
+        let GiveUps { noted, untold, .. } = &mut self.give_ups;
+        for ((untold, noted), now) in untold.iter_mut().zip(noted).zip(now) {
+            *untold += now - *noted;
+            *noted = now;
+        }
+    }
+
+    /// Requests that were given up since the last report, when one is due. `drops`: the adapter's drops for a reason.
+    pub fn take_give_ups(&mut self, now: Instant, drops: impl Fn(DropReason) -> u64) -> Option<RdmaGaveUp> {
+        let give_ups = &mut self.give_ups;
+        if give_ups.untold == [0, 0] || now < give_ups.after {
+            return None;
+        }
+        give_ups.after = now + GIVE_UPS_EVERY;
+        let [unanswered, not_ready] = std::mem::take(&mut give_ups.untold);
+        let mut grown = Vec::new();
+        for (reason, before) in DropReason::ALL.into_iter().zip(&mut give_ups.drops) {
+            let count = drops(reason);
+            if count > *before {
+                grown.push((reason, count - *before));
+            }
+            *before = count;
+        }
+        Some(RdmaGaveUp {
+            unanswered,
+            not_ready,
+            drops: grown,
+        })
+    }
+
     /// The engine.
     pub fn device(&self) -> &Device {
         &self.device
@@ -448,6 +512,7 @@ impl Function {
     /// Copies the counters to where any thread may read them.
     pub fn publish_counters(&mut self) {
         self.published.stale = false;
+        self.note_give_ups();
         for (i, value) in self.counter_values().into_iter().enumerate() {
             self.published.counters.set(i, value);
         }
@@ -458,6 +523,7 @@ impl Function {
         self.published.stale
             || self.remains.any()
             || !self.complaints.untold.is_empty()
+            || self.give_ups.untold != [0, 0]
             || self.gids.news.due().is_some()
             || self.gids.conflict.is_some()
     }

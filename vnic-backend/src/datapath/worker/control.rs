@@ -57,7 +57,7 @@ impl Worker {
     pub(crate) fn set_port(&mut self, id: PortId, config: PortConfig) {
         if let Some(function) = self.functions.get_mut(id) {
             function.set_vlans(config.vlan.clone());
-            self.functions.news(&self.core, id);
+            self.functions.news(&mut self.core, id);
         }
         self.core.switch.set_port(id, config);
     }
