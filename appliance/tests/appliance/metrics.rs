@@ -185,6 +185,7 @@ fn snapshot() -> Snapshot {
                     used: 3,
                     limit: 131_072,
                 }],
+                worst: Vec::new(),
             },
         )],
         ports: vec![PortStatus {
