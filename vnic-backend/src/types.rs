@@ -261,8 +261,6 @@ pub struct RdmaStatus {
     pub resources: Vec<ResourceRow>,
     /// Queue pairs with the most errors: few, those with the most first.
     pub worst: Vec<(QpNumber, QpErrors)>,
-    /// Process at the other end of the socket, if it is connected.
-    pub owner: Option<Caller>,
 }
 
 /// Queue pairs that a data core tells of at a time.

@@ -19,9 +19,9 @@ impl Nic {
         let (Some(socket), Some(rdma)) = (adapter.spec.rdma_socket.clone(), rdma) else {
             return Ok(None);
         };
-        let (status, owner) = (rdma.status(), rdma.vmm());
+        let status = rdma.status();
         let snapshot = self.start_snapshot(&adapter).wait().flatten();
-        Ok(snapshot.map(|s| rdma_status(socket, (&status, owner), s)))
+        Ok(snapshot.map(|s| rdma_status(socket, &status, s)))
     }
 
     /// Status of all RDMA functions, by the adapter's name. All are asked before the first answer is waited for: no data core
@@ -30,20 +30,17 @@ impl Nic {
         let asked: Vec<_> = {
             let state = self.inner.lock();
             let functions = state.adapters.iter().filter_map(|(name, entry)| {
-                let (adapter, rdma) = (&entry.adapter, &entry.rdma.as_ref()?.endpoint);
+                let (adapter, rdma) = (&entry.adapter, entry.rdma.as_ref()?.endpoint.status());
                 let socket = adapter.spec.rdma_socket.clone()?;
-                let status = (rdma.status(), rdma.vmm());
-                Some((name.clone(), socket, status, self.start_snapshot(adapter)))
+                Some((name.clone(), socket, rdma, self.start_snapshot(adapter)))
             });
             functions.collect()
         };
-        let answered = asked
-            .into_iter()
-            .filter_map(|(name, socket, (status, owner), answer)| {
-                // A function that was removed meanwhile does not answer.
-                let snapshot = answer.wait().flatten()?;
-                Some((name, rdma_status(socket, (&status, owner), snapshot)))
-            });
+        let answered = asked.into_iter().filter_map(|(name, socket, status, answer)| {
+            // A function that was removed meanwhile does not answer.
+            let snapshot = answer.wait().flatten()?;
+            Some((name, rdma_status(socket, &status, snapshot)))
+        });
         answered.collect()
     }
 
@@ -70,6 +67,12 @@ impl Nic {
         self.ask_function(adapter, move |function, now| {
             function.queue_pairs(behind, most, now)
         })
+    }
+
+    /// Process that is connected to the socket of an adapter's RDMA function.
+    pub fn rdma_owner(&self, adapter: &str) -> Result<Option<Caller>, NicError> {
+        let (_, rdma) = self.inner.endpoints(adapter)?;
+        Ok(rdma.and_then(|rdma| rdma.vmm()))
     }
 
     /// A queue pair of an adapter.
@@ -114,11 +117,7 @@ impl Nic {
     }
 }
 
-fn rdma_status(
-    socket: PathBuf,
-    (status, owner): (&AdapterStatus, Option<Caller>),
-    function: RdmaSnapshot,
-) -> RdmaStatus {
+fn rdma_status(socket: PathBuf, status: &AdapterStatus, function: RdmaSnapshot) -> RdmaStatus {
     RdmaStatus {
         socket,
         state: status.state,
@@ -129,7 +128,6 @@ fn rdma_status(
         gids: function.gids,
         resources: function.resources,
         worst: function.worst,
-        owner,
     }
 }
 
