@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vnic_backend::{Caller, NicError, QUEUE_PAIRS_AT_ONCE, QpErrors, QpPage, QpState, QpStatus};
+use vnic_backend::{Caller, NicError, QpErrors, QpState, QpStatus};
 
 use super::Control;
 use super::refused::Refused;
@@ -33,52 +33,43 @@ pub struct QueuePairNow {
 /// A place in the list of all queue pairs: behind all with lower names of adapters, and up to this place of the device.
 pub type Place = (String, u32);
 
-/// A page of the list of all queue pairs.
-#[derive(Debug, Default)]
-struct Page {
-    rows: Vec<(String, QpStatus)>,
-    /// Where the next page begins, if there may be one.
-    next: Option<Place>,
-}
+/// A page of the list of all queue pairs: each with its adapter, and the place behind which there may be more.
+type Page<T> = (Vec<(String, T)>, Option<Place>);
+
+/// Part of an adapter's queue pairs, and the place behind which there may be more.
+type Part<T> = (Vec<T>, Option<u32>);
 
 /// Walks through adapters, ordered by name, from a place on, until `size` queue pairs were found that are wanted. `ask` gives
 /// part of an adapter's; `None`: the adapter has none, or is gone.
-fn walk(
+fn walk<T>(
     adapters: &[String],
     after: Option<&Place>,
     size: usize,
-    wanted: impl Fn(&QpStatus) -> bool,
-    mut ask: impl FnMut(&str, Option<u32>, usize) -> Result<Option<QpPage>, NicError>,
-) -> Result<Page, NicError> {
-    let mut page = Page::default();
+    wanted: impl Fn(&T) -> bool,
+    mut ask: impl FnMut(&str, Option<u32>, usize) -> Result<Option<Part<T>>, NicError>,
+) -> Result<Page<T>, NicError> {
+    let mut all = Vec::new();
     for adapter in adapters {
         let mut behind = match after {
             Some((last, _)) if adapter < last => continue,
             Some((last, place)) if adapter == last => Some(*place),
             _ => None,
         };
-        loop {
-            let room = size - page.rows.len();
-            let Some(found) = ask(adapter, behind, room.min(QUEUE_PAIRS_AT_ONCE))? else {
-                break;
-            };
-            let rows = found.rows.into_iter().filter(&wanted);
-            page.rows.extend(rows.map(|row| (adapter.clone(), row)));
-            let Some(place) = found.next else { break };
-            if page.rows.len() == size {
-                page.next = Some((adapter.clone(), place));
-                return Ok(page);
+        while let Some((rows, next)) = ask(adapter, behind, size - all.len())? {
+            let rows = rows.into_iter().filter(&wanted);
+            all.extend(rows.map(|row| (adapter.clone(), row)));
+            if all.len() == size {
+                // Behind its last place there may be another adapter.
+                let more = next.or_else(|| (adapters.last() != Some(adapter)).then_some(u32::MAX));
+                return Ok((all, more.map(|place| (adapter.clone(), place))));
             }
-            behind = Some(place);
-        }
-        if page.rows.len() == size {
-            // (Behind all places of this adapter.)
-            let more = adapters.last() != Some(adapter);
-            page.next = more.then(|| (adapter.clone(), u32::MAX));
-            return Ok(page);
+            if next.is_none() {
+                break;
+            }
+            behind = next;
         }
     }
-    Ok(page)
+    Ok((all, None))
 }
 
 impl QueuePairs<'_> {
@@ -104,10 +95,10 @@ impl QueuePairs<'_> {
             match nic.queue_pairs(adapter, behind, most) {
                 // Of all adapters: one without an RDMA function, or one that was removed meanwhile, has none.
                 Err(NicError::NotFound { .. }) if only.is_none() => Ok(None),
-                answer => answer.map(Some),
+                answer => answer.map(|page| Some((page.rows, page.next))),
             }
         });
-        let page = page.map_err(Refused::Nic)?;
+        let (rows, next) = page.map_err(Refused::Nic)?;
         let mut owners = BTreeMap::new();
         let now = |(adapter, status): (String, QpStatus)| QueuePairNow {
             owner: owners
@@ -117,7 +108,7 @@ impl QueuePairs<'_> {
             adapter,
             status,
         };
-        Ok((page.rows.into_iter().map(now).collect(), page.next))
+        Ok((rows.into_iter().map(now).collect(), next))
     }
 
     /// A queue pair. May block.
@@ -187,5 +178,104 @@ impl SeenQueuePairs {
             .map(|(adapter, number)| QueuePairChange::Removed(adapter, number));
         changes.extend(gone);
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queue pairs of an adapter by their places, at most two at a time.
+    fn ask(
+        of: &BTreeMap<&str, Vec<u32>>,
+        adapter: &str,
+        behind: Option<u32>,
+        most: usize,
+    ) -> Option<Part<u32>> {
+        let all = of.get(adapter)?;
+        let mut rest: Vec<u32> = all
+            .iter()
+            .copied()
+            .filter(|p| behind.is_none_or(|b| *p > b))
+            .collect();
+        let more = rest.len() > most.min(2);
+        rest.truncate(most.min(2));
+        let last = rest.last().copied().filter(|_| more);
+        Some((rest, last))
+    }
+
+    #[test]
+    fn pages_go_through_all_adapters_once() {
+        let of = BTreeMap::from([
+            ("a", vec![0, 1, 2, 3, 4]),
+            ("c", vec![]),
+            ("d", vec![7, 9]),
+            ("e", vec![2]),
+        ]);
+        let adapters = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        let expected: Vec<(String, u32)> = of
+            .iter()
+            .flat_map(|(adapter, all)| all.iter().map(|p| ((*adapter).to_owned(), *p)))
+            .collect();
+        for size in 1..10 {
+            let (mut after, mut all) = (None, Vec::new());
+            loop {
+                let page = walk(
+                    &adapters,
+                    after.as_ref(),
+                    size,
+                    |_| true,
+                    |adapter, behind, most| Ok(ask(&of, adapter, behind, most)),
+                );
+                let (rows, next) = page.expect("a page");
+                assert!(rows.len() <= size);
+                all.extend(rows);
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(all, expected, "by {size}");
+        }
+    }
+
+    #[test]
+    fn what_goes_between_two_pages_hides_nothing() {
+        let mut of = BTreeMap::from([("a", vec![0, 1, 2]), ("b", vec![0, 1])]);
+        let adapters = ["a", "b"].map(str::to_owned);
+        let page = |of: &BTreeMap<&str, Vec<u32>>, adapters: &[String], after: Option<Place>| {
+            let page = walk(
+                adapters,
+                after.as_ref(),
+                2,
+                |_| true,
+                |adapter, behind, most| Ok(ask(of, adapter, behind, most)),
+            );
+            page.expect("a page")
+        };
+        let (_, next) = page(&of, &adapters, None);
+        assert_eq!(next, Some(("a".to_owned(), 1)));
+        // The last one that was told, and the next one.
+        of.insert("a", vec![0]);
+        let (rows, _) = page(&of, &adapters, next.clone());
+        assert_eq!(rows, [("b".to_owned(), 0), ("b".to_owned(), 1)]);
+        // The adapter itself.
+        let (rows, _) = page(&of, &adapters[1..], next);
+        assert_eq!(rows, [("b".to_owned(), 0), ("b".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn only_those_that_are_wanted_count() {
+        let of = BTreeMap::from([("a", (0..100).collect::<Vec<u32>>())]);
+        let page = walk(
+            &["a".to_owned()],
+            None,
+            3,
+            |p: &u32| p % 10 == 9,
+            |adapter, behind, most| Ok(ask(&of, adapter, behind, most)),
+        );
+        let (rows, next) = page.expect("a page");
+        let places: Vec<u32> = rows.into_iter().map(|(_, place)| place).collect();
+        assert_eq!((places, next), (vec![9, 19, 29], Some(("a".to_owned(), 29))));
     }
 }
