@@ -1,6 +1,6 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/qos`, `ports/{port}/qos`,
-//! `adapters/{adapter}/congestion`.
+//! `faults/{fault}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
+//! `ports/{port}/qos`, `adapters/{adapter}/congestion`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -32,10 +32,25 @@ pub fn gid(adapter: &str, index: u16) -> String {
 
 /// Adapter and index, as written, of the resource name of an entry of a GID table.
 pub fn gid_parts(name: &str) -> Option<(&str, &str)> {
-    let (adapter, index) = name.rsplit_once("/gids/")?;
+    numbered(name, "/gids/")
+}
+
+/// Resource name of a queue pair.
+pub fn queue_pair(adapter: &str, number: u32) -> String {
+    format!("{ADAPTERS}/{adapter}/queuePairs/{number}")
+}
+
+/// Adapter and number, as written, of the resource name of a queue pair.
+pub fn queue_pair_parts(name: &str) -> Option<(&str, &str)> {
+    numbered(name, "/queuePairs/")
+}
+
+/// Adapter and number, as written, of a name with this between the two.
+fn numbered<'a>(name: &'a str, between: &str) -> Option<(&'a str, &'a str)> {
+    let (adapter, number) = name.rsplit_once(between)?;
     let adapter = id(ADAPTERS, adapter)?;
-    let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
-    digits.then_some((adapter, index))
+    let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    digits.then_some((adapter, number))
 }
 
 /// Resource name of the quality of service of an adapter or a port, whose resource name is `owner`.
@@ -71,6 +86,8 @@ mod tests {
             assert_eq!(id(ADAPTERS, wrong), None, "{wrong}");
         }
         assert_eq!(gid_parts(&gid("vf0", 7)), Some(("vf0", "7")));
+        assert_eq!(queue_pair_parts(&queue_pair("vf0", 17)), Some(("vf0", "17")));
+        assert_eq!(queue_pair_parts("adapters/vf0/gids/7"), None);
         for wrong in [
             "adapters/vf0/gids/",
             "adapters/vf0/gids/x",

@@ -30,7 +30,7 @@ pub mod fault {
 }
 pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::oid;
-pub use vnic_engine::rdma::GidKind;
+pub use vnic_engine::rdma::{GidKind, QpErrors, QpNumber, QpPage, QpState, QpStatus, QpType, WORST};
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
@@ -261,7 +261,12 @@ pub struct RdmaStatus {
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.
     pub resources: Vec<ResourceRow>,
+    /// Queue pairs with the most errors: few, those with the most first.
+    pub worst: Vec<(QpNumber, QpErrors)>,
 }
+
+/// Queue pairs that a data core tells of at a time.
+pub const QUEUE_PAIRS_AT_ONCE: usize = 256;
 
 /// Rates of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -68,6 +68,9 @@ pub enum Noun {
     /// Objects of RDMA functions
     #[command(subcommand)]
     Resource(ResourceVerb),
+    /// Queue pairs of RDMA functions: state, peer, PSNs, window, retries, errors, process
+    #[command(subcommand)]
+    Qp(super::qp::QpVerb),
     /// Uplink ports: where the switch leaves the NIC
     #[command(subcommand)]
     Port(PortVerb),

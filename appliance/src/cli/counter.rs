@@ -344,7 +344,7 @@ async fn sets(
     })
 }
 
-fn wire_span(span: Duration) -> Result<prost_types::Duration, Failure> {
+pub fn wire_span(span: Duration) -> Result<prost_types::Duration, Failure> {
     prost_types::Duration::try_from(span).map_err(|_| Failure::Usage(format!("{span:?} is too long")))
 }
 

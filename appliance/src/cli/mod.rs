@@ -20,6 +20,7 @@ mod output;
 mod paging;
 mod port;
 mod qos;
+mod qp;
 mod rdma;
 mod registry;
 mod server;
@@ -94,6 +95,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Mlx5muxtool { words } => mlx5muxtool::run(&words, &client, &out).await,
         Noun::Gid(verb) => rdma::gid(verb, &client, &out).await,
         Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
+        Noun::Qp(verb) => qp::run(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
         Noun::Team(verb) => team::run(verb, &client, &out).await,
         Noun::Qos(verb) => qos::run(verb, &client, &out).await,

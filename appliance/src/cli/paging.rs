@@ -37,6 +37,7 @@ pages! {
     ListPortsResponse: ports;
     ListQosResponse: qos;
     ListQueuePairRatesResponse: rates;
+    ListQueuePairsResponse: queue_pairs;
     ListRdmaResourcesResponse: resources;
 }
 

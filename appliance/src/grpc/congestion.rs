@@ -1,6 +1,6 @@
 //! `vnic.v1.CongestionService`.
 
-mod fields;
+pub(super) mod fields;
 
 use std::sync::Arc;
 

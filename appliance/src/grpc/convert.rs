@@ -135,6 +135,14 @@ pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
     }
 }
 
+/// A GID in full, and its IPv4 address or nothing.
+pub fn gid_text(gid: [u8; 16]) -> (String, String) {
+    let address = Ipv6Addr::from(gid);
+    let groups = address.segments().map(|group| format!("{group:04x}"));
+    let ipv4 = address.to_ipv4_mapped().map(|a| a.to_string());
+    (groups.join(":"), ipv4.unwrap_or_default())
+}
+
 /// Message of an entry of an adapter's GID table.
 pub fn gid(adapter: &str, row: &GidRow) -> v1::Gid {
     let version = match row.kind {
@@ -149,18 +157,14 @@ pub fn gid(adapter: &str, row: &GidRow) -> v1::Gid {
         GidSource::Operator => v1::gid::Source::Operator,
         GidSource::Driver => v1::gid::Source::Driver,
     };
-    let address = Ipv6Addr::from(row.gid);
-    let groups = address.segments().map(|group| format!("{group:04x}"));
+    let (gid, ipv4) = gid_text(row.gid);
     v1::Gid {
         name: names::gid(adapter, row.index),
-        gid: groups.join(":"),
+        gid,
         version: version.into(),
         vlan: row.vlan.map_or(0, u32::from),
         index: u32::from(row.index),
-        ipv4: address
-            .to_ipv4_mapped()
-            .map(|a| a.to_string())
-            .unwrap_or_default(),
+        ipv4,
         mac: row.mac.to_string(),
         source: source.into(),
     }

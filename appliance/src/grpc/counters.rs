@@ -18,6 +18,8 @@ use crate::control::Control;
 use crate::metrics::naming;
 use crate::names;
 
+pub(super) use sets::span;
+
 /// The service.
 pub struct Counters(pub Arc<Control>);
 

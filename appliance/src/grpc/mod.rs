@@ -15,6 +15,7 @@ mod oid;
 mod paging;
 mod ports;
 mod qos;
+mod queue_pairs;
 mod rdma;
 mod registry;
 mod server_info;

@@ -53,6 +53,12 @@ impl<'a> Page<'a> {
         self.after.map_or(Ok(0), |key| key.parse()).map_err(|_| foreign())
     }
 
+    /// Key of the last element of the page before, if keys are those that this reads; `None`: there is no page before.
+    pub fn after<K>(&self, read: impl FnOnce(&str) -> Option<K>) -> Result<Option<K>, Status> {
+        let key = self.after.map(|key| read(key).ok_or_else(foreign));
+        key.transpose()
+    }
+
     /// Token of the page after this element.
     pub fn token(&self, key: impl std::fmt::Display) -> String {
         format!("{}:{key}", self.method)

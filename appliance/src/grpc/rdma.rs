@@ -7,7 +7,7 @@ use vnic_backend::RdmaStatus;
 use vnic_control::v1;
 
 use super::errors::{id, invalid};
-use super::{convert, paging::Page};
+use super::{convert, paging::Page, queue_pairs};
 use crate::access::blocking;
 use crate::check::{self, Violations};
 use crate::control::{self, Control};
@@ -117,5 +117,31 @@ impl v1::rdma_service_server::RdmaService for Rdma {
             resources: rows.into_iter().map(|(_, row)| row).collect(),
             next_page_token,
         }))
+    }
+
+    async fn list_queue_pairs(
+        &self,
+        request: Request<v1::ListQueuePairsRequest>,
+    ) -> Result<Response<v1::ListQueuePairsResponse>, Status> {
+        let list = queue_pairs::list(&self.0, request.into_inner()).await?;
+        Ok(Response::new(list))
+    }
+
+    async fn get_queue_pair(
+        &self,
+        request: Request<v1::GetQueuePairRequest>,
+    ) -> Result<Response<v1::QueuePair>, Status> {
+        let pair = queue_pairs::get(&self.0, &request.into_inner().name).await?;
+        Ok(Response::new(pair))
+    }
+
+    type WatchQueuePairsStream = queue_pairs::Stream;
+
+    async fn watch_queue_pairs(
+        &self,
+        request: Request<v1::WatchQueuePairsRequest>,
+    ) -> Result<Response<Self::WatchQueuePairsStream>, Status> {
+        let stream = queue_pairs::watch(self.0.clone(), request.into_inner()).await?;
+        Ok(Response::new(stream))
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vnic_backend::counters::Values;
-use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus};
+use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus, WORST};
 
 use super::native;
 use super::page::Page;
@@ -382,6 +382,30 @@ fn rdma(page: &mut Page, functions: &[(String, RdmaStatus)]) {
                 let value = if limits { row.limit } else { row.used };
                 page.value(&[("adapter", adapter), ("type", &row.name)], value);
             }
+        }
+    }
+    queue_pair_errors(page, functions);
+}
+
+/// Errors of the queue pairs that have the most of them, of all adapters together: few, however many there are.
+fn queue_pair_errors(page: &mut Page, functions: &[(String, RdmaStatus)]) {
+    let of = |(adapter, status): &'_ (String, RdmaStatus)| {
+        let worst = status.worst.iter();
+        worst
+            .map(|(qp, errors)| (adapter.clone(), *qp, *errors))
+            .collect::<Vec<_>>()
+    };
+    let mut worst: Vec<_> = functions.iter().flat_map(of).collect();
+    // (Stable: of those with equally many the adapter decides.)
+    worst.sort_by_key(|(_, _, errors)| std::cmp::Reverse(errors.sum()));
+    worst.truncate(WORST);
+    page.counter(
+        "vnic_rdma_queue_pair_errors_total",
+        "Errors of the 10 queue pairs of all adapters that have the most, by the names of rdma statistic qp.",
+    );
+    for (adapter, qp, errors) in &worst {
+        for (error, count) in errors.rows() {
+            page.value(&[("adapter", adapter), ("qp", &qp.0), ("error", &error)], count);
         }
     }
 }

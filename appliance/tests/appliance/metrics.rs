@@ -16,7 +16,8 @@ use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortVa
 use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, Budget, BurstStatus, DropReason, DroplessStatus, PortDevice,
-    PortId, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
+    PortId, PortKind, PortSpec, PortStatus, QpErrors, QpNumber, RdmaStatus, ResourceRow, SocketRole,
+    VlanMode, WORST,
 };
 use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
 
@@ -185,6 +186,13 @@ fn snapshot() -> Snapshot {
                     used: 3,
                     limit: 131_072,
                 }],
+                worst: vec![(
+                    QpNumber(17),
+                    QpErrors {
+                        local_ack_timeout_err: 4,
+                        ..QpErrors::default()
+                    },
+                )],
             },
         )],
         ports: vec![PortStatus {
@@ -284,6 +292,8 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_descriptors_limit{adapter=\"vf0\"} 18",
         "vnic_rdma_objects{adapter=\"vf0\",type=\"qp\"} 3",
         "vnic_rdma_objects_limit{adapter=\"vf0\",type=\"qp\"} 131072",
+        "vnic_rdma_queue_pair_errors_total{adapter=\"vf0\",qp=\"17\",error=\"local_ack_timeout_err\"} 4",
+        "vnic_rdma_queue_pair_errors_total{adapter=\"vf0\",qp=\"17\",error=\"out_of_sequence\"} 0",
         "vnic_registry_revision 12",
         "vnic_store_size_bytes 65536",
         "vnic_events_total{severity=\"warning\"} 2",
@@ -310,6 +320,37 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
     }
     // Priorities that were never used have no lines.
     assert!(!page.contains("priority=\"1\"") && !page.contains("adapter=\"vf1\",priority=\"3\""));
+}
+
+#[test]
+fn queue_pairs_with_errors_are_few_however_many_there_are() {
+    let mut snapshot = snapshot();
+    let worst = |adapter: u32| {
+        let pair = |n: u32| {
+            let errors = QpErrors {
+                packet_seq_err: 100 * (n % 5) + adapter,
+                ..QpErrors::default()
+            };
+            (QpNumber(n), errors)
+        };
+        (1..=10).map(pair).collect()
+    };
+    let one = snapshot.rdma[0].1.clone();
+    snapshot.rdma = (0..100)
+        .map(|n| {
+            let worst = worst(n);
+            (format!("vf{n}"), RdmaStatus { worst, ..one.clone() })
+        })
+        .collect();
+    let page = page(&snapshot);
+    let lines: Vec<&str> = page
+        .lines()
+        .filter(|l| l.starts_with("vnic_rdma_queue_pair_errors_total{"))
+        .collect();
+    assert_eq!(lines.len(), WORST * QpErrors::default().rows().len());
+    let value = |line: &&str| line.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let counts: Vec<u32> = lines.iter().map(value).filter(|n| *n > 0).collect();
+    assert_eq!(counts, [499, 499, 498, 498, 497, 497, 496, 496, 495, 495]);
 }
 
 #[test]

@@ -334,6 +334,123 @@ async fn objects_are_counted_by_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn queue_pairs_that_there_are_not_are_named() {
+    let lab = Lab::start(1).await;
+    let created = adapters(&lab)
+        .create_adapter(create("plain", Some(false), "", ""))
+        .await;
+    created.expect("created");
+    let mut service = rdma(&lab);
+    let list = |parent: &str| v1::ListQueuePairsRequest {
+        parent: parent.to_owned(),
+        ..v1::ListQueuePairsRequest::default()
+    };
+    let watch = |parent: &str, ms: i32| v1::WatchQueuePairsRequest {
+        parent: parent.to_owned(),
+        interval: (ms > 0).then(|| prost_types::Duration {
+            seconds: 0,
+            nanos: ms * 1_000_000,
+        }),
+    };
+    for parent in ["", "adapters/vf0"] {
+        let answer = service
+            .list_queue_pairs(list(parent))
+            .await
+            .expect(parent)
+            .into_inner();
+        assert_eq!(
+            (answer.queue_pairs, answer.next_page_token.as_str()),
+            (vec![], "")
+        );
+    }
+    let (invalid, missing) = (Code::InvalidArgument, Code::NotFound);
+    let foreign = v1::ListQueuePairsRequest {
+        page_token: "ListGids:vf0 00001".to_owned(),
+        ..list("")
+    };
+    let no_state = v1::ListQueuePairsRequest {
+        states: vec![4, 99],
+        ..list("")
+    };
+    let negative = v1::ListQueuePairsRequest {
+        page_size: -1,
+        ..list("")
+    };
+    for (request, code, wrong) in [
+        (list("vf0"), invalid, Some("parent")),
+        (list("ports/p0"), invalid, Some("parent")),
+        (foreign, invalid, Some("page_token")),
+        (no_state, invalid, Some("states[1]")),
+        (negative, invalid, Some("page_size")),
+        (list("adapters/nobody"), missing, None),
+        (list("adapters/plain"), missing, None),
+    ] {
+        let what = format!("{request:?}");
+        let status = service.list_queue_pairs(request).await.expect_err(&what);
+        let fields = fields(&status);
+        assert_eq!(
+            (status.code(), fields.first().map(String::as_str)),
+            (code, wrong),
+            "{what}"
+        );
+    }
+    for (name, code, part) in [
+        (
+            "adapters/vf0/queuePairs/17",
+            missing,
+            "no queue pair is named 0x11",
+        ),
+        (
+            "adapters/vf0/queuePairs/99999999",
+            missing,
+            "no queue pair is named 0x5f5e0ff",
+        ),
+        ("adapters/vf0/queuePairs/99999999999", invalid, "{number}"),
+        ("adapters/vf0/queuePairs/0x11", invalid, "{number}"),
+        ("adapters/vf0", invalid, "{number}"),
+        ("adapters/nobody/queuePairs/17", missing, "nobody"),
+        ("adapters/plain/queuePairs/17", missing, "RDMA function"),
+    ] {
+        let request = v1::GetQueuePairRequest {
+            name: name.to_owned(),
+        };
+        let status = service.get_queue_pair(request).await.expect_err(name);
+        assert_eq!(status.code(), code, "{name}: {}", status.message());
+        assert!(status.message().contains(part), "{name}: {}", status.message());
+    }
+    for (request, code) in [
+        (watch("vf0", 0), invalid),
+        (watch("", 99), invalid),
+        (watch("adapters/nobody", 0), missing),
+    ] {
+        let what = format!("{request:?}");
+        let status = service.watch_queue_pairs(request).await.expect_err(&what);
+        assert_eq!(status.code(), code, "{what}");
+    }
+    // The stream of an adapter ends with it.
+    let mut stream = service
+        .watch_queue_pairs(watch("adapters/vf0", 100))
+        .await
+        .expect("a stream")
+        .into_inner();
+    let first = stream.message().await.expect("a message").expect("the mark");
+    assert_eq!(first.change(), v1::watch_queue_pairs_response::Change::Synced);
+    lab.said(&["adapter", "remove", "vf0"]).await;
+    let end = stream.message().await.expect_err("the adapter is gone");
+    assert_eq!(end.code(), missing);
+
+    assert_eq!(
+        lab.said(&["qp", "list", "--state", "rts"]).await,
+        "no queue pairs\n"
+    );
+    let said = lab.refused(1, &["qp", "show", "plain", "0x11"]).await;
+    assert!(said.contains("plain"), "{said}");
+    let said = lab.refused(2, &["qp", "list", "--state", "ready"]).await;
+    assert!(said.contains("rts"), "{said}");
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_has_it_all() {
     let lab = Lab::start(1).await;
     let text = lab.said(&["gid", "list"]).await;

@@ -2,6 +2,7 @@
 //! them.
 
 mod life;
+mod queue_pairs;
 mod raw;
 mod traffic;
 

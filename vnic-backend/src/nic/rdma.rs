@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use vnic_engine::gids::GidError;
-use vnic_engine::rdma::VerbsError;
+use vnic_engine::rdma::{QpPage, QpStatus, VerbsError};
+use vnic_fabric::Instant;
 
 use super::Nic;
 use crate::datapath::Answer;
-use crate::rdma::RdmaSnapshot;
-use crate::types::{AdapterStatus, GidSetting, NicError, QpRate, RdmaStatus};
+use crate::rdma::{Function, RdmaSnapshot};
+use crate::types::{AdapterStatus, Caller, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaStatus};
 use crate::vhost::Endpoint;
 
 impl Nic {
@@ -59,6 +60,40 @@ impl Nic {
         set.map_err(refusal)
     }
 
+    /// Queue pairs of an adapter behind a place, at most `most` and [`QUEUE_PAIRS_AT_ONCE`]: one question to the data core, so
+    /// that none takes long. The page names the place behind which the next one begins.
+    pub fn queue_pairs(&self, adapter: &str, behind: Option<u32>, most: usize) -> Result<QpPage, NicError> {
+        let most = most.min(QUEUE_PAIRS_AT_ONCE);
+        self.ask_function(adapter, move |function, now| {
+            function.queue_pairs(behind, most, now)
+        })
+    }
+
+    /// Process that is connected to the socket of an adapter's RDMA function.
+    pub fn rdma_owner(&self, adapter: &str) -> Result<Option<Caller>, NicError> {
+        let (_, rdma) = self.inner.endpoints(adapter)?;
+        Ok(rdma.and_then(|rdma| rdma.vmm()))
+    }
+
+    /// A queue pair of an adapter.
+    pub fn queue_pair(&self, adapter: &str, qp: u32) -> Result<QpStatus, NicError> {
+        let found = self.ask_function(adapter, move |function, now| function.queue_pair(qp, now))?;
+        found.map_err(|_| no_queue_pair(qp))
+    }
+
+    /// Asks the RDMA function of an adapter.
+    fn ask_function<R: Send + 'static>(
+        &self,
+        adapter: &str,
+        question: impl FnOnce(&mut Function, Instant) -> R + Send + 'static,
+    ) -> Result<R, NicError> {
+        let adapter = self.inner.adapter(adapter)?;
+        let id = adapter.id;
+        let answer = self.inner.workers[adapter.core]
+            .ask(move |w| Some(question(w.functions.get_mut(id)?, w.core.now)));
+        answer.flatten().ok_or_else(|| no_function(&adapter.spec.name))
+    }
+
     /// Limits the rate of a queue pair, in kbit/s, whatever its own rate is; 0: no limit. It acts at once, in any state, and
     /// ends with the queue pair.
     pub fn set_qp_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), NicError> {
@@ -72,10 +107,7 @@ impl Nic {
 
     /// Queue pairs of an adapter with a rate limit.
     pub fn qp_rates(&self, adapter: &str) -> Result<Vec<QpRate>, NicError> {
-        let adapter = self.inner.adapter(adapter)?;
-        let id = adapter.id;
-        let rates = self.inner.workers[adapter.core].ask(move |w| Some(w.functions.get_mut(id)?.rates()));
-        rates.flatten().ok_or_else(|| no_function(&adapter.spec.name))
+        self.ask_function(adapter, |function, _| function.rates())
     }
 
     /// Asks for the state of an adapter's function. `None`: there is none.
@@ -95,6 +127,7 @@ fn rdma_status(socket: PathBuf, status: &AdapterStatus, function: RdmaSnapshot) 
         off: function.off,
         gids: function.gids,
         resources: function.resources,
+        worst: function.worst,
     }
 }
 
@@ -105,13 +138,17 @@ pub(super) fn no_function(adapter: &str) -> NicError {
     }
 }
 
+fn no_queue_pair(qp: u32) -> NicError {
+    NicError::NotFound {
+        kind: "queue pair",
+        name: format!("{qp:#x}"),
+    }
+}
+
 /// Refusal of a rate as an error of the control plane.
 fn rate_refusal(error: VerbsError, qp: u32) -> NicError {
     match error {
-        VerbsError::NoSuch(_) => NicError::NotFound {
-            kind: "queue pair",
-            name: format!("{qp:#x}"),
-        },
+        VerbsError::NoSuch(_) => no_queue_pair(qp),
         _ => NicError::Invalid {
             field: "rate_kbps",
             problem: error.to_string(),

@@ -15,8 +15,8 @@ use vnic_engine::counters::Block;
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, QpNumber,
-    VerbsError,
+    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, QpErrors, QpNumber,
+    QpPage, QpStatus, VerbsError,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::{DropReason, Instant};
@@ -41,6 +41,8 @@ use crate::types::{Budget, GidConflict, GidRow, QpRate, ResourceRow};
 
 /// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
+/// Places of queue pairs, with or without one, that are looked at for one question.
+const PLACES_AT_ONCE: u32 = 4096;
 /// Entries of a list that take as long to free as an object.
 const ENTRIES_OF_AN_OBJECT: usize = 64;
 /// Time after which a full completion ring is looked at again, if the core would sleep.
@@ -70,6 +72,8 @@ pub struct RdmaSnapshot {
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.
     pub resources: Vec<ResourceRow>,
+    /// Queue pairs with the most errors.
+    pub worst: Vec<(QpNumber, QpErrors)>,
     /// Memory of the daemon for the objects.
     pub memory: Budget,
 }
@@ -321,6 +325,16 @@ impl Function {
         self.device.flows(now).collect()
     }
 
+    /// Queue pairs behind a place, at most `most`.
+    pub fn queue_pairs(&mut self, behind: Option<u32>, most: usize, now: Instant) -> QpPage {
+        self.device.qp_page(behind, most, PLACES_AT_ONCE, now)
+    }
+
+    /// A queue pair.
+    pub fn queue_pair(&mut self, qp: u32, now: Instant) -> Result<QpStatus, VerbsError> {
+        self.device.qp_status(QpNumber(qp), now)
+    }
+
     /// Sets the operator's limit of a queue pair, in kbit/s; 0: none.
     pub fn set_ceiling(&mut self, qp: u32, kbps: u32, now: Instant) -> Result<(), VerbsError> {
         self.device.set_qp_ceiling(QpNumber(qp), kbps, now)
@@ -534,6 +548,7 @@ impl Function {
             off: self.off(),
             gids: self.gid_rows(),
             resources: self.resource_rows(),
+            worst: self.device.worst_qps(),
             memory: config::memory(&self.device, self.session.ring_extents),
         }
     }

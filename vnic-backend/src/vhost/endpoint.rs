@@ -18,7 +18,8 @@ use crate::hub::EventHub;
 use crate::mem::Lender;
 use crate::rdma::{Attachment, RdmaRings};
 use crate::types::{
-    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, NicError, NicEventKind, SocketRole,
+    AdapterSpec, AdapterStatus, AttachState, BurstStatus, Caller, DroplessStatus, NicError, NicEventKind,
+    SocketRole,
 };
 
 /// Function of an adapter to which a socket leads.
@@ -71,6 +72,8 @@ struct State {
     pairs: u16,
     memory: u64,
     connection: Option<Arc<Lender>>,
+    /// Process at the other end of `connection`.
+    vmm: Option<Caller>,
     ending: bool,
     failed: bool,
     /// Whether a driver has run on the current connection.
@@ -94,6 +97,7 @@ impl Endpoint {
             pairs: 0,
             memory: 0,
             connection: None,
+            vmm: None,
             ending: false,
             failed: false,
             driver_ran: false,
@@ -169,6 +173,11 @@ impl Endpoint {
             regions: self.budgets.get(Of::Regions),
             descriptors: self.budgets.get(Of::Descriptors),
         }
+    }
+
+    /// Process that is connected to the socket.
+    pub fn vmm(&self) -> Option<Caller> {
+        self.state().vmm
     }
 
     /// Settings that act: dropless mode may have ended by itself, or an OID may have begun it.
@@ -400,7 +409,7 @@ impl Endpoint {
     }
 
     /// Records that a VMM is connected. False: the socket's thread is to end, and serves no VMM.
-    pub fn connect(&self, lender: Arc<Lender>) -> bool {
+    pub fn connect(&self, lender: Arc<Lender>, vmm: Caller) -> bool {
         {
             let mut s = self.state();
             if s.ending {
@@ -408,6 +417,7 @@ impl Endpoint {
             }
             s.driver_ran = false;
             s.connection = Some(lender);
+            s.vmm = Some(vmm);
         }
         self.set_attach(AttachState::Attached);
         true
@@ -418,6 +428,7 @@ impl Endpoint {
         {
             let mut s = self.state();
             s.connection = None;
+            s.vmm = None;
             (s.features, s.pairs, s.memory) = (0, 0, 0);
         }
         self.set_attach(AttachState::Detached);

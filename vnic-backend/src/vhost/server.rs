@@ -121,7 +121,7 @@ impl Server {
             return false;
         };
         let lender = Arc::new(Lender::new(for_hang_up));
-        if !self.endpoint.connect(lender.clone()) {
+        if !self.endpoint.connect(lender.clone(), vmm) {
             return true;
         }
         let mut others = Refused::new(Some(vmm));

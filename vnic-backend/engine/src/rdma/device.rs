@@ -37,6 +37,7 @@ use super::ready::Ready;
 use super::region::{MemoryWalk, Regions, Registration, Reregister, Translation};
 use super::shared::Shared;
 use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
+use super::status::{QpErrors, QpPage, QpStatus, Worst};
 use super::timer::Timers;
 use super::types::{
     Access, AddressVector, AhHandle, Arm, AttributeMask, CqHandle, Event, MrHandle, Mtu, MwHandle, MwType,
@@ -183,6 +184,7 @@ impl Device {
                 completed: VecDeque::new(),
                 overrun: Vec::new(),
                 failures: members::FAILURES,
+                worst: Worst::default(),
                 work: 0,
                 limits,
             },
@@ -662,6 +664,40 @@ impl Device {
         Ok(qp.init)
     }
 
+    /// A QP at one time.
+    pub fn qp_status(&mut self, qp: QpNumber, now: Instant) -> Result<QpStatus, VerbsError> {
+        let found = find!(self.qps, qp, Qp)?;
+        Ok(found.status(&self.shared, now))
+    }
+
+    /// QPs behind a place, at most `most` and of `places` places: of many, one page after the other. A QP that is made or
+    /// destroyed meanwhile hides no other.
+    pub fn qp_page(&mut self, behind: Option<u32>, most: usize, places: u32, now: Instant) -> QpPage {
+        let first = behind.map_or(0, |place| place.saturating_add(1));
+        let mut page = QpPage::default();
+        for place in first..first.saturating_add(places) {
+            match self.qps.place(place as usize) {
+                None => {
+                    page.next = None;
+                    break;
+                }
+                Some(Some((_, qp))) => page.rows.push(qp.status(&self.shared, now)),
+                Some(None) => {}
+            }
+            page.next = Some(place);
+            if page.rows.len() == most {
+                break;
+            }
+        }
+        page
+    }
+
+    /// QPs with errors: the [`WORST`](super::WORST) with the most, these first. (One that was replaced by a worse one that is
+    /// gone comes back with its next error.)
+    pub fn worst_qps(&self) -> Vec<(QpNumber, QpErrors)> {
+        self.shared.worst.list()
+    }
+
     /// Ends a QP. What is posted is flushed first: its completions are there when this returns. Refused while it
     /// is attached to a multicast group.
     pub fn destroy_qp(&mut self, number: QpNumber) -> Result<(), VerbsError> {
@@ -677,6 +713,7 @@ impl Device {
             return Err(VerbsError::NoSuch(Object::Qp));
         };
         qp.flush(&mut self.shared);
+        self.shared.worst.forget(number);
         let init = qp.init;
         if let Some(pd) = init.pd {
             self.leave_pd(pd);

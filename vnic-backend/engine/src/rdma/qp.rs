@@ -26,6 +26,7 @@ use super::pacing::Pace;
 use super::packet::{Incoming, Sink};
 use super::pool::NONE;
 use super::shared::Shared;
+use super::status::{QpErrors, QpStatus, SendStatus};
 use super::timer::Entry;
 use super::types::{
     Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Status,
@@ -68,6 +69,8 @@ pub(super) struct Qp {
     /// Its rate, if it has one.
     pace: Option<Box<Pace>>,
     timer: Entry,
+    /// Its errors, if there were any.
+    errors: Option<Box<QpErrors>>,
 }
 
 impl Qp {
@@ -83,6 +86,7 @@ impl Qp {
             priority: 0,
             pace: None,
             timer: Entry::default(),
+            errors: None,
         }
     }
 
@@ -411,6 +415,48 @@ impl Qp {
         shared.counters.requester_error(status);
         if let Some(cq) = self.init.send_cq {
             shared.complete(cq, finished.completion(self.number, status));
+        }
+    }
+
+    /// Something went wrong: counts it.
+    #[cold]
+    #[inline(never)]
+    fn went_wrong(&mut self, shared: &mut Shared, count: impl FnOnce(&mut QpErrors) -> &mut u32) {
+        let errors = self.errors.get_or_insert_default();
+        let value = count(errors);
+        *value = value.saturating_add(1);
+        shared.worst.note(self.number, **errors);
+    }
+
+    /// What people see of it.
+    pub fn status(&mut self, shared: &Shared, now: Instant) -> QpStatus {
+        let flow = self.flow_status(shared, self.number, now);
+        let (posted, receives) = self.held();
+        let requester = &self.requester;
+        QpStatus {
+            number: self.number,
+            init: self.init,
+            attributes: QpAttributes {
+                rq_psn: self.expected_psn(),
+                sq_psn: self.next_psn(),
+                ..self.attributes
+            },
+            sends: SendStatus {
+                posted,
+                oldest: requester.oldest,
+                end: requester.end,
+                in_flight: requester.in_flight(),
+                window: requester.window,
+                retries_left: requester.retries_left,
+                rnr_retries_left: requester.rnr_retries_left,
+                waits_for_receiver: requester.rnr_until.is_some(),
+            },
+            receives,
+            priority: self.priority(),
+            rate: self.rate(),
+            ceiling: self.ceiling(),
+            flow,
+            errors: self.errors.as_deref().copied().unwrap_or_default(),
         }
     }
 

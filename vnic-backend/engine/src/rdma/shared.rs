@@ -25,6 +25,7 @@ use super::qp::PooledSend;
 use super::ready::Ready;
 use super::region::Regions;
 use super::shared_receive_queue::SharedReceiveQueue;
+use super::status::Worst;
 use super::timer::Timers;
 use super::types::{Completion, CqHandle, Event, Mtu, RecvWr, SrqHandle};
 use super::wheel::Wheel;
@@ -97,6 +98,8 @@ pub(super) struct Shared {
     pub overrun: Vec<CqHandle>,
     /// Number of QPs and SRQs that may learn it now.
     pub failures: u32,
+    /// QPs with the most errors.
+    pub worst: Worst,
     /// Work that was done and not taken yet, as [`Device::take_work`](super::Device::take_work) counts it.
     pub work: u32,
 }

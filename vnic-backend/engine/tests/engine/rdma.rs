@@ -13,6 +13,7 @@ mod runs;
 mod sharing;
 mod shell;
 mod source_ports;
+mod status;
 mod strangers;
 mod turns;
 mod unreliable;

@@ -311,6 +311,7 @@ impl Qp {
             return;
         }
         shared.counters.implied_nak_seq_err += 1;
+        self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
         shared.marks.hit(Mark::ImpliedNak);
         self.again(shared, now, oldest, Again::ImpliedNak);
         self.requester.implied_at = Some(oldest);
@@ -323,9 +324,13 @@ impl Qp {
             return self.give_up(shared, Status::RetryExceeded);
         }
         match why {
-            Again::SequenceNak => shared.counters.packet_seq_err += 1,
+            Again::SequenceNak => {
+                shared.counters.packet_seq_err += 1;
+                self.went_wrong(shared, |errors| &mut errors.packet_seq_err);
+            }
             Again::Timeout => {
                 shared.counters.local_ack_timeout_err += 1;
+                self.went_wrong(shared, |errors| &mut errors.local_ack_timeout_err);
                 self.requester.window = WINDOW_RESTART;
             }
             Again::ImpliedNak => {}
@@ -366,6 +371,7 @@ impl Qp {
             return self.give_up(shared, Status::RnrRetryExceeded);
         }
         shared.counters.rnr_nak_retry_err += 1;
+        self.went_wrong(shared, |errors| &mut errors.rnr_nak_retry_err);
         if self.attributes.rnr_retry != RNR_RETRY_FOREVER {
             self.requester.rnr_retries_left -= 1;
         }

@@ -159,6 +159,7 @@ impl Qp {
         let Some(wr) = wr else {
             shared.marks.hit(Mark::UdNoReceive);
             shared.counters.out_of_buffer += 1;
+            self.went_wrong(shared, |errors| &mut errors.out_of_buffer);
             return;
         };
         let grh = global_route_header(&packet.path, packet);

@@ -363,7 +363,7 @@ impl Requester {
     }
 
     /// Packets in the network that acknowledges are due for.
-    fn in_flight(&self) -> u32 {
+    pub fn in_flight(&self) -> u32 {
         (self.next.distance(self.oldest).max(0) as u32).saturating_sub(self.response_psns)
     }
 }

@@ -245,6 +245,7 @@ impl Qp {
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::RnrNakSent);
                 shared.counters.out_of_buffer += 1;
+                self.went_wrong(shared, |errors| &mut errors.out_of_buffer);
                 self.responder.told = true;
                 self.reply(
                     shared,
@@ -337,6 +338,7 @@ impl Qp {
     /// A request that is beyond the next: tell the peer once (IBTA 9.7.4.1.1, 9.7.5.1.1).
     fn out_of_sequence(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
         shared.counters.out_of_sequence += 1;
+        self.went_wrong(shared, |errors| &mut errors.out_of_sequence);
         if self.responder.told {
             shared.marks.hit(Mark::SequenceNakHeld);
             return;
@@ -395,6 +397,7 @@ impl Qp {
         packet: &Incoming<'_>,
     ) {
         shared.counters.duplicate_request += 1;
+        self.went_wrong(shared, |errors| &mut errors.duplicate_request);
         let psn = packet.headers.bth.psn;
         match (operation, packet.headers.extended) {
             (Operation::ReadRequest, Extended::Reth(reth)) => {

@@ -248,6 +248,7 @@ impl Qp {
         }
         if gap {
             shared.counters.out_of_sequence += 1;
+            self.went_wrong(shared, |errors| &mut errors.out_of_sequence);
         }
         if self.responder.message == Message::None && !operation.starts_message() {
             shared.marks.hit(Mark::UcMessageDropped);
@@ -259,6 +260,7 @@ impl Qp {
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::UcNoReceive);
                 shared.counters.out_of_buffer += 1;
+                self.went_wrong(shared, |errors| &mut errors.out_of_buffer);
             }
             Err(Refusal::Nak(_)) => {
                 shared.marks.hit(Mark::UcAccessDropped);

@@ -1,0 +1,294 @@
+//! Queue pairs of `vnic.v1.RdmaService`.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use vnic_backend::{QpState, QpType};
+use vnic_control::v1;
+use vnic_control::v1::watch_queue_pairs_response::Change;
+
+use super::congestion::fields::flow;
+use super::convert;
+use super::counters::span;
+use super::errors::{id, invalid, shutting_down};
+use super::paging::Page;
+use super::watch::finish;
+use crate::access::blocking;
+use crate::control::{
+    Control, Place, Process, QueuePairChange, QueuePairNow, QueuePairs, Refused, SeenQueuePairs,
+};
+use crate::names;
+use crate::stored::values::timestamp;
+
+/// Allowed time between two looks of a stream.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
+/// Queue pairs that a stream asks for at a time.
+const AT_A_TIME: usize = 10_000;
+
+fn state(state: QpState) -> v1::queue_pair::State {
+    match state {
+        QpState::Reset => v1::queue_pair::State::Reset,
+        QpState::Init => v1::queue_pair::State::Init,
+        QpState::Rtr => v1::queue_pair::State::Rtr,
+        QpState::Rts => v1::queue_pair::State::Rts,
+        QpState::Sqd => v1::queue_pair::State::Sqd,
+        QpState::Sqe => v1::queue_pair::State::Sqe,
+        QpState::Err => v1::queue_pair::State::Err,
+    }
+}
+
+fn kind(kind: QpType) -> v1::queue_pair::Type {
+    match kind {
+        QpType::Rc => v1::queue_pair::Type::Rc,
+        QpType::Uc => v1::queue_pair::Type::Uc,
+        QpType::Ud => v1::queue_pair::Type::Ud,
+        QpType::XrcInitiator => v1::queue_pair::Type::XrcInitiator,
+        QpType::XrcTarget => v1::queue_pair::Type::XrcTarget,
+    }
+}
+
+fn process(process: &Process) -> v1::Process {
+    v1::Process {
+        pid: process.caller.pid.unwrap_or_default(),
+        uid: process.caller.uid,
+        command: process.command.clone().unwrap_or_default(),
+    }
+}
+
+fn sends(pair: &QueuePairNow) -> v1::QueuePairSends {
+    let (status, attributes) = (&pair.status, &pair.status.attributes);
+    v1::QueuePairSends {
+        posted: status.sends.posted,
+        limit: status.init.max_send_wr,
+        next_psn: attributes.sq_psn.value(),
+        oldest_psn: status.sends.oldest.value(),
+        end_psn: status.sends.end.value(),
+        in_flight: status.sends.in_flight,
+        window: status.sends.window,
+        retries_left: status.sends.retries_left.into(),
+        retries: attributes.retry_count.into(),
+        rnr_retries_left: status.sends.rnr_retries_left.into(),
+        rnr_retries: attributes.rnr_retry.into(),
+        waits_for_receiver: status.sends.waits_for_receiver,
+    }
+}
+
+/// Message of a queue pair.
+fn message(pair: &QueuePairNow) -> v1::QueuePair {
+    let (status, attributes, init) = (&pair.status, &pair.status.attributes, &pair.status.init);
+    let errors = &status.errors;
+    let bps = |kbps: u32| u64::from(kbps) * 1000;
+    v1::QueuePair {
+        name: names::queue_pair(&pair.adapter, status.number.0),
+        number: status.number.0,
+        r#type: kind(init.qp_type).into(),
+        state: state(attributes.state).into(),
+        owner: pair.owner.as_ref().map(process),
+        peer: attributes.address.map(|to| {
+            let (gid, ipv4) = convert::gid_text(to.dgid.0);
+            v1::QueuePairPeer {
+                gid,
+                ipv4,
+                mac: to.dmac.to_string(),
+                queue_pair: attributes.destination_qp.0,
+                gid_index: to.sgid_index.into(),
+            }
+        }),
+        path_mtu: attributes.path_mtu.bytes(),
+        priority: status.priority.into(),
+        sends: (init.qp_type != QpType::XrcTarget).then(|| sends(pair)),
+        expected_psn: attributes.rq_psn.value(),
+        receives_posted: status.receives,
+        receives_limit: init.max_recv_wr,
+        errors: Some(v1::QueuePairErrors {
+            out_of_sequence: errors.out_of_sequence,
+            duplicate_request: errors.duplicate_request,
+            out_of_buffer: errors.out_of_buffer,
+            packet_seq_err: errors.packet_seq_err,
+            implied_nak_seq_err: errors.implied_nak_seq_err,
+            local_ack_timeout_err: errors.local_ack_timeout_err,
+            rnr_nak_retry_err: errors.rnr_nak_retry_err,
+        }),
+        flow: status.flow.as_ref().map(|of| flow(&pair.adapter, of)),
+        driver_rate_bps: bps(status.rate.rate),
+        rate_bps: bps(status.ceiling),
+        pd: init.pd.map(|pd| pd.0),
+        send_cq: init.send_cq.map(|cq| cq.0),
+        receive_cq: init.recv_cq.map(|cq| cq.0),
+        srq: init.srq.map(|srq| srq.0),
+        xrcd: init.xrcd.map(|xrcd| xrcd.0),
+    }
+}
+
+/// Adapter of a request about one or all; `None`: all.
+fn parent(name: &str) -> Result<Option<String>, Status> {
+    (!name.is_empty())
+        .then(|| id(names::ADAPTERS, "parent", name))
+        .transpose()
+}
+
+/// Lists a page.
+pub async fn list(
+    control: &Arc<Control>,
+    request: v1::ListQueuePairsRequest,
+) -> Result<v1::ListQueuePairsResponse, Status> {
+    let page = Page::new(
+        "ListQueuePairs",
+        request.page_size,
+        &request.page_token,
+        [1000, 10_000],
+    )?;
+    let after: Option<Place> = page.after(|key| {
+        let (adapter, place) = key.split_once('/')?;
+        Some((adapter.to_owned(), place.parse().ok()?))
+    })?;
+    for (i, wanted) in request.states.iter().enumerate() {
+        if matches!(
+            v1::queue_pair::State::try_from(*wanted),
+            Err(_) | Ok(v1::queue_pair::State::Unspecified)
+        ) {
+            return Err(invalid(format!("states[{i}]"), format!("{wanted} is no state")));
+        }
+    }
+    let (only, size, states) = (parent(&request.parent)?, page.size(), request.states);
+    let control = control.clone();
+    let (pairs, next) = blocking(move || {
+        QueuePairs(&control).page(only.as_deref(), after.as_ref(), size, |status| {
+            states.is_empty() || states.contains(&state(status.attributes.state).into())
+        })
+    })
+    .await??;
+    Ok(v1::ListQueuePairsResponse {
+        queue_pairs: pairs.iter().map(message).collect(),
+        next_page_token: next.map_or_else(String::new, |(adapter, place)| {
+            page.token(format_args!("{adapter}/{place}"))
+        }),
+    })
+}
+
+/// Returns one.
+pub async fn get(control: &Arc<Control>, name: &str) -> Result<v1::QueuePair, Status> {
+    let wrong = || {
+        let problem = format!("{name:?} is not of the form adapters/{{adapter}}/queuePairs/{{number}}");
+        invalid("name", problem)
+    };
+    let (adapter, number) = names::queue_pair_parts(name).ok_or_else(wrong)?;
+    let (adapter, number) = (adapter.to_owned(), number.parse().map_err(|_| wrong())?);
+    let control = control.clone();
+    let pair = blocking(move || QueuePairs(&control).get(&adapter, number)).await??;
+    Ok(message(&pair))
+}
+
+/// Queue pairs of one adapter or of all, and those of the last look.
+struct Watch {
+    only: Option<String>,
+    seen: SeenQueuePairs,
+}
+
+impl Watch {
+    /// Looks at all queue pairs. May block.
+    fn look(&mut self, control: &Control) -> Result<Vec<QueuePairChange>, Refused> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (pairs, next) =
+                QueuePairs(control).page(self.only.as_deref(), after.as_ref(), AT_A_TIME, |_| true)?;
+            all.extend(pairs);
+            after = next;
+            if after.is_none() {
+                return Ok(self.seen.look(all));
+            }
+        }
+    }
+}
+
+/// Message of a change. `first`: of the first look.
+fn told(change: &QueuePairChange, first: bool, time: SystemTime) -> v1::WatchQueuePairsResponse {
+    let (change, queue_pair) = match change {
+        QueuePairChange::Added(pair) if first => (Change::Existing, message(pair)),
+        QueuePairChange::Added(pair) => (Change::Added, message(pair)),
+        QueuePairChange::Changed(pair) => (Change::Changed, message(pair)),
+        QueuePairChange::Removed(adapter, number) => {
+            let gone = v1::QueuePair {
+                name: names::queue_pair(adapter, *number),
+                number: *number,
+                ..v1::QueuePair::default()
+            };
+            (Change::Removed, gone)
+        }
+    };
+    v1::WatchQueuePairsResponse {
+        change: change.into(),
+        queue_pair: Some(queue_pair),
+        time: Some(timestamp(time)),
+    }
+}
+
+/// Messages of a stream.
+pub type Stream = ReceiverStream<Result<v1::WatchQueuePairsResponse, Status>>;
+
+/// Starts a stream.
+pub async fn watch(control: Arc<Control>, request: v1::WatchQueuePairsRequest) -> Result<Stream, Status> {
+    let interval = span("interval", request.interval, &INTERVAL)?.unwrap_or(INTERVAL_DEFAULT);
+    let mut watch = Watch {
+        only: parent(&request.parent)?,
+        seen: SeenQueuePairs::default(),
+    };
+    let looked = control.clone();
+    // An unknown adapter is an error of the call.
+    let (first, watch) = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
+    let (sender, receiver) = mpsc::channel(16);
+    let ended = control.life.ended();
+    tokio::spawn(async move {
+        tokio::select! {
+            status = follow(&control, watch, first, interval, &sender) => finish(&sender, status).await,
+            () = ended => finish(&sender, shutting_down()).await,
+            () = sender.closed() => {}
+        }
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+/// Sends the first look, the mark, and then changes; waits for the client before it looks again.
+async fn follow(
+    control: &Arc<Control>,
+    mut watch: Watch,
+    first: Vec<QueuePairChange>,
+    interval: Duration,
+    sender: &mpsc::Sender<Result<v1::WatchQueuePairsResponse, Status>>,
+) -> Status {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let synced = v1::WatchQueuePairsResponse {
+        change: Change::Synced.into(),
+        queue_pair: None,
+        time: Some(timestamp(SystemTime::now())),
+    };
+    let now = SystemTime::now();
+    let mut messages: Vec<_> = first.iter().map(|change| told(change, true, now)).collect();
+    messages.push(synced);
+    // (The first tick comes at once.)
+    ticks.tick().await;
+    loop {
+        for message in messages {
+            if sender.send(Ok(message)).await.is_err() {
+                return shutting_down();
+            }
+        }
+        ticks.tick().await;
+        let looked = control.clone();
+        let look = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await;
+        let (changes, returned) = match look.and_then(|looked| looked.map_err(Status::from)) {
+            Ok(looked) => looked,
+            Err(status) => return status,
+        };
+        watch = returned;
+        let now = SystemTime::now();
+        messages = changes.iter().map(|change| told(change, false, now)).collect();
+    }
+}
