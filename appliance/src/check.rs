@@ -153,6 +153,34 @@ pub fn vmm_descriptors(value: i64) -> Checked<u32> {
     within(value, VMM_DESCRIPTORS_RANGE, "")
 }
 
+/// Mode of a Unix socket. Who connects needs the right to write.
+pub fn socket_mode(text: &str) -> Checked<u32> {
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    let mode = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| digits && *mode <= 0o777);
+    match mode {
+        Some(mode) if mode & 0o222 == 0 => Err(format!(
+            "{text:?} lets nobody connect, which takes the right to write: \"0660\" lets owner and group"
+        )),
+        Some(mode) => Ok(mode),
+        None => Err(format!(
+            "{text:?} is not a mode: three or four octal digits such as \"0660\", without bits beyond 0777"
+        )),
+    }
+}
+
+/// Number of a user or a group. The greatest stands for none in chown(2).
+pub fn account(number: u32) -> Checked<u32> {
+    match number {
+        u32::MAX => Err(format!(
+            "{number} is the number of nobody: 0 to {} are allowed",
+            u32::MAX - 1
+        )),
+        _ => Ok(number),
+    }
+}
+
 /// Number of events that are kept.
 pub fn events_kept(value: i64) -> Checked<usize> {
     usize::try_from(value)

@@ -132,13 +132,29 @@ pub struct AdapterSpec {
     pub vmm: VmmLimits,
 }
 
-/// Access to the sockets of an adapter, in addition to their directory and mode (0660).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Access to the sockets of an adapter, in addition to their directory. Owner, group and mode are of sockets on which the daemon
+/// listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketAccess {
-    /// Group of sockets on which the daemon listens; `None`: the daemon's own.
+    /// Owner; `None`: the daemon's user.
+    pub owner: Option<u32>,
+    /// Group; `None`: the daemon's own.
     pub group: Option<u32>,
-    /// Users of VMMs; empty: any that can open the sockets.
+    /// Mode, without the file's type.
+    pub mode: u32,
+    /// Users of VMMs, beside the owner; empty: any that can open the sockets.
     pub users: Vec<u32>,
+}
+
+impl Default for SocketAccess {
+    fn default() -> SocketAccess {
+        SocketAccess {
+            owner: None,
+            group: None,
+            mode: 0o660,
+            users: Vec::new(),
+        }
+    }
 }
 
 /// The process at the other end of a Unix socket, as the kernel noted it when the process connected.

@@ -11,9 +11,14 @@ fn by_name(lines: &[Vec<String>], name: &str) -> Option<u32> {
     lines.iter().find(|f| f[0] == name)?.get(2)?.parse().ok()
 }
 
+/// The greatest number is nobody's: chown(2) takes it for none.
+fn number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != u32::MAX)
+}
+
 /// ID of a group: a number, or a name in `/etc/group`.
 pub fn group_id(text: &str) -> Result<u32, String> {
-    if let Ok(id) = text.parse() {
+    if let Some(id) = number(text) {
         return Ok(id);
     }
     by_name(&lines("/etc/group"), text)
@@ -22,7 +27,7 @@ pub fn group_id(text: &str) -> Result<u32, String> {
 
 /// ID of a user: a number, or a name in `/etc/passwd`.
 pub fn user_id(text: &str) -> Result<u32, String> {
-    if let Ok(id) = text.parse() {
+    if let Some(id) = number(text) {
         return Ok(id);
     }
     by_name(&lines("/etc/passwd"), text)
@@ -60,6 +65,7 @@ mod tests {
     #[test]
     fn people_are_known_by_name_and_by_number() {
         assert_eq!((user_id("root"), user_id("12345")), (Ok(0), Ok(12345)));
+        assert!(user_id("4294967295").is_err() && group_id("4294967295").is_err());
         assert!(user_id("no such user").is_err_and(|e| e.contains("/etc/passwd")));
         assert_eq!((group_id("root"), group_id("7")), (Ok(0), Ok(7)));
         assert!(group_id("no such group").is_err_and(|e| e.contains("/etc/group")));

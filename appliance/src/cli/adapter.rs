@@ -84,7 +84,9 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
             allowed_addresses: add.allowed_addresses.clone(),
             data_core: add.data_core,
             socket_role: role.into(),
+            socket_owner: add.socket_owner,
             socket_group: add.socket_group,
+            socket_mode: add.socket_mode.clone().unwrap_or_default(),
             socket_users: add.socket_users.clone(),
             rdma_memory_mib: add.rdma_memory_mib.unwrap_or(0),
             vmm_regions: add.vmm_regions.unwrap_or(0),
@@ -196,6 +198,7 @@ fn facts(a: &v1::Adapter) -> String {
             a.data_core.map(|c| c.to_string()).unwrap_or_default(),
         )
         .add("socket", socket)
+        .add("socket access", socket_access(a))
         .add("features", a.feature_names.join(" "))
         .add("guest memory", text::bytes(a.memory_bytes))
         .add("regions", of(a.regions, |n| n.to_string()))
@@ -240,6 +243,21 @@ fn facts(a: &v1::Adapter) -> String {
         .add("rdma memory", text::bytes(rdma.memory_bytes))
         .add("rdma objects", used.join(", "));
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
+}
+
+/// Who may open an adapter's sockets, in words. The VMM's own sockets are the VMM's to give.
+fn socket_access(a: &v1::Adapter) -> String {
+    let number = |of: Option<u32>| of.map_or("the daemon's".to_owned(), |n| n.to_string());
+    let users: Vec<String> = a.socket_users.iter().map(ToString::to_string).collect();
+    let mut words = Vec::new();
+    if a.socket_role() != v1::adapter::SocketRole::Connect {
+        let (owner, group) = (number(a.socket_owner), number(a.socket_group));
+        words.push(format!("mode {}, owner {owner}, group {group}", a.socket_mode));
+    }
+    if !users.is_empty() {
+        words.push(format!("VMMs of users {} only", users.join(" ")));
+    }
+    words.join("; ")
 }
 
 /// Used part of a budget in words.

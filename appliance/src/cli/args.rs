@@ -160,7 +160,7 @@ pub enum AdapterVerb {
                       --mtu 9000 --queue-pairs 4\n  vnicctl adapter add lab --trunk 10,20 --native 1 \
                       --no-anti-spoofing"
     )]
-    Add(AdapterAdd),
+    Add(Box<AdapterAdd>),
     /// Detach the guest and remove the adapter
     #[command(
         visible_alias = "delete",
@@ -227,9 +227,15 @@ pub struct AdapterAdd {
     /// The VMM listens on the sockets and the daemon connects
     #[arg(long)]
     pub connect: bool,
+    /// Owner of the sockets, by name or number [default: the daemon's user]
+    #[arg(long, value_name = "USER", conflicts_with = "connect", value_parser = access::user_id)]
+    pub socket_owner: Option<u32>,
     /// Group of the sockets, by name or number [default: the daemon's own]
     #[arg(long, value_name = "GROUP", conflicts_with = "connect", value_parser = access::group_id)]
     pub socket_group: Option<u32>,
+    /// Mode of the sockets, octal [default: 0660]
+    #[arg(long, value_name = "MODE", conflicts_with = "connect")]
+    pub socket_mode: Option<String>,
     /// A user as whom the VMM may run, by name or number; again for further ones [default: who can open the sockets]
     #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
     pub socket_users: Vec<u32>,

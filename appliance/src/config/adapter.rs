@@ -30,7 +30,9 @@ pub(super) struct AdapterTable {
     data_core: Option<Spanned<i64>>,
     socket: Option<Spanned<String>>,
     socket_role: Option<Spanned<String>>,
+    socket_owner: Option<Spanned<String>>,
     socket_group: Option<Spanned<String>>,
+    socket_mode: Option<Spanned<String>>,
     socket_users: Vec<Spanned<String>>,
     rdma: Option<bool>,
     rdma_socket: Option<Spanned<String>>,
@@ -89,7 +91,11 @@ pub(super) fn adapter(
         rdma_socket,
         socket_role: socket_role.unwrap_or(SocketRole::Listen),
         socket_access: SocketAccess {
+            owner: sink.text(table.socket_owner, user_id),
             group: sink.text(table.socket_group, group_id),
+            mode: sink
+                .text(table.socket_mode, check::socket_mode)
+                .unwrap_or(SocketAccess::default().mode),
             users: sink.texts(table.socket_users, user_id),
         },
         rdma_memory_mib: sink

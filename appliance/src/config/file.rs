@@ -266,7 +266,7 @@ fn control(
             .map(|text| check::control_listen(text))
             .collect::<Checked<Vec<_>>>()
     });
-    let mode = sink.text(table.mode, octal_mode);
+    let mode = sink.text(table.mode, check::socket_mode);
     let group = sink.text(table.group, group_id);
     let tls = table.tls.map(|table| tls(sink, table));
     let listen = match overrides.control.is_empty() {
@@ -297,11 +297,4 @@ fn events(sink: &Sink<'_>, table: EventsTable) -> Keep {
             .unwrap_or(default.events),
         age: duration(sink, table.days, 1..=3650, "days", days).unwrap_or(default.age),
     }
-}
-
-fn octal_mode(text: &str) -> Checked<u32> {
-    u32::from_str_radix(text, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777)
-        .ok_or_else(|| format!("{text:?} is not a mode: three or four octal digits such as \"0660\""))
 }

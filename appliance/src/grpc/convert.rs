@@ -16,7 +16,7 @@ use crate::check::{self, Violations};
 use crate::control::Control;
 use crate::names;
 use crate::stored::ports;
-use crate::stored::values::{timestamp, vlan};
+use crate::stored::values::{mode, timestamp, vlan};
 
 fn lifetime(control: &Control, name: &str) -> i32 {
     let lifetime = if control.origins.is_configured(name) {
@@ -56,7 +56,9 @@ pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
         allowed_addresses: spec.allowed_addresses.iter().map(ToString::to_string).collect(),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
         socket_role: role.into(),
+        socket_owner: spec.socket_access.owner,
         socket_group: spec.socket_access.group,
+        socket_mode: mode(spec.socket_access.mode),
         socket_users: spec.socket_access.users.clone(),
         rdma_memory_mib: spec.rdma_memory_mib,
         vmm_regions: spec.vmm.regions,

@@ -34,7 +34,7 @@ pub struct NewAdapter {
     pub rdma_socket: Option<PathBuf>,
     /// Whether the daemon listens on the sockets or connects to them.
     pub socket_role: Option<SocketRole>,
-    /// Group and users that may use the sockets.
+    /// Owner, group and mode of the sockets, and users that may use them.
     pub socket_access: SocketAccess,
     /// Memory that the RDMA function may have in the daemon, in MiB.
     pub rdma_memory_mib: Option<u32>,
@@ -118,6 +118,15 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
             None
         }
     };
+    let mut account = |field: &str, number: Option<u32>| {
+        number.and_then(|n| wrong.check(format!("adapter.{field}"), check::account(n)))
+    };
+    let owner = account("socket_owner", adapter.socket_owner);
+    let group = account("socket_group", adapter.socket_group);
+    let mode = match adapter.socket_mode.as_str() {
+        "" => None,
+        text => wrong.check("adapter.socket_mode", check::socket_mode(text)),
+    };
     let mut socket = |field: &str, path: &str| match path {
         "" => None,
         path => wrong.check(format!("adapter.{field}"), check::socket_path(path.as_ref())),
@@ -135,7 +144,9 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         rdma_socket: socket("rdma_socket", &adapter.rdma_socket),
         socket_role,
         socket_access: SocketAccess {
-            group: adapter.socket_group,
+            owner,
+            group,
+            mode: mode.unwrap_or(SocketAccess::default().mode),
             users: adapter.socket_users.clone(),
         },
         rdma_memory_mib,
@@ -160,7 +171,9 @@ pub fn encode(new: &NewAdapter) -> Vec<u8> {
         allowed_addresses: new.allowed_addresses.iter().map(ToString::to_string).collect(),
         data_core: new.data_core.and_then(|core| u32::try_from(core).ok()),
         socket_role: role.unwrap_or_default().into(),
+        socket_owner: new.socket_access.owner,
         socket_group: new.socket_access.group,
+        socket_mode: values::mode(new.socket_access.mode),
         socket_users: new.socket_access.users.clone(),
         rdma_memory_mib: new.rdma_memory_mib.unwrap_or_default(),
         vmm_regions: new.vmm_regions.unwrap_or_default(),

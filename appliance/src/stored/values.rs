@@ -21,6 +21,11 @@ pub fn duration(d: Duration) -> prost_types::Duration {
     })
 }
 
+/// Mode of a file, in octal digits.
+pub fn mode(mode: u32) -> String {
+    format!("{mode:04o}")
+}
+
 /// VLAN membership.
 pub fn vlan(mode: &VlanMode) -> v1::Vlan {
     let mode = match mode {

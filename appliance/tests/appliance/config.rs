@@ -72,7 +72,9 @@ fn every_key_is_read() {
         anti_spoofing = false
         data_core = 4
         socket_role = "connect"
+        socket_owner = "root"
         socket_group = "7"
+        socket_mode = "0600"
         socket_users = ["root", "1001"]
         allowed_addresses = ["10.0.0.5", "10.0.1.0/24", "fd00::/64"]
         socket = "/elsewhere.sock"
@@ -112,7 +114,11 @@ fn every_key_is_read() {
         (blue.anti_spoofing, blue.socket_role),
         (false, SocketRole::Connect)
     );
-    assert_eq!(blue.socket_access.group, Some(7));
+    let access = &blue.socket_access;
+    assert_eq!(
+        (access.owner, access.group, access.mode),
+        (Some(0), Some(7), 0o600)
+    );
     assert_eq!(blue.socket_access.users, [0, 1001]);
     let allowed = blue.allowed_addresses.iter().map(ToString::to_string);
     assert!(allowed.eq(["10.0.0.5", "10.0.1.0/24", "fd00::/64"]));
@@ -247,6 +253,25 @@ fn tcp_takes_certificates() {
     errors(
         "[control]\nlisten = [\"unix:/a\", \"unix:/b\"]\n",
         &["x.toml:2:10: control.listen: at most one Unix socket and one TCP address are allowed"],
+    );
+}
+
+#[test]
+fn who_opens_sockets_must_exist_and_be_let_in() {
+    errors(
+        "[[adapter]]\nname = \"a\"\nsocket_owner = \"nobody-here\"\nsocket_group = \"4294967295\"\nsocket_mode = \"0680\"\n\
+         [[adapter]]\nname = \"b\"\nsocket_mode = \"0440\"\n[[adapter]]\nname = \"c\"\nsocket_mode = 660\n",
+        &[
+            "x.toml:3:16: adapter[0].socket_owner: \"nobody-here\" is not a user of this machine: a name in \
+             /etc/passwd or a number",
+            "x.toml:4:16: adapter[0].socket_group: \"4294967295\" is not a group of this machine: a name in \
+             /etc/group or a number",
+            "x.toml:5:15: adapter[0].socket_mode: \"0680\" is not a mode: three or four octal digits such as \
+             \"0660\", without bits beyond 0777",
+            "x.toml:8:15: adapter[1].socket_mode: \"0440\" lets nobody connect, which takes the right to write: \
+             \"0660\" lets owner and group",
+            "x.toml:11:15: adapter[2].socket_mode: expected a string, found integer `660`",
+        ],
     );
 }
 
@@ -392,6 +417,7 @@ fn the_example_is_valid_and_complete() {
         .collect();
     // The people of the example may not exist on this machine.
     let all = all.replace("group = \"kvm\"", "group = \"0\"");
+    let all = all.replace("\"libvirt-qemu\"", "\"64055\"");
     let all = all.replace("{ alice =", "{ 1000 =").replace("{ kvm =", "{ 36 =");
     let switched_on = parse(&all).expect("every setting of the example is valid");
     assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (3, 5));

@@ -204,6 +204,9 @@ async fn every_wrong_field_of_a_request_is_named() {
         }),
         data_core: Some(60_000),
         socket_role: 9,
+        socket_owner: Some(u32::MAX),
+        socket_group: Some(u32::MAX),
+        socket_mode: "660x".to_owned(),
         eth_socket: "relative".to_owned(),
         allowed_addresses: vec!["fd00::/64".to_owned(), "10.0.0.0/33".to_owned()],
         ..v1::Adapter::default()
@@ -226,6 +229,9 @@ async fn every_wrong_field_of_a_request_is_named() {
             "adapter.allowed_addresses[1]",
             "adapter.data_core",
             "adapter.socket_role",
+            "adapter.socket_owner",
+            "adapter.socket_group",
+            "adapter.socket_mode",
             "adapter.eth_socket",
         ]
     );

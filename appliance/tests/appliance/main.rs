@@ -29,6 +29,7 @@ mod rdma;
 mod registry;
 mod registry_keys;
 mod sandbox;
+mod socket_access;
 mod store;
 mod team;
 mod team_refusals;

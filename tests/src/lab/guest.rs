@@ -71,7 +71,7 @@ impl GuestSpec {
     }
 
     /// What `deploy/guest/init` reads.
-    fn kernel_arguments(&self, agent: &str) -> Vec<String> {
+    pub(super) fn kernel_arguments(&self, agent: &str) -> Vec<String> {
         let mut arguments = vec![
             format!("vnic.name={}", self.name),
             format!("vnic.ip={}", self.ip),
@@ -211,7 +211,8 @@ impl Guest {
         Guest::start(lab, name, &command)
     }
 
-    fn start(lab: &Lab, name: &str, command: &[String]) -> Result<Guest> {
+    /// A machine whose agent is at the standard input and output of a command.
+    pub(super) fn start(lab: &Lab, name: &str, command: &[String]) -> Result<Guest> {
         let process = Process::start(
             name,
             command,

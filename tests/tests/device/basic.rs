@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use vnic_backend::AttachState::{Attached, Detached, Up};
 use vnic_backend::{DropReason, NicEventKind, VlanMode};
 use vnic_tests::driver::packets::{BROADCAST, Number, eth, number_of, numbered, tagged};
@@ -164,6 +165,66 @@ fn an_adapter_takes_vmms_of_its_users_only() -> Result<()> {
     let guest = rig.attach("b", Options::default())?;
     assert_eq!(std::fs::metadata(rig.socket("b"))?.gid(), me.gid());
     drop(guest);
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
+fn sockets_have_the_owner_the_group_and_the_mode_of_their_adapter() -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let me = std::fs::metadata("/proc/self")?;
+    // (Only root may give something away.)
+    let (owner, group) = match me.uid() {
+        0 => (64055, 64056),
+        uid => (uid, me.gid()),
+    };
+    let mut rig = Rig::new(1)?;
+    let rdma = rig.dir().join("rdma.sock");
+    rig.add_with("a", |s| {
+        s.rdma_socket = Some(rdma.clone());
+        s.socket_access.owner = Some(owner);
+        s.socket_access.group = Some(group);
+        s.socket_access.mode = 0o620;
+    })?;
+    for socket in [rig.socket("a"), rdma] {
+        let has = std::fs::metadata(&socket)?;
+        assert_eq!((has.uid(), has.gid(), has.mode() & 0o7777), (owner, group, 0o620));
+    }
+    // An owner may attach where users are listed.
+    rig.add_with("b", |s| {
+        s.socket_access.owner = Some(me.uid());
+        s.socket_access.users = vec![me.uid() + 1];
+    })?;
+    drop(rig.attach("b", Options::default())?);
+
+    // Without the right to give it away there is an error that says which right, and no socket.
+    let mut spec = rig.spec("c");
+    spec.socket_access.owner = Some(me.uid() + 1);
+    let refused = std::thread::scope(|s| {
+        let without = s.spawn(|| -> Result<_> {
+            let mut rights = capabilities(None)?;
+            for set in [
+                &mut rights.effective,
+                &mut rights.permitted,
+                &mut rights.inheritable,
+            ] {
+                set.remove(CapabilitySet::CHOWN);
+            }
+            set_capabilities(None, rights)?;
+            Ok(rig
+                .nic
+                .add_adapter(spec)
+                .expect_err("nobody may do that")
+                .to_string())
+        });
+        without.join().expect("it does not panic")
+    })?;
+    let owner = me.uid() + 1;
+    assert!(
+        refused.contains(&format!("to user {owner} (socket_owner: ")),
+        "{refused}"
+    );
+    assert!(refused.contains("CAP_CHOWN"), "{refused}");
+    assert!(!rig.socket("c").exists());
     rig.finish(Copies::Extra(0))
 }
 

@@ -21,5 +21,6 @@ pub fn caller(stream: &UnixStream) -> Caller {
 
 /// Whether a process may be the VMM. One whose user the kernel does not report may not if users are listed.
 pub fn may_attach(access: &SocketAccess, caller: Caller) -> bool {
-    access.users.is_empty() || caller.uid.is_some_and(|uid| access.users.contains(&uid))
+    let listed = |uid| access.owner == Some(uid) || access.users.contains(&uid);
+    access.users.is_empty() || caller.uid.is_some_and(listed)
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandlerMut};
 
 use super::connection::{Connection, Function};
@@ -18,10 +19,12 @@ use super::{admit, early};
 use crate::confine::Filter;
 use crate::datapath::answer;
 use crate::mem::Lender;
-use crate::types::{Caller, NicError, NicEventKind, SocketRole, invalid};
+use crate::types::{Caller, NicError, NicEventKind, SocketAccess, SocketRole, invalid};
 
 /// Time between attempts of an adapter that connects, or that cannot accept (there may be no free descriptor).
 const RETRY: Duration = Duration::from_millis(50);
+/// VMMs that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// State of a socket's thread.
 struct Server {
@@ -241,8 +244,13 @@ fn wait_until(fds: &mut [PollFd<'_>], at_most: Option<Duration>) -> bool {
     poll(fds, at_most.as_ref()).is_ok()
 }
 
-/// Listens at `path`. A socket that a killed daemon left is replaced, but never one on which a process listens.
-fn socket_listener(field: &'static str, path: &Path, group: Option<u32>) -> Result<UnixListener, NicError> {
+/// Listens at `path`. A socket that a killed daemon left is replaced, but never one on which a process listens. Nobody can connect before
+/// the socket has its owner, group and mode.
+fn socket_listener(
+    field: &'static str,
+    path: &Path,
+    access: &SocketAccess,
+) -> Result<UnixListener, NicError> {
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
             let problem = format!("{} exists and is no socket", path.display());
@@ -257,18 +265,36 @@ fn socket_listener(field: &'static str, path: &Path, group: Option<u32>) -> Resu
             path.display()
         )))?;
     }
-    let listener = UnixListener::bind(path)
-        .and_then(|l| l.set_nonblocking(true).map(|()| l))
-        .map_err(NicError::os(format!("listening on {}", path.display())))?;
-    if let Some(gid) = group {
-        std::os::unix::fs::chown(path, None, Some(gid)).map_err(NicError::os(format!(
-            "giving {} to group {gid} (socket_group: a group of the daemon's, or the daemon needs CAP_CHOWN)",
-            path.display()
+    let listening = || NicError::os(format!("listening on {}", path.display()));
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(listening())?;
+    let address = SocketAddrUnix::new(path).map_err(listening())?;
+    bind(&socket, &address).map_err(listening())?;
+    give(path, access)
+        .and_then(|()| listen(&socket, BACKLOG).map_err(listening()))
+        .inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Gives a socket its mode, owner and group. (The mode comes first: it is the owner's to set.)
+fn give(path: &Path, access: &SocketAccess) -> Result<(), NicError> {
+    let shown = path.display();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode))
+        .map_err(NicError::os(format!("setting the mode of {shown}")))?;
+    if let Some(gid) = access.group {
+        std::os::unix::fs::lchown(path, None, Some(gid)).map_err(NicError::os(format!(
+            "giving {shown} to group {gid} (socket_group: a group of the daemon's, or the daemon needs CAP_CHOWN)"
         )))?;
     }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
-        .map_err(NicError::os(format!("setting the mode of {}", path.display())))?;
-    Ok(listener)
+    if let Some(uid) = access.owner {
+        std::os::unix::fs::lchown(path, Some(uid), None).map_err(NicError::os(format!(
+            "giving {shown} to user {uid} (socket_owner: the daemon needs CAP_CHOWN; socket_group does without, if the daemon is in the \
+             group)"
+        )))?;
+    }
+    Ok(())
 }
 
 /// Starts the thread that serves a socket of an adapter. It parses a VMM's messages, so it can be kept from system calls that
@@ -281,8 +307,8 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
     let role = endpoint.spec.socket_role;
     let listener = match role {
         SocketRole::Listen => {
-            let group = endpoint.spec.socket_access.group;
-            Some(socket_listener(field, endpoint.socket(), group)?)
+            let access = &endpoint.spec.socket_access;
+            Some(socket_listener(field, endpoint.socket(), access)?)
         }
         SocketRole::Connect => None,
     };
