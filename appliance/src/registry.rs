@@ -78,7 +78,7 @@ pub struct View {
 
 /// Message to watchers.
 #[derive(Debug, Clone)]
-pub enum Told {
+pub enum Update {
     /// A transaction is on the disk.
     Committed(Arc<Commit>),
     /// An adapter restarted, and values that act have changed.
@@ -94,7 +94,7 @@ pub struct Following {
     /// Revision of the state.
     pub revision: u64,
     /// Changes after `revision`, without a gap.
-    pub news: broadcast::Receiver<Told>,
+    pub news: broadcast::Receiver<Update>,
 }
 
 /// The registry.
@@ -108,7 +108,7 @@ pub struct Registry {
 
 struct Shared {
     inner: Mutex<Inner>,
-    news: broadcast::Sender<Told>,
+    news: broadcast::Sender<Update>,
 }
 
 struct Inner {
@@ -147,7 +147,7 @@ impl Shared {
         }
         inner.history.push_back(commit.clone());
         // An error means that there is no watcher. The message is sent under the lock, so that a new watcher misses none.
-        let _ = self.news.send(Told::Committed(commit));
+        let _ = self.news.send(Update::Committed(commit));
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
-use vnic_engine::dropless::Told;
+use vnic_engine::dropless::ModeChange;
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Loop, PortConfig};
 
@@ -410,9 +410,9 @@ impl Inner {
             CoreEvent::Dropless { port, told } => (
                 port,
                 match told {
-                    Told::Entered => NicEventKind::DroplessEntered,
-                    Told::Exited => NicEventKind::DroplessExited,
-                    Told::Timeout { queue } => NicEventKind::DroplessTimeout { queue: queue.into() },
+                    ModeChange::Entered => NicEventKind::DroplessEntered,
+                    ModeChange::Exited => NicEventKind::DroplessExited,
+                    ModeChange::Timeout { queue } => NicEventKind::DroplessTimeout { queue: queue.into() },
                 },
             ),
             CoreEvent::Stall { port, news } => (

@@ -135,7 +135,7 @@ struct Known {
 }
 
 /// A sample for the client.
-pub struct Told {
+pub struct CounterUpdate {
     /// Time of the sample.
     pub time: SystemTime,
     /// Time since the sample before.
@@ -177,7 +177,7 @@ impl Followed {
     }
 
     /// Takes a sample; `None` if no value has changed and only changes are wanted.
-    pub fn next(&mut self, values: OwnerValues) -> Option<Told> {
+    pub fn next(&mut self, values: OwnerValues) -> Option<CounterUpdate> {
         let (at, time) = (Instant::now(), SystemTime::now());
         // If the owner is newer than the sample before, all its values are new.
         let before = self.known.take().filter(|k| k.values.same_life(&values));
@@ -200,7 +200,7 @@ impl Followed {
         let quiet = self.on_change && before.is_some() && changed.is_empty();
         // A sample that is not sent is kept too, so that rates are over the last interval alone.
         self.known = Some(Known { at, values, shown });
-        (!quiet).then_some(Told {
+        (!quiet).then_some(CounterUpdate {
             time,
             elapsed,
             values: changed,

@@ -28,7 +28,7 @@ mod teams;
 pub use adapters::{Adapters, Edit};
 pub use captures::{Asked, Captures};
 pub use congestion::{Congestion, CongestionNow, Wish};
-pub use counters::{Counters, Followed, Reading, Shown, Told};
+pub use counters::{CounterUpdate, Counters, Followed, Reading, Shown};
 pub use faults::Faults;
 pub use nv::NvConfig;
 pub use oid::{Oids, Queried};

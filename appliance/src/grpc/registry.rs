@@ -16,7 +16,7 @@ use crate::access::{self, blocking, status};
 use crate::check::Violations;
 use crate::control::{Control, Keys};
 use crate::registry::{
-    Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, Scope, State, Told, View,
+    Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, Scope, State, Update, View,
     Why, known,
 };
 use crate::stored::values::timestamp;
@@ -290,10 +290,10 @@ impl Watched {
         })
     }
 
-    fn told(&self, told: &Told) -> Option<v1::WatchEntriesResponse> {
+    fn told(&self, told: &Update) -> Option<v1::WatchEntriesResponse> {
         let applied = match told {
-            Told::Committed(commit) => return self.committed(commit),
-            Told::Applied(applied) => applied,
+            Update::Committed(commit) => return self.committed(commit),
+            Update::Applied(applied) => applied,
         };
         let scope = Scope::Adapter(applied.adapter.clone());
         let wanted = applied

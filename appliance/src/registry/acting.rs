@@ -10,7 +10,7 @@ use vnic_backend::{AdapterSetup, AdapterSpec, AdapterStatus, CongestionSpec, Nic
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
-use super::{Done, Inner, Registry, RegistryError, Told};
+use super::{Done, Inner, Registry, RegistryError, Update};
 use crate::store::{Batch, StoreError};
 
 /// Values of an adapter that changed at its restart.
@@ -176,7 +176,7 @@ impl Registry {
                 revision: self.revision(),
                 time: SystemTime::now(),
             };
-            let _ = self.shared.news.send(Told::Applied(applied.into()));
+            let _ = self.shared.news.send(Update::Applied(applied.into()));
         }
     }
 

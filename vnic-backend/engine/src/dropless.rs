@@ -65,7 +65,7 @@ pub enum Timers {
 
 /// A report, with its number in Windows' event log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum ModeChange {
     /// The operator switched the mode on (77).
     Entered,
     /// The operator switched the mode off (78).
@@ -131,7 +131,7 @@ pub struct Dropless {
 impl Dropless {
     /// The operator switches the mode on (how long a frame may wait, 1..=[`TIMEOUT_MAX`] [`UNIT`]s; more counts as that) or
     /// off (0).
-    pub fn set(&mut self, timeout: u8) -> Option<Told> {
+    pub fn set(&mut self, timeout: u8) -> Option<ModeChange> {
         if timeout == 0 {
             return self.step(Cause::Off, 0, Instant(0));
         }
@@ -151,7 +151,7 @@ impl Dropless {
     }
 
     /// Lets time pass. First give buffers that have come to frames that wait: a frame whose buffers are there is not late.
-    pub fn expire(&mut self, now: Instant) -> Option<Told> {
+    pub fn expire(&mut self, now: Instant) -> Option<ModeChange> {
         let (at, queue) = self.next_expiry()?;
         if at > now {
             return None;
@@ -202,7 +202,7 @@ impl Dropless {
         self.timeouts
     }
 
-    fn step(&mut self, cause: Cause, queue: u8, now: Instant) -> Option<Told> {
+    fn step(&mut self, cause: Cause, queue: u8, now: Instant) -> Option<ModeChange> {
         let row = TABLE.iter().find(|r| (r.on, r.cause) == (self.on, cause))?;
         match (row.timers, self.since.get_mut(usize::from(queue))) {
             (Timers::Start, Some(since)) => *since = since.or(Some(now)),
@@ -215,9 +215,9 @@ impl Dropless {
         self.timeouts += u64::from(row.on && cause == Cause::Expired);
         self.on = row.next;
         row.told.then_some(match cause {
-            Cause::Expired => Told::Timeout { queue },
-            Cause::Off => Told::Exited,
-            _ => Told::Entered,
+            Cause::Expired => ModeChange::Timeout { queue },
+            Cause::Off => ModeChange::Exited,
+            _ => ModeChange::Entered,
         })
     }
 }

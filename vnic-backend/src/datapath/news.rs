@@ -4,7 +4,7 @@
 use std::any::Any;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
-use vnic_engine::dropless::Told;
+use vnic_engine::dropless::ModeChange;
 use vnic_fabric::fault::{Path, Roce, RuleId};
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Claim, Loop, PortId};
@@ -95,7 +95,7 @@ pub enum CoreEvent {
         /// The adapter.
         port: PortId,
         /// The change.
-        told: Told,
+        told: ModeChange,
     },
     /// Receive path activity monitoring of a port reports something.
     Stall {

@@ -14,7 +14,7 @@ use vnic_control::v1;
 use super::super::errors::{invalid, shutting_down};
 use super::super::watch::finish;
 use super::sets;
-use crate::control::{Control, Followed, Told};
+use crate::control::{Control, CounterUpdate, Followed};
 use crate::counters::Owner;
 use crate::counters::baseline::Baseline;
 use crate::stored::values;
@@ -61,7 +61,7 @@ impl Wish {
     }
 }
 
-fn message(told: &Told) -> v1::WatchCountersResponse {
+fn message(told: &CounterUpdate) -> v1::WatchCountersResponse {
     v1::WatchCountersResponse {
         sample_time: Some(values::timestamp(told.time)),
         elapsed: told.elapsed.map(values::duration),

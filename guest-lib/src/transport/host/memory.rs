@@ -59,11 +59,11 @@ pub(super) struct Arenas {
     daemon: Box<dyn Daemon>,
     /// Memory slots that the daemon has.
     slots: u64,
-    told: Mutex<Told>,
+    told: Mutex<Announced>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Announced {
     /// Arenas that parts are given out from.
     own: Vec<Arc<Arena>>,
     /// Arenas of other devices of this process.
@@ -72,7 +72,7 @@ struct Told {
     files: Vec<Arc<Outside>>,
 }
 
-impl Told {
+impl Announced {
     fn len(&self) -> usize {
         self.own.len() + self.others.len() + self.files.len()
     }
@@ -342,7 +342,7 @@ impl Arenas {
     }
 
     /// Makes sure that a memory slot is free.
-    fn make_room(&self, told: &mut Told) -> Result<(), Error> {
+    fn make_room(&self, told: &mut Announced) -> Result<(), Error> {
         if (told.len() as u64) < self.slots {
             return Ok(());
         }
@@ -357,7 +357,7 @@ impl Arenas {
     }
 
     /// Takes files back from the daemon of which nothing is registered any more.
-    fn forget_files(&self, told: &mut Told) -> Result<(), Error> {
+    fn forget_files(&self, told: &mut Announced) -> Result<(), Error> {
         while let Some(i) = told.files.iter().position(|f| Arc::strong_count(f) == 1) {
             let file = told.files.swap_remove(i);
             let region = region(file.start(), file.len(), file.file(), file.offset());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use expect_test::expect_file;
 use proptest::prelude::*;
-use vnic_engine::dropless::{Cause, Dropless, QUEUES_MAX, TABLE, TIMEOUT_MAX, Told, UNIT};
+use vnic_engine::dropless::{Cause, Dropless, ModeChange, QUEUES_MAX, TABLE, TIMEOUT_MAX, UNIT};
 use vnic_wire::time::Instant;
 
 fn at(ms: u64) -> Instant {
@@ -15,7 +15,7 @@ fn at(ms: u64) -> Instant {
 }
 
 /// An input, by the name it has in the text.
-type Input = (&'static str, fn(&mut Dropless) -> Option<Told>);
+type Input = (&'static str, fn(&mut Dropless) -> Option<ModeChange>);
 
 const INPUTS: [Input; 9] = [
     ("on, 50 x 100 us", |d| d.set(50)),
@@ -148,7 +148,7 @@ fn the_table_has_each_case_once() {
 #[test]
 fn four_milliseconds_are_waited_for_and_six_are_not() {
     let mut d = Dropless::default();
-    assert_eq!(d.set(50), Some(Told::Entered));
+    assert_eq!(d.set(50), Some(ModeChange::Entered));
     assert!(d.waits(3, at(10)));
     assert_eq!(d.expire(at(14)), None);
     d.served(3);
@@ -158,7 +158,7 @@ fn four_milliseconds_are_waited_for_and_six_are_not() {
     // Not before its time, at its time.
     assert_eq!(d.expire(Instant(at(25).0 - 1)), None);
     assert_eq!(d.next_time(), Some(at(25)));
-    assert_eq!(d.expire(at(26)), Some(Told::Timeout { queue: 3 }));
+    assert_eq!(d.expire(at(26)), Some(ModeChange::Timeout { queue: 3 }));
     assert!(!d.is_on());
     // Off for all queues.
     assert!(!d.waits(0, at(27)));
@@ -197,13 +197,13 @@ proptest! {
         for op in ops {
             match op {
                 Op::Set(0) => {
-                    prop_assert_eq!(d.set(0), Some(Told::Exited));
+                    prop_assert_eq!(d.set(0), Some(ModeChange::Exited));
                     exited += u64::from(on);
                     on = false;
                     since = Default::default();
                 }
                 Op::Set(n) => {
-                    prop_assert_eq!(d.set(n), Some(Told::Entered));
+                    prop_assert_eq!(d.set(n), Some(ModeChange::Entered));
                     entered += u64::from(!on);
                     on = true;
                     limit = UNIT * u32::from(n.min(TIMEOUT_MAX));
@@ -222,7 +222,7 @@ proptest! {
                     now = now + Duration::from_micros(us.into());
                     let late = |t: &Option<Instant>| t.is_some_and(|t| t + limit <= now);
                     match d.expire(now) {
-                        Some(Told::Timeout { queue }) => {
+                        Some(ModeChange::Timeout { queue }) => {
                             let first = since.iter().flatten().min().copied();
                             prop_assert!(late(&since[usize::from(queue)]));
                             prop_assert_eq!(since[usize::from(queue)], first, "the one that waited longest");

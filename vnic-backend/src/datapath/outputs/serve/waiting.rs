@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
-use vnic_engine::dropless::Told;
+use vnic_engine::dropless::ModeChange;
 use vnic_engine::settings::{Burst, DelayDrop};
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
@@ -190,12 +190,12 @@ impl AdapterRx {
     }
 
     /// Counts a change of dropless mode.
-    fn count_change(&self, told: Told, before: (u64, u64)) {
+    fn count_change(&self, told: ModeChange, before: (u64, u64)) {
         let d = &self.waits.dropless;
         let first = &self.counters.queues[0];
         first.add(Q::DroplessEntries as usize, d.entries() - before.0);
         first.add(Q::DroplessExits as usize, d.exits() - before.1);
-        if let Told::Timeout { queue } = told
+        if let ModeChange::Timeout { queue } = told
             && let Some(block) = self.counters.queues.get(usize::from(queue))
         {
             block.add(Q::DroplessTimeouts as usize, 1);
@@ -239,7 +239,7 @@ impl Outputs {
     /// reports new buffers. Returns the number of frames that wait no longer.
     #[cold]
     pub fn waiting_round(&mut self, rung: bool) -> usize {
-        let mut news: ArrayVec<(PortId, Told), 16> = ArrayVec::new();
+        let mut news: ArrayVec<(PortId, ModeChange), 16> = ArrayVec::new();
         let mut work = 0;
         let Outputs { slots, round, .. } = self;
         let mut i = 0;
