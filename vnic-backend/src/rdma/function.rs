@@ -88,15 +88,18 @@ pub struct RdmaRings {
     pub map: Arc<MemMap>,
 }
 
-/// Faults of drivers for the event log.
+/// What the event log is told of drivers.
 #[derive(Debug, Default)]
 struct Complaints {
+    /// Faults.
     untold: Vec<String>,
     /// Number of this driver's faults, reported or not.
     of_this_driver: u32,
+    give_ups: GiveUps,
 }
 
 /// Reports of requests that were given up.
+#[derive(Debug)]
 struct GiveUps {
     /// Requests of the device that were noted: for want of answers, and of receivers that were ready.
     noted: [u64; 2],
@@ -106,6 +109,17 @@ struct GiveUps {
     after: Instant,
     /// The adapter's drops by reason at the last report.
     drops: [u64; DropReason::ALL.len()],
+}
+
+impl Default for GiveUps {
+    fn default() -> GiveUps {
+        GiveUps {
+            noted: [0; 2],
+            untold: [0; 2],
+            after: Instant::default(),
+            drops: [0; DropReason::ALL.len()],
+        }
+    }
 }
 
 /// Time between two reports of requests that were given up.
@@ -169,7 +183,6 @@ pub struct Function {
     pub(super) published: Published,
     pub(super) remains: Remains,
     complaints: Complaints,
-    give_ups: GiveUps,
     settings: RoceSettings,
 }
 
@@ -218,12 +231,6 @@ impl Function {
             },
             remains: Remains::default(),
             complaints: Complaints::default(),
-            give_ups: GiveUps {
-                noted: [0, 0],
-                untold: [0, 0],
-                after: Instant::default(),
-                drops: [0; _],
-            },
             settings: RoceSettings {
                 mode: RoceMode::default(),
                 network_direct: true,
@@ -279,8 +286,8 @@ impl Function {
         let published = self.published.counters.clone();
         let mut fresh = Function::new(self.config.clone(), self.identity.clone(), published).ok()?;
         fresh.earlier.counters = self.counter_values();
-        fresh.give_ups.drops = self.give_ups.drops;
-        fresh.give_ups.after = self.give_ups.after;
+        fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
+        fresh.complaints.give_ups.after = self.complaints.give_ups.after;
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
@@ -423,7 +430,7 @@ impl Function {
             fresh.set_marking(self.settings.marking.clone());
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             before = Some(std::mem::replace(&mut self.device, fresh));
-            self.give_ups.noted = [0, 0];
+            self.complaints.give_ups.noted = [0, 0];
         }
         for (index, entry) in gids {
             let _ = self.device.set_gid(index, Some(entry));
@@ -473,7 +480,7 @@ impl Function {
             counters.req_transport_retries_exceeded,
             counters.req_rnr_retries_exceeded,
         ];
-        let GiveUps { noted, untold, .. } = &mut self.give_ups;
+        let GiveUps { noted, untold, .. } = &mut self.complaints.give_ups;
         for ((untold, noted), now) in untold.iter_mut().zip(noted).zip(now) {
             *untold += now - *noted;
             *noted = now;
@@ -482,7 +489,7 @@ impl Function {
 
     /// Requests that were given up since the last report, when one is due. `drops`: the adapter's drops for a reason.
     pub fn take_give_ups(&mut self, now: Instant, drops: impl Fn(DropReason) -> u64) -> Option<RdmaGaveUp> {
-        let give_ups = &mut self.give_ups;
+        let give_ups = &mut self.complaints.give_ups;
         if give_ups.untold == [0, 0] || now < give_ups.after {
             return None;
         }
@@ -537,7 +544,7 @@ impl Function {
         self.published.stale
             || self.remains.any()
             || !self.complaints.untold.is_empty()
-            || self.give_ups.untold != [0, 0]
+            || self.complaints.give_ups.untold != [0, 0]
             || self.gids.news.due().is_some()
             || self.gids.conflict.is_some()
     }
@@ -620,6 +627,7 @@ impl Function {
         let Complaints {
             untold,
             of_this_driver,
+            ..
         } = &mut self.complaints;
         *of_this_driver += 1;
         match *of_this_driver {
