@@ -118,9 +118,9 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.TeamService/DeleteTeamAffinity", Operator),
 ];
 
-/// Row of a path.
-pub fn row(path: &str) -> Option<&'static Method> {
-    METHODS.iter().find(|m| m.path == path)
+/// Place of a path in [`METHODS`].
+pub fn index(path: &str) -> Option<usize> {
+    METHODS.iter().position(|m| m.path == path)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Prometheus metrics: `/metrics`, and `/metrics/node` with node_exporter's names; probes: `/livez` and `/readyz`.
 
+mod grpc;
 pub mod naming;
 mod native;
 mod node;

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vnic_backend::counters::Values;
 use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus, WORST};
 
-use super::native;
 use super::page::Page;
 use super::teams::{self, TeamReading};
+use super::{grpc, native};
+use crate::access::{Meter, Reading};
 use crate::control::Control;
 use crate::{logging, panics};
 
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub bugs: Bugs,
     /// Number of log lines that could not be written.
     pub log_lost: u64,
+    /// Requests to the control interface.
+    pub grpc: Vec<Reading>,
 }
 
 /// Panics.
@@ -56,7 +59,7 @@ pub struct Bugs {
 
 impl Snapshot {
     /// Reads all values. May block.
-    pub fn take(control: &Control) -> Snapshot {
+    pub fn take(control: &Control, meter: &Meter) -> Snapshot {
         Snapshot {
             adapters: control.nic.adapters(),
             rdma: control.nic.rdma_functions(),
@@ -77,6 +80,7 @@ impl Snapshot {
                 ended: panics::ended(),
             },
             log_lost: logging::lost(),
+            grpc: meter.read(),
         }
     }
 }
@@ -131,6 +135,7 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
         page.value(&[("severity", severity)], n);
     }
     bugs(&mut page, &snapshot.bugs);
+    grpc::render(&mut page, &snapshot.grpc);
     page.counter(
         "vnic_log_lines_lost_total",
         "Log lines that could not be written: the reader of standard error is gone, or its disk is full.",

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use crate::common::lab::Lab;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use vnic_appliance::access::{BOUNDS, Durations, Reading};
 use vnic_appliance::metrics::teams::TeamReading;
 use vnic_appliance::metrics::{Bugs, Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
@@ -20,6 +21,7 @@ use vnic_backend::{
     VlanMode, WORST,
 };
 use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
+use vnic_control::v1;
 
 fn adapter(name: &str) -> AdapterStatus {
     AdapterStatus {
@@ -243,7 +245,35 @@ fn snapshot() -> Snapshot {
             ended: ["event-log"].into(),
         },
         log_lost: 17,
+        grpc: grpc(),
     }
+}
+
+/// A call, a stream and a path that is no method.
+fn grpc() -> Vec<Reading> {
+    let mut buckets = [0; BOUNDS.len() + 1];
+    (buckets[0], buckets[9], buckets[17]) = (90, 9, 1);
+    let mut call = Reading {
+        method: "vnic.v1.ServerService/GetServerInfo",
+        seconds: Some(Durations {
+            buckets,
+            nanos: 40_000_000_001,
+        }),
+        ..Reading::default()
+    };
+    (call.codes[0], call.codes[13], call.codes[5]) = (95, 2, 3);
+    let mut stream = Reading {
+        method: "vnic.v1.PortService/WatchPorts",
+        open: Some(3),
+        ..Reading::default()
+    };
+    stream.codes[1] = 7;
+    let mut other = Reading {
+        method: "other",
+        ..Reading::default()
+    };
+    other.codes[12] = u64::MAX;
+    vec![call, stream, other]
 }
 
 fn page(snapshot: &Snapshot) -> String {
@@ -315,6 +345,18 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_team_last_failover_duration_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 0.00025",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"OK\"} 95",
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"INTERNAL\"} 2",
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"UNAVAILABLE\"} 0",
+        "vnic_grpc_requests_total{method=\"vnic.v1.PortService/WatchPorts\",code=\"CANCELLED\"} 7",
+        "vnic_grpc_requests_total{method=\"other\",code=\"UNIMPLEMENTED\"} 18446744073709551615",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"0.0001\"} 90",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"0.1\"} 99",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"30\"} 99",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"+Inf\"} 100",
+        "vnic_grpc_request_seconds_sum{method=\"vnic.v1.ServerService/GetServerInfo\"} 40.000000001",
+        "vnic_grpc_request_seconds_count{method=\"vnic.v1.ServerService/GetServerInfo\"} 100",
+        "vnic_grpc_streams{method=\"vnic.v1.PortService/WatchPorts\"} 3",
     ] {
         assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
     }
@@ -577,6 +619,41 @@ async fn pages_are_compressed_for_who_takes_that() {
         packed.len(),
         plain.len()
     );
+    lab.end().await;
+}
+
+/// Requests of a real client, as the page has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_by_method_and_code_and_calls_by_duration() {
+    let lab = Lab::start(1).await;
+    lab.said(&["server", "info"]).await;
+    lab.refused(1, &["adapter", "show", "nobody"]).await;
+    let mut client = lab.events();
+    let stream = client.follow_events(v1::FollowEventsRequest::default());
+    let stream = stream.await.expect("a stream");
+    let url = format!("http://{}/metrics", address(&lab));
+    let page = async || {
+        let url = url.clone();
+        let get = tokio::task::spawn_blocking(move || crate::common::get(&url));
+        get.await.expect("the page")
+    };
+    let text = page().await;
+    for line in [
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"OK\"} 1",
+        "vnic_grpc_requests_total{method=\"vnic.v1.AdapterService/GetAdapter\",code=\"NOT_FOUND\"} 1",
+        "vnic_grpc_request_seconds_count{method=\"vnic.v1.AdapterService/GetAdapter\"} 1",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"+Inf\"} 1",
+        "vnic_grpc_streams{method=\"vnic.v1.EventService/FollowEvents\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+    assert!(!text.contains("CreateAdapter"), "{text}");
+    drop(stream);
+    // The daemon hears of the end of a stream when its connection tells.
+    let ended = "vnic_grpc_streams{method=\"vnic.v1.EventService/FollowEvents\"} 0";
+    while !page().await.lines().any(|l| l == ended) {
+        tokio::task::yield_now().await;
+    }
     lab.end().await;
 }
 
