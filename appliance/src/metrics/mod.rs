@@ -5,10 +5,12 @@ pub mod naming;
 mod native;
 mod node;
 mod page;
+mod process;
 mod render;
 mod server;
 pub mod teams;
 
 pub use node::render as render_node;
+pub use process::Process;
 pub use render::{Bugs, Snapshot, render};
 pub use server::serve;

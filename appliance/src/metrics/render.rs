@@ -9,6 +9,7 @@ use vnic_backend::counters::Values;
 use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus, WORST};
 
 use super::page::Page;
+use super::process::{self, Process};
 use super::teams::{self, TeamReading};
 use super::{grpc, native};
 use crate::access::{Meter, Reading};
@@ -46,6 +47,8 @@ pub struct Snapshot {
     pub log_lost: u64,
     /// Requests to the control interface.
     pub grpc: Vec<Reading>,
+    /// What the process takes.
+    pub process: Process,
 }
 
 /// Panics.
@@ -81,6 +84,7 @@ impl Snapshot {
             },
             log_lost: logging::lost(),
             grpc: meter.read(),
+            process: Process::take(),
         }
     }
 }
@@ -136,6 +140,7 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     }
     bugs(&mut page, &snapshot.bugs);
     grpc::render(&mut page, &snapshot.grpc);
+    process::render(&mut page, &snapshot.process, snapshot.started);
     page.counter(
         "vnic_log_lines_lost_total",
         "Log lines that could not be written: the reader of standard error is gone, or its disk is full.",
@@ -164,7 +169,7 @@ fn bugs(page: &mut Page, bugs: &Bugs) {
     }
 }
 
-fn since_1970(time: SystemTime) -> f64 {
+pub(super) fn since_1970(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 

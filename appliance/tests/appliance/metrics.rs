@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use vnic_appliance::access::{BOUNDS, Durations, Reading};
 use vnic_appliance::metrics::teams::TeamReading;
-use vnic_appliance::metrics::{Bugs, Snapshot, render, render_node};
+use vnic_appliance::metrics::{Bugs, Process, Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
 use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
@@ -246,6 +246,14 @@ fn snapshot() -> Snapshot {
         },
         log_lost: 17,
         grpc: grpc(),
+        process: Process {
+            cpu: Duration::from_millis(1500),
+            resident: Some(1 << 20),
+            virtual_memory: Some(1 << 30),
+            threads: Some(12),
+            open_fds: Some(33),
+            max_fds: None,
+        },
     }
 }
 
@@ -345,6 +353,12 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_team_last_failover_duration_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 0.00025",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",
+        "process_cpu_seconds_total 1.5",
+        "process_resident_memory_bytes 1048576",
+        "process_virtual_memory_bytes 1073741824",
+        "process_threads 12",
+        "process_open_fds 33",
+        "process_start_time_seconds 0",
         "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"OK\"} 95",
         "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"INTERNAL\"} 2",
         "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"UNAVAILABLE\"} 0",
@@ -360,6 +374,8 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
     ] {
         assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
     }
+    // What there is not has no line.
+    assert!(!page.contains("process_max_fds"));
     // Priorities that were never used have no lines.
     assert!(!page.contains("priority=\"1\"") && !page.contains("adapter=\"vf1\",priority=\"3\""));
 }
