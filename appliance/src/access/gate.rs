@@ -1,4 +1,4 @@
-//! Gate of all requests: the role of the method, limits, and the deadline of calls.
+//! Gate of all requests: the role of the method, limits, the deadline of calls, and their metrics.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::answers::{CALL, bug, status};
+use super::meter::{Meter, Metered};
+use super::methods::Method;
 use super::places::{Limits, Place, Places};
 use super::usage::InProgress;
 use super::{Peer, Role, methods};
@@ -35,6 +37,7 @@ pub fn calls(role: Role) -> Limits {
 #[derive(Clone)]
 pub struct Gate {
     tell: Tell,
+    meter: Arc<Meter>,
     /// Places of calls, by role.
     calls: [Arc<Places>; Role::ALL.len()],
     /// Places of streams, by role.
@@ -43,19 +46,19 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Makes a gate; `tell` gets an event for each refused client.
-    pub fn new(tell: Tell) -> Gate {
+    /// Makes a gate; `tell` gets an event for each refused client, `meter` counts all requests.
+    pub fn new(tell: Tell, meter: Arc<Meter>) -> Gate {
         Gate {
             tell,
+            meter,
             calls: Role::ALL.map(|role| Places::new("calls at a time", calls(role))),
             streams: Role::ALL.map(|_| Places::new("streams", STREAMS)),
             deadline: DEADLINE,
         }
     }
 
-    /// Checks whether a peer may call a method; returns its place among the streams or calls.
-    fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Admitted, Status> {
-        let row = methods::row(path);
+    /// Checks whether a peer may call the method of a path, with its row; returns its place among the streams or calls.
+    fn admit(&self, peer: Option<&Peer>, path: &str, row: Option<&Method>) -> Result<Admitted, Status> {
         let needs = row.map_or(Role::Admin, |row| row.role);
         let (role, who) = peer.map_or((None, "an unknown client"), |peer| (peer.role, peer.who.as_str()));
         if let Some(limit) = peer.and_then(|peer| peer.over.as_deref()) {
@@ -139,10 +142,17 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<Arc<Peer>>().cloned();
-        let admitted = match self.gate.admit(peer.as_deref(), request.uri().path()) {
+        let path = request.uri().path();
+        let method = methods::index(path);
+        let row = method.map(|i| &methods::METHODS[i]);
+        let admitted = match self.gate.admit(peer.as_deref(), path, row) {
             Ok(admitted) => admitted,
-            Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
+            Err(status) => {
+                self.gate.meter.refused(method, status.code());
+                return Box::pin(std::future::ready(Ok(status.into_http())));
+            }
         };
+        let mut metered = Metered::begin(self.gate.meter.clone(), method);
         // The ready service is used; its clone stays.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
@@ -159,20 +169,23 @@ where
                 }
                 Admitted::Stream(place) => (inner.call(request).await?, Some(place)),
             };
+            Ok((blame_client(response), place))
+        };
+        // A panic would end the connection, with all other requests on it.
+        Box::pin(async move {
+            let (response, place) = match panics::caught(served).await {
+                Ok(result) => result?,
+                Err(panicked) => (bug(&panicked).into_http(), None),
+            };
+            metered.answered(response.headers());
             Ok(response.map(|body| {
                 Body::new(Counted {
                     body,
+                    metered,
                     _place: place,
                     _in_progress: in_progress,
                 })
             }))
-        };
-        // A panic would end the connection, with all other requests on it.
-        Box::pin(async move {
-            match panics::caught(served).await {
-                Ok(result) => result.map(blame_client),
-                Err(panicked) => Ok(bug(&panicked).into_http()),
-            }
         })
     }
 }
@@ -201,6 +214,7 @@ fn late(deadline: Duration) -> Status {
 /// Body of a response. Until it is dropped, the request is in progress, and a stream holds its place.
 struct Counted {
     body: Body,
+    metered: Metered,
     _place: Option<Place>,
     _in_progress: Option<InProgress>,
 }
@@ -213,7 +227,17 @@ impl hyper::body::Body for Counted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.metered.ended(trailers);
+                }
+            }
+            Poll::Ready(Some(Err(status))) => self.metered.failed(status.code()),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -272,15 +296,19 @@ mod tests {
     struct Bench {
         service: Gated<Fake>,
         refused: Arc<Mutex<Vec<ControlEvent>>>,
+        meter: Arc<Meter>,
     }
 
     fn bench(fake: Fake) -> Bench {
         let refused = Arc::new(Mutex::new(Vec::new()));
         let told = refused.clone();
-        let gate = Gate::new(Arc::new(move |event| told.lock().expect("events").push(event)));
+        let meter = Arc::new(Meter::default());
+        let tell = Arc::new(move |event| told.lock().expect("events").push(event));
+        let gate = Gate::new(tell, meter.clone());
         Bench {
             service: gate.layer(fake),
             refused,
+            meter,
         }
     }
 
@@ -470,5 +498,74 @@ mod tests {
         assert!(status.message().contains("30 s"), "{status}");
         // Elapsed virtual time.
         assert_eq!(before.elapsed().as_secs(), DEADLINE.as_secs());
+    }
+
+    /// Counts of a method by code, and number of its open streams.
+    fn counts(bench: &Bench, method: &str) -> (Vec<(Code, u64)>, u64) {
+        let read = bench.meter.read();
+        let Some(reading) = read.iter().find(|r| r.method == method) else {
+            return (Vec::new(), 0);
+        };
+        let all = (0..).map(Code::from_i32).zip(reading.codes);
+        (
+            all.filter(|(_, n)| *n > 0).collect(),
+            reading.open.unwrap_or_default(),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_request_is_counted_once_by_its_method_and_code() {
+        let (list, watch) = (&LIST[1..], &WATCH[1..]);
+        let mut bench = bench(Fake::Answers);
+        drop(bench.call(peer(Some(Role::Viewer)), LIST).await);
+        // (A body without trailers that nobody reads: the client is gone.)
+        assert_eq!(counts(&bench, list), (vec![(Code::Cancelled, 1)], 0));
+        let stream = bench.call(peer(Some(Role::Viewer)), WATCH).await;
+        assert_eq!(counts(&bench, watch), (vec![], 1));
+        drop(stream);
+        assert_eq!(counts(&bench, watch), (vec![(Code::Cancelled, 1)], 0));
+        bench.refusal(peer(None), LIST).await;
+        let of_list = vec![(Code::Cancelled, 1), (Code::PermissionDenied, 1)];
+        assert_eq!(counts(&bench, list).0, of_list);
+        // Whatever hostile clients ask for is one method.
+        for n in 0..100 {
+            bench.refusal(peer(None), &format!("/x.Y/Z{n}")).await;
+        }
+        assert_eq!(counts(&bench, "other").0, [(Code::PermissionDenied, 100)]);
+        assert_eq!(bench.meter.read().len(), 3);
+        // Refused requests have no duration.
+        let read = bench.meter.read();
+        let of_list = read.iter().find(|r| r.method == list).expect("its reading");
+        let seconds = of_list.seconds.as_ref().expect("a histogram");
+        assert_eq!(seconds.buckets.iter().sum::<u64>(), 1);
+        let other = read.iter().find(|r| r.method == "other").expect("its reading");
+        assert!(other.seconds.is_none() && other.open.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_calls_bugs_and_calls_that_clients_give_up_are_counted_as_such() {
+        let mut late = bench(Fake::NeverAnswers);
+        late.refusal(peer(Some(Role::Viewer)), LIST).await;
+        let mut given_up = late.service.call(Bench::request(peer(Some(Role::Viewer)), LIST));
+        assert!(poll_once(&mut given_up).is_pending());
+        drop(given_up);
+        let expected = vec![(Code::Cancelled, 1), (Code::DeadlineExceeded, 1)];
+        assert_eq!(counts(&late, &LIST[1..]).0, expected);
+        let read = late.meter.read();
+        let seconds = read[0].seconds.as_ref().expect("a histogram");
+        assert_eq!(seconds.nanos, 30_000_000_000);
+        // One took no time, the other one 30 s: the greatest bound.
+        let at: Vec<_> = seconds
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .collect();
+        assert_eq!(at, [(0, &1), (super::super::meter::BOUNDS.len() - 1, &1)]);
+        let mut bug = bench(Fake::Panics);
+        for path in [LIST, WATCH] {
+            bug.refusal(peer(Some(Role::Viewer)), path).await;
+            assert_eq!(counts(&bug, &path[1..]), (vec![(Code::Internal, 1)], 0));
+        }
     }
 }

@@ -104,6 +104,8 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.RegistryService/ImportRegistry", Admin),
     stream("/vnic.v1.RegistryService/WatchEntries", Viewer),
     call("/vnic.v1.ServerService/GetServerInfo", Viewer),
+    call("/vnic.v1.ServerService/GetLogLevel", Viewer),
+    call("/vnic.v1.ServerService/SetLogLevel", Admin),
     call("/vnic.v1.SwitchService/GetSwitch", Viewer),
     call("/vnic.v1.SwitchService/ListFdbEntries", Viewer),
     call("/vnic.v1.TeamService/ListTeams", Viewer),
@@ -118,9 +120,9 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.TeamService/DeleteTeamAffinity", Operator),
 ];
 
-/// Row of a path.
-pub fn row(path: &str) -> Option<&'static Method> {
-    METHODS.iter().find(|m| m.path == path)
+/// Place of a path in [`METHODS`].
+pub fn index(path: &str) -> Option<usize> {
+    METHODS.iter().position(|m| m.path == path)
 }
 
 #[cfg(test)]

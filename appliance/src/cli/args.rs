@@ -715,4 +715,15 @@ pub enum ServerVerb {
     /// Show version, data cores, directories and addresses
     #[command(after_help = "Example:\n  vnicctl -o json server info | jq .pid")]
     Info,
+    /// Show what the daemon logs, or change it until the daemon ends
+    #[command(
+        after_help = "Levels: off, error, warn, info, debug, trace. Of targets that no part names nothing is logged.\n\
+                      The next start of the daemon takes VNIC_LOG again.\n\n\
+                      Examples:\n  vnicctl server log-level\n  vnicctl server log-level debug,h2=warn"
+    )]
+    LogLevel {
+        /// Parts LEVEL or TARGET=LEVEL with commas between them, as in VNIC_LOG
+        #[arg(value_name = "SPEC")]
+        filter: Option<String>,
+    },
 }

@@ -13,14 +13,20 @@ use super::text::{self, Facts};
 
 /// Runs a command.
 pub async fn run(verb: ServerVerb, client: &Client, out: &Output) -> Result<(), Failure> {
-    let ServerVerb::Info = verb;
-    let info = client
-        .server()
-        .await?
-        .get_server_info(v1::GetServerInfoRequest {})
-        .await?
-        .into_inner();
-    out.message("ServerInfo", &info, || facts(&info))
+    let mut server = client.server().await?;
+    let level = match verb {
+        ServerVerb::Info => {
+            let info = server.get_server_info(v1::GetServerInfoRequest {}).await?;
+            let info = info.into_inner();
+            return out.message("ServerInfo", &info, || facts(&info));
+        }
+        ServerVerb::LogLevel { filter: None } => server.get_log_level(v1::GetLogLevelRequest {}).await?,
+        ServerVerb::LogLevel { filter: Some(filter) } => {
+            server.set_log_level(v1::SetLogLevelRequest { filter }).await?
+        }
+    };
+    let level = level.into_inner();
+    out.message("LogLevel", &level, || format!("{}\n", level.filter))
 }
 
 fn facts(info: &v1::ServerInfo) -> String {

@@ -51,9 +51,9 @@ Examples:
   vnicd --adapters 2 --xdp p0=eth1            (needs CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW)
 
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
-and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon; \
-SIGHUP makes it read certificates, lists of revoked ones and [access] again, and ends connections for which they do not \
-hold any more.
+and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more, and so does, \
+until the daemon ends, `vnicctl server log-level debug`. SIGTERM and SIGINT end the daemon; SIGHUP makes it read \
+certificates, lists of revoked ones and [access] again, and ends connections for which they do not hold any more.
 
 Adapters and ports made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
 directory and are there again after a restart.

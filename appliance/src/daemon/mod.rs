@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use vnic_backend::{Nic, NicError};
 
-use crate::access::{Live, Tls};
+use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Teams};
@@ -176,9 +176,13 @@ impl Daemon {
         let control = Control::new(nic, settings, endpoints, hub, captures, kept, pulse);
         let control = Arc::new(control);
 
-        let metrics = web.map(|listener| panics::spawn("metrics", metrics::serve(listener, control.clone())));
+        let meter = Arc::new(Meter::default());
+        let metrics = web.map(|listener| {
+            let pages = metrics::serve(listener, control.clone(), meter.clone());
+            panics::spawn("metrics", pages)
+        });
         let live = Live::new(control.settings.access.clone(), grpc::tell(&control));
-        let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls.clone()), &live).await;
+        let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls.clone()), &live, meter).await;
         let watch = panics::spawn("expiry", live.clone().watch());
         let daemon = Daemon {
             control,

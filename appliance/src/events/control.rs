@@ -70,6 +70,13 @@ pub enum ControlEvent {
         /// Client that asked; empty: the setting was stored.
         by: String,
     },
+    /// The filter of the log was changed.
+    LogLevelChanged {
+        /// The new filter.
+        filter: String,
+        /// Client that asked.
+        by: String,
+    },
     /// A client was denied a method.
     AccessRefused {
         /// Client that asked.
@@ -225,6 +232,12 @@ impl ControlEvent {
                 .fact("store", store)
                 .fact("what", what)
                 .fact("by", by)
+            }
+            ControlEvent::LogLevelChanged { filter, by } => {
+                let message = format!("the log has {filter} from now on, set{}", of(by));
+                told(&kinds::LOG_LEVEL_CHANGED, message)
+                    .fact("filter", filter)
+                    .fact("by", by)
             }
             ControlEvent::AccessRefused {
                 by,

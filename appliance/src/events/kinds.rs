@@ -105,6 +105,7 @@ kinds! {
         "A thread or task that the daemon needs ended by a panic: `/livez` and health say that the daemon is not well until it is restarted.";
     STORED_PORT_SHADOWED = 0x100D, "stored_port_shadowed", Operator, [Warn],
         "A port made at run time did not come back: the configuration has its name, or its device is not there.";
+    LOG_LEVEL_CHANGED = 0x100E, "log_level_changed", Operator, [Info], "The filter of the daemon's log was changed, until the daemon ends.";
 
     ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";
     ADAPTER_REMOVED = 0x1101, "adapter_removed", Operator, [Info], "An adapter was removed.";

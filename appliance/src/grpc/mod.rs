@@ -44,7 +44,7 @@ use vnic_control::v1::{
     team_service_server as together,
 };
 
-use crate::access::{self, Gate, Live, Tls};
+use crate::access::{self, Gate, Live, Meter, Tls};
 use crate::control::Control;
 use crate::events::Tell;
 use crate::panics;
@@ -98,12 +98,13 @@ pub fn tell(control: &Arc<Control>) -> Tell {
     Arc::new(move |event| control.hub.record(event))
 }
 
-/// Serves until the daemon ends.
+/// Serves until the daemon ends; `meter` counts the requests.
 pub async fn serve(
     control: &Arc<Control>,
     unix: UnixListener,
     tcp: Option<(TcpListener, Arc<Tls>)>,
     live: &Arc<Live>,
+    meter: Arc<Meter>,
 ) -> (Vec<JoinHandle<()>>, Health) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let health = Health(reporter);
@@ -181,7 +182,7 @@ pub async fn serve(
     }
 
     let tell = tell(control);
-    let gate = Gate::new(tell.clone());
+    let gate = Gate::new(tell.clone(), meter);
     let builder = || {
         Server::builder()
             .layer(gate.clone())

@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{ADAPTERS_MAX, PORTS_MAX};
 use vnic_control::v1;
 
-use crate::access::blocking;
-use crate::control::Control;
+use crate::access::{blocking, who};
+use crate::control::{Control, LogLevel};
 use crate::stored::values;
 
 /// The service.
@@ -54,5 +54,22 @@ impl v1::server_service_server::ServerService for Info {
             }))
         })
         .await?
+    }
+
+    async fn get_log_level(
+        &self,
+        _request: Request<v1::GetLogLevelRequest>,
+    ) -> Result<Response<v1::LogLevel>, Status> {
+        let filter = LogLevel(&self.0).get();
+        Ok(Response::new(v1::LogLevel { filter }))
+    }
+
+    async fn set_log_level(
+        &self,
+        request: Request<v1::SetLogLevelRequest>,
+    ) -> Result<Response<v1::LogLevel>, Status> {
+        let by = who(&request);
+        let filter = LogLevel(&self.0).set(&by, &request.into_inner().filter)?;
+        Ok(Response::new(v1::LogLevel { filter }))
     }
 }

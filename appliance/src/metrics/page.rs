@@ -30,6 +30,11 @@ impl Page {
         self.heading(name, help, "gauge");
     }
 
+    /// Begins a histogram, whose values are parts.
+    pub fn histogram(&mut self, name: &str, help: &str) {
+        self.heading(name, help, "histogram");
+    }
+
     fn heading(&mut self, name: &str, help: &str, kind: &str) {
         // Help texts are one line without backslashes; a test checks this.
         self.heading.clear();
@@ -39,9 +44,15 @@ impl Page {
 
     /// Adds a value of the last metric. Integers are exact.
     pub fn value(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
+        self.part("", labels, value);
+    }
+
+    /// Adds a value of a part of the last metric, such as `_bucket`.
+    pub fn part(&mut self, part: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
         self.text.push_str(&self.heading);
         self.heading.clear();
         self.text.push_str(&self.name);
+        self.text.push_str(part);
         for (i, (key, label)) in labels.iter().enumerate() {
             self.text.push(if i == 0 { '{' } else { ',' });
             self.text.push_str(key);

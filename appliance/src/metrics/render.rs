@@ -8,9 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vnic_backend::counters::Values;
 use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus, WORST};
 
-use super::native;
 use super::page::Page;
+use super::process::{self, Process};
 use super::teams::{self, TeamReading};
+use super::{grpc, native};
+use crate::access::{Meter, Reading};
 use crate::control::Control;
 use crate::{logging, panics};
 
@@ -43,6 +45,10 @@ pub struct Snapshot {
     pub bugs: Bugs,
     /// Number of log lines that could not be written.
     pub log_lost: u64,
+    /// Requests to the control interface.
+    pub grpc: Vec<Reading>,
+    /// What the process takes.
+    pub process: Process,
 }
 
 /// Panics.
@@ -56,7 +62,7 @@ pub struct Bugs {
 
 impl Snapshot {
     /// Reads all values. May block.
-    pub fn take(control: &Control) -> Snapshot {
+    pub fn take(control: &Control, meter: &Meter) -> Snapshot {
         Snapshot {
             adapters: control.nic.adapters(),
             rdma: control.nic.rdma_functions(),
@@ -77,6 +83,8 @@ impl Snapshot {
                 ended: panics::ended(),
             },
             log_lost: logging::lost(),
+            grpc: meter.read(),
+            process: Process::take(),
         }
     }
 }
@@ -131,6 +139,8 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
         page.value(&[("severity", severity)], n);
     }
     bugs(&mut page, &snapshot.bugs);
+    grpc::render(&mut page, &snapshot.grpc);
+    process::render(&mut page, &snapshot.process, snapshot.started);
     page.counter(
         "vnic_log_lines_lost_total",
         "Log lines that could not be written: the reader of standard error is gone, or its disk is full.",
@@ -159,7 +169,7 @@ fn bugs(page: &mut Page, bugs: &Bugs) {
     }
 }
 
-fn since_1970(time: SystemTime) -> f64 {
+pub(super) fn since_1970(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 

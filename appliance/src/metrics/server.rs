@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 
 use super::node::render as render_node;
 use super::render::{Snapshot, render};
+use crate::access::Meter;
 use crate::control::Control;
 use crate::paced::Paced;
 
@@ -34,6 +35,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Pages of the server.
 struct Pages {
     control: Arc<Control>,
+    meter: Arc<Meter>,
     metrics: Paced<Arc<Rendered>>,
     node: Paced<Arc<Rendered>>,
 }
@@ -58,9 +60,10 @@ impl Rendered {
 }
 
 /// Serves for ever.
-pub async fn serve(listener: TcpListener, control: Arc<Control>) {
+pub async fn serve(listener: TcpListener, control: Arc<Control>, meter: Arc<Meter>) {
     let pages = Arc::new(Pages {
         control,
+        meter,
         metrics: Paced::default(),
         node: Paced::default(),
     });
@@ -137,10 +140,10 @@ async fn page(
     gzip: bool,
     render: impl FnOnce(&Snapshot, &dyn Fn() -> Duration) -> String + Send + 'static,
 ) -> Response<Full<Bytes>> {
-    let control = pages.control.clone();
+    let (control, meter) = (pages.control.clone(), pages.meter.clone());
     let work = move || {
         let start = Instant::now();
-        let plain = render(&Snapshot::take(&control), &|| start.elapsed()).into();
+        let plain = render(&Snapshot::take(&control, &meter), &|| start.elapsed()).into();
         Arc::new(Rendered {
             plain,
             gzip: OnceLock::new(),

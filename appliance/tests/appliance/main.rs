@@ -13,6 +13,7 @@ mod event;
 mod event_log;
 mod fault;
 mod fault_file;
+mod log_level;
 mod log_reader;
 mod macs;
 mod mesh;

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use crate::common::lab::Lab;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use vnic_appliance::access::{BOUNDS, Durations, Reading};
 use vnic_appliance::metrics::teams::TeamReading;
-use vnic_appliance::metrics::{Bugs, Snapshot, render, render_node};
+use vnic_appliance::metrics::{Bugs, Process, Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
 use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
@@ -20,6 +21,7 @@ use vnic_backend::{
     VlanMode, WORST,
 };
 use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
+use vnic_control::v1;
 
 fn adapter(name: &str) -> AdapterStatus {
     AdapterStatus {
@@ -243,7 +245,43 @@ fn snapshot() -> Snapshot {
             ended: ["event-log"].into(),
         },
         log_lost: 17,
+        grpc: grpc(),
+        process: Process {
+            cpu: Duration::from_millis(1500),
+            resident: Some(1 << 20),
+            virtual_memory: Some(1 << 30),
+            threads: Some(12),
+            open_fds: Some(33),
+            max_fds: None,
+        },
     }
+}
+
+/// A call, a stream and a path that is no method.
+fn grpc() -> Vec<Reading> {
+    let mut buckets = [0; BOUNDS.len() + 1];
+    (buckets[0], buckets[9], buckets[17]) = (90, 9, 1);
+    let mut call = Reading {
+        method: "vnic.v1.ServerService/GetServerInfo",
+        seconds: Some(Durations {
+            buckets,
+            nanos: 40_000_000_001,
+        }),
+        ..Reading::default()
+    };
+    (call.codes[0], call.codes[13], call.codes[5]) = (95, 2, 3);
+    let mut stream = Reading {
+        method: "vnic.v1.PortService/WatchPorts",
+        open: Some(3),
+        ..Reading::default()
+    };
+    stream.codes[1] = 7;
+    let mut other = Reading {
+        method: "other",
+        ..Reading::default()
+    };
+    other.codes[12] = u64::MAX;
+    vec![call, stream, other]
 }
 
 fn page(snapshot: &Snapshot) -> String {
@@ -315,9 +353,29 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_team_last_failover_duration_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 0.00025",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",
+        "process_cpu_seconds_total 1.5",
+        "process_resident_memory_bytes 1048576",
+        "process_virtual_memory_bytes 1073741824",
+        "process_threads 12",
+        "process_open_fds 33",
+        "process_start_time_seconds 0",
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"OK\"} 95",
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"INTERNAL\"} 2",
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"UNAVAILABLE\"} 0",
+        "vnic_grpc_requests_total{method=\"vnic.v1.PortService/WatchPorts\",code=\"CANCELLED\"} 7",
+        "vnic_grpc_requests_total{method=\"other\",code=\"UNIMPLEMENTED\"} 18446744073709551615",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"0.0001\"} 90",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"0.1\"} 99",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"30\"} 99",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"+Inf\"} 100",
+        "vnic_grpc_request_seconds_sum{method=\"vnic.v1.ServerService/GetServerInfo\"} 40.000000001",
+        "vnic_grpc_request_seconds_count{method=\"vnic.v1.ServerService/GetServerInfo\"} 100",
+        "vnic_grpc_streams{method=\"vnic.v1.PortService/WatchPorts\"} 3",
     ] {
         assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
     }
+    // What there is not has no line.
+    assert!(!page.contains("process_max_fds"));
     // Priorities that were never used have no lines.
     assert!(!page.contains("priority=\"1\"") && !page.contains("adapter=\"vf1\",priority=\"3\""));
 }
@@ -490,6 +548,7 @@ fn rules_and_board_use_what_there_is() {
                     "vnic_team_",
                     "vnic_core_",
                     "vnic_fdb",
+                    "vnic_grpc_",
                     "vnic_s",
                     "vnic_b",
                 ]
@@ -499,7 +558,14 @@ fn rules_and_board_use_what_there_is() {
             .collect();
         assert!(names.len() > 8, "{file}");
         for name in names {
-            assert!(exists(name), "{file}: {name}");
+            let name = ["_bucket", "_count", "_sum"]
+                .iter()
+                .find_map(|part| name.strip_suffix(part))
+                .filter(|name| exists(name))
+                .unwrap_or(name);
+            // (What rules record has two names, `instance:vnic_…`.)
+            let recorded = text.contains(&format!("record: instance:{name}:"));
+            assert!(exists(name) || recorded, "{file}: {name}");
         }
     }
     let rules = root.join("prometheus/vnic-rules.yml");
@@ -521,6 +587,35 @@ fn rules_and_board_use_what_there_is() {
             );
         }
     }
+}
+
+/// Each alert has a section of the runbook, which its annotation names, and each section has an alert.
+#[test]
+fn every_alert_has_its_section_in_the_runbook() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
+    let (rules, runbook) = (read("deploy/prometheus/vnic-rules.yml"), read("docs/runbook.md"));
+    let after = |text: &str, start: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix(start));
+        lines.map(|rest| rest.trim_matches('"').to_owned()).collect()
+    };
+    let alerts = after(&rules, "- alert: ");
+    assert!(alerts.len() > 20);
+    let links: Vec<String> = alerts
+        .iter()
+        .map(|alert| format!("docs/runbook.md#{}", alert.to_lowercase()))
+        .collect();
+    assert_eq!(after(&rules, "runbook_url: "), links);
+    // promtool sees each alert fire.
+    let seen = after(&read("deploy/prometheus/vnic-rules.test.yml"), "alertname: ");
+    for alert in &alerts {
+        assert!(seen.contains(alert), "{alert} has no test");
+    }
+    let mut sections = after(&runbook, "### ");
+    let mut alerts = alerts;
+    sections.sort();
+    alerts.sort();
+    assert_eq!(sections, alerts);
 }
 
 /// Where a daemon's metrics are.
@@ -577,6 +672,42 @@ async fn pages_are_compressed_for_who_takes_that() {
         packed.len(),
         plain.len()
     );
+    lab.end().await;
+}
+
+/// Requests of a real client, as the page has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_by_method_and_code_and_calls_by_duration() {
+    let lab = Lab::start(1).await;
+    lab.said(&["server", "info"]).await;
+    lab.refused(1, &["adapter", "show", "nobody"]).await;
+    let mut client = lab.events();
+    let stream = client.follow_events(v1::FollowEventsRequest::default());
+    let stream = stream.await.expect("a stream");
+    let url = format!("http://{}/metrics", address(&lab));
+    let page = async || {
+        let url = url.clone();
+        let get = tokio::task::spawn_blocking(move || crate::common::get(&url));
+        get.await.expect("the page")
+    };
+    // A request is counted when its connection is through with it, which may be after its client has the response.
+    let has = async |line: &str| {
+        while !page().await.lines().any(|l| l == line) {
+            tokio::task::yield_now().await;
+        }
+    };
+    for line in [
+        "vnic_grpc_requests_total{method=\"vnic.v1.ServerService/GetServerInfo\",code=\"OK\"} 1",
+        "vnic_grpc_requests_total{method=\"vnic.v1.AdapterService/GetAdapter\",code=\"NOT_FOUND\"} 1",
+        "vnic_grpc_request_seconds_count{method=\"vnic.v1.AdapterService/GetAdapter\"} 1",
+        "vnic_grpc_request_seconds_bucket{method=\"vnic.v1.ServerService/GetServerInfo\",le=\"+Inf\"} 1",
+        "vnic_grpc_streams{method=\"vnic.v1.EventService/FollowEvents\"} 1",
+    ] {
+        has(line).await;
+    }
+    assert!(!page().await.contains("CreateAdapter"));
+    drop(stream);
+    has("vnic_grpc_streams{method=\"vnic.v1.EventService/FollowEvents\"} 0").await;
     lab.end().await;
 }
 

@@ -1,0 +1,25 @@
+//! Filter of the daemon's log, which operators change while it runs. It is not stored.
+
+use super::{Control, Refused};
+use crate::events::ControlEvent;
+use crate::logging;
+
+/// Filter of the daemon's log.
+pub struct LogLevel<'a>(pub &'a Control);
+
+impl LogLevel<'_> {
+    /// Filter now.
+    pub fn get(&self) -> String {
+        logging::filter()
+    }
+
+    /// Replaces the filter until the daemon ends; returns what it is then.
+    pub fn set(&self, by: &str, filter: &str) -> Result<String, Refused> {
+        logging::set_filter(filter).map_err(|problem| Refused::field("filter", problem))?;
+        self.0.hub.record(ControlEvent::LogLevelChanged {
+            filter: filter.to_owned(),
+            by: by.to_owned(),
+        });
+        Ok(filter.to_owned())
+    }
+}
