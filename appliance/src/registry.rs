@@ -415,6 +415,9 @@ impl Acting {
     }
 }
 
+/// Key that NV configuration overrules (ROCE_CONTROL).
+const NETWORK_DIRECT: &str = "*NetworkDirect";
+
 fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acting>) -> View {
     let stored = inner.committed.entry(scope, key.name).cloned();
     let mut view = View {
@@ -430,7 +433,15 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acti
     view.origin = Some(origin);
     if let Some(acting) = acting.filter(|_| key.built == Built::Yes) {
         view.effective = acting.value(key);
-        let next = next.or_else(|| key.unset.map(Value::Dword));
+        let next = match inner.roce_off && key.name == NETWORK_DIRECT {
+            // What is stored does not act, after a restart neither.
+            true => {
+                let mut off = acting.settings.clone();
+                off.network_direct = false;
+                key.get(&off)
+            }
+            false => next.or_else(|| key.unset.map(Value::Dword)),
+        };
         // Parameters of congestion control do not wait for a restart: one that differs from the stored value is limited by the line rate.
         let waits = key.apply == Apply::Restart || settings::parameter(key.name).is_none();
         view.pending = next.filter(|next| waits && Some(next) != view.effective.as_ref());

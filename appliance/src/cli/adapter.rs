@@ -99,7 +99,8 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
     })
 }
 
-fn state(adapter: &v1::Adapter) -> &'static str {
+/// State of an adapter for a column.
+pub fn state(adapter: &v1::Adapter) -> &'static str {
     match adapter.state() {
         v1::adapter::State::Unspecified => "",
         v1::adapter::State::Detached => "detached",
@@ -291,7 +292,7 @@ fn reserve(reserve: &v1::BurstReserve) -> String {
 }
 
 /// State of an RDMA function for a column.
-fn rdma_word(rdma: &v1::RdmaFunction) -> &'static str {
+pub fn rdma_word(rdma: &v1::RdmaFunction) -> &'static str {
     if rdma.off.is_empty() {
         rdma_state(rdma)
     } else {

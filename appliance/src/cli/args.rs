@@ -17,6 +17,8 @@ use crate::check::{self, fault as limits};
 
 const AFTER_HELP: &str = "\
 Examples:
+  vnicctl status
+  vnicctl top
   vnicctl adapter list
   vnicctl adapter add blue --mtu 9000 --access-vlan 10
   vnicctl -o json counter list vf0 --nonzero
@@ -59,6 +61,22 @@ pub struct Args {
 /// What a command is about.
 #[derive(Debug, Subcommand)]
 pub enum Noun {
+    /// The state of the daemon on one page, what is odd about it, and what to do
+    #[command(
+        after_help = "Examples:\n  vnicctl status\n  vnicctl status --check --since 10min >/dev/null || echo look\n  \
+                      vnicctl -o json status | jq -r '.findings[] | .what, .command'\n\nExit code: 0, whatever is odd, unless \
+                      --check is given; 1 when the daemon cannot be reached."
+    )]
+    Status(super::status::StatusArgs),
+    /// Adapters, ports, queue pairs and data cores with their rates, live; q ends it
+    #[command(
+        after_help = "Examples:\n  vnicctl top\n  vnicctl top --section qps vf0 --sort errors\n  vnicctl top --iterations 1 \
+                      --limit 5 | mail -s rates root\n  vnicctl -o json top --iterations 10   (one object a line)\n\nb/s: \
+                      bits in a second; f/s: frames. RDMA RX, RDMA TX: bits in a second of the RDMA function. SENT/s, RECV/s: \
+                      packets that a queue pair's PSNs went on by.\n\nInto a pipe or file, and with --iterations, it prints pages one after another. What is odd is in \
+                      colour on a terminal, unless NO_COLOR is set."
+    )]
+    Top(super::top::TopArgs),
     /// Adapters: what one virtual machine gets
     #[command(subcommand)]
     Adapter(AdapterVerb),

@@ -97,7 +97,8 @@ async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Fa
     })
 }
 
-fn severity(severity: Wire) -> &'static str {
+/// Severity in a word.
+pub fn severity(severity: Wire) -> &'static str {
     match severity {
         Wire::Unspecified => "",
         Wire::Info => "info",

@@ -143,7 +143,7 @@ async fn requests(client: &Client, specs: &[FaultSpec]) -> Result<Vec<v1::Create
 }
 
 /// All rules, page by page.
-async fn list(client: &Client) -> Result<v1::ListFaultsResponse, Failure> {
+pub async fn list(client: &Client) -> Result<v1::ListFaultsResponse, Failure> {
     let mut service = client.faults().await?;
     paging::all(async |page_token| {
         let request = v1::ListFaultsRequest {
@@ -161,7 +161,7 @@ fn span(d: Option<prost_types::Duration>) -> String {
 }
 
 /// Action of a rule in words.
-fn action(fault: &v1::Fault) -> String {
+pub fn action(fault: &v1::Fault) -> String {
     match &fault.action {
         None => String::new(),
         Some(Wire::Drop(_)) => "drop".to_owned(),
@@ -181,7 +181,7 @@ fn action(fault: &v1::Fault) -> String {
 }
 
 /// Match of a rule in words, without `from` and `to`.
-fn condition(m: &v1::FaultMatch) -> String {
+pub fn condition(m: &v1::FaultMatch) -> String {
     let mut parts = Vec::new();
     if m.roce {
         parts.push("RoCE".to_owned());

@@ -11,6 +11,7 @@ mod docs;
 mod event;
 mod failure;
 mod fault;
+mod look;
 mod mesh;
 mod mlx5cmd;
 mod mlx5muxtool;
@@ -24,10 +25,12 @@ mod qp;
 mod rdma;
 mod registry;
 mod server;
+mod status;
 mod switch;
 mod team;
 mod text;
 mod tls;
+mod top;
 mod vlan;
 
 use std::process;
@@ -109,6 +112,8 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Nvconfig(verb) => nvconfig::run(verb, &client, &out).await,
         Noun::Event(verb) => event::run(verb, &client, &out).await,
         Noun::Server(verb) => server::run(verb, &client, &out).await,
+        Noun::Status(args) => status::run(args, &client, &out).await,
+        Noun::Top(args) => top::run(args, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,
         Noun::Completions { shell } => docs::completions(shell),
         Noun::Man { dir } => docs::man(&dir),

@@ -27,6 +27,11 @@ impl Output {
         Output { format }
     }
 
+    /// Whether JSON is wanted.
+    pub fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
     /// Prints a message as JSON, or as text.
     pub fn message<M: prost::Message>(
         &self,

@@ -133,7 +133,8 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
     }
 }
 
-fn kind(pair: &v1::QueuePair) -> &'static str {
+/// Transport service of a queue pair for a column.
+pub fn kind(pair: &v1::QueuePair) -> &'static str {
     match pair.r#type() {
         Type::Unspecified => "",
         Type::Rc => "RC",
@@ -144,7 +145,8 @@ fn kind(pair: &v1::QueuePair) -> &'static str {
     }
 }
 
-fn state(pair: &v1::QueuePair) -> &'static str {
+/// State of a queue pair for a column.
+pub fn state(pair: &v1::QueuePair) -> &'static str {
     match pair.state() {
         State::Unspecified => "",
         State::Reset => "RESET",
@@ -171,12 +173,13 @@ fn errors(pair: &v1::QueuePair) -> [(&'static str, u32); 7] {
     ]
 }
 
-fn errors_in_all(pair: &v1::QueuePair) -> u64 {
+/// Errors of all kinds of a queue pair.
+pub fn errors_in_all(pair: &v1::QueuePair) -> u64 {
     errors(pair).iter().map(|(_, n)| u64::from(*n)).sum()
 }
 
 /// Address of the peer: short, if it has a short one.
-fn address(peer: &v1::QueuePairPeer) -> &str {
+pub fn address(peer: &v1::QueuePairPeer) -> &str {
     if peer.ipv4.is_empty() {
         &peer.gid
     } else {

@@ -59,13 +59,23 @@ fn facts(info: &v1::ServerInfo) -> String {
     facts.finish()
 }
 
-/// Prints the overall health; each status but SERVING is a failure.
-pub async fn health(client: &Client, out: &Output) -> Result<(), Failure> {
+/// Overall health.
+async fn serving(client: &Client) -> Result<ServingStatus, Failure> {
     let mut service = HealthClient::new(client.channel().await?);
     let request = HealthCheckRequest {
         service: String::new(),
     };
-    let status = service.check(request).await?.into_inner().status();
+    Ok(service.check(request).await?.into_inner().status())
+}
+
+/// Whether the overall health is SERVING.
+pub async fn is_serving(client: &Client) -> Result<bool, Failure> {
+    Ok(serving(client).await? == ServingStatus::Serving)
+}
+
+/// Prints the overall health; each status but SERVING is a failure.
+pub async fn health(client: &Client, out: &Output) -> Result<(), Failure> {
+    let status = serving(client).await?;
     let word = match status {
         ServingStatus::Serving => "serving",
         ServingStatus::NotServing => "not serving",

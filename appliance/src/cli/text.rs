@@ -109,6 +109,20 @@ pub fn count(n: u64) -> String {
     }
 }
 
+/// A number in three digits, such as `12.3k`: rates need no more.
+pub fn short(n: u64) -> String {
+    scaled(n, 1000, &["", "k", "M", "G", "T", "P", "E"])
+}
+
+/// Part of one number in the sum of both, in per cent.
+pub fn percent(part: u64, rest: u64) -> u64 {
+    let all = u128::from(part) + u128::from(rest);
+    (u128::from(part) * 100)
+        .checked_div(all)
+        .and_then(|p| u64::try_from(p).ok())
+        .unwrap_or(0)
+}
+
 /// A number of bytes.
 pub fn bytes(n: u64) -> String {
     scaled(n, 1024, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
@@ -148,10 +162,21 @@ mod tests {
         assert_eq!(count(100_000), "100k");
         assert_eq!(count(1_234_567), "1.23M");
         assert_eq!(count(999_999), "1.00M");
+        assert_eq!(
+            [short(999), short(1000), short(12_345)],
+            ["999", "1.00k", "12.3k"]
+        );
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1536), "1.50 KiB");
         assert_eq!(bytes(256 << 20), "256 MiB");
         assert_eq!(count(u64::MAX), "18.4E");
+    }
+
+    #[test]
+    fn shares_are_parts_of_all() {
+        assert_eq!(percent(0, 0), 0);
+        assert_eq!(percent(1, 3), 25);
+        assert_eq!(percent(u64::MAX, 0), 100);
     }
 
     #[test]

@@ -589,6 +589,10 @@ async fn nv_configuration_waits_for_a_reset_of_the_device() {
     assert!(said.contains("2 adapters restarted"), "{said}");
     assert_eq!(row(&lab.json(&query).await), [0, 1, 1]);
     assert!(!direct(&lab));
+    // Nothing waits: a restart of the adapter brings no RDMA function.
+    let entry = &lab.json(&["registry", "get", "vf0", "*NetworkDirect"]).await;
+    assert!(entry.to_string().contains("\"effective\":\"0\""), "{entry}");
+    assert!(!entry.to_string().contains("\"pending\":\"1\""), "{entry}");
     let said = lab
         .refused(1, &["nvconfig", "set", "-y", "ROCE_CONTROL=on", "SRIOV_EN=1"])
         .await;

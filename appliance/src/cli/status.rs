@@ -1,0 +1,120 @@
+//! `vnicctl status`: the state of a daemon on one page, what is odd about it, and what to do.
+
+mod advice;
+mod findings;
+mod page;
+mod state;
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use vnic_control::v1;
+use vnic_control::v1::event::Severity;
+use vnic_control::v1::queue_pair::State;
+
+use super::client::Client;
+use super::look::Looker;
+use super::output::Output;
+use super::{Failure, counter, fault, paging, server, team, text};
+use crate::check::fault::span;
+use findings::Finding;
+use state::{Answers, Status};
+
+/// `vnicctl status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Time between the two looks that say what grows, such as 1s
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
+    interval: Duration,
+    /// How long ago a warning or error is still news, such as 10min or 1d
+    #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
+    since: Duration,
+    /// Exit code 1 if something is odd, for scripts
+    #[arg(long)]
+    check: bool,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    findings: &'a [Finding],
+}
+
+/// Prints the state of the daemon and what is odd.
+pub async fn run(args: StatusArgs, client: &Client, out: &Output) -> Result<(), Failure> {
+    let mut looker = Looker::new(client).await?;
+    let before = looker.look().await?;
+    let answers = ask(client, args.since).await?;
+    tokio::time::sleep(args.interval).await;
+    let now = looker.look().await?;
+    let status = Status::new(&before, &now, &answers);
+    let findings = findings::of(&status);
+    let document = Document {
+        status: &status,
+        findings: &findings,
+    };
+    let value = serde_json::to_value(document).map_err(|e| Failure::Failed(e.to_string()))?;
+    let since = text::span(Some(counter::wire_span(args.since)?));
+    out.value(&value, || page::text(&status, &findings, &since))?;
+    match findings.len() {
+        n if n > 0 && args.check => Err(Failure::Failed(format!("findings: {n}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Asks for all that does not grow.
+async fn ask(client: &Client, since: Duration) -> Result<Answers, Failure> {
+    let serving = server::is_serving(client).await?;
+    let mut service = client.server().await?;
+    let info = service.get_server_info(v1::GetServerInfoRequest {}).await?;
+    let mut rdma = client.rdma().await?;
+    let queue_pairs: v1::ListQueuePairsResponse = paging::all(async |page_token| {
+        let request = v1::ListQueuePairsRequest {
+            page_size: 10_000,
+            page_token,
+            states: vec![State::Err.into(), State::Sqe.into()],
+            ..v1::ListQueuePairsRequest::default()
+        };
+        rdma.list_queue_pairs(request).await
+    })
+    .await?;
+    let mut registry = client.registry().await?;
+    let entries: v1::ListEntriesResponse = paging::all(async |page_token| {
+        let request = v1::ListEntriesRequest {
+            page_size: 10_000,
+            page_token,
+            ..v1::ListEntriesRequest::default()
+        };
+        registry.list_entries(request).await
+    })
+    .await?;
+    let mut nv = client.nvconfig().await?;
+    let nv = nv.list_nv_parameters(v1::ListNvParametersRequest {}).await?;
+    let mut events = client.events().await?;
+    let filter = v1::EventFilter {
+        min_severity: Severity::Warning.into(),
+        since: SystemTime::now().checked_sub(since).map(Into::into),
+        ..v1::EventFilter::default()
+    };
+    let events: v1::ListEventsResponse = paging::all(async |page_token| {
+        let request = v1::ListEventsRequest {
+            page_size: 1000,
+            page_token,
+            filter: Some(filter.clone()),
+        };
+        events.list_events(request).await
+    })
+    .await?;
+    Ok(Answers {
+        serving,
+        info: info.into_inner(),
+        teams: team::list(client).await?.teams,
+        queue_pairs: queue_pairs.queue_pairs,
+        entries: entries.entries,
+        nv: nv.into_inner().parameters,
+        faults: fault::list(client).await?.faults,
+        events: events.events,
+    })
+}
