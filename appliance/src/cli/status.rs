@@ -1,6 +1,7 @@
 //! `vnicctl status`: the state of a daemon on one page, what is odd about it, and what to do.
 
 mod advice;
+mod args;
 mod findings;
 mod page;
 mod state;
@@ -16,23 +17,9 @@ use super::client::Client;
 use super::look::Looker;
 use super::output::Output;
 use super::{Failure, counter, fault, paging, server, team, text};
-use crate::check::fault::span;
+pub use args::StatusArgs;
 use findings::Finding;
 use state::{Answers, Status};
-
-/// `vnicctl status`.
-#[derive(Debug, clap::Args)]
-pub struct StatusArgs {
-    /// Time between the two looks that say what grows, such as 1s
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
-    interval: Duration,
-    /// How long ago a warning or error is still news, such as 10min or 1d
-    #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
-    since: Duration,
-    /// Exit code 1 if something is odd, for scripts
-    #[arg(long)]
-    check: bool,
-}
 
 /// What is printed as JSON.
 #[derive(Serialize)]

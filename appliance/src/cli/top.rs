@@ -1,14 +1,14 @@
 //! `vnicctl top`: adapters, ports, queue pairs and data cores with their rates, as they change.
 
+mod args;
 mod paint;
 mod rows;
 mod terminal;
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use clap::ValueEnum;
 use tonic::transport::Channel;
 use vnic_control::v1;
 use vnic_control::v1::rdma_service_client::RdmaServiceClient;
@@ -17,73 +17,15 @@ use super::client::{Client, resource};
 use super::look::{Growth, Look, Looker};
 use super::output::{self, Output};
 use super::{Failure, paging, text};
-use crate::check::fault::span;
 use crate::names::ADAPTERS;
+use args::Section;
+pub use args::TopArgs;
 use paint::{Cell, Colour, Paper};
-use rows::{Core, Owner, QueuePair, Sort};
+use rows::{Core, Owner, QueuePair};
 use terminal::Terminal;
 
 /// Rows of a section where no screen limits them.
 const LIMIT_DEFAULT: usize = 10;
-
-/// `vnicctl top`.
-#[derive(Debug, clap::Args)]
-pub struct TopArgs {
-    /// Only this adapter and its queue pairs; all when absent
-    adapter: Option<String>,
-    /// Time between looks
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
-    interval: Duration,
-    /// Only this section; again for further ones
-    #[arg(long = "section", value_name = "SECTION")]
-    sections: Vec<Section>,
-    /// By what rows are sorted, the greatest first
-    #[arg(long, value_name = "COLUMN", default_value = "traffic")]
-    sort: Sort,
-    /// Rows of a section, at most [default: what the screen has room for, else 10]
-    #[arg(long, value_name = "N", value_parser = limit)]
-    limit: Option<usize>,
-    /// End after N pages, which are printed one after another
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    iterations: Option<u64>,
-}
-
-/// A part of the page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Section {
-    /// Adapters
-    Adapters,
-    /// Uplink ports
-    Ports,
-    /// Queue pairs
-    Qps,
-    /// Data cores
-    Cores,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = span(text)?;
-    let allowed = Duration::from_millis(100)..=Duration::from_secs(3600);
-    match allowed.contains(&interval) {
-        true => Ok(interval),
-        false => Err("100 ms to 1 hour is allowed".to_owned()),
-    }
-}
-
-fn limit(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|n| *n > 0);
-    number.ok_or_else(|| format!("{text:?} is no number of rows: 1 or more"))
-}
-
-impl TopArgs {
-    fn shows(&self, section: Section) -> bool {
-        match self.sections.as_slice() {
-            // Ports and cores are not an adapter's.
-            [] => self.adapter.is_none() || matches!(section, Section::Adapters | Section::Qps),
-            some => some.contains(&section),
-        }
-    }
-}
 
 /// What is shown of two looks; a section that is not shown is absent.
 #[derive(Debug, Default, serde::Serialize)]
@@ -399,13 +341,5 @@ mod tests {
         assert_eq!(share(0, &[1, 1]), [0, 0]);
         assert_eq!(share(10, &[1, 2]), [1, 2]);
         assert_eq!(share(10, &[]), [0; 0]);
-    }
-
-    #[test]
-    fn intervals_and_limits_have_bounds() {
-        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
-        assert!(interval("99ms").is_err() && interval("2h").is_err());
-        assert_eq!(limit("1"), Ok(1));
-        assert!(limit("0").is_err() && limit("x").is_err());
     }
 }

@@ -3,30 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
 use serde::Serialize;
 use vnic_control::v1;
 use vnic_control::v1::counter::Scope;
 
 use super::super::look::{Growth, per_second};
 use super::super::{adapter, qp, text};
+use super::args::Sort;
 use super::paint::{Cell, Colour};
 use crate::names;
-
-/// By what rows are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Sort {
-    /// Bits in a second both ways, of queue pairs packets, of cores their work
-    Traffic,
-    /// Frames and packets in a second both ways
-    Packets,
-    /// Drops in a second, of queue pairs errors
-    Drops,
-    /// Errors of queue pairs in a second, then those since they were made; of others drops
-    Errors,
-    /// Name
-    Name,
-}
 
 /// Bits in a byte.
 const BYTE: u64 = 8;
