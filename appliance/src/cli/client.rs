@@ -28,6 +28,7 @@ use vnic_control::v1::team_service_client::TeamServiceClient;
 
 use super::Failure;
 use super::tls::{TlsArgs, connect};
+use crate::access::code_name;
 use crate::names;
 
 /// Greatest response in bytes.
@@ -194,7 +195,7 @@ fn cause(error: &dyn std::error::Error) -> String {
 pub fn explain(status: &Status) -> String {
     let mut text = String::new();
     let details = status.get_error_details();
-    let code = code_name(status.code());
+    let code = code_name(status.code() as usize);
     match details.bad_request() {
         Some(request) if !request.field_violations.is_empty() => {
             let _ = writeln!(text, "vnicctl: refused ({code}):");
@@ -207,27 +208,4 @@ pub fn explain(status: &Status) -> String {
         }
     }
     text
-}
-
-fn code_name(code: tonic::Code) -> &'static str {
-    use tonic::Code;
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
