@@ -668,6 +668,14 @@ pub enum NicEventKind {
         /// The problem and its remedy.
         what: String,
     },
+    /// A VMM has connected several times in a row, and its guest's driver never ran: QEMU does so that asks for more queue pairs than
+    /// there are. Reported once.
+    VmmUnused {
+        /// The VMM's process.
+        by: Caller,
+        /// Queue pairs that the adapter offers.
+        queue_pairs: u16,
+    },
     /// Processes tried to be the VMM of an adapter and were turned away. The first is reported at once, further ones as a sum:
     /// each minute, and when the adapter's VMM leaves.
     VmmRefused {

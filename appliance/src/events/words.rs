@@ -202,6 +202,16 @@ pub fn describe(event: &NicEvent) -> Told {
             told(&kinds::PROTOCOL_ERROR, format!("refused the VMM: {what}")).fact("what", what)
         }
         NicEventKind::VmmRefused { owner, by, refused } => vmm_refused(*owner, *by, *refused),
+        NicEventKind::VmmUnused { by, queue_pairs } => {
+            let message = format!(
+                "the VMM ({by}) connects again and again, and its guest's driver never runs: it may be configured with more \
+                 queue pairs than the {queue_pairs} that the adapter offers (QEMU: queues=, and its message \"you are asking more \
+                 queues than supported\"; vnicctl adapter set --queue-pairs), or its guest may not boot"
+            );
+            told(&kinds::VMM_UNUSED, message)
+                .fact("by", by)
+                .fact("queue_pairs", queue_pairs)
+        }
         // The messages of these three are WinOF-2's.
         NicEventKind::DroplessEntered => told(
             &kinds::DROPLESS_ENTERED,

@@ -33,10 +33,32 @@ struct Server {
     listener: Option<UnixListener>,
 }
 
+/// Number of connections in a row, of one VMM, after which an event tells that none was used.
+const UNUSED_MAX: u32 = 3;
+
+/// Connections in a row on which no driver ran.
+#[derive(Default)]
+struct Unused {
+    by: Caller,
+    times: u32,
+}
+
+impl Unused {
+    /// Notes a connection that has ended. True: an event is due.
+    fn ended(&mut self, by: Caller, useful: bool) -> bool {
+        if useful || by != self.by {
+            *self = Unused { by, times: 0 };
+        }
+        self.times = self.times.saturating_add(u32::from(!useful));
+        self.times == UNUSED_MAX
+    }
+}
+
 impl Server {
     /// Serves the socket until [`Endpoint::end`].
     fn serve(&self) {
         let (mut pause, mut unlisted) = (Duration::ZERO, Refused::new(None));
+        let mut unused = Unused::default();
         while !self.endpoint.is_ending() {
             let Some(stream) = self.next_connection(&mut unlisted) else {
                 continue;
@@ -47,6 +69,14 @@ impl Server {
                 continue;
             }
             let useful = self.converse(stream, caller);
+            if unused.ended(caller, useful) {
+                let queue_pairs = self.endpoint.spec().queue_pairs;
+                let event = NicEventKind::VmmUnused {
+                    by: caller,
+                    queue_pairs,
+                };
+                self.endpoint.event(event);
+            }
             // A VMM that cannot use the adapter and reconnects at once (as QEMU does that asks for too many queues) must
             // not fill the log.
             pause = if useful {

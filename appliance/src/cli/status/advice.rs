@@ -162,6 +162,13 @@ const DROPS: Rows = &[
             "vnicctl port show NAME",
         )),
     ),
+    (
+        "own_address",
+        Some((
+            "its guest sends to an address of its own: if it means another station, both have the same address",
+            "vnicctl event list --kind loop_suspected",
+        )),
+    ),
 ];
 
 const LOST: Advice = Some((
