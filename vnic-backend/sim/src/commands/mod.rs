@@ -16,7 +16,7 @@ use vnic_wire::roce::{Frame, build};
 use vnic_wire::time::Instant;
 
 use crate::memory::SimMemory;
-use crate::oracle::{Judgement, Rule, Violation, broken};
+use crate::oracle::{Judgement, Rule, Violation};
 use model::{Kind, Model};
 
 /// Bytes of memory of each device.
@@ -154,13 +154,12 @@ impl Fuzz {
         let after = self.devices[dev].resources();
         if let Err(error) = result {
             if before != after {
-                return broken(
-                    Rule::Verb,
-                    format!("{what} was refused ({error}) but changed what is in use: {before:?} {after:?}"),
-                );
+                return Rule::Verb.broken(format!(
+                    "{what} was refused ({error}) but changed what is in use: {before:?} {after:?}"
+                ));
             }
             if error.to_string().trim().is_empty() {
-                return broken(Rule::Verb, format!("{what}: {error:?} names no reason"));
+                return Rule::Verb.broken(format!("{what}: {error:?} names no reason"));
             }
         }
         self.check_use(dev, &what, &after)?;
@@ -202,10 +201,9 @@ impl Fuzz {
             };
             let expected = self.models[dev].count(kind);
             if usage.used as usize != expected || usage.used > usage.limit {
-                return broken(
-                    Rule::Verb,
-                    format!("after {what}: {usage:?} of {name}, the model has {expected}"),
-                );
+                return Rule::Verb.broken(format!(
+                    "after {what}: {usage:?} of {name}, the model has {expected}"
+                ));
             }
         }
         Ok(())
@@ -248,7 +246,7 @@ impl Fuzz {
         match result {
             Ok(handle) => {
                 if self.models[dev].live(kind).contains(&handle) {
-                    return broken(Rule::Verb, format!("{what} gave {handle:#x}, which is in use"));
+                    return Rule::Verb.broken(format!("{what} gave {handle:#x}, which is in use"));
                 }
                 self.models[dev].add(kind, handle);
                 Ok(Ok(()))
@@ -256,10 +254,8 @@ impl Fuzz {
             Err(VerbsError::LimitReached { object, limit }) => {
                 let used = self.models[dev].count(kind);
                 if used < limit as usize && object != Object::Multicast {
-                    return broken(
-                        Rule::Verb,
-                        format!("{what}: limit {limit} of {object}, but {used} are used"),
-                    );
+                    return Rule::Verb
+                        .broken(format!("{what}: limit {limit} of {object}, but {used} are used"));
                 }
                 Ok(Err(VerbsError::LimitReached { object, limit }))
             }
@@ -350,15 +346,15 @@ impl Fuzz {
         let what = format!("destroy {kind:?} {handle:#x}");
         let live = self.models[dev].live(kind).contains(&handle);
         match &result {
-            Ok(()) if !live => return broken(Rule::Verb, format!("{what} succeeded, but it is not there")),
+            Ok(()) if !live => return Rule::Verb.broken(format!("{what} succeeded, but it is not there")),
             Ok(()) => self.models[dev].remove(kind, handle),
             Err(VerbsError::NoSuch(_)) if live => {
-                return broken(Rule::Verb, format!("{what}: {result:?}, but it is there"));
+                return Rule::Verb.broken(format!("{what}: {result:?}, but it is there"));
             }
             Err(VerbsError::NoSuch(_)) => {}
-            Err(_) if !live => return broken(Rule::Verb, format!("{what}: {result:?}, and it is not there")),
+            Err(_) if !live => return Rule::Verb.broken(format!("{what}: {result:?}, and it is not there")),
             Err(VerbsError::InUse { users, .. }) if *users > 0 => {}
-            Err(error) => return broken(Rule::Verb, format!("{what}: {error:?}")),
+            Err(error) => return Rule::Verb.broken(format!("{what}: {error:?}")),
         }
         Ok((what, result))
     }
@@ -451,25 +447,19 @@ impl Fuzz {
         let (Ok(before), Ok(after), Ok(init), Some(to)) = (before, after, init, to) else {
             return match result {
                 Err(VerbsError::NoSuch(Object::Qp)) => Ok((what, result)),
-                _ => broken(
-                    Rule::Verb,
-                    format!("{what}: {result:?} for a queue pair that is not there"),
-                ),
+                _ => Rule::Verb.broken(format!("{what}: {result:?} for a queue pair that is not there")),
             };
         };
         match &result {
-            Err(_) if before != after => broken(
-                Rule::Verb,
-                format!("{what}: {result:?}, but {before:?} became {after:?}"),
-            ),
-            Ok(()) if after.state != to => broken(
-                Rule::Verb,
-                format!("{what} succeeded, but it is in {:?}", after.state),
-            ),
-            Ok(()) if state::transition(init.qp_type, before.state, to, mask).is_err() => broken(
-                Rule::Verb,
-                format!("{what} succeeded against the table of states"),
-            ),
+            Err(_) if before != after => {
+                Rule::Verb.broken(format!("{what}: {result:?}, but {before:?} became {after:?}"))
+            }
+            Ok(()) if after.state != to => {
+                Rule::Verb.broken(format!("{what} succeeded, but it is in {:?}", after.state))
+            }
+            Ok(()) if state::transition(init.qp_type, before.state, to, mask).is_err() => {
+                Rule::Verb.broken(format!("{what} succeeded against the table of states"))
+            }
             _ => Ok((what, result)),
         }
     }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Case, Check, Known, Size};
+use super::{Case, Check, Known, Size, check};
 use crate::network::{self, Outcome, Scenario};
 use crate::oracle::Violation;
 
@@ -177,13 +177,7 @@ fn judge(case: Case, scenarios: Vec<Scenario>, results: Vec<Option<Result<Outcom
 }
 
 fn failed(what: &str, message: String) -> Check {
-    Check {
-        what: what.to_owned(),
-        published: "-".to_owned(),
-        accepted: "it runs".to_owned(),
-        measured: message,
-        pass: false,
-    }
+    check(what, "-", "it runs", message, false)
 }
 
 fn verdict(check: &Check, known: &[Known]) -> Verdict {
@@ -214,13 +208,7 @@ pub(super) mod tests {
     }
 
     fn row(what: &str, pass: bool) -> Check {
-        Check {
-            what: what.to_owned(),
-            published: "1 | 2".to_owned(),
-            accepted: "3".to_owned(),
-            measured: "4".to_owned(),
-            pass,
-        }
+        check(what, "1 | 2", "3", "4", pass)
     }
 
     /// A case that checks that each outcome is that of its scenario.

@@ -12,11 +12,12 @@ use vnic_wire::{EtherType, aeth, atomiceth, bth, deth, ethernet, reth, vlan, xrc
 use super::capture::Seen;
 use super::node::GID_COUNT;
 use super::setup::{QKEY, gid_entry, percent};
-use super::world::{Step, World};
+use super::world::World;
+use crate::oracle::Judgement;
 
 impl World {
     /// A forged packet comes to somebody.
-    pub(super) fn attack(&mut self, rng: &mut Rng) -> Step {
+    pub(super) fn attack(&mut self, rng: &mut Rng) -> Judgement {
         let living = self.living();
         if living.is_empty() {
             return Ok(());

@@ -209,3 +209,14 @@ pub struct Book {
     /// Region whose key it ends.
     pub region: Option<(usize, usize)>,
 }
+
+impl Book {
+    /// Of a request that uses memory of its own and of its peer's.
+    pub fn of(local: Vec<Piece>, remote: Vec<Piece>) -> Book {
+        Book {
+            local,
+            remote,
+            ..Book::default()
+        }
+    }
+}

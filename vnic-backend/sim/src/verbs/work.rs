@@ -9,9 +9,9 @@ use vnic_engine::rdma::{
 use super::arena::Arena;
 use super::node::{Binding, Book, Holder, Piece};
 use super::setup::{QKEY, percent};
-use super::world::{Step, Stop, World, refused, tag};
+use super::world::{World, refused, tag};
 use crate::oracle::keys::Allowed;
-use crate::oracle::{Oracle, Rule, broken};
+use crate::oracle::{Judgement, Oracle, Rule};
 
 /// Number of datagrams to a group.
 const GROUP: QpNumber = QpNumber(0xff_ffff);
@@ -21,7 +21,7 @@ type Request = (SendWr, Book);
 
 impl World {
     /// Posts some work to a queue pair.
-    pub(super) fn post(&mut self, slot: usize, rng: &mut Rng) -> Step {
+    pub(super) fn post(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         let s = self.slot(slot);
         if !s.alive
             || s.kind == QpType::XrcTarget
@@ -44,7 +44,14 @@ impl World {
         Ok(())
     }
 
-    fn post_one(&mut self, slot: usize, mut wr: SendWr, mut book: Book, alone: bool, rng: &mut Rng) -> Step {
+    fn post_one(
+        &mut self,
+        slot: usize,
+        mut wr: SendWr,
+        mut book: Book,
+        alone: bool,
+        rng: &mut Rng,
+    ) -> Judgement {
         let (dev, number) = (self.slot(slot).dev, self.slot(slot).number);
         if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws) == 0 {
             let right = wr.clone();
@@ -74,11 +81,7 @@ impl World {
             }
         }
         if self.impossible(slot, &wr) {
-            return broken(
-                Rule::Verb,
-                format!("post_send took {wr:?}, which cannot be carried out"),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Verb.broken(format!("post_send took {wr:?}, which cannot be carried out"));
         }
         self.capture.note(self.now, || {
             let at: Vec<_> = book.local.iter().map(|p| self.spans(p)).collect();
@@ -144,20 +147,22 @@ impl World {
         }
     }
 
-    fn request(&self, op: SendOp, data: SendData, rng: &mut Rng) -> SendWr {
+    /// A request that names this queue of XRC.
+    fn request(&self, op: SendOp, data: SendData, srq: u32, book: Book, rng: &mut Rng) -> Request {
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::SIGNALED, percent(rng, 70));
         flags.set(SendFlags::SOLICITED, percent(rng, 20));
         flags.set(SendFlags::FENCE, percent(rng, 8));
-        SendWr {
+        let wr = SendWr {
             id: 0,
             tag: 0,
             op,
             flags,
             data,
             ud: None,
-            remote_srq: 0,
-        }
+            remote_srq: srq,
+        };
+        (wr, book)
     }
 
     /// A length up to `most`, with a liking for the edges of packets.
@@ -323,19 +328,14 @@ impl World {
         let (target, number) = self.target(slot, rng);
         let len = self.length(slot, self.room(slot, target), rng);
         let (data, local) = self.source(slot, len, rng)?;
-        let mut book = Book {
-            local,
-            ..Book::default()
-        };
+        let mut book = Book::of(local, vec![]);
         let op = match rng.u32(0..12) {
             0..=6 => SendOp::Send,
             7..=9 => SendOp::SendImm(rng.u32(..)),
             _ if self.slot(slot).kind == QpType::Uc => SendOp::Send,
             _ => self.make_invalidate(slot, &mut book, rng),
         };
-        let mut wr = self.request(op, data, rng);
-        wr.remote_srq = number;
-        Some((wr, book))
+        Some(self.request(op, data, number, book, rng))
     }
 
     /// A SEND that ends a window or a region of the peer's, if there is one to be ended.
@@ -381,14 +381,7 @@ impl World {
         } else {
             SendOp::Write { addr, rkey }
         };
-        let mut wr = self.request(op, data, rng);
-        wr.remote_srq = number;
-        let book = Book {
-            local,
-            remote: vec![piece],
-            ..Book::default()
-        };
-        Some((wr, book))
+        Some(self.request(op, data, number, Book::of(local, vec![piece]), rng))
     }
 
     fn make_read(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
@@ -402,14 +395,8 @@ impl World {
         let mut bytes = vec![0; len as usize];
         rng.fill(&mut bytes);
         self.store(&piece, &bytes);
-        let mut wr = self.request(SendOp::Read { addr, rkey }, SendData::Sges(sges), rng);
-        wr.remote_srq = number;
-        let book = Book {
-            local,
-            remote: vec![piece],
-            ..Book::default()
-        };
-        Some((wr, book))
+        let (op, data) = (SendOp::Read { addr, rkey }, SendData::Sges(sges));
+        Some(self.request(op, data, number, Book::of(local, vec![piece]), rng))
     }
 
     fn make_atomic(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
@@ -473,13 +460,8 @@ impl World {
             len: 8,
             lkey: key,
         };
-        let mut wr = self.request(op, SendData::Sges([sge].into_iter().collect()), rng);
-        wr.remote_srq = number;
-        let book = Book {
-            local: vec![piece],
-            ..Book::default()
-        };
-        Some((wr, book))
+        let data = SendData::Sges([sge].into_iter().collect());
+        Some(self.request(op, data, number, Book::of(vec![piece], vec![]), rng))
     }
 
     /// Binds a window of the own device, or takes its key back.
@@ -508,8 +490,7 @@ impl World {
         };
         if window.bound.is_some() && kind == MwType::Type2 {
             book.window = Some((dev, index, false));
-            let wr = self.request(SendOp::LocalInvalidate(key), SendData::default(), rng);
-            return Some((wr, book));
+            return Some(self.request(SendOp::LocalInvalidate(key), SendData::default(), 0, book, rng));
         }
         let need = Access::MW_BIND | Access::LOCAL_WRITE;
         let len = rng.u64(1..600) * 8;
@@ -565,8 +546,7 @@ impl World {
                 len,
             },
         );
-        let wr = self.request(SendOp::BindMw(bind), SendData::default(), rng);
-        Some((wr, book))
+        Some(self.request(SendOp::BindMw(bind), SendData::default(), 0, book, rng))
     }
 
     /// Requests whose order matters.
@@ -584,40 +564,31 @@ impl World {
         let mut bytes = vec![0; len as usize];
         rng.fill(&mut bytes);
         self.store(&there, &bytes);
-        let mut read = self.request(SendOp::Read { addr, rkey }, SendData::Sges(sges.clone()), rng);
-        read.remote_srq = number;
+        let (op, data) = (SendOp::Read { addr, rkey }, SendData::Sges(sges.clone()));
+        let read = self.request(op, data, number, Book::default(), rng);
         let mut requests = Vec::new();
+        let write = |world: &mut World, rng: &mut Rng| {
+            let (data, local) = world.source(slot, len, rng)?;
+            let book = Book::of(local, vec![]);
+            Some(world.request(SendOp::Write { addr, rkey }, data, number, book, rng))
+        };
         match rng.u32(0..3) {
             // What is written is read.
             0 => {
-                if let Some((data, local)) = self.source(slot, len, rng) {
-                    let mut write = self.request(SendOp::Write { addr, rkey }, data, rng);
-                    write.remote_srq = number;
-                    let book = Book {
-                        local,
-                        ..Book::default()
-                    };
-                    requests.push((write, book));
-                }
-                requests.push((read, Book::default()));
+                requests.extend(write(self, rng));
+                requests.push(read);
             }
             // What is read is not what a fenced WRITE puts there.
             1 => {
-                requests.push((read, Book::default()));
-                if let Some((data, local)) = self.source(slot, len, rng) {
-                    let mut write = self.request(SendOp::Write { addr, rkey }, data, rng);
+                requests.push(read);
+                requests.extend(write(self, rng).map(|(mut write, book)| {
                     write.flags |= SendFlags::FENCE;
-                    write.remote_srq = number;
-                    let book = Book {
-                        local,
-                        ..Book::default()
-                    };
-                    requests.push((write, book));
-                }
+                    (write, book)
+                }));
             }
             // What was read is sent on.
             _ => {
-                requests.push((read, Book::default()));
+                requests.push(read);
                 let room = self.room(slot, target);
                 let op = if len <= room {
                     SendOp::Send
@@ -630,12 +601,11 @@ impl World {
                     requests[0].1.remote.push(piece);
                     SendOp::Write { addr, rkey }
                 };
-                let mut send = self.request(op, SendData::Sges(sges), rng);
-                send.flags |= SendFlags::FENCE;
-                send.remote_srq = number;
                 // What the first noted is in use until the last is complete.
                 let book = std::mem::take(&mut requests[0].1);
-                requests.push((send, book));
+                let mut send = self.request(op, SendData::Sges(sges), number, book, rng);
+                send.0.flags |= SendFlags::FENCE;
+                requests.push(send);
             }
         }
         if let Some((_, last)) = requests.last_mut() {
@@ -675,7 +645,7 @@ impl World {
         } else {
             SendOp::Send
         };
-        let mut wr = self.request(op, data, rng);
+        let (mut wr, book) = self.request(op, data, 0, Book::of(local, vec![]), rng);
         let own = self.slot(slot).attributes.qkey == qkey && rng.bool();
         wr.ud = Some(UdDestination {
             ah: handle.ah,
@@ -687,10 +657,6 @@ impl World {
                 _ => qkey,
             },
         });
-        let book = Book {
-            local,
-            ..Book::default()
-        };
         Some((wr, book))
     }
 }
