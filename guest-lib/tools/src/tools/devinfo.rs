@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use vnic_verbs::{Capabilities, Context, MacAddress, PortState, mtu_bytes};
 
 use super::show_gids::kind_name;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::options::DeviceOptions;
 use crate::report::Report;
 use crate::seat;
@@ -37,7 +37,7 @@ fn line(
     json.insert(key.to_owned(), value);
 }
 
-fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
+fn info(context: &Context, verbose: bool) -> Result<Report> {
     let device = context.query_device();
     let port = context.query_port()?;
     let mut report = Report::new("devinfo");
@@ -125,7 +125,7 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
 }
 
 /// Prints the number of objects, and the counters that are not zero.
-fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>) -> Result<(), Failure> {
+fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>) -> Result {
     report.note("    objects: used of most");
     let mut all = Map::new();
     for r in context.resources()? {
