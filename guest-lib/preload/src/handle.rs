@@ -32,6 +32,17 @@ pub unsafe trait Object: Sized + 'static {
     }
 }
 
+/// An object, and the structure of the header with which its first field, `base`, begins.
+macro_rules! object {
+    ($object:ident: $c:ty) => {
+        const _: () = assert!(std::mem::offset_of!($object, base) == 0);
+        // SAFETY: `repr(C)`, and its first field is that, or a structure that begins with that.
+        unsafe impl $crate::handle::Object for $object {
+            type C = $c;
+        }
+    };
+}
+
 /// Gives an object to the program.
 pub fn publish<T: Object>(object: T) -> *mut T::C {
     Box::into_raw(Box::new(object)).cast()

@@ -29,7 +29,7 @@ fn about(kind: u32) -> About {
         | IBV_EVENT_SQ_DRAINED
         | IBV_EVENT_PATH_MIG
         | IBV_EVENT_PATH_MIG_ERR
-        | super::dispatcher::LAST_WQE_REACHED => About::Qp,
+        | IBV_EVENT_QP_LAST_WQE_REACHED => About::Qp,
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => About::Srq,
         _ => About::Nothing,
     }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::errno::{self, Errno};
+use crate::errno;
 use crate::handle::{maybe, take_back, the};
 use crate::objects::{Mr, Pd, mr};
 
@@ -40,12 +40,6 @@ export! {
         Mr::register(the(pd), addr, length, iova, access)
     }
 
-    /// `man 3 ibv_reg_dmabuf_mr`: our device cannot reach such memory.
-    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
-        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
-
     /// `man 3 ibv_dereg_mr`.
     "IBVERBS_1.1" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, of (*mr).context, as code {
         Mr::deregister(mr)
@@ -70,4 +64,10 @@ export! {
             refusal.code
         }))
     }
+}
+
+lacking! {
+    /// `man 3 ibv_reg_dmabuf_mr`: our device cannot reach such memory.
+    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
+        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer;
 }

@@ -134,16 +134,6 @@ export! {
         Ok(the::<Qp>(qp.cast()).extended())
     }
 
-    /// `man 3 ibv_query_ece`: our connections have no enhancements.
-    "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
-        Err(Errno::UNSUPPORTED)
-    }
-
-    /// `man 3 ibv_set_ece`.
-    "IBVERBS_1.10" fn ibv_set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
-        Err(Errno::UNSUPPORTED)
-    }
-
     /// `man 3 ibv_attach_mcast`.
     "IBVERBS_1.1" fn ibv_attach_mcast(qp: *mut ibv_qp, group: *const ibv_gid, _lid: u16) -> c_int, of (*qp).context,
         as code {
@@ -181,4 +171,12 @@ export! {
         drop(take_back::<Ah>(ah));
         Ok(())
     }
+}
+
+lacking! {
+    /// `man 3 ibv_query_ece`: our connections have no enhancements.
+    "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code;
+
+    /// `man 3 ibv_set_ece`.
+    "IBVERBS_1.10" fn ibv_set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code;
 }

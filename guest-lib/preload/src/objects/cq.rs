@@ -34,10 +34,7 @@ pub struct Cq {
     _needs: Vec<Use>,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Cq {
-    type C = ibv_cq_ex;
-}
+object!(Cq: ibv_cq_ex);
 
 /// Settings of a new queue.
 pub struct Wanted<'a> {

@@ -27,10 +27,7 @@ pub struct Mr {
     needs: Mutex<Needs>,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Mr {
-    type C = ibv_mr;
-}
+object!(Mr: ibv_mr);
 
 struct Needs {
     _pd: Use,
@@ -125,12 +122,7 @@ impl Mr {
     pub unsafe fn change(&self, change: &Change<'_>) -> Result<(), Refusal> {
         let has = |flag: u32| change.flags & flag != 0;
         let wrong = |errno| Refusal { code: INPUT, errno };
-        only(
-            change.flags.into(),
-            IBV_REREG_MR_FLAGS_SUPPORTED.into(),
-            Errno::INVALID,
-        )
-        .map_err(wrong)?;
+        only(change.flags, IBV_REREG_MR_FLAGS_SUPPORTED, Errno::INVALID).map_err(wrong)?;
         if change.flags == 0 || has(IBV_REREG_MR_CHANGE_PD) && change.pd.is_none() {
             return Err(wrong(Errno::INVALID));
         }

@@ -48,12 +48,26 @@ pub struct Qp {
     _needs: Vec<Use>,
 }
 
-// SAFETY: `repr(C)`, and its first field is a structure that begins with that.
-unsafe impl Object for Qp {
-    type C = ibv_qp_ex;
-}
+object!(Qp: ibv_qp_ex);
 
 impl Qp {
+    /// A queue pair with nothing special.
+    fn new(base: ibv_qp_ex, inner: AnyQp, needs: Vec<Use>) -> Qp {
+        Qp {
+            base: UnsafeCell::new(base),
+            inner,
+            batch: Batch::default(),
+            asynchronous: Unacknowledged::default(),
+            uses: Uses::default(),
+            extended: false,
+            capacity: zeros(),
+            signal_all: false,
+            groups: Mutex::default(),
+            _target: None,
+            _needs: needs,
+        }
+    }
+
     /// The program's pointer, unless it asked for an extended queue pair.
     pub fn plain(&self) -> *mut ibv_qp {
         self.c().cast()
@@ -98,7 +112,7 @@ impl Qp {
 
     /// Limits the rate of the queue pair.
     pub fn limit_rate(&self, limit: &ibv_qp_rate_limit_attr) -> Result<(), Errno> {
-        only(limit.comp_mask.into(), 0, Errno::INVALID)?;
+        only(limit.comp_mask, 0u32, Errno::INVALID)?;
         Ok(self.inner.set_rate_limit(RateLimit {
             rate: limit.rate_limit,
             max_burst: limit.max_burst_sz,
