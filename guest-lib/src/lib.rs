@@ -53,7 +53,7 @@ pub mod wr;
 
 pub use attributes::{
     Access, AddressVector, Capabilities, Counter, DeviceAttributes, Gid, GidEntry, GidKind, MacAddress, Mtu,
-    PortAttributes, PortState, Resource, mtu_bytes,
+    PortAttributes, PortState, Resource,
 };
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, RateLimit, mtu_bytes};
+use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, RateLimit};
 
 use crate::exchange::QPS_MAX;
 use crate::failure::{Failure, Result};
@@ -217,7 +217,7 @@ fn parse_mtu(text: &str) -> Result<Mtu, String> {
     Mtu::ALL
         .iter()
         .copied()
-        .find(|mtu| text == mtu_bytes(*mtu).to_string())
+        .find(|mtu| text == mtu.bytes().to_string())
         .ok_or_else(|| "it is 256, 512, 1024, 2048 or 4096".into())
 }
 
@@ -327,8 +327,8 @@ pub fn path_mtu(context: &Context, wanted: Option<Mtu>) -> Result<Mtu> {
     match wanted {
         Some(mtu) if mtu > port.active_mtu() => Err(Failure::Usage(format!(
             "the port carries packets of {} bytes now, not of {} (-m): raise the adapter's MTU",
-            mtu_bytes(port.active_mtu()),
-            mtu_bytes(mtu)
+            port.active_mtu().bytes(),
+            mtu.bytes()
         ))),
         Some(mtu) => Ok(mtu),
         None => Ok(port.active_mtu()),
@@ -337,7 +337,7 @@ pub fn path_mtu(context: &Context, wanted: Option<Mtu>) -> Result<Mtu> {
 
 /// The MTU with so many bytes, or the next smaller one.
 pub fn mtu_of(bytes: u32) -> Mtu {
-    let fits = |mtu: &&Mtu| mtu_bytes(**mtu) <= bytes;
+    let fits = |mtu: &&Mtu| mtu.bytes() <= bytes;
     Mtu::ALL.iter().rev().find(fits).copied().unwrap_or(Mtu::Mtu256)
 }
 

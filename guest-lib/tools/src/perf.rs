@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use vnic_verbs::{Data, QpType, SendWr, mtu_bytes};
+use vnic_verbs::{Data, QpType, SendWr};
 
 use crate::failure::{Failure, Result};
 use crate::flow::{Flow, Goal};
@@ -28,7 +28,7 @@ impl PerfOptions {
     pub fn sizes(&self, seat: &Seat<'_>, default: u32) -> Result<Vec<u32>> {
         // A datagram is one packet.
         let most = match self.connection {
-            QpType::Ud => mtu_bytes(path_mtu(&seat.context, self.peer.mtu)?),
+            QpType::Ud => path_mtu(&seat.context, self.peer.mtu)?.bytes(),
             _ => u32::MAX,
         };
         if self.all {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{
     ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu, ProtectionDomain, QpType, SendWr,
-    SharedReceiveQueue, WorkCompletion, mtu_bytes,
+    SharedReceiveQueue, WorkCompletion,
 };
 
 use crate::exchange::{self, Account, Area, Link, Offer};
@@ -307,7 +307,7 @@ impl Session {
         report.fact("device", seat.context.name());
         report.fact("type", type_name(self.kind));
         report.fact("qps", self.queues.len());
-        report.fact("mtu", mtu_bytes(self.mtu));
+        report.fact("mtu", self.mtu.bytes());
         report.fact("peer", self.peer.gid.ip().to_string());
         report.word("seed", seat.seed());
         report.word("peer_seed", self.peer.seed);
@@ -360,7 +360,7 @@ fn offer(
             .collect(),
         gid: gid.gid,
         mac: Some(mac),
-        mtu: Some(mtu_bytes(mtu)),
+        mtu: Some(mtu.bytes()),
         qkey: (plan.kind == QpType::Ud).then_some(QKEY),
         area: plan.area.map(|(region, slots, step)| Area {
             addr: region.addr(),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use vnic_verbs::{Capabilities, Context, MacAddress, PortState, mtu_bytes};
+use vnic_verbs::{Capabilities, Context, MacAddress, PortState};
 
 use super::show_gids::kind_name;
 use crate::failure::Result;
@@ -98,8 +98,8 @@ fn info(context: &Context, verbose: bool) -> Result<Report> {
             PortState::Down => "PORT_DOWN",
         }),
     );
-    say("max_mtu", json!(mtu_bytes(port.max_mtu())));
-    say("active_mtu", json!(mtu_bytes(port.active_mtu())));
+    say("max_mtu", json!(port.max_mtu().bytes()));
+    say("active_mtu", json!(port.active_mtu().bytes()));
     say("mac", json!(MacAddress(port.mac).to_string()));
     say("link_layer", json!("Ethernet"));
     if verbose {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{
     Access, ConnectOptions, Data, Endpoint, MacAddress, MemoryRegion, QueuePair, Rc, RecvWr, SendWr,
-    WorkCompletion, mtu_bytes,
+    WorkCompletion,
 };
 
 use crate::exchange::{Account, Offer, Queue, Role};
@@ -73,7 +73,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report> {
         }],
         gid: gid.gid,
         mac: Some(gid.mac).filter(|mac| *mac != MacAddress::default()),
-        mtu: Some(mtu_bytes(mtu)),
+        mtu: Some(mtu.bytes()),
         qkey: None,
         area: None,
         seed: Some(seat.seed()),
@@ -122,7 +122,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report> {
     let mut report = Report::new(TOOL);
     report.word("role", seat.role().name());
     report.fact("device", seat.context.name());
-    report.fact("mtu", mtu_bytes(mtu));
+    report.fact("mtu", mtu.bytes());
     report.fact("peer", peer.gid.ip().to_string());
     report.word("qpn", game.qp.number());
     report.word("seed", seeds[0]);

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use vnic_verbs::{QpType, mtu_bytes};
+use vnic_verbs::{QpType};
 
 use crate::failure::{Failure, Result};
 use crate::flow::Goal;
@@ -35,7 +35,7 @@ fn pingpong(
     tool: &'static str,
     kind: QpType,
 ) -> Result<Report> {
-    let most = mtu_bytes(path_mtu(&seat.context, options.peer.mtu)?);
+    let most = path_mtu(&seat.context, options.peer.mtu)?.bytes();
     // A datagram is one packet: without -s, as long as fits.
     let size = match (kind, options.size) {
         (_, None) if kind == QpType::Ud => most.min(4096),

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use vnic_verbs::{Access, MemoryRegion, ProtectionDomain, QpType, SendWr, mtu_bytes};
+use vnic_verbs::{Access, MemoryRegion, ProtectionDomain, QpType, SendWr};
 
 use crate::exchange::{Account, Area, Role};
 use crate::failure::{Failure, Result};
@@ -94,7 +94,7 @@ fn one(seat: &mut Seat<'_>, options: &BandwidthOptions, size: u32, report: &mut 
 /// Checks what the peer wrote: each place has its last message. Over UC, pieces of it may be of an earlier one.
 fn look(session: &Session, sink: &Slots<'_>, counts: &[u64]) -> Result<Account> {
     let seed = session.peer.seed.unwrap_or(0);
-    let packet = mtu_bytes(session.mtu) as usize;
+    let packet = session.mtu.bytes() as usize;
     let mut account = Account::default();
     for (queue, sent) in counts.iter().enumerate().take(session.queues.len()) {
         for place in 0..sink.layout.count {
