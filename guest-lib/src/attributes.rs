@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::str::FromStr;
 
-use vnic_device::command::device::{
-    CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord,
-};
+use vnic_device::command::device::{CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord};
 use vnic_device::command::qp;
 use vnic_device::verbs::AtomicScope;
 

@@ -41,6 +41,7 @@ pub mod doctor;
 mod driver;
 pub mod error;
 pub mod event;
+mod extents;
 pub mod memory;
 pub mod pages;
 mod pd;

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use vnic_device::ring::Extent;
 
 use super::mapping::{HUGE, Kind, Mapping};
+use super::pagemap;
 use super::pin::{Pin, Pins};
-use super::{extents, pagemap};
 use crate::Error;
+use crate::extents::part_of;
 use crate::transport::SharedPages;
 
 /// Allocates pages; small pieces come from common chunks of 2 MiB. Chunks live until the arena and all pieces are
@@ -102,7 +103,7 @@ impl Arena {
         let found = |m: Arc<Fixed>| {
             let skip = inside(&m)?;
             let keep: Arc<dyn Send + Sync> = Arc::clone(&m) as _;
-            Some((extents::part(&m.extents, skip as u64, len as u64), keep))
+            Some((part_of(&m.extents, skip as u64, len as u64), keep))
         };
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = chunks.iter().find_map(|c| found(Arc::clone(&c.memory))) {
@@ -117,7 +118,7 @@ impl Arena {
         SharedPages {
             start: memory.mapping.at(skip),
             len,
-            extents: extents::part(&memory.extents, skip as u64, len as u64),
+            extents: part_of(&memory.extents, skip as u64, len as u64),
             owner: Box::new(Piece {
                 arena: Arc::clone(self),
                 memory,
@@ -147,9 +148,9 @@ impl Fixed {
             Ok(mapping) => Fixed::fix(pins, mapping, Kind::Huge),
             // There are no huge pages, or not enough.
             Err(_) => {
-                let mapping = Mapping::new(Kind::Normal, len).map_err(|e| {
-                    Error::os(format!("cannot get {len} bytes of memory for the device"))(e.into())
-                })?;
+                let mapping = Mapping::new(Kind::Normal, len).map_err(Error::os(format!(
+                    "cannot get {len} bytes of memory for the device"
+                )))?;
                 Fixed::fix(pins, mapping, Kind::Normal)
             }
         }
@@ -254,7 +255,7 @@ mod tests {
             assert_eq!(now, s.extents);
             let known = |start, len| arena.known(start, len).map(|k| k.0);
             assert_eq!(known(start, s.len).as_ref(), Some(&s.extents));
-            assert_eq!(known(start + 100, 900), Some(extents::part(&s.extents, 100, 900)));
+            assert_eq!(known(start + 100, 900), Some(part_of(&s.extents, 100, 900)));
             assert_eq!(known(start, 16 * HUGE), None);
             seen.extend(s.extents.iter().map(|e| (e.gpa, e.len)));
         }

@@ -146,7 +146,7 @@ impl Table {
                  empty places"
                     .into(),
             ),
-            e => Error::os("io_uring: cannot make a table of buffers")(e.into()),
+            e => Error::os("io_uring: cannot make a table of buffers")(e),
         })?;
         Ok(Table {
             ring,
@@ -242,7 +242,7 @@ fn explain(error: Errno, start: usize, len: usize) -> Error {
             "{what}: not all of it is mapped and writable memory, or it is a mapping of a file on a disk. Use memory \
              of the heap, of mmap with MAP_ANONYMOUS, or of files on tmpfs or hugetlbfs"
         )),
-        e => Error::os(what)(e.into()),
+        e => Error::os(what)(e),
     }
 }
 

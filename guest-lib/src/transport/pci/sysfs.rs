@@ -263,7 +263,7 @@ impl Function {
                 self.address,
                 path.display()
             )),
-            e => Error::os(format!("cannot lock {}", path.display()))(e.into()),
+            e => Error::os(format!("cannot lock {}", path.display()))(e),
         })?;
         Ok(Space { file })
     }

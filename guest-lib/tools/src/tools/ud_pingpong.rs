@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use vnic_verbs::{QpType};
+use vnic_verbs::QpType;
 
 use crate::failure::{Failure, Result};
 use crate::flow::Goal;
