@@ -15,7 +15,7 @@ use super::windowed::Windowed;
 use crate::network::measures::percentile;
 use crate::network::scenario::{Control, Flow, HostSettings, Record, SwitchSettings, Topology};
 use crate::network::topology::{GBIT, MS, Tree, US};
-use crate::network::traffic::{self, Incasts, Poisson, Sizes, Starts};
+use crate::network::traffic::{self, Poisson, Sizes, Starts};
 use crate::network::{Outcome, Scenario};
 
 pub const TRIALS: &[Trial] = &[
@@ -277,29 +277,15 @@ const WINDOW: u64 = 100 * GBIT / 8 * 13 / 1_000_000;
 
 fn h4() -> Vec<Scenario> {
     let hosts: Vec<usize> = (0..320).collect();
-    let sizes = Sizes::hadoop();
-    let until = 500 * US;
-    let mut flows = Poisson {
+    let poisson = |load| Poisson {
         hosts: &hosts,
-        load: 0.3,
+        load,
         rate: 100 * GBIT,
-        sizes: &sizes,
         from: 0,
-        until,
-    }
-    .flows(4);
-    flows.extend(
-        Incasts {
-            hosts: &hosts,
-            fan_in: 60,
-            bytes: 500_000,
-            load: 0.02,
-            rate: 100 * GBIT,
-            from: 0,
-            until,
-        }
-        .flows(4),
-    );
+        until: 500 * US,
+    };
+    let mut flows = poisson(0.3).flows(&Sizes::hadoop(), 4);
+    flows.extend(poisson(0.02).incasts(60, 500_000, 4));
     let timely = Timely {
         parameters: timely::Parameters::NS3,
     };
@@ -372,16 +358,14 @@ fn h5() -> Vec<Scenario> {
         hosts_per_tor: 8,
     };
     let hosts: Vec<usize> = (0..80).collect();
-    let sizes = Sizes::hadoop();
-    let flows = Poisson {
+    let poisson = Poisson {
         hosts: &hosts,
         load: 0.5,
         rate: 100 * GBIT,
-        sizes: &sizes,
         from: 0,
         until: 4 * MS,
-    }
-    .flows(5);
+    };
+    let flows = poisson.flows(&Sizes::hadoop(), 5);
     let controls = [("HPCC", hpcc(Parameters::SIM)), ("DCQCN", firmware(dcqcn()))];
     controls
         .map(|(name, control)| Scenario {
