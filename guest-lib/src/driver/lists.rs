@@ -80,7 +80,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::fake::Fake;
+    use crate::driver::tests::fake::Fake;
 
     fn extents(count: u64) -> Vec<Extent> {
         (0..count)

@@ -146,7 +146,7 @@ fn used_offset(size: u16) -> usize {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::driver::fake::Fake;
+    use crate::driver::tests::fake::Fake;
 
     #[test]
     fn chains_stand_as_virtio_says() {

@@ -24,6 +24,9 @@ const MEMORY: usize = 64 << 10;
 /// Verbs of a run.
 const VERBS: usize = 400;
 
+/// A verb in words, and what came of it.
+type Answer = (String, Result<(), VerbsError>);
+
 /// Two devices, and what there should be in them.
 struct Fuzz {
     rng: Rng,
@@ -219,13 +222,13 @@ impl Fuzz {
             1 => self.models[dev].dead(kind),
             _ => self.models[dev].live(kind),
         };
-        if list.is_empty() {
-            return self.rng.u32(0..100);
+        match self.rng.choice(list) {
+            Some(handle) => *handle,
+            None => self.rng.u32(0..100),
         }
-        list[self.rng.usize(0..list.len())]
     }
 
-    fn verb(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn verb(&mut self, dev: usize) -> Judgement<Answer> {
         match self.rng.u32(0..100) {
             0..=14 => self.create(dev),
             15..=22 => self.destroy(dev),
@@ -242,7 +245,7 @@ impl Fuzz {
         kind: Kind,
         what: &str,
         result: Result<u32, VerbsError>,
-    ) -> Result<Result<(), VerbsError>, Violation> {
+    ) -> Judgement<Result<(), VerbsError>> {
         match result {
             Ok(handle) => {
                 if self.models[dev].live(kind).contains(&handle) {
@@ -263,7 +266,7 @@ impl Fuzz {
         }
     }
 
-    fn create(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn create(&mut self, dev: usize) -> Judgement<Answer> {
         use Kind as K;
         let (pd, cq, other_cq) = (
             self.pick(dev, K::Pd),
@@ -278,11 +281,8 @@ impl Fuzz {
             0..=1 => (K::Pd, "alloc_pd".to_owned(), device.alloc_pd().map(|h| h.0)),
             2..=3 => {
                 let entries = values::size(rng, limits.max_cqe.min(1000));
-                (
-                    K::Cq,
-                    format!("create_cq {entries}"),
-                    device.create_cq(entries).map(|h| h.0),
-                )
+                let made = device.create_cq(entries).map(|h| h.0);
+                (K::Cq, format!("create_cq {entries}"), made)
             }
             4..=5 => {
                 let (iova, access, spans) = values::region(rng, MEMORY as u64);
@@ -304,11 +304,8 @@ impl Fuzz {
                     max_wr: values::size(rng, limits.max_srq_wr.min(50)),
                     max_sge: values::size(rng, limits.max_srq_sge.min(8)),
                 };
-                (
-                    K::Srq,
-                    format!("create_srq {init:?}"),
-                    device.create_srq(init).map(|h| h.0),
-                )
+                let made = device.create_srq(init).map(|h| h.0);
+                (K::Srq, format!("create_srq {init:?}"), made)
             }
             9..=10 => {
                 let vector = values::address(rng);
@@ -318,18 +315,15 @@ impl Fuzz {
             11 => (K::Xrcd, "open_xrcd".to_owned(), device.open_xrcd().map(|h| h.0)),
             _ => {
                 let init = values::qp_init(rng, &limits, pd, cq, other_cq, srq, xrcd);
-                (
-                    K::Qp,
-                    format!("create_qp {init:?}"),
-                    device.create_qp(&init).map(|h| h.0),
-                )
+                let made = device.create_qp(&init).map(|h| h.0);
+                (K::Qp, format!("create_qp {init:?}"), made)
             }
         };
         let result = self.made(dev, kind, &what, result)?;
         Ok((what, result))
     }
 
-    fn destroy(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn destroy(&mut self, dev: usize) -> Judgement<Answer> {
         let kind = Kind::ALL[self.rng.usize(0..Kind::ALL.len())];
         let handle = self.pick(dev, kind);
         let device = &mut self.devices[dev];
@@ -359,7 +353,7 @@ impl Fuzz {
         Ok((what, result))
     }
 
-    fn modify(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn modify(&mut self, dev: usize) -> Judgement<Answer> {
         if self.rng.u32(0..8) > 0 {
             return self.modify_qp(dev);
         }
@@ -372,10 +366,8 @@ impl Fuzz {
         Ok(match rng.u32(0..6) {
             0 => {
                 let entries = values::size(rng, 1000);
-                (
-                    format!("resize_cq {cq:?} {entries}"),
-                    device.resize_cq(cq, entries),
-                )
+                let what = format!("resize_cq {cq:?} {entries}");
+                (what, device.resize_cq(cq, entries))
             }
             1 => (format!("arm_cq {cq:?}"), device.arm_cq(cq, values::arm(rng))),
             2 => {
@@ -396,23 +388,19 @@ impl Fuzz {
             }
             4 => {
                 let gid = values::any_gid(rng);
-                (
-                    format!("attach_multicast {qp:?} {gid}"),
-                    device.attach_multicast(qp, gid),
-                )
+                let what = format!("attach_multicast {qp:?} {gid}");
+                (what, device.attach_multicast(qp, gid))
             }
             _ => {
                 let gid = values::any_gid(rng);
-                (
-                    format!("detach_multicast {qp:?} {gid}"),
-                    device.detach_multicast(qp, gid),
-                )
+                let what = format!("detach_multicast {qp:?} {gid}");
+                (what, device.detach_multicast(qp, gid))
             }
         })
     }
 
     /// Any attributes, with any mask; or, so that it comes somewhere, those that the next state needs.
-    fn modify_qp(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn modify_qp(&mut self, dev: usize) -> Judgement<Answer> {
         let qp = values::qp(self.pick(dev, Kind::Qp));
         let peers = self.models[1 - dev].live(Kind::Qp).to_vec();
         let rng = &mut self.rng;
@@ -464,7 +452,7 @@ impl Fuzz {
         }
     }
 
-    fn work(&mut self, dev: usize) -> (String, Result<(), VerbsError>) {
+    fn work(&mut self, dev: usize) -> Answer {
         let qp = values::qp(self.pick(dev, Kind::Qp));
         let srq = values::srq(self.pick(dev, Kind::Srq));
         let cq = values::cq(self.pick(dev, Kind::Cq));
@@ -488,10 +476,8 @@ impl Fuzz {
             }
             7 => {
                 let wr = values::recv(rng, keys[0]);
-                (
-                    format!("post_srq_recv {srq:?} {wr:?}"),
-                    device.post_srq_recv(srq, wr),
-                )
+                let what = format!("post_srq_recv {srq:?} {wr:?}");
+                (what, device.post_srq_recv(srq, wr))
             }
             _ => {
                 let mut out = Vec::new();

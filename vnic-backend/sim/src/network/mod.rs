@@ -27,7 +27,7 @@ pub use outcome::{FlowOutcome, Outcome, Series, Totals};
 pub use scenario::Scenario;
 
 #[cfg(test)]
-pub(crate) use made::made_up;
+pub(crate) use tests::made::made_up;
 
 /// Runs a scenario to its end. `progress` is told the part that is done, 0..=1, now and then.
 pub fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow::Result<Outcome> {
@@ -36,7 +36,5 @@ pub fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow::Result
     Ok(world.finish())
 }
 
-#[cfg(test)]
-mod made;
 #[cfg(test)]
 mod tests;

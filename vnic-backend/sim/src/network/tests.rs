@@ -1,5 +1,7 @@
 //! Runs of small networks.
 
+pub(super) mod made;
+
 use std::sync::Mutex;
 
 use anyhow::Result;

@@ -7,7 +7,7 @@ use vnic_engine::rdma::{
 use super::{Judgement, Oracle, Rule, Seq};
 
 /// A receive queue: of one queue pair, or shared.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Queue {
     pub(super) dev: usize,
     /// Where an XRC shared receive queue completes; of others, the queue pairs say it.
@@ -43,20 +43,13 @@ impl Queue {
             cq,
             srq,
             pd,
-            open: Vec::new(),
-            users: Vec::new(),
-            posted: 0,
-            messages: 0,
-            wasted: 0,
-            limit: None,
-            gone: false,
-            failed: false,
+            ..Queue::default()
         }
     }
 }
 
 /// A completion queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cq {
     entries: u32,
     /// Armed, and not fired yet.
@@ -74,15 +67,7 @@ impl Oracle {
     /// A completion queue was created or resized; it has room for so many.
     pub fn cq(&mut self, dev: usize, cq: CqHandle, entries: u32) {
         self.tick();
-        let fresh = Cq {
-            entries,
-            armed: None,
-            fired: false,
-            overrun: false,
-            owes: false,
-            ghosts: 0,
-        };
-        self.cqs.entry((dev, cq)).or_insert(fresh).entries = entries;
+        self.cqs.entry((dev, cq)).or_default().entries = entries;
     }
 
     /// A completion queue is gone.

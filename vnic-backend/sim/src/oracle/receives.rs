@@ -101,17 +101,9 @@ impl Oracle {
         let queue = self.recvs[index].queue;
         let shared = self.queues[queue].srq.is_some();
         let what = format!("dev{dev} QP {:#x}: receive {:#x}", c.qp.0, c.wr_id);
-        match self.recvs[index].fate {
-            Fate::Open => {}
-            Fate::Forgotten => {
-                self.recvs[index].fate = Fate::Done(c.status);
-                self.ghost_came(dev, cq);
-                return Ok(());
-            }
-            Fate::Done(before) => {
-                return Rule::Completion
-                    .broken(format!("{what} completed twice: {before:?}, then {:?}", c.status));
-            }
+        if self.recvs[index].fate.is_over(c.status, &what)? {
+            self.ghost_came(dev, cq);
+            return Ok(());
         }
         let Some(qp) = self.taker(index, queue, c) else {
             return Rule::Completion.broken(format!(

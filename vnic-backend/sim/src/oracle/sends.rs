@@ -75,6 +75,22 @@ pub enum Fate {
     Forgotten,
 }
 
+impl Fate {
+    /// A completion came. True: of a queue pair that is gone; what was in the completion queue before may still be polled.
+    pub(super) fn is_over(&mut self, status: Status, what: &str) -> Judgement<bool> {
+        match *self {
+            Fate::Open => Ok(false),
+            Fate::Forgotten => {
+                *self = Fate::Done(status);
+                Ok(true)
+            }
+            Fate::Done(before) => {
+                Rule::Completion.broken(format!("{what} completed twice: {before:?}, then {status:?}"))
+            }
+        }
+    }
+}
+
 /// A posted send request.
 // Wide: the record of a request as it was posted, which the rules compare with its completion.
 #[derive(Debug)]
@@ -385,18 +401,9 @@ impl Oracle {
         if q.dev != dev || q.number != c.qp || q.init.send_cq != Some(cq) {
             return Rule::Completion.broken(format!("{what} completed at dev{dev} {cq:?} for {:?}", c.qp));
         }
-        match self.sends[index].fate {
-            Fate::Open => {}
-            // What was in the completion queue before its QP went may still be polled.
-            Fate::Forgotten => {
-                self.sends[index].fate = Fate::Done(c.status);
-                self.ghost_came(dev, cq);
-                return Ok(());
-            }
-            Fate::Done(before) => {
-                return Rule::Completion
-                    .broken(format!("{what} completed twice: {before:?}, then {:?}", c.status));
-            }
+        if self.sends[index].fate.is_over(c.status, &what)? {
+            self.ghost_came(dev, cq);
+            return Ok(());
         }
         self.resume_for(index);
         // Those before it have completed without being seen.

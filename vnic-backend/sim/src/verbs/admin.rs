@@ -7,7 +7,7 @@ use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
 use super::arena::Arena;
-use super::setup::percent;
+use super::plan::percent;
 use super::world::{World, granted, refused};
 use crate::oracle::keys::Region;
 use crate::oracle::{Judgement, Rule};
@@ -18,11 +18,9 @@ const TIME_WAIT: u64 = 100_000_000;
 impl World {
     /// Changes something.
     pub(super) fn administer(&mut self, rng: &mut Rng) -> Judgement {
-        let living = self.living();
-        if living.is_empty() {
+        let Some(slot) = rng.choice(self.living()) else {
             return Ok(());
-        }
-        let slot = living[rng.usize(0..living.len())];
+        };
         let dev = self.slot(slot).dev;
         match rng.u32(0..14) {
             0..=2 => self.pause(slot, rng),
@@ -83,15 +81,17 @@ impl World {
         self.leave_all(slot)?;
         granted("destroy_qp", self.device(dev).destroy_qp(number))?;
         self.slot_mut(slot).alive = false;
-        if let Some(queue) = self
-            .slot(slot)
-            .receives
-            .filter(|q| self.receives[*q].srq.is_none())
-        {
+        if let Some(queue) = self.own_queue(slot) {
             self.receives[queue].alive = false;
         }
         self.oracle.destroyed(dev, number);
         self.stirred(dev)
+    }
+
+    /// The receive queue of a queue pair that is not shared.
+    fn own_queue(&self, slot: usize) -> Option<usize> {
+        let queue = self.slot(slot).receives?;
+        self.receives[queue].srq.is_none().then_some(queue)
     }
 
     /// Both ends of a connection go back to RESET and are connected anew, when the old packets are gone.
@@ -110,14 +110,13 @@ impl World {
             let s = self.slot_mut(*end);
             s.open.clear();
             s.connect = Some(0);
-            let (dev, queue) = (s.dev, s.receives);
-            let queue = queue.filter(|q| self.receives[*q].srq.is_none());
+            let dev = s.dev;
+            let queue = self.own_queue(*end);
             self.ledger.forget(dev);
             // Completions of the former life may still come; they are of no interest.
             self.books
                 .retain(|_, b| b.slot != Some(*end) && (queue.is_none() || b.receives != queue));
-            let s = self.slot_mut(*end);
-            if let Some(queue) = s.receives.filter(|q| self.receives[*q].srq.is_none()) {
+            if let Some(queue) = queue {
                 self.receives[queue].open = 0;
             }
         }
@@ -173,10 +172,9 @@ impl World {
 
     fn living_region(&self, dev: usize, rng: &mut Rng) -> Option<usize> {
         let regions = &self.nodes[dev].regions;
-        let living: Vec<usize> = (0..regions.len()).filter(|r| regions[*r].alive).collect();
         // The large one stays: without it little could be posted any more.
-        let small: Vec<usize> = living.into_iter().filter(|r| *r % 3 != 0).collect();
-        (!small.is_empty()).then(|| small[rng.usize(0..small.len())])
+        let small = (0..regions.len()).filter(|r| regions[*r].alive && r % 3 != 0);
+        rng.choice(small.collect::<Vec<_>>())
     }
 
     /// Could a window show this region? Only its owner's requests would have made it.
@@ -200,12 +198,7 @@ impl World {
             // Changing how addresses count needs a new translation.
             change.access = Some(Access::LOCAL_WRITE | Access::REMOTE_READ | zero);
         }
-        let before = self
-            .oracle
-            .keys
-            .region(dev, mr)
-            .map(|r| r.iova)
-            .unwrap_or_default();
+        let before = self.oracle.keys.region(dev, mr).map_or(0, |r| r.iova);
         let iova = change.translation.as_ref().map_or(before, |(iova, _)| *iova);
         let access = change.access.unwrap_or(r.access);
         let pd = self.nodes[dev].pds[r.pd];
@@ -257,15 +250,11 @@ impl World {
     }
 
     fn limit(&mut self, rng: &mut Rng) -> Judgement {
-        let shared: Vec<usize> = (0..self.receives.len())
-            .filter(|r| self.receives[*r].srq.is_some())
-            .collect();
-        if shared.is_empty() {
-            return Ok(());
-        }
-        let queue = shared[rng.usize(0..shared.len())];
-        let (dev, depth) = (self.receives[queue].dev, self.receives[queue].depth);
-        let Some(srq) = self.receives[queue].srq else {
+        let shared = self
+            .receives
+            .iter()
+            .filter_map(|r| Some((r.dev, r.depth, r.srq?)));
+        let Some((dev, depth, srq)) = rng.choice(shared.collect::<Vec<_>>()) else {
             return Ok(());
         };
         let limit = rng.u32(0..=depth);
@@ -318,11 +307,10 @@ impl World {
 
     fn regroup(&mut self, rng: &mut Rng) -> Judgement {
         let groups: Vec<(usize, Gid)> = self.nodes.iter().flat_map(|n| n.groups.clone()).collect();
-        if groups.is_empty() {
-            return Ok(());
+        match rng.choice(groups) {
+            Some((slot, gid)) => self.leave(slot, gid),
+            None => Ok(()),
         }
-        let (slot, gid) = groups[rng.usize(0..groups.len())];
-        self.leave(slot, gid)
     }
 
     /// A queue pair leaves the groups that it is in.

@@ -14,7 +14,7 @@ use vnic_wire::time::Instant;
 
 use super::arena::Arena;
 use super::node::{AhSlot, CqSlot, GID_COUNT, Node, Policy, QpSlot, ReceiveSlot, RegionSlot, WindowSlot};
-use super::plan::{Pair, Service};
+use super::plan::{Pair, Service, percent};
 use super::world::{World, granted};
 use crate::oracle::Judgement;
 use crate::oracle::keys::Region;
@@ -32,10 +32,6 @@ fn skewed(rng: &mut Rng, most: u32) -> u32 {
     } else {
         rng.u32(1..=most)
     }
-}
-
-pub fn percent(rng: &mut Rng, n: u32) -> bool {
-    rng.u32(0..100) < n
 }
 
 /// Address of a device.
@@ -335,21 +331,11 @@ impl World {
         let number = granted("create_qp", self.device(dev).create_qp(&init))?;
         let slot = self.slots.len();
         if !xrc && queue.is_none() {
+            let (policy, size) = (policy(rng), self.receive_size(rng));
+            let room = (init.max_recv_wr, init.max_recv_sge);
             self.receives.push(ReceiveSlot {
-                dev,
-                srq: None,
                 slot: Some(slot),
-                pd,
-                policy: policy(rng),
-                depth: init.max_recv_wr,
-                open: 0,
-                size: self.receive_size(rng),
-                front,
-                max_sge: init.max_recv_sge,
-                refill: None,
-                refills: 0,
-                alive: true,
-                is_xrc: false,
+                ..ReceiveSlot::new(dev, pd, policy, room, front, size)
             });
             queue = Some(self.receives.len() - 1);
         }
@@ -409,21 +395,11 @@ impl World {
         };
         let srq = granted("create_srq", node.device().create_srq(init))?;
         self.oracle.srq(dev, srq, init.cq, init.pd);
+        let (policy, size) = (policy(rng), self.receive_size(rng));
         self.receives.push(ReceiveSlot {
-            dev,
             srq: Some(srq),
-            slot: None,
-            pd,
-            policy: policy(rng),
-            depth: init.max_wr,
-            open: 0,
-            size: self.receive_size(rng),
-            front,
-            max_sge: init.max_sge,
-            refill: None,
-            refills: 0,
-            alive: true,
             is_xrc: cq.is_some(),
+            ..ReceiveSlot::new(dev, pd, policy, (init.max_wr, init.max_sge), front, size)
         });
         Ok(self.receives.len() - 1)
     }
@@ -549,14 +525,12 @@ impl World {
         to: Option<usize>,
         rng: &mut Rng,
     ) -> Judgement<AhSlot> {
-        let known = self.nodes[from]
-            .ahs
-            .iter()
-            .filter(|a| a.pd == pd && a.dev == to)
-            .copied()
-            .collect::<Vec<_>>();
-        if known.len() > 3 || !known.is_empty() && percent(rng, 70) {
-            return Ok(known[rng.usize(0..known.len())]);
+        let ahs = self.nodes[from].ahs.iter().copied();
+        let known: Vec<AhSlot> = ahs.filter(|a| a.pd == pd && a.dev == to).collect();
+        if (known.len() > 3 || !known.is_empty() && percent(rng, 70))
+            && let Some(slot) = rng.choice(known)
+        {
+            return Ok(slot);
         }
         let vector = match to {
             Some(to) => address(rng, rng.clone().u16(0..GID_COUNT), to),

@@ -8,7 +8,8 @@ use vnic_engine::rdma::{
 
 use super::arena::Arena;
 use super::node::{Binding, Book, Holder, Piece};
-use super::setup::{QKEY, percent};
+use super::plan::percent;
+use super::setup::QKEY;
 use super::world::{World, refused, tag};
 use crate::oracle::keys::Allowed;
 use crate::oracle::{Judgement, Oracle, Rule};
@@ -310,12 +311,9 @@ impl World {
 
     /// XRC: the receive queue to be named, and its number.
     fn target(&self, slot: usize, rng: &mut Rng) -> (Option<usize>, u32) {
-        let targets = &self.slot(slot).targets;
-        if targets.is_empty() {
-            return (None, 0);
-        }
-        let queue = targets[rng.usize(0..targets.len())];
-        (Some(queue), self.receives[queue].srq.map_or(0, |s| s.0))
+        let queue = rng.choice(&self.slot(slot).targets).copied();
+        let srq = queue.and_then(|q| self.receives[q].srq);
+        (queue, srq.map_or(0, |s| s.0))
     }
 
     /// Longest message that the peer's receives have room for.
@@ -406,12 +404,8 @@ impl World {
         let peer = self.slot(slot).peer?;
         let pd = target.map_or(self.slot(peer).pd, |t| self.receives[t].pd);
         let dev = self.slot(peer).dev;
-        let known: Vec<_> = self
-            .cells
-            .iter()
-            .filter(|c| c.0 == dev && c.1 == pd)
-            .copied()
-            .collect();
+        let cells = self.cells.iter().copied();
+        let known: Vec<_> = cells.filter(|c| (c.0, c.1) == (dev, pd)).collect();
         let (addr, rkey, region) = if !known.is_empty() && percent(rng, 80) {
             let (_, _, addr, rkey, region) = known[rng.usize(0..known.len())];
             (addr, rkey, region)
@@ -478,10 +472,7 @@ impl World {
                         .is_none_or(|b| b.slot == slot || w.kind == MwType::Type1)
             })
             .collect();
-        if fit.is_empty() {
-            return None;
-        }
-        let index = fit[rng.usize(0..fit.len())];
+        let index = rng.choice(fit)?;
         let window = &self.nodes[dev].windows[index];
         let (mw, key, kind) = (window.mw, window.key, window.kind);
         let mut book = Book {
@@ -505,13 +496,12 @@ impl World {
             self.give_back(&[piece]);
             return None;
         }
-        let (mr, rkey) = match kind {
-            MwType::Type1 => (
-                self.nodes[dev].regions[region].mr,
-                key & !0xff | key.wrapping_add(1) & 0xff,
-            ),
-            MwType::Type2 => (self.nodes[dev].regions[region].mr, key & !0xff | rng.u32(0..256)),
+        let mr = self.nodes[dev].regions[region].mr;
+        let low = match kind {
+            MwType::Type1 => key.wrapping_add(1) & 0xff,
+            MwType::Type2 => rng.u32(0..256),
         };
+        let rkey = key & !0xff | low;
         let mut access = match rng.u32(0..5) {
             0 => Access::REMOTE_READ,
             1 => Access::REMOTE_WRITE,
@@ -617,16 +607,10 @@ impl World {
 
     fn make_datagram(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
         let (dev, pd) = (self.slot(slot).dev, self.slot(slot).pd);
-        let others: Vec<usize> = (0..self.slots.len())
-            .filter(|s| {
-                self.slots[*s]
-                    .as_ref()
-                    .is_some_and(|s| s.kind == QpType::Ud && s.alive)
-            })
-            .collect();
+        let mut others = self.living();
+        others.retain(|s| self.slot(*s).kind == QpType::Ud);
         let group = percent(rng, 15);
-        let other = others[rng.usize(0..others.len())];
-        let to = self.slot(other);
+        let to = self.slot(rng.choice(others)?);
         let (to_dev, number, qkey) = (to.dev, to.number, to.attributes.qkey);
         let room = to.receives.map_or(0, |q| self.receives[q].size);
         let most = if group {
