@@ -112,18 +112,11 @@ macro_rules! give {
 
 /// Exported functions that are always ours: they need nothing that only the real library knows.
 macro_rules! own {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// The arguments are what `infiniband/verbs.h` asks for.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
-            // SAFETY: by the promise of the caller all pointers are valid, now and here.
-            #[allow(unused_unsafe)]
-            unsafe { $crate::errno::$convention($crate::export::guarded(|| $body)) }
-        }
-    )*};
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {
+        operation! {$(
+            $(#[$doc])* #[unsafe(no_mangle)] fn $name($($arg: $type),*) $(-> $ret)?, as $convention $body
+        )*}
+    };
 }
 
 /// Functions that the program calls through pointers in our objects: always ours.

@@ -75,6 +75,16 @@ pub unsafe fn take_back<T: Object>(pointer: *mut T::C) -> Box<T> {
     unsafe { Box::from_raw(pointer.cast()) }
 }
 
+/// Takes an object back, and drops it.
+///
+/// # Safety
+/// As [`take_back`].
+pub unsafe fn end<T: Object>(pointer: *mut T::C) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    drop(unsafe { take_back::<T>(pointer) });
+    Ok(())
+}
+
 /// Number of other objects that need an object, which may be destroyed only when it is 0.
 #[derive(Debug, Default)]
 pub struct Uses(Arc<()>);

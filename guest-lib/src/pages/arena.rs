@@ -1,6 +1,6 @@
 //! Memory of our own that the device sees: rings, virtqueues, buffers.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use vnic_device::ring::Extent;
 
@@ -9,6 +9,7 @@ use super::pagemap;
 use super::pin::{Pin, Pins};
 use crate::Error;
 use crate::extents::part_of;
+use crate::sync::lock;
 use crate::transport::SharedPages;
 
 /// Allocates pages; small pieces come from common chunks of 2 MiB. Chunks live until the arena and all pieces are
@@ -67,13 +68,13 @@ impl Arena {
             .ok_or_else(|| Error::Setup(format!("there is no memory of {len} bytes")))?;
         if len > HUGE / 2 {
             let memory = Arc::new(Fixed::new(&self.pins, len)?);
-            let mut large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut large = lock(&self.large);
             large.retain(|m| m.strong_count() > 0);
             large.push(Arc::downgrade(&memory));
             drop(large);
             return Ok(self.piece(memory, 0, len));
         }
-        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = lock(&self.chunks);
         let found = chunks
             .iter_mut()
             .find_map(|c| Some((Arc::clone(&c.memory), take(&mut c.free, len)?)));
@@ -105,12 +106,12 @@ impl Arena {
             let keep: Arc<dyn Send + Sync> = Arc::clone(&m) as _;
             Some((part_of(&m.extents, skip as u64, len as u64), keep))
         };
-        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = lock(&self.chunks);
         if let Some(known) = chunks.iter().find_map(|c| found(Arc::clone(&c.memory))) {
             return Some(known);
         }
         drop(chunks);
-        let large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+        let large = lock(&self.large);
         large.iter().filter_map(Weak::upgrade).find_map(found)
     }
 
@@ -135,7 +136,7 @@ impl Drop for Piece {
             std::mem::forget(Arc::clone(&self.memory));
             return;
         }
-        let mut chunks = self.arena.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = lock(&self.arena.chunks);
         if let Some(chunk) = chunks.iter_mut().find(|c| Arc::ptr_eq(&c.memory, &self.memory)) {
             give_back(&mut chunk.free, self.skip, self.len);
         }

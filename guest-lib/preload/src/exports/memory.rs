@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno;
-use crate::handle::{maybe, take_back, the};
+use crate::handle::{end, maybe, the};
 use crate::objects::{Mr, Pd, mr};
 
 export! {
@@ -17,8 +17,7 @@ export! {
     /// `man 3 ibv_dealloc_pd`; parent domains, too.
     "IBVERBS_1.1" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, of (*pd).context, as code {
         the::<Pd>(pd).uses.none()?;
-        drop(take_back::<Pd>(pd));
-        Ok(())
+        end::<Pd>(pd)
     }
 
     /// `man 3 ibv_reg_mr`.

@@ -6,7 +6,7 @@ use super::query::{query_device_ex, query_port, query_rt_values};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{maybe, take_back, the};
+use crate::handle::{end, maybe, the};
 use crate::objects::qp::{Extended, Wanted};
 use crate::objects::{Channel, Cq, Dm, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
 use crate::work::fields;
@@ -32,8 +32,7 @@ operation! {
     /// `man 3 ibv_dealloc_td`.
     fn dealloc_td(td: *mut ibv_td) -> c_int, as code {
         the::<Td>(td).uses.none()?;
-        drop(take_back::<Td>(td));
-        Ok(())
+        end::<Td>(td)
     }
 
     /// `man 3 ibv_alloc_parent_domain`.
@@ -51,8 +50,7 @@ operation! {
 
     /// `man 3 ibv_dealloc_mw`.
     fn dealloc_mw(mw: *mut ibv_mw) -> c_int, as code {
-        drop(take_back::<Mw>(mw));
-        Ok(())
+        end::<Mw>(mw)
     }
 
     /// `man 3 ibv_advise_mr`: advice about pages on demand, which our devices do not have.
@@ -73,8 +71,7 @@ operation! {
     /// `man 3 ibv_free_dm`.
     fn free_dm(dm: *mut ibv_dm) -> c_int, as code {
         the::<Dm>(dm).uses.none()?;
-        drop(take_back::<Dm>(dm));
-        Ok(())
+        end::<Dm>(dm)
     }
 
     /// `man 3 ibv_reg_dm_mr`.
@@ -156,8 +153,7 @@ operation! {
     /// `man 3 ibv_close_xrcd`.
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int, as code {
         the::<Xrcd>(xrcd).uses.none()?;
-        drop(take_back::<Xrcd>(xrcd));
-        Ok(())
+        end::<Xrcd>(xrcd)
     }
 
     /// `man 3 ibv_create_qp_ex`.

@@ -7,7 +7,7 @@ use vnic_verbs::Gid;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{maybe, take_back, the};
+use crate::handle::{end, maybe, the};
 use crate::objects::{Ah, Channel, Cq, Pd, Qp, Srq, ah, cq, qp};
 
 export! {
@@ -21,8 +21,7 @@ export! {
     "IBVERBS_1.0" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int, of (*channel).context,
         as code {
         the::<Channel>(channel).uses.none()?;
-        drop(take_back::<Channel>(channel));
-        Ok(())
+        end::<Channel>(channel)
     }
 
     /// `man 3 ibv_create_cq`.
@@ -168,8 +167,7 @@ export! {
 
     /// `man 3 ibv_destroy_ah`.
     "IBVERBS_1.1" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int, of (*ah).context, as code {
-        drop(take_back::<Ah>(ah));
-        Ok(())
+        end::<Ah>(ah)
     }
 }
 

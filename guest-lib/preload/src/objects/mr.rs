@@ -15,7 +15,7 @@ use vnic_verbs::{Access, MemoryRegion, Reregister};
 use super::{Pd, only};
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::handle::{Object, Use, publish, take_back, the};
+use crate::handle::{Object, Use, end, publish, the};
 use crate::sync::lock;
 
 /// A memory region.
@@ -111,8 +111,7 @@ impl Mr {
         }
         drop(inner);
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Mr>(pointer) });
-        Ok(())
+        unsafe { end::<Mr>(pointer) }
     }
 
     /// Changes the region.

@@ -23,7 +23,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
-use crate::handle::{Object, Use, Uses, publish, take_back, the};
+use crate::handle::{Object, Use, Uses, end, publish, the};
 use crate::sync::lock;
 use crate::work::batch::Batch;
 
@@ -133,8 +133,7 @@ impl Qp {
         }
         context.forget(Kind::Qp, qp.inner.number(), pointer.addr(), &qp.asynchronous);
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Qp>(pointer) });
-        Ok(())
+        unsafe { end::<Qp>(pointer) }
     }
 
     /// Gives a queue pair to the program, and its events to the context's mailbox.

@@ -15,7 +15,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
-use crate::handle::{Object, Use, Uses, publish, take_back, the};
+use crate::handle::{Object, Use, Uses, end, publish, the};
 
 /// A shared receive queue.
 #[repr(C)]
@@ -121,7 +121,6 @@ impl Srq {
         srq.uses.none()?;
         context.forget(Kind::Srq, srq.inner.number(), pointer.addr(), &srq.asynchronous);
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Srq>(pointer) });
-        Ok(())
+        unsafe { end::<Srq>(pointer) }
     }
 }
