@@ -112,6 +112,10 @@ fn of_message(message: &MessageDescriptor, comments: &Comments<'_>, page: &mut S
     if !said.is_empty() {
         let _ = write!(page, "\n{said}\n");
     }
+    for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
+        let said = prose(&comments.of(oneof.path()));
+        let _ = write!(page, "\nOne of `{}`: {said}\n", oneof.name());
+    }
     if message.fields().len() == 0 {
         *page += "\nNo fields.\n";
     } else {
@@ -121,15 +125,7 @@ fn of_message(message: &MessageDescriptor, comments: &Comments<'_>, page: &mut S
     fields.sort_by_key(FieldDescriptor::number);
     for field in fields {
         let oneof = field.containing_oneof().filter(|oneof| !oneof.is_synthetic());
-        let group = oneof.map_or_else(String::new, |oneof| {
-            let said = comments.of(oneof.path());
-            let said = if said.is_empty() {
-                said
-            } else {
-                format!(" ({})", said.trim_end_matches('.'))
-            };
-            format!("One of `{}`{said}. ", oneof.name())
-        });
+        let group = oneof.map_or_else(String::new, |oneof| format!("One of `{}`. ", oneof.name()));
         let _ = writeln!(
             page,
             "| {} | `{}` | {} | {} |",
