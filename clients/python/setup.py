@@ -1,5 +1,6 @@
 """Builds the package: generates `vnic.v1` from the .proto files of this checkout."""
 
+import re
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-PROTO = Path(__file__).resolve().parents[2] / "proto" / "control" / "proto"
+TOP = Path(__file__).resolve().parents[2]
+PROTO = TOP / "proto" / "control" / "proto"
 
 
 def generate(out):
@@ -39,17 +41,13 @@ class Build(build_py):
         generate(out)
 
 
-def least(package):
-    """What the generated code runs with."""
-    return f"{package}>={version(package)}"
-
-
-def tools():
-    """The version of the generator; the code that it makes wants a grpcio that is no older."""
-    return version("grpcio-tools")
-
+# The version of all that is released together.
+(ours,) = re.findall(r'^\[workspace\.package\]\nversion = "(.*)"', (TOP / "Cargo.toml").read_text(), re.MULTILINE)
+# What the generated code runs with: it refuses what is older than its generator.
+tools, protobuf = version("grpcio-tools"), version("protobuf")
 
 setup(
+    version=ours,
     cmdclass={"build_py": Build},
-    install_requires=[f"grpcio>={tools()}", f"grpcio-status>={tools()}", least("protobuf")],
+    install_requires=[f"grpcio>={tools}", f"grpcio-status>={tools}", f"protobuf>={protobuf}"],
 )

@@ -9,4 +9,4 @@ with connect() as nic:
         else:
             change = v1.WatchAdaptersResponse.Change.Name(news.change).removeprefix("CHANGE_").lower()
             state = v1.Adapter.State.Name(news.adapter.state).removeprefix("STATE_").lower()
-            print(f"{change:<10} {news.adapter.name:<20} {state}", flush=True)
+            print(change, news.adapter.name, state, flush=True)

@@ -49,8 +49,10 @@ print(f"{congestion.algorithm} on: {[i for i in range(8) if congestion.reaction[
 chunks = nic.captures.StreamCapture(
     v1.StreamCaptureRequest(filter=v1.CaptureFilter(owners=["adapters/vf0"], max_frames=1))
 )
-capture = b"".join(chunk.pcapng for chunk in chunks)
-print(f"captured: {capture[:4].hex()}, more than its header: {len(capture) > 500}")
+chunks = list(chunks)
+capture = b"".join(chunk.pcapng for chunk in chunks)  # (What goes into a file or to tshark.)
+assert capture.startswith(b"\n\r\r\n")
+print(f"captured: {chunks[-1].frames} frame of pcapng")
 
 # vnicctl counter list --nonzero: as many pages as it takes.
 counters = vnic.pages(nic.counters.ListCounters, v1.ListCountersRequest(nonzero=True, page_size=5))

@@ -85,6 +85,7 @@ fn reshaped(old: &Item, new: &Item) -> String {
 #[cfg(test)]
 mod tests {
     use prost_reflect::DescriptorPool;
+    use prost_reflect::prost_types::descriptor_proto::ReservedRange;
     use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
     use prost_reflect::prost_types::{
         DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto,
@@ -264,7 +265,7 @@ mod tests {
                     ..EnumDescriptorProto::default()
                 }],
                 oneof_decl: vec![oneof("action"), oneof("_perhaps")],
-                reserved_range: vec![prost_reflect::prost_types::descriptor_proto::ReservedRange {
+                reserved_range: vec![ReservedRange {
                     start: Some(5),
                     end: Some(7),
                 }],
