@@ -2,6 +2,7 @@
 
 mod access;
 mod adapter_set;
+mod api;
 mod command_line;
 mod common;
 mod config;
