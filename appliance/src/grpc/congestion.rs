@@ -8,6 +8,7 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{CongestionAlgorithm, Preset};
 use vnic_control::v1;
 
+use super::answer::{Answer, answer};
 use super::errors::{id, invalid};
 use super::paging::Page;
 use crate::access::{self, blocking};
@@ -35,22 +36,18 @@ impl Slowing {
         &self,
         adapter: String,
         work: impl FnOnce(&Congestion<'_>, &str) -> Result<CongestionNow, Refused> + Send + 'static,
-    ) -> Result<Response<v1::Congestion>, Status> {
-        let control = self.0.clone();
-        blocking(move || {
-            let now = work(&Congestion(&control), &adapter)?;
-            Ok(Response::new(fields::message(&adapter, &now)))
+    ) -> Answer<v1::Congestion> {
+        answer(&self.0, move |control| {
+            let now = work(&Congestion(control), &adapter)?;
+            Ok(fields::message(&adapter, &now))
         })
-        .await?
+        .await
     }
 }
 
 #[tonic::async_trait]
 impl v1::congestion_service_server::CongestionService for Slowing {
-    async fn get_congestion(
-        &self,
-        request: Request<v1::GetCongestionRequest>,
-    ) -> Result<Response<v1::Congestion>, Status> {
+    async fn get_congestion(&self, request: Request<v1::GetCongestionRequest>) -> Answer<v1::Congestion> {
         let adapter = adapter(&request.into_inner().name)?;
         self.answer(adapter, |congestion, adapter| congestion.get(adapter))
             .await
@@ -59,7 +56,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
     async fn list_congestion(
         &self,
         request: Request<v1::ListCongestionRequest>,
-    ) -> Result<Response<v1::ListCongestionResponse>, Status> {
+    ) -> Answer<v1::ListCongestionResponse> {
         let request = request.into_inner();
         let page = Page::new(
             "ListCongestion",
@@ -77,10 +74,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         }))
     }
 
-    async fn set_congestion(
-        &self,
-        request: Request<v1::SetCongestionRequest>,
-    ) -> Result<Response<v1::Congestion>, Status> {
+    async fn set_congestion(&self, request: Request<v1::SetCongestionRequest>) -> Answer<v1::Congestion> {
         let by = access::who(&request);
         let request = request.into_inner();
         let wish = Wish {
@@ -97,10 +91,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         .await
     }
 
-    async fn reset_congestion(
-        &self,
-        request: Request<v1::ResetCongestionRequest>,
-    ) -> Result<Response<v1::Congestion>, Status> {
+    async fn reset_congestion(&self, request: Request<v1::ResetCongestionRequest>) -> Answer<v1::Congestion> {
         let by = access::who(&request);
         let adapter = adapter(&request.into_inner().name)?;
         self.answer(adapter, move |congestion, adapter| congestion.reset(&by, adapter))
@@ -110,7 +101,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
     async fn list_congestion_presets(
         &self,
         _request: Request<v1::ListCongestionPresetsRequest>,
-    ) -> Result<Response<v1::ListCongestionPresetsResponse>, Status> {
+    ) -> Answer<v1::ListCongestionPresetsResponse> {
         let algorithm = |a: CongestionAlgorithm| v1::CongestionAlgorithm {
             name: a.name().to_owned(),
             help: a.help().to_owned(),
@@ -126,10 +117,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         }))
     }
 
-    async fn list_flows(
-        &self,
-        request: Request<v1::ListFlowsRequest>,
-    ) -> Result<Response<v1::ListFlowsResponse>, Status> {
+    async fn list_flows(&self, request: Request<v1::ListFlowsRequest>) -> Answer<v1::ListFlowsResponse> {
         let request = request.into_inner();
         let page = Page::new(
             "ListFlows",

@@ -5,12 +5,12 @@ mod watch;
 
 use std::sync::Arc;
 
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_backend::Sample;
 use vnic_backend::counters::{Scope, all};
 use vnic_control::v1;
 
+use super::answer::{Answer, Stream};
 use super::errors::invalid;
 use super::paging::Page;
 use crate::access::blocking;
@@ -72,7 +72,7 @@ impl v1::counter_service_server::CounterService for Counters {
     async fn list_counters(
         &self,
         request: Request<v1::ListCountersRequest>,
-    ) -> Result<Response<v1::ListCountersResponse>, Status> {
+    ) -> Answer<v1::ListCountersResponse> {
         let request = request.into_inner();
         let page = Page::new(
             "ListCounters",
@@ -123,14 +123,14 @@ impl v1::counter_service_server::CounterService for Counters {
     async fn list_counter_sets(
         &self,
         request: Request<v1::ListCounterSetsRequest>,
-    ) -> Result<Response<v1::ListCounterSetsResponse>, Status> {
+    ) -> Answer<v1::ListCounterSetsResponse> {
         sets::list(&request.into_inner()).map(Response::new)
     }
 
     async fn read_counter_sets(
         &self,
         request: Request<v1::ReadCounterSetsRequest>,
-    ) -> Result<Response<v1::ReadCounterSetsResponse>, Status> {
+    ) -> Answer<v1::ReadCounterSetsResponse> {
         let answer = sets::read(&self.0, request.into_inner()).await?;
         Ok(Response::new(answer))
     }
@@ -138,17 +138,17 @@ impl v1::counter_service_server::CounterService for Counters {
     async fn snapshot_counters(
         &self,
         request: Request<v1::SnapshotCountersRequest>,
-    ) -> Result<Response<v1::SnapshotCountersResponse>, Status> {
+    ) -> Answer<v1::SnapshotCountersResponse> {
         let answer = sets::snapshot(&self.0, &request.into_inner().owner).await?;
         Ok(Response::new(answer))
     }
 
-    type WatchCountersStream = ReceiverStream<Result<v1::WatchCountersResponse, Status>>;
+    type WatchCountersStream = Stream<v1::WatchCountersResponse>;
 
     async fn watch_counters(
         &self,
         request: Request<v1::WatchCountersRequest>,
-    ) -> Result<Response<Self::WatchCountersStream>, Status> {
+    ) -> Answer<Self::WatchCountersStream> {
         let wish = watch::Wish::new(&self.0, request.into_inner())?;
         let stream = watch::start(self.0.clone(), wish).await?;
         Ok(Response::new(stream))

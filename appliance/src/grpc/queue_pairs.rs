@@ -4,20 +4,18 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use vnic_backend::{QpState, QpType};
 use vnic_control::v1;
 use vnic_control::v1::watch_queue_pairs_response::Change;
 
+use super::answer::{Sender, Stream, send_all, stream};
 use super::congestion::fields::flow;
 use super::convert;
 use super::counters::span;
-use super::errors::{id, invalid, shutting_down};
+use super::errors::{id, invalid};
 use super::paging::Page;
-use super::watch::finish;
 use crate::access::blocking;
 use crate::control::{
     Control, Place, Process, QueuePairChange, QueuePairNow, QueuePairs, Refused, SeenQueuePairs,
@@ -229,11 +227,11 @@ fn told(change: &QueuePairChange, first: bool, time: SystemTime) -> v1::WatchQue
     }
 }
 
-/// Messages of a stream.
-pub type Stream = ReceiverStream<Result<v1::WatchQueuePairsResponse, Status>>;
-
 /// Starts a stream.
-pub async fn watch(control: Arc<Control>, request: v1::WatchQueuePairsRequest) -> Result<Stream, Status> {
+pub async fn watch(
+    control: Arc<Control>,
+    request: v1::WatchQueuePairsRequest,
+) -> Result<Stream<v1::WatchQueuePairsResponse>, Status> {
     let interval = span("interval", request.interval, &INTERVAL)?.unwrap_or(INTERVAL_DEFAULT);
     let mut watch = Watch {
         only: parent(&request.parent)?,
@@ -242,26 +240,19 @@ pub async fn watch(control: Arc<Control>, request: v1::WatchQueuePairsRequest) -
     let looked = control.clone();
     // An unknown adapter is an error of the call.
     let (first, watch) = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
-    let (sender, receiver) = mpsc::channel(16);
-    let ended = control.life.ended();
-    tokio::spawn(async move {
-        tokio::select! {
-            status = follow(&control, watch, first, interval, &sender) => finish(&sender, status).await,
-            () = ended => finish(&sender, shutting_down()).await,
-            () = sender.closed() => {}
-        }
-    });
-    Ok(ReceiverStream::new(receiver))
+    let followed = control.clone();
+    let follow = |sender| follow(followed, watch, first, interval, sender);
+    Ok(stream(&control, 16, follow))
 }
 
 /// Sends the first look, the mark, and then changes; waits for the client before it looks again.
 async fn follow(
-    control: &Arc<Control>,
+    control: Arc<Control>,
     mut watch: Watch,
     first: Vec<QueuePairChange>,
     interval: Duration,
-    sender: &mpsc::Sender<Result<v1::WatchQueuePairsResponse, Status>>,
-) -> Status {
+    sender: Sender<v1::WatchQueuePairsResponse>,
+) -> Result<(), Status> {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let synced = v1::WatchQueuePairsResponse {
@@ -274,21 +265,14 @@ async fn follow(
     messages.push(synced);
     // (The first tick comes at once.)
     ticks.tick().await;
-    loop {
-        for message in messages {
-            if sender.send(Ok(message)).await.is_err() {
-                return shutting_down();
-            }
-        }
+    while send_all(&sender, messages).await {
         ticks.tick().await;
         let looked = control.clone();
-        let look = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await;
-        let (changes, returned) = match look.and_then(|looked| looked.map_err(Status::from)) {
-            Ok(looked) => looked,
-            Err(status) => return status,
-        };
+        let (changes, returned) =
+            blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
         watch = returned;
         let now = SystemTime::now();
         messages = changes.iter().map(|change| told(change, false, now)).collect();
     }
+    Ok(())
 }

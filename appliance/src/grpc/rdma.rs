@@ -6,6 +6,7 @@ use tonic::{Request, Response, Status};
 use vnic_backend::RdmaStatus;
 use vnic_control::v1;
 
+use super::answer::{Answer, Stream, answer};
 use super::errors::{id, invalid};
 use super::{convert, paging::Page, queue_pairs};
 use crate::access::blocking;
@@ -28,10 +29,7 @@ async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, Rdma
 
 #[tonic::async_trait]
 impl v1::rdma_service_server::RdmaService for Rdma {
-    async fn list_gids(
-        &self,
-        request: Request<v1::ListGidsRequest>,
-    ) -> Result<Response<v1::ListGidsResponse>, Status> {
+    async fn list_gids(&self, request: Request<v1::ListGidsRequest>) -> Answer<v1::ListGidsResponse> {
         let request = request.into_inner();
         let page = Page::new("ListGids", request.page_size, &request.page_token, [1000, 10_000])?;
         let mut gids = Vec::new();
@@ -50,7 +48,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         }))
     }
 
-    async fn set_gid(&self, request: Request<v1::SetGidRequest>) -> Result<Response<v1::Gid>, Status> {
+    async fn set_gid(&self, request: Request<v1::SetGidRequest>) -> Answer<v1::Gid> {
         let request = request.into_inner();
         let mut wrong = Violations::default();
         let adapter = names::id(names::ADAPTERS, &request.parent).map(str::to_owned);
@@ -65,18 +63,14 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
         let all = adapter.zip(index).zip(gid);
         let ((adapter, index), gid) = wrong.finish(all)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let row = control::Rdma(&control).set_gid(&adapter, index, gid)?;
-            Ok(Response::new(convert::gid(&adapter, &row)))
+        answer(&self.0, move |control| {
+            let row = control::Rdma(control).set_gid(&adapter, index, gid)?;
+            Ok(convert::gid(&adapter, &row))
         })
-        .await?
+        .await
     }
 
-    async fn delete_gid(
-        &self,
-        request: Request<v1::DeleteGidRequest>,
-    ) -> Result<Response<v1::DeleteGidResponse>, Status> {
+    async fn delete_gid(&self, request: Request<v1::DeleteGidRequest>) -> Answer<v1::DeleteGidResponse> {
         let name = request.into_inner().name;
         let (adapter, index) = names::gid_parts(&name).ok_or_else(|| {
             invalid(
@@ -87,18 +81,17 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         let mut wrong = Violations::default();
         let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
         let (index, adapter) = (wrong.finish(index)?, adapter.to_owned());
-        let control = self.0.clone();
-        blocking(move || {
-            control::Rdma(&control).clear_gid(&adapter, index)?;
-            Ok(Response::new(v1::DeleteGidResponse {}))
+        answer(&self.0, move |control| {
+            control::Rdma(control).clear_gid(&adapter, index)?;
+            Ok(v1::DeleteGidResponse {})
         })
-        .await?
+        .await
     }
 
     async fn list_rdma_resources(
         &self,
         request: Request<v1::ListRdmaResourcesRequest>,
-    ) -> Result<Response<v1::ListRdmaResourcesResponse>, Status> {
+    ) -> Answer<v1::ListRdmaResourcesResponse> {
         let request = request.into_inner();
         let page = Page::new(
             "ListRdmaResources",
@@ -122,25 +115,22 @@ impl v1::rdma_service_server::RdmaService for Rdma {
     async fn list_queue_pairs(
         &self,
         request: Request<v1::ListQueuePairsRequest>,
-    ) -> Result<Response<v1::ListQueuePairsResponse>, Status> {
+    ) -> Answer<v1::ListQueuePairsResponse> {
         let list = queue_pairs::list(&self.0, request.into_inner()).await?;
         Ok(Response::new(list))
     }
 
-    async fn get_queue_pair(
-        &self,
-        request: Request<v1::GetQueuePairRequest>,
-    ) -> Result<Response<v1::QueuePair>, Status> {
+    async fn get_queue_pair(&self, request: Request<v1::GetQueuePairRequest>) -> Answer<v1::QueuePair> {
         let pair = queue_pairs::get(&self.0, &request.into_inner().name).await?;
         Ok(Response::new(pair))
     }
 
-    type WatchQueuePairsStream = queue_pairs::Stream;
+    type WatchQueuePairsStream = Stream<v1::WatchQueuePairsResponse>;
 
     async fn watch_queue_pairs(
         &self,
         request: Request<v1::WatchQueuePairsRequest>,
-    ) -> Result<Response<Self::WatchQueuePairsStream>, Status> {
+    ) -> Answer<Self::WatchQueuePairsStream> {
         let stream = queue_pairs::watch(self.0.clone(), request.into_inner()).await?;
         Ok(Response::new(stream))
     }

@@ -6,6 +6,7 @@ use tonic::{Request, Response, Status};
 use vnic_backend::FdbEntry;
 use vnic_control::v1;
 
+use super::answer::{Answer, answer};
 use super::errors::invalid;
 use super::paging::Page;
 use crate::access::{blocking, bug};
@@ -36,35 +37,31 @@ async fn table(control: &Arc<Control>) -> Result<Arc<[FdbEntry]>, Status> {
 
 #[tonic::async_trait]
 impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
-    async fn get_switch(
-        &self,
-        request: Request<v1::GetSwitchRequest>,
-    ) -> Result<Response<v1::Switch>, Status> {
+    async fn get_switch(&self, request: Request<v1::GetSwitchRequest>) -> Answer<v1::Switch> {
         let name = request.into_inner().name;
         if !name.is_empty() && name != NAME {
             return Err(invalid("name", format!("{name:?}: {NAME:?} is allowed")));
         }
-        let control = self.0.clone();
-        let fdb = table(&control).await?;
-        blocking(move || {
+        let fdb = table(&self.0).await?;
+        answer(&self.0, move |control| {
             let fixed = fdb.iter().filter(|e| e.is_static).count();
             let config = &control.settings.nic.switch;
-            Ok(Response::new(v1::Switch {
+            Ok(v1::Switch {
                 name: NAME.to_owned(),
                 mac_ageing: Some(values::duration(config.ageing)),
                 learn_limit_per_port: count(config.learn_limit_per_port),
                 ports: count(control.nic.adapters().len() + control.nic.ports().len()),
                 static_entries: count(fixed),
                 learned_entries: count(fdb.len() - fixed),
-            }))
+            })
         })
-        .await?
+        .await
     }
 
     async fn list_fdb_entries(
         &self,
         request: Request<v1::ListFdbEntriesRequest>,
-    ) -> Result<Response<v1::ListFdbEntriesResponse>, Status> {
+    ) -> Answer<v1::ListFdbEntriesResponse> {
         let request = request.into_inner();
         let page = Page::new(
             "ListFdbEntries",
