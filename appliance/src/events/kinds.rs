@@ -157,61 +157,21 @@ kinds! {
     MESH_TROUBLE = 0x1142, "mesh_trouble", Outside, [Warn], "A daemon that the mesh behind a port shall call is not reached, and why.";
 }
 
-/// Events of WinOF-2 that this NIC cannot have, and why.
-pub const NOT_MODELLED: &[(&str, &str, &str)] = &[
-    (
-        "0x0002",
-        "firmware initialisation timed out",
-        "there is no firmware",
-    ),
-    (
-        "0x0004",
-        "RSS configured while the system's RSS is off",
-        "the guest's own driver decides about RSS",
-    ),
-    (
-        "0x0006",
-        "largest MTU of the firmware is too small",
-        "there is no firmware; an MTU out of range is refused when it is set",
-    ),
-    (
-        "0x0008",
-        "function level reset did not complete",
-        "there is no PCI function to reset",
-    ),
-    (
-        "0x000C",
-        "fewer MSI-X vectors than the minimum",
-        "the VMM provides the interrupts",
-    ),
-    ("0x0042", "firmware health report", "there is no firmware"),
-    ("0x0045", "firmware lacks requirements of IPoIB", "Ethernet only"),
-    (
-        "0x01AC, 0x01AD, 0x01AE",
-        "page limit of virtual functions",
-        "their text is not published, and there is no firmware that lends pages",
-    ),
-    (
-        "(number not published)",
-        "periodic event with the PCI place of each physical function",
-        "adapters have no PCI place on the host",
-    ),
-    (
-        "(number not published)",
-        "IPoIB port state changed",
-        "Ethernet only",
-    ),
-    (
-        "(number of the vendor's choice)",
-        "RoCE frame size does not fit the jumbo packet size",
-        "the path MTU of a queue pair is checked by the verb that sets it",
-    ),
-    (
-        "mlx4: all",
-        "events of WinOF for ConnectX-3, among them 0x57 to 0x59 for dropless mode",
-        "another driver; dropless mode is told by 75, 77 and 78",
-    ),
-];
+/// Events of WinOF-2 that this NIC cannot have, and why: rows of a table in Markdown.
+const NOT_MODELLED: &str = "\
+| 0x0002 | firmware initialisation timed out | there is no firmware |
+| 0x0004 | RSS configured while the system's RSS is off | the guest's own driver decides about RSS |
+| 0x0006 | largest MTU of the firmware is too small | there is no firmware; an MTU out of range is refused when it is set |
+| 0x0008 | function level reset did not complete | there is no PCI function to reset |
+| 0x000C | fewer MSI-X vectors than the minimum | the VMM provides the interrupts |
+| 0x0042 | firmware health report | there is no firmware |
+| 0x0045 | firmware lacks requirements of IPoIB | Ethernet only |
+| 0x01AC, 0x01AD, 0x01AE | page limit of virtual functions | their text is not published, and there is no firmware that lends pages |
+| (number not published) | periodic event with the PCI place of each physical function | adapters have no PCI place on the host |
+| (number not published) | IPoIB port state changed | Ethernet only |
+| (number of the vendor's choice) | RoCE frame size does not fit the jumbo packet size | the path MTU of a queue pair is checked by the verb that sets it |
+| mlx4: all | events of WinOF for ConnectX-3, among them 0x57 to 0x59 for dropless mode | another driver; dropless mode is told by 75, 77 and 78 |
+";
 
 /// Kind of a name.
 pub fn named(name: &str) -> Option<&'static Kind> {
@@ -253,10 +213,7 @@ pub fn markdown() -> String {
         "\n75, 77 and 78: {SOURCE}.\n\n## Not modelled\n\nEvents that the documents of WinOF-2 name and that cannot \
          happen here.\n\n| id | event | why not |\n|---|---|---|\n"
     );
-    for (id, event, why) in NOT_MODELLED {
-        let _ = writeln!(text, "| {id} | {event} | {why} |");
-    }
-    text
+    text + NOT_MODELLED
 }
 
 #[cfg(test)]
