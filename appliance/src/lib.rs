@@ -26,6 +26,7 @@ pub mod panics;
 mod private;
 pub mod pulse;
 pub mod registry;
+mod same;
 pub mod store;
 pub mod stored;
 mod systemd;

@@ -292,17 +292,13 @@ async fn list(
         Some(name) => client.owner(&name).await?,
     };
     let mut service = client.counters().await?;
-    let all = paging::all(async |page_token| {
-        let request = v1::ListCountersRequest {
-            page_size: 5000,
-            page_token,
-            owner: owner.clone(),
-            counter_name: name.clone().unwrap_or_default(),
-            nonzero,
-        };
-        service.list_counters(request).await
-    })
-    .await?;
+    let request = v1::ListCountersRequest {
+        owner,
+        counter_name: name.unwrap_or_default(),
+        nonzero,
+        ..Default::default()
+    };
+    let all = paging::list(&mut service, request).await?;
     out.message("ListCountersResponse", &all, || table(&all.counters))
 }
 

@@ -18,15 +18,11 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
     match verb {
         EventVerb::List { filter, last } => {
             let filter = wanted(&filter, client).await?;
-            let mut all: v1::ListEventsResponse = paging::all(async |page_token| {
-                let request = v1::ListEventsRequest {
-                    page_size: 1000,
-                    page_token,
-                    filter: Some(filter.clone()),
-                };
-                service.list_events(request).await
-            })
-            .await?;
+            let request = v1::ListEventsRequest {
+                filter: Some(filter),
+                ..Default::default()
+            };
+            let mut all = paging::list(&mut service, request).await?;
             if let Some(last) = last {
                 let first = all.events.len().saturating_sub(last);
                 all.events.drain(..first);

@@ -145,14 +145,7 @@ async fn requests(client: &Client, specs: &[FaultSpec]) -> Result<Vec<v1::Create
 /// All rules, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListFaultsResponse, Failure> {
     let mut service = client.faults().await?;
-    paging::all(async |page_token| {
-        let request = v1::ListFaultsRequest {
-            page_size: 1000,
-            page_token,
-        };
-        service.list_faults(request).await
-    })
-    .await
+    paging::list(&mut service, v1::ListFaultsRequest::default()).await
 }
 
 fn span(d: Option<prost_types::Duration>) -> String {

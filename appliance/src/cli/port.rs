@@ -69,14 +69,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
 /// All ports, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
     let mut service = client.ports().await?;
-    paging::all(async |page_token| {
-        let request = v1::ListPortsRequest {
-            page_size: 1000,
-            page_token,
-        };
-        service.list_ports(request).await
-    })
-    .await
+    paging::list(&mut service, v1::ListPortsRequest::default()).await
 }
 
 fn link(port: &v1::Port) -> &'static str {

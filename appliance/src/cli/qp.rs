@@ -14,6 +14,7 @@ use super::{Failure, counter, paging};
 use crate::check::fault::{integer, span};
 use crate::check::qos::rate_text;
 use crate::names::{self, ADAPTERS};
+use crate::same::same;
 
 #[derive(Debug, Subcommand)]
 pub enum QpVerb {
@@ -74,19 +75,7 @@ pub enum QpState {
     Err,
 }
 
-impl From<QpState> for State {
-    fn from(state: QpState) -> State {
-        match state {
-            QpState::Reset => State::Reset,
-            QpState::Init => State::Init,
-            QpState::Rtr => State::Rtr,
-            QpState::Rts => State::Rts,
-            QpState::Sqd => State::Sqd,
-            QpState::Sqe => State::Sqe,
-            QpState::Err => State::Err,
-        }
-    }
-}
+same! { fn wanted(QpState) -> State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
 fn number(text: &str) -> Result<u32, String> {
     let number = integer(text)?;
@@ -101,17 +90,13 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
     match verb {
         QpVerb::List { adapter, states } => {
             let parent = parent(adapter);
-            let states: Vec<i32> = states.into_iter().map(|s| State::from(s).into()).collect();
-            let all = paging::all(async |page_token| {
-                let request = v1::ListQueuePairsRequest {
-                    parent: parent.clone(),
-                    page_token,
-                    states: states.clone(),
-                    ..v1::ListQueuePairsRequest::default()
-                };
-                service.list_queue_pairs(request).await
-            })
-            .await?;
+            let states: Vec<i32> = states.into_iter().map(|s| wanted(s).into()).collect();
+            let request = v1::ListQueuePairsRequest {
+                parent,
+                states,
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             out.message("ListQueuePairsResponse", &all, || table(&all.queue_pairs))
         }
         QpVerb::Show { adapter, number } => {

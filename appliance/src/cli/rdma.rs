@@ -15,15 +15,11 @@ pub async fn gid(verb: GidVerb, client: &Client, out: &Output) -> Result<(), Fai
     match verb {
         GidVerb::List { adapter } => {
             let parent = parent(adapter);
-            let all = paging::all(async |page_token| {
-                let request = v1::ListGidsRequest {
-                    parent: parent.clone(),
-                    page_size: 10_000,
-                    page_token,
-                };
-                service.list_gids(request).await
-            })
-            .await?;
+            let request = v1::ListGidsRequest {
+                parent,
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             out.message("ListGidsResponse", &all, || {
                 format!("{}n_gids_found={}\n", table(&all.gids), all.gids.len())
             })
@@ -67,15 +63,11 @@ pub async fn resource(verb: ResourceVerb, client: &Client, out: &Output) -> Resu
     let ResourceVerb::List { adapter } = verb;
     let mut service = client.rdma().await?;
     let parent = parent(adapter);
-    let all = paging::all(async |page_token| {
-        let request = v1::ListRdmaResourcesRequest {
-            parent: parent.clone(),
-            page_size: 10_000,
-            page_token,
-        };
-        service.list_rdma_resources(request).await
-    })
-    .await?;
+    let request = v1::ListRdmaResourcesRequest {
+        parent,
+        ..Default::default()
+    };
+    let all = paging::list(&mut service, request).await?;
     out.message("ListRdmaResourcesResponse", &all, || resources(&all.resources))
 }
 

@@ -166,17 +166,13 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
             stored,
             pending,
         } => {
-            let mut all: v1::ListEntriesResponse = paging::all(async |page_token| {
-                let request = v1::ListEntriesRequest {
-                    scope: only.as_deref().map(scope).unwrap_or_default(),
-                    key: key.clone().unwrap_or_default(),
-                    stored_only: stored,
-                    page_size: 10_000,
-                    page_token,
-                };
-                service.list_entries(request).await
-            })
-            .await?;
+            let request = v1::ListEntriesRequest {
+                scope: only.as_deref().map(scope).unwrap_or_default(),
+                key: key.unwrap_or_default(),
+                stored_only: stored,
+                ..Default::default()
+            };
+            let mut all = paging::list(&mut service, request).await?;
             all.entries.retain(|e| !pending || e.pending.is_some());
             out.message("ListEntriesResponse", &all, || table(&all.entries))
         }

@@ -23,16 +23,12 @@ pub async fn run(verb: SwitchVerb, client: &Client, out: &Output) -> Result<(), 
                 None => String::new(),
                 Some(name) => client.owner(&name).await?,
             };
-            let all = paging::all(async |page_token| {
-                let request = v1::ListFdbEntriesRequest {
-                    page_size: 10_000,
-                    page_token,
-                    owner: owner.clone(),
-                    vlan: vlan.unwrap_or(0),
-                };
-                service.list_fdb_entries(request).await
-            })
-            .await?;
+            let request = v1::ListFdbEntriesRequest {
+                owner,
+                vlan: vlan.unwrap_or(0),
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             out.message("ListFdbEntriesResponse", &all, || table(&all.fdb_entries))
         }
     }

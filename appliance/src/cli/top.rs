@@ -68,16 +68,11 @@ impl Reader<'_> {
             return Ok((look, Vec::new()));
         }
         let parent = only.unwrap_or_default();
-        let pairs: v1::ListQueuePairsResponse = paging::all(async |page_token| {
-            let request = v1::ListQueuePairsRequest {
-                parent: parent.clone(),
-                page_size: 10_000,
-                page_token,
-                ..v1::ListQueuePairsRequest::default()
-            };
-            self.rdma.list_queue_pairs(request).await
-        })
-        .await?;
+        let request = v1::ListQueuePairsRequest {
+            parent,
+            ..Default::default()
+        };
+        let pairs = paging::list(&mut self.rdma, request).await?;
         Ok((look, pairs.queue_pairs))
     }
 }

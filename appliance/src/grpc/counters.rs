@@ -17,27 +17,16 @@ use crate::access::blocking;
 use crate::control::Control;
 use crate::metrics::naming;
 use crate::names;
+use crate::same::same;
 
 pub(super) use sets::span;
 
 /// The service.
 pub struct Counters(pub Arc<Control>);
 
-fn scope(scope: Scope) -> v1::counter::Scope {
-    match scope {
-        Scope::AdapterQueue => v1::counter::Scope::AdapterQueue,
-        Scope::AdapterDrop => v1::counter::Scope::AdapterDrop,
-        Scope::Port => v1::counter::Scope::Port,
-        Scope::PortDrop => v1::counter::Scope::PortDrop,
-        Scope::Mesh => v1::counter::Scope::Mesh,
-        Scope::Rdma => v1::counter::Scope::Rdma,
-        Scope::Core => v1::counter::Scope::Core,
-        Scope::AdapterPriority => v1::counter::Scope::AdapterPriority,
-        Scope::PortPriority => v1::counter::Scope::PortPriority,
-        Scope::AdapterLink => v1::counter::Scope::AdapterLink,
-        Scope::PortLink => v1::counter::Scope::PortLink,
-    }
-}
+same! { fn scope(Scope) -> v1::counter::Scope {
+    AdapterQueue, AdapterDrop, Port, PortDrop, Mesh, Rdma, Core, AdapterPriority, PortPriority, AdapterLink, PortLink
+} }
 
 fn collection(scope: Scope) -> &'static str {
     match scope {

@@ -10,21 +10,20 @@ use crate::access::{self};
 use crate::control::{self, Control};
 use crate::names;
 use crate::nv::{NvDef, NvKind, NvScope, NvView, PARAMETERS};
+use crate::same::same;
 
 /// The service.
 pub struct NvConfig(pub Arc<Control>);
 
+same! { fn scope(NvScope) -> v1::nv_parameter::Scope { Device, Port } }
+
 fn message(view: &NvView) -> v1::NvParameter {
-    use v1::nv_parameter::{Choice, Scope, Type};
+    use v1::nv_parameter::{Choice, Type};
     let def = view.def;
     let (min, max, choices, kind) = match def.kind {
         NvKind::Number { min, max } => (min, max, &[][..], Type::Number),
         NvKind::Enum(choices) => (0, 0, choices, Type::Enum),
         NvKind::Bool => (0, 1, &[][..], Type::Bool),
-    };
-    let scope = match def.scope {
-        NvScope::Device => Scope::Device,
-        NvScope::Port => Scope::Port,
     };
     let choice = |(value, word): &(u32, &str)| Choice {
         value: *value,
@@ -33,7 +32,7 @@ fn message(view: &NvView) -> v1::NvParameter {
     v1::NvParameter {
         name: def.name.to_owned(),
         r#type: kind.into(),
-        scope: scope.into(),
+        scope: scope(def.scope).into(),
         min,
         max,
         choices: choices.iter().map(choice).collect(),

@@ -21,6 +21,7 @@ use crate::control::{
     Control, Place, Process, QueuePairChange, QueuePairNow, QueuePairs, Refused, SeenQueuePairs,
 };
 use crate::names;
+use crate::same::same;
 use crate::stored::values::timestamp;
 
 /// Allowed time between two looks of a stream.
@@ -29,27 +30,9 @@ const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// Queue pairs that a stream asks for at a time.
 const AT_A_TIME: usize = 10_000;
 
-fn state(state: QpState) -> v1::queue_pair::State {
-    match state {
-        QpState::Reset => v1::queue_pair::State::Reset,
-        QpState::Init => v1::queue_pair::State::Init,
-        QpState::Rtr => v1::queue_pair::State::Rtr,
-        QpState::Rts => v1::queue_pair::State::Rts,
-        QpState::Sqd => v1::queue_pair::State::Sqd,
-        QpState::Sqe => v1::queue_pair::State::Sqe,
-        QpState::Err => v1::queue_pair::State::Err,
-    }
-}
+same! { fn state(QpState) -> v1::queue_pair::State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
-fn kind(kind: QpType) -> v1::queue_pair::Type {
-    match kind {
-        QpType::Rc => v1::queue_pair::Type::Rc,
-        QpType::Uc => v1::queue_pair::Type::Uc,
-        QpType::Ud => v1::queue_pair::Type::Ud,
-        QpType::XrcInitiator => v1::queue_pair::Type::XrcInitiator,
-        QpType::XrcTarget => v1::queue_pair::Type::XrcTarget,
-    }
-}
+same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, XrcInitiator, XrcTarget } }
 
 fn process(process: &Process) -> v1::Process {
     v1::Process {

@@ -17,6 +17,7 @@ use crate::registry::{
     Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, Scope, State, Update, View,
     Why, known,
 };
+use crate::same::same;
 use crate::stored::values::timestamp;
 
 /// The service.
@@ -120,21 +121,17 @@ fn declaration(def: &KeyDef) -> v1::RegistryKey {
     ];
     let scopes = scopes.iter().filter(|(scope, _)| def.scopes.contains(*scope));
     message.scopes = scopes.map(|(_, name)| (*name).to_owned()).collect();
-    message.set_apply(match def.apply {
-        Apply::Dynamic => wire::Apply::Dynamic,
-        Apply::Restart => wire::Apply::Restart,
-    });
-    message.set_illegal(match def.illegal {
-        Illegal::Default => wire::Illegal::Default,
-        Illegal::Reject => wire::Illegal::Reject,
-        Illegal::LineRate => wire::Illegal::LineRate,
-    });
+    message.set_apply(apply(def.apply));
+    message.set_illegal(illegal(def.illegal));
     match def.built {
         Built::Yes => message.built = true,
         Built::No(what) => what.clone_into(&mut message.waits_for),
     }
     message
 }
+
+same! { fn apply(Apply) -> v1::registry_key::Apply { Dynamic, Restart } }
+same! { fn illegal(Illegal) -> v1::registry_key::Illegal { Default, Reject, LineRate } }
 
 fn entry(view: &View) -> v1::RegistryEntry {
     use v1::registry_entry::Origin as Wire;

@@ -39,14 +39,7 @@ pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(),
         }
         CaptureVerb::List => {
             let mut service = client.captures().await?;
-            let all = paging::all(async |page_token| {
-                let request = v1::ListCapturesRequest {
-                    page_size: 1000,
-                    page_token,
-                };
-                service.list_captures(request).await
-            })
-            .await?;
+            let all = paging::list(&mut service, v1::ListCapturesRequest::default()).await?;
             out.message("ListCapturesResponse", &all, || table(&all.captures))
         }
         CaptureVerb::Stop { name } => {

@@ -13,6 +13,7 @@ use super::super::client::resource;
 use super::super::vlan::VlanArgs;
 use crate::check::{Checked, fault};
 use crate::names::ADAPTERS;
+use crate::same::same;
 use crate::teams;
 
 #[derive(Debug, Subcommand)]
@@ -176,13 +177,9 @@ pub enum Type {
     Failover,
 }
 
-impl From<Type> for v1::team::Type {
-    fn from(kind: Type) -> v1::team::Type {
-        match kind {
-            Type::Aggregate => v1::team::Type::Aggregate,
-            Type::Failover => v1::team::Type::Failover,
-        }
-    }
+same! {
+    /// Type as in messages.
+    pub fn kind(Type) -> v1::team::Type { Aggregate, Failover }
 }
 
 /// Who speaks LACP.
@@ -267,12 +264,7 @@ impl SettingsArgs {
             paths.push("hash_policy");
         }
         if let Some(mode) = self.lacp {
-            lacp.mode = match mode {
-                LacpMode::Off => Mode::Off,
-                LacpMode::Active => Mode::Active,
-                LacpMode::Passive => Mode::Passive,
-            }
-            .into();
+            lacp.mode = lacp_mode(mode).into();
             paths.push("lacp.mode");
         }
         if self.lacp_slow || self.lacp_fast {
@@ -330,6 +322,8 @@ impl SettingsArgs {
         Ok((team, paths.into_iter().map(str::to_owned).collect()))
     }
 }
+
+same! { fn lacp_mode(LacpMode) -> Mode { Off, Active, Passive } }
 
 fn hash(text: &str) -> Checked<String> {
     teams::hash(text).map(|p| p.name().to_owned())
