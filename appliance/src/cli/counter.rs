@@ -12,7 +12,7 @@ use vnic_control::v1::counter_set::Family;
 
 use super::client::Client;
 use super::output::Output;
-use super::text::{self, Table};
+use super::text;
 use super::{Failure, paging};
 use crate::check;
 use crate::logging::say;
@@ -303,21 +303,17 @@ async fn list(
 }
 
 fn table(counters: &[v1::Counter]) -> String {
-    let mut table = Table::new(&["OWNER", "COUNTER", "LABEL", ">VALUE", "MEANING"]);
-    for c in counters {
+    text::table! { c in counters, "no counters";
         let label = |key: &str| c.labels.get(key).cloned();
         let label = label("reason")
             .or_else(|| label("queue").map(|q| format!("queue {q}")))
             .or_else(|| label("priority").map(|p| format!("priority {p}")));
-        table.row([
-            c.owner.clone(),
-            c.name.clone(),
-            label.unwrap_or_default(),
-            c.value.to_string(),
-            c.help.clone(),
-        ]);
+        "OWNER": c.owner,
+        "COUNTER": c.name,
+        "LABEL": label.unwrap_or_default(),
+        ">VALUE": c.value,
+        "MEANING": c.help,
     }
-    table.finish("no counters")
 }
 
 async fn sets(

@@ -36,17 +36,12 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
             let list = service.list_event_kinds(v1::ListEventKindsRequest {}).await?;
             let list = list.into_inner();
             out.message("ListEventKindsResponse", &list, || {
-                let mut table = text::Table::new(&[">ID", "KIND", "SEVERITY", "MEANING"]);
-                for k in &list.kinds {
-                    let severities: Vec<&str> = k.severities().map(severity).collect();
-                    table.row([
-                        k.id.to_string(),
-                        k.kind.clone(),
-                        severities.join(", "),
-                        k.meaning.clone(),
-                    ]);
+                text::table! { k in &list.kinds, "no kinds";
+                    ">ID": k.id,
+                    "KIND": k.kind,
+                    "SEVERITY": k.severities().map(severity).collect::<Vec<_>>().join(", "),
+                    "MEANING": k.meaning,
                 }
-                table.finish("no kinds")
             })
         }
         EventVerb::Follow { filter, after } => {

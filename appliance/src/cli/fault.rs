@@ -14,7 +14,7 @@ use super::adapter::lifetime;
 use super::args::{FaultAdd, FaultVerb};
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, paging};
 use crate::check::fault::{self as limits, AT_MOST_DEFAULT};
 use crate::config::faults_from_text;
@@ -215,40 +215,25 @@ fn percent(probability: Option<f64>) -> String {
 }
 
 fn table(all: &[v1::Fault]) -> String {
-    let headings = [
-        ">ID",
-        "NAME",
-        "FROM",
-        "TO",
-        "FRAMES",
-        ">PROBABILITY",
-        "ACTION",
-        ">MATCHED",
-        ">INJECTED",
-        "STATE",
-    ];
-    let mut table = Table::new(&headings);
-    for f in all {
+    text::table! { f in all, "no faults";
         let m = f.r#match.clone().unwrap_or_default();
-        table.row([
-            f.id.to_string(),
-            names::last(&f.name).to_owned(),
-            any(&m.from),
-            any(&m.to),
-            any(&condition(&m)),
-            percent(f.probability),
-            action(f),
-            text::count(f.matched),
-            text::count(f.injected),
-            (if f.spent { "spent" } else { "active" }).to_owned(),
-        ]);
+        ">ID": f.id,
+        "NAME": names::last(&f.name),
+        "FROM": any(&m.from),
+        "TO": any(&m.to),
+        "FRAMES": any(&condition(&m)),
+        ">PROBABILITY": percent(f.probability),
+        "ACTION": action(f),
+        ">MATCHED": text::count(f.matched),
+        ">INJECTED": text::count(f.injected),
+        "STATE": if f.spent { "spent" } else { "active" },
     }
-    table.finish("no faults")
 }
 
 fn facts(f: &v1::Fault) -> String {
     let m = f.r#match.clone().unwrap_or_default();
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
+    let skip = Some(f.skip).filter(|n| *n > 0);
     let mut facts = Facts::default();
     facts
         .add("name", names::last(&f.name))
@@ -258,14 +243,7 @@ fn facts(f: &v1::Fault) -> String {
         .add("to", any(&m.to))
         .add("frames", any(&condition(&m)))
         .add("probability", percent(f.probability))
-        .add(
-            "skip",
-            if f.skip == 0 {
-                String::new()
-            } else {
-                f.skip.to_string()
-            },
-        )
+        .add("skip", number(skip))
         .add("count", number(f.count))
         .add("seed", number(f.seed))
         .add("matched", format!("{} frames", f.matched))

@@ -6,7 +6,7 @@ use super::adapter::{kept, lifetime};
 use super::args::{PortAdd, PortVerb};
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, mesh, paging, vlan};
 use crate::names::{self, PORTS};
 
@@ -128,34 +128,19 @@ fn storm(port: &v1::Port) -> String {
 }
 
 fn table(ports: &[v1::Port]) -> String {
-    let mut table = Table::new(&[
-        "NAME",
-        "LINK",
-        "UPLINK",
-        ">MTU",
-        "VLAN",
-        ">CORE",
-        ">RX FRAMES",
-        ">TX FRAMES",
-        ">DROPS",
-        "KEPT",
-    ]);
-    for p in ports {
+    text::table! { p in ports, "no ports";
         let traffic = p.traffic.unwrap_or_default();
-        table.row([
-            names::last(&p.name).to_owned(),
-            link(p).to_owned(),
-            uplink(p),
-            p.mtu.to_string(),
-            vlan::words(p.vlan.as_ref()),
-            p.data_core.map(|c| c.to_string()).unwrap_or_default(),
-            text::count(traffic.rx_frames),
-            text::count(traffic.tx_frames),
-            text::count(traffic.drops),
-            kept(p.lifetime()).to_owned(),
-        ]);
+        "NAME": names::last(&p.name),
+        "LINK": link(p),
+        "UPLINK": uplink(p),
+        ">MTU": p.mtu,
+        "VLAN": vlan::words(p.vlan.as_ref()),
+        ">CORE": p.data_core.map(|c| c.to_string()).unwrap_or_default(),
+        ">RX FRAMES": text::count(traffic.rx_frames),
+        ">TX FRAMES": text::count(traffic.tx_frames),
+        ">DROPS": text::count(traffic.drops),
+        "KEPT": kept(p.lifetime()),
     }
-    table.finish("no ports")
 }
 
 fn facts(p: &v1::Port) -> String {

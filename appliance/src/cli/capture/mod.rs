@@ -8,7 +8,7 @@ use vnic_control::v1;
 use super::args::{CaptureVerb, FilterArgs};
 use super::client::{Client, resource};
 use super::output::{Output, print};
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, paging};
 use crate::logging::say;
 use crate::names::{self, CAPTURES};
@@ -146,19 +146,15 @@ fn owners(c: &v1::Capture) -> String {
 }
 
 fn table(captures: &[v1::Capture]) -> String {
-    let mut table = Table::new(&["NAME", "STATE", "OF", ">FRAMES", ">SIZE", "STARTED", "FILE"]);
-    for c in captures {
-        table.row([
-            names::last(&c.name).to_owned(),
-            state(c).to_owned(),
-            owners(c),
-            text::count(c.frames),
-            text::bytes(c.bytes),
-            text::time(c.start_time),
-            c.path.clone(),
-        ]);
+    text::table! { c in captures, "no captures";
+        "NAME": names::last(&c.name),
+        "STATE": state(c),
+        "OF": owners(c),
+        ">FRAMES": text::count(c.frames),
+        ">SIZE": text::bytes(c.bytes),
+        "STARTED": text::time(c.start_time),
+        "FILE": c.path,
     }
-    table.finish("no captures")
 }
 
 fn facts(c: &v1::Capture) -> String {
