@@ -36,6 +36,19 @@ impl Violations {
         checked.map_err(|problem| self.add(field, problem)).ok()
     }
 
+    /// Passes a value on that may be absent, and is checked if it is there.
+    pub fn optional<V, T>(
+        &mut self,
+        field: impl Into<String>,
+        value: Option<V>,
+        check: impl FnOnce(V) -> Checked<T>,
+    ) -> Option<Option<T>> {
+        match value {
+            None => Some(None),
+            Some(value) => self.check(field, check(value)).map(Some),
+        }
+    }
+
     /// Returns the value, or the problems if there are any.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, Violations> {
         match value {

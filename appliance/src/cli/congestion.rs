@@ -53,8 +53,11 @@ pub async fn run(verb: CcVerb, client: &Client, out: &Output) -> Result<(), Fail
         CcVerb::Presets => {
             let request = v1::ListCongestionPresetsRequest {};
             let mut service = client.congestion().await?;
-            let all = service.list_congestion_presets(request).await?.into_inner();
-            return out.message("ListCongestionPresetsResponse", &all, || show::presets(&all));
+            return out.answer(
+                "ListCongestionPresetsResponse",
+                service.list_congestion_presets(request).await?,
+                show::presets,
+            );
         }
         CcVerb::Flows { name } => {
             let adapter = name.map_or_else(String::new, |name| resource(ADAPTERS, &name));

@@ -31,18 +31,17 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
         }
         FaultVerb::Show { name } => {
             let name = resource(FAULTS, &name);
-            let fault = service
-                .get_fault(v1::GetFaultRequest { name })
-                .await?
-                .into_inner();
-            out.message("Fault", &fault, || facts(&fault))
+            out.answer(
+                "Fault",
+                service.get_fault(v1::GetFaultRequest { name }).await?,
+                facts,
+            )
         }
         FaultVerb::Add(add) => {
             let spec = spec(&add)?;
             let requests = requests(client, &[spec]).await?;
             let request = requests.into_iter().next().unwrap_or_default();
-            let fault = service.create_fault(request).await?.into_inner();
-            out.message("Fault", &fault, || facts(&fault))
+            out.answer("Fault", service.create_fault(request).await?, facts)
         }
         FaultVerb::Remove { names, all } => {
             let names: Vec<String> = if all {

@@ -20,8 +20,11 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         PortVerb::Show { name } => {
             let name = resource(PORTS, &name);
-            let port = service.get_port(v1::GetPortRequest { name }).await?.into_inner();
-            out.message("Port", &port, || facts(&port))
+            out.answer(
+                "Port",
+                service.get_port(v1::GetPortRequest { name }).await?,
+                facts,
+            )
         }
         PortVerb::Add(add) => {
             let request = v1::CreatePortRequest {
@@ -37,8 +40,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                     ..v1::Port::default()
                 }),
             };
-            let port = service.create_port(request).await?.into_inner();
-            out.message("Port", &port, || facts(&port))
+            out.answer("Port", service.create_port(request).await?, facts)
         }
         PortVerb::Set { name, speed, storm } => {
             let request = v1::UpdatePortRequest {
@@ -47,8 +49,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                 storm_broadcast_pps: storm.broadcast,
                 storm_unknown_unicast_pps: storm.unknown_unicast,
             };
-            let port = service.update_port(request).await?.into_inner();
-            out.message("Port", &port, || facts(&port))
+            out.answer("Port", service.update_port(request).await?, facts)
         }
         PortVerb::Remove { name } => {
             let name = resource(PORTS, &name);

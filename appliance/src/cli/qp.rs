@@ -104,8 +104,7 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
             let adapter = resource(ADAPTERS, &adapter);
             let name = names::queue_pair(names::last(&adapter), number);
             let request = v1::GetQueuePairRequest { name };
-            let pair = service.get_queue_pair(request).await?.into_inner();
-            out.message("QueuePair", &pair, || facts(&pair))
+            out.answer("QueuePair", service.get_queue_pair(request).await?, facts)
         }
         QpVerb::Watch { adapter, interval } => {
             let request = v1::WatchQueuePairsRequest {
@@ -132,16 +131,7 @@ pub fn kind(pair: &v1::QueuePair) -> &'static str {
 
 /// State of a queue pair for a column.
 pub fn state(pair: &v1::QueuePair) -> &'static str {
-    match pair.state() {
-        State::Unspecified => "",
-        State::Reset => "RESET",
-        State::Init => "INIT",
-        State::Rtr => "RTR",
-        State::Rts => "RTS",
-        State::Sqd => "SQD",
-        State::Sqe => "SQE",
-        State::Err => "ERR",
-    }
+    text::word(pair.state().as_str_name(), "STATE_")
 }
 
 /// Names and values of a queue pair's errors.

@@ -92,15 +92,7 @@ pub fn table(gids: &[v1::Gid]) -> String {
             v1::gid::Version::RoceV2 => "v2",
         },
         "DEV": if g.vlan == 0 { device.to_owned() } else { format!("{device}.{}", g.vlan) },
-        "SOURCE": match g.source() {
-            v1::gid::Source::Unspecified => "",
-            v1::gid::Source::Mac => "mac",
-            v1::gid::Source::Arp => "arp",
-            v1::gid::Source::Nd => "nd",
-            v1::gid::Source::Dhcp => "dhcp",
-            v1::gid::Source::Operator => "operator",
-            v1::gid::Source::Driver => "driver",
-        },
+        "SOURCE": text::word(g.source().as_str_name(), "SOURCE_").to_lowercase(),
     }
 }
 

@@ -179,8 +179,7 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
         RegistryVerb::Get { scope: of, key } => {
             let scope = scope(&of);
             let request = v1::GetEntryRequest { scope, key };
-            let entry = service.get_entry(request).await?.into_inner();
-            out.message("RegistryEntry", &entry, || facts(&entry))
+            out.answer("RegistryEntry", service.get_entry(request).await?, facts)
         }
         RegistryVerb::Set {
             scope: of,
@@ -329,14 +328,8 @@ fn warnings(all: &[v1::RegistryWarning]) -> String {
         .collect()
 }
 
-fn origin(entry: &v1::RegistryEntry) -> &'static str {
-    use v1::registry_entry::Origin;
-    match entry.origin() {
-        Origin::Unspecified => "",
-        Origin::Default => "default",
-        Origin::Driver => "driver",
-        Origin::Adapter => "adapter",
-    }
+fn origin(entry: &v1::RegistryEntry) -> String {
+    text::word(entry.origin().as_str_name(), "ORIGIN_").to_lowercase()
 }
 
 fn effective(entry: &v1::RegistryEntry) -> String {

@@ -15,8 +15,7 @@ pub async fn run(verb: SwitchVerb, client: &Client, out: &Output) -> Result<(), 
     match verb {
         SwitchVerb::Show => {
             let request = v1::GetSwitchRequest { name: String::new() };
-            let switch = service.get_switch(request).await?.into_inner();
-            out.message("Switch", &switch, || facts(&switch))
+            out.answer("Switch", service.get_switch(request).await?, facts)
         }
         SwitchVerb::Fdb { owner, vlan } => {
             let owner = match owner {

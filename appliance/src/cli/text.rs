@@ -103,6 +103,15 @@ macro_rules! facts {
 }
 pub(super) use facts;
 
+/// Word of an enum's value in messages, without the prefix of its enum; empty if it is not specified.
+pub fn word(name: &'static str, prefix: &str) -> &'static str {
+    match name.strip_prefix(prefix) {
+        Some("UNSPECIFIED") => "",
+        Some(word) => word,
+        None => name,
+    }
+}
+
 // Three digits are shown, fewer than an `f64` has.
 #[allow(clippy::cast_precision_loss)]
 fn scaled(n: u64, base: u64, units: &[&str]) -> String {

@@ -9,7 +9,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
 use super::errors::{id, shutting_down};
-use super::paging::Page;
+use super::paging::page;
 use crate::access::{blocking, status};
 use crate::capture::{End, Info, State};
 use crate::check::Violations;
@@ -58,14 +58,7 @@ fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Viol
 /// A capture to a file as a message.
 fn message(control: &Control, info: &Info) -> v1::Capture {
     let ports = control.port_names();
-    let owner = |name: &String| {
-        let collection = if ports.contains(name) {
-            names::PORTS
-        } else {
-            names::ADAPTERS
-        };
-        names::of(collection, name)
-    };
+    let owner = |name: &String| names::owner(&ports, name);
     let (state, error) = match &info.state {
         State::Running => (v1::capture::State::Running, String::new()),
         State::Stopped => (v1::capture::State::Stopped, String::new()),
@@ -159,12 +152,7 @@ impl v1::capture_service_server::CaptureService for Captures {
         request: Request<v1::ListCapturesRequest>,
     ) -> Answer<v1::ListCapturesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListCaptures",
-            request.page_size,
-            &request.page_token,
-            [100, 1000],
-        )?;
+        let page = page!(request, "ListCaptures", [100, 1000])?;
         let control = self.0.clone();
         let captures: Vec<v1::Capture> = blocking(move || {
             let all = control.captures.list();

@@ -9,8 +9,8 @@ use vnic_backend::{CongestionAlgorithm, Preset};
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
-use super::errors::{id, invalid};
-use super::paging::Page;
+use super::errors::{id_or_all, invalid};
+use super::paging::page;
 use crate::access::{self, blocking};
 use crate::control::{Congestion, CongestionNow, Control, Refused, Wish};
 use crate::names::{self, ADAPTERS};
@@ -58,12 +58,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         request: Request<v1::ListCongestionRequest>,
     ) -> Answer<v1::ListCongestionResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListCongestion",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListCongestion", [1000, 10_000])?;
         let control = self.0.clone();
         let all = blocking(move || Congestion(&control).list()).await?;
         let messages = all.iter().map(|(adapter, now)| fields::message(adapter, now));
@@ -119,15 +114,8 @@ impl v1::congestion_service_server::CongestionService for Slowing {
 
     async fn list_flows(&self, request: Request<v1::ListFlowsRequest>) -> Answer<v1::ListFlowsResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListFlows",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
-        let only = (!request.adapter.is_empty())
-            .then(|| id(ADAPTERS, "adapter", &request.adapter))
-            .transpose()?;
+        let page = page!(request, "ListFlows", [1000, 10_000])?;
+        let only = id_or_all(ADAPTERS, "adapter", &request.adapter)?;
         let control = self.0.clone();
         let all = blocking(move || Congestion(&control).flows(only.as_deref())).await??;
         let messages = all.iter().flat_map(|(adapter, flows)| {

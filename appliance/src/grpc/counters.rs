@@ -12,7 +12,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, Stream};
 use super::errors::invalid;
-use super::paging::Page;
+use super::paging::page;
 use crate::access::blocking;
 use crate::control::Control;
 use crate::metrics::naming;
@@ -63,12 +63,7 @@ impl v1::counter_service_server::CounterService for Counters {
         request: Request<v1::ListCountersRequest>,
     ) -> Answer<v1::ListCountersResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListCounters",
-            request.page_size,
-            &request.page_token,
-            [1000, 5000],
-        )?;
+        let page = page!(request, "ListCounters", [1000, 5000])?;
         let owner = request.owner.as_str();
         let collections = [names::ADAPTERS, names::PORTS, names::CORES];
         if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {

@@ -44,6 +44,12 @@ pub fn id(collection: &str, field: &str, name: &str) -> Result<String, Status> {
     })
 }
 
+/// ID in a resource name of a request that may be empty, for all.
+pub fn id_or_all(collection: &str, field: &str, name: &str) -> Result<Option<String>, Status> {
+    let one = (!name.is_empty()).then(|| id(collection, field, name));
+    one.transpose()
+}
+
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Status {
         let text = refused.to_string();

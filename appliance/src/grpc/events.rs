@@ -8,7 +8,7 @@ use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
 use super::answer::{Answer, Sender, Stream, hear, send_all, send_now, stream};
-use super::paging::Page;
+use super::paging::page;
 use crate::access::{blocking, status};
 use crate::check::Violations;
 use crate::control::Control;
@@ -163,7 +163,7 @@ async fn follow(
 impl v1::event_service_server::EventService for Events {
     async fn list_events(&self, request: Request<v1::ListEventsRequest>) -> Answer<v1::ListEventsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListEvents", request.page_size, &request.page_token, [100, 1000])?;
+        let page = page!(request, "ListEvents", [100, 1000])?;
         let after = page.after_number()?;
         let filter = Arc::new(Filter::new(request.filter)?);
         // One more event tells whether there is another page.

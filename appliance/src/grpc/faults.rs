@@ -12,7 +12,7 @@ use vnic_control::v1::fault::Action as Wire;
 
 use super::answer::{Answer, answer};
 use super::errors::{id, invalid};
-use super::paging::Page;
+use super::paging::page;
 use crate::access::blocking;
 use crate::check::{self, Checked, Violations, fault as limits};
 use crate::control::{self, Control};
@@ -42,14 +42,7 @@ impl Messages<'_> {
     }
 
     fn of(&self, status: &FaultStatus, configured: bool) -> v1::Fault {
-        let mut fault = faults::status_message(status, |name| {
-            let collection = if self.ports.contains(name) {
-                names::PORTS
-            } else {
-                names::ADAPTERS
-            };
-            names::of(collection, name)
-        });
+        let mut fault = faults::status_message(status, |name| names::owner(&self.ports, name));
         let lifetime = if configured {
             v1::Lifetime::Configured
         } else {
@@ -90,7 +83,7 @@ fn create(
 impl v1::fault_service_server::FaultService for Faults {
     async fn list_faults(&self, request: Request<v1::ListFaultsRequest>) -> Answer<v1::ListFaultsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListFaults", request.page_size, &request.page_token, [100, 1000])?;
+        let page = page!(request, "ListFaults", [100, 1000])?;
         let control = self.0.clone();
         let all: Vec<v1::Fault> = blocking(move || {
             let messages = Messages::new(&control);
@@ -169,10 +162,7 @@ impl Reader<'_> {
         value: Option<V>,
         check: impl FnOnce(V) -> Checked<T>,
     ) -> Option<Option<T>> {
-        match value {
-            None => Some(None),
-            Some(v) => self.check(field, check(v)).map(Some),
-        }
+        self.wrong.optional(format!("{}{field}", self.at), value, check)
     }
 
     /// Reads the resource name of an adapter or port.

@@ -7,8 +7,8 @@ use vnic_backend::{PortStatus, StormControl};
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
-use super::errors::id;
-use super::{convert, paging::Page, watch};
+use super::errors::{id, id_or_all};
+use super::{convert, paging::page, watch};
 use crate::access::blocking;
 use crate::check::Violations;
 use crate::control::{self, Control};
@@ -44,7 +44,7 @@ fn with_statistics(control: &Control, status: &PortStatus) -> v1::Port {
 impl v1::port_service_server::PortService for Ports {
     async fn list_ports(&self, request: Request<v1::ListPortsRequest>) -> Answer<v1::ListPortsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListPorts", request.page_size, &request.page_token, [100, 1000])?;
+        let page = page!(request, "ListPorts", [100, 1000])?;
         let control = self.0.clone();
         let (all, samples) = blocking(move || (control.nic.ports(), control.nic.counters())).await?;
         let (statuses, next_page_token) = page.cut(all, |p| p.spec.name.clone());
@@ -140,8 +140,7 @@ impl v1::port_service_server::PortService for Ports {
     type WatchPortsStream = Stream<v1::WatchPortsResponse>;
 
     async fn watch_ports(&self, request: Request<v1::WatchPortsRequest>) -> Answer<Self::WatchPortsStream> {
-        let name = request.into_inner().name;
-        let only = (!name.is_empty()).then(|| id(PORTS, "name", &name)).transpose()?;
+        let only = id_or_all(PORTS, "name", &request.into_inner().name)?;
         if let Some(id) = only.clone() {
             let control = self.0.clone();
             blocking(move || control::Ports(&control).get(&id).map(drop)).await??;

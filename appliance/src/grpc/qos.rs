@@ -8,7 +8,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, answer};
 use super::errors::{id, invalid};
-use super::paging::Page;
+use super::paging::page;
 use crate::access::{self, blocking};
 use crate::check::Violations;
 use crate::control::{Control, Qos, QosNow, Refused};
@@ -72,7 +72,7 @@ impl v1::qos_service_server::QosService for Quality {
 
     async fn list_qos(&self, request: Request<v1::ListQosRequest>) -> Answer<v1::ListQosResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListQos", request.page_size, &request.page_token, [1000, 10_000])?;
+        let page = page!(request, "ListQos", [1000, 10_000])?;
         let control = self.0.clone();
         let all = blocking(move || Qos(&control).list()).await?;
         let messages = all.iter().map(|(owner, now)| message(owner, now)).collect();
@@ -134,12 +134,7 @@ impl v1::qos_service_server::QosService for Quality {
         request: Request<v1::ListQueuePairRatesRequest>,
     ) -> Answer<v1::ListQueuePairRatesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListQueuePairRates",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListQueuePairRates", [1000, 10_000])?;
         let adapter = id(ADAPTERS, "adapter", &request.adapter)?;
         let control = self.0.clone();
         let rates = blocking(move || Qos(&control).queue_pair_rates(&adapter)).await??;

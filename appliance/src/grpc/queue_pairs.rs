@@ -14,8 +14,8 @@ use super::answer::{Sender, Stream, send_all, stream};
 use super::congestion::fields::flow;
 use super::convert;
 use super::counters::span;
-use super::errors::{id, invalid};
-use super::paging::Page;
+use super::errors::{id_or_all, invalid};
+use super::paging::page;
 use crate::access::blocking;
 use crate::control::{
     Control, Place, Process, QueuePairChange, QueuePairNow, QueuePairs, Refused, SeenQueuePairs,
@@ -107,24 +107,12 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
     }
 }
 
-/// Adapter of a request about one or all; `None`: all.
-fn parent(name: &str) -> Result<Option<String>, Status> {
-    (!name.is_empty())
-        .then(|| id(names::ADAPTERS, "parent", name))
-        .transpose()
-}
-
 /// Lists a page.
 pub async fn list(
     control: &Arc<Control>,
     request: v1::ListQueuePairsRequest,
 ) -> Result<v1::ListQueuePairsResponse, Status> {
-    let page = Page::new(
-        "ListQueuePairs",
-        request.page_size,
-        &request.page_token,
-        [1000, 10_000],
-    )?;
+    let page = page!(request, "ListQueuePairs", [1000, 10_000])?;
     let after: Option<Place> = page.after(|key| {
         let (adapter, place) = key.split_once('/')?;
         Some((adapter.to_owned(), place.parse().ok()?))
@@ -137,7 +125,11 @@ pub async fn list(
             return Err(invalid(format!("states[{i}]"), format!("{wanted} is no state")));
         }
     }
-    let (only, size, states) = (parent(&request.parent)?, page.size(), request.states);
+    let (only, size, states) = (
+        id_or_all(names::ADAPTERS, "parent", &request.parent)?,
+        page.size(),
+        request.states,
+    );
     let control = control.clone();
     let (pairs, next) = blocking(move || {
         QueuePairs(&control).page(only.as_deref(), after.as_ref(), size, |status| {
@@ -217,7 +209,7 @@ pub async fn watch(
 ) -> Result<Stream<v1::WatchQueuePairsResponse>, Status> {
     let interval = span("interval", request.interval, &INTERVAL)?.unwrap_or(INTERVAL_DEFAULT);
     let mut watch = Watch {
-        only: parent(&request.parent)?,
+        only: id_or_all(names::ADAPTERS, "parent", &request.parent)?,
         seen: SeenQueuePairs::default(),
     };
     let looked = control.clone();

@@ -7,8 +7,8 @@ use vnic_backend::RdmaStatus;
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
-use super::errors::{id, invalid};
-use super::{convert, paging::Page, queue_pairs};
+use super::errors::{id_or_all, invalid};
+use super::{convert, paging::page, queue_pairs};
 use crate::access::blocking;
 use crate::check::{self, Violations};
 use crate::control::{self, Control};
@@ -19,9 +19,7 @@ pub struct Rdma(pub Arc<Control>);
 
 /// RDMA functions of one adapter or of all, with the adapter's name.
 async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, RdmaStatus)>, Status> {
-    let only = (!of.is_empty())
-        .then(|| id(names::ADAPTERS, "parent", of))
-        .transpose()?;
+    let only = id_or_all(names::ADAPTERS, "parent", of)?;
     let control = control.clone();
     let found = blocking(move || control::Rdma(&control).functions(only.as_deref())).await?;
     Ok(found?)
@@ -31,7 +29,7 @@ async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, Rdma
 impl v1::rdma_service_server::RdmaService for Rdma {
     async fn list_gids(&self, request: Request<v1::ListGidsRequest>) -> Answer<v1::ListGidsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListGids", request.page_size, &request.page_token, [1000, 10_000])?;
+        let page = page!(request, "ListGids", [1000, 10_000])?;
         let mut gids = Vec::new();
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             gids.extend(status.gids.iter().map(|row| convert::gid(&adapter, row)));
@@ -56,10 +54,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
             let problem = format!("{:?} is not of the form adapters/{{adapter}}", request.parent);
             wrong.add("parent", problem);
         }
-        let index = match request.index {
-            None => Some(None),
-            Some(index) => wrong.check("index", check::gid_index(i64::from(index))).map(Some),
-        };
+        let index = wrong.optional("index", request.index, |i| check::gid_index(i64::from(i)));
         let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
         let all = adapter.zip(index).zip(gid);
         let ((adapter, index), gid) = wrong.finish(all)?;
@@ -93,12 +88,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         request: Request<v1::ListRdmaResourcesRequest>,
     ) -> Answer<v1::ListRdmaResourcesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListRdmaResources",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListRdmaResources", [1000, 10_000])?;
         let mut rows = Vec::new();
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             let numbered = (0..).zip(&status.resources);

@@ -9,7 +9,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, Sender, Stream, answer, hear, send_all, send_now, stream};
 use super::errors::invalid;
-use super::paging::Page;
+use super::paging::page;
 use crate::access::{self, blocking, status};
 use crate::check::Violations;
 use crate::control::{Control, Keys};
@@ -344,7 +344,7 @@ async fn follow(
 impl v1::registry_service_server::RegistryService for Registry {
     async fn list_keys(&self, request: Request<v1::ListKeysRequest>) -> Answer<v1::ListKeysResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListKeys", request.page_size, &request.page_token, [1000, 1000])?;
+        let page = page!(request, "ListKeys", [1000, 1000])?;
         let (keys, next_page_token) = page.cut(KEYS.iter().collect(), |k| k.name.to_owned());
         Ok(Response::new(v1::ListKeysResponse {
             keys: keys.into_iter().map(declaration).collect(),
@@ -357,12 +357,7 @@ impl v1::registry_service_server::RegistryService for Registry {
         request: Request<v1::ListEntriesRequest>,
     ) -> Answer<v1::ListEntriesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListEntries",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListEntries", [1000, 10_000])?;
         let only = match request.key.as_str() {
             "" => None,
             name => Some(known(name).map_err(|why| not_found(&why))?),

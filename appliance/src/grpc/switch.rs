@@ -8,7 +8,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, answer};
 use super::errors::invalid;
-use super::paging::Page;
+use super::paging::page;
 use crate::access::{blocking, bug};
 use crate::check::Violations;
 use crate::control::Control;
@@ -63,12 +63,7 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
         request: Request<v1::ListFdbEntriesRequest>,
     ) -> Answer<v1::ListFdbEntriesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListFdbEntries",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListFdbEntries", [1000, 10_000])?;
         let mut wrong = Violations::default();
         let owner = request.owner.as_str();
         if !owner.is_empty()
@@ -93,14 +88,7 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
             .map(|entry| v1::FdbEntry {
                 vlan: u32::from(entry.vlan),
                 mac: entry.mac.to_string(),
-                owner: names::of(
-                    if ports.contains(&entry.owner) {
-                        names::PORTS
-                    } else {
-                        names::ADAPTERS
-                    },
-                    &entry.owner,
-                ),
+                owner: names::owner(&ports, &entry.owner),
                 r#static: entry.is_static,
                 age: Some(values::duration(entry.age)),
             })

@@ -228,10 +228,8 @@ fn packet(flow: &v1::TeamFiveTuple, wrong: &mut Violations) -> Option<Packet> {
     let protocol = u8::try_from(flow.protocol)
         .map_err(|_| format!("{}; allowed: 0 to 255 (6: TCP, 17: UDP)", flow.protocol));
     let protocol = wrong.check("affinity.flow.protocol", protocol);
-    let mut port = |field: &str, port: Option<u32>| match port {
-        None => Some(None),
-        Some(p) => wrong.check(format!("affinity.flow.{field}"), port16(p)).map(Some),
-    };
+    let mut port =
+        |field: &str, port: Option<u32>| wrong.optional(format!("affinity.flow.{field}"), port, port16);
     let from = port("source_port", flow.source_port);
     let to = port("destination_port", flow.destination_port);
     let (source, destination, protocol) = (source?, destination?, protocol?);

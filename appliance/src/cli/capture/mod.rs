@@ -29,13 +29,11 @@ pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(),
                 filter: Some(message(&filter, client).await?),
                 max_bytes: max_bytes.unwrap_or(0),
             };
-            let capture = client
-                .captures()
-                .await?
-                .create_capture(request)
-                .await?
-                .into_inner();
-            out.message("Capture", &capture, || facts(&capture))
+            out.answer(
+                "Capture",
+                client.captures().await?.create_capture(request).await?,
+                facts,
+            )
         }
         CaptureVerb::List => {
             let mut service = client.captures().await?;
@@ -46,8 +44,11 @@ pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(),
             let request = v1::StopCaptureRequest {
                 name: resource(CAPTURES, &name),
             };
-            let capture = client.captures().await?.stop_capture(request).await?.into_inner();
-            out.message("Capture", &capture, || facts(&capture))
+            out.answer(
+                "Capture",
+                client.captures().await?.stop_capture(request).await?,
+                facts,
+            )
         }
     }
 }
@@ -125,14 +126,9 @@ async fn live(write: Option<&Path>, filter: &FilterArgs, client: &Client) -> Res
     Ok(())
 }
 
-fn state(c: &v1::Capture) -> &'static str {
-    match c.state() {
-        v1::capture::State::Unspecified => "",
-        v1::capture::State::Running => "running",
-        v1::capture::State::Stopped => "stopped",
-        v1::capture::State::LimitReached => "limit reached",
-        v1::capture::State::Failed => "failed",
-    }
+fn state(c: &v1::Capture) -> String {
+    let word = text::word(c.state().as_str_name(), "STATE_");
+    word.to_lowercase().replace('_', " ")
 }
 
 fn owners(c: &v1::Capture) -> String {

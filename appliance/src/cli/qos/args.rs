@@ -310,12 +310,7 @@ flags! {
         #[arg(long, value_name = "WAY", help_heading = "Flow control")]
         pause: Option<Pause> => pause_tx, pause_rx;
         /// Bytes of frames that wait, headroom excluded
-        #[arg(
-            long,
-            alias = "buffer_size",
-            value_name = "BYTES",
-            help_heading = "Flow control"
-        )]
+        #[arg(long, alias = "buffer_size", value_name = "BYTES", help_heading = "Flow control")]
         buffer_size: Option<u32> => buffer_size;
         /// Bytes of one sender and priority from which on it is told to wait
         #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
