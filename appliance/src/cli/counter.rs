@@ -17,6 +17,7 @@ use super::{Failure, paging};
 use crate::check;
 use crate::logging::say;
 use crate::names;
+use crate::same::same;
 use view::View;
 
 /// `vnicctl counter`.
@@ -154,20 +155,11 @@ pub enum Names {
     /// Those of `ethtool -S`
     Ethtool,
     /// `node_exporter`'s
-    Node,
+    #[value(name = "node")]
+    NodeExporter,
 }
 
-impl Names {
-    fn family(self) -> Family {
-        match self {
-            Names::Native => Family::Native,
-            Names::Winof2 => Family::Winof2,
-            Names::Mlx5 => Family::Mlx5,
-            Names::Ethtool => Family::Ethtool,
-            Names::Node => Family::NodeExporter,
-        }
-    }
-}
+same! { fn family(Names) -> Family { Native, Winof2, Mlx5, Ethtool, NodeExporter } }
 
 fn span(text: &str) -> Result<Duration, String> {
     check::fault::span(text)
@@ -189,7 +181,7 @@ pub async fn run(verb: CounterVerb, client: &Client, out: &Output) -> Result<(),
             let owner = client.owner(&owner).await?;
             let request = v1::ReadCounterSetsRequest {
                 counter_set: which.set.clone().unwrap_or_default(),
-                family: which.names.family().into(),
+                family: family(which.names).into(),
                 baseline: baseline(&view, client, &owner)?,
                 sampling_period: sample.map(wire_span).transpose()?,
                 owner: owner.clone(),
@@ -324,7 +316,7 @@ async fn sets(
 ) -> Result<(), Failure> {
     let one = set.is_some();
     let request = v1::ListCounterSetsRequest {
-        family: names.map_or(Family::Unspecified, Names::family).into(),
+        family: names.map_or(Family::Unspecified, family).into(),
         counter_set: set.unwrap_or_default(),
         with_counters: true,
     };

@@ -11,6 +11,7 @@ use super::output::Output;
 use super::text;
 use super::{Failure, paging};
 use crate::names;
+use crate::same::same;
 
 /// Runs a command.
 pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), Failure> {
@@ -59,6 +60,8 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
     }
 }
 
+same! { fn at_least(Severity) -> Wire { Info, Warning, Error } }
+
 /// Event filter of a request.
 async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Failure> {
     let owner = match &args.owner {
@@ -71,12 +74,7 @@ async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Fa
     } else {
         (owner, String::new())
     };
-    let severity = match args.min_severity {
-        None => Wire::Unspecified,
-        Some(Severity::Info) => Wire::Info,
-        Some(Severity::Warning) => Wire::Warning,
-        Some(Severity::Error) => Wire::Error,
-    };
+    let severity = args.min_severity.map_or(Wire::Unspecified, at_least);
     let since = args.since.and_then(|span| SystemTime::now().checked_sub(span));
     Ok(v1::EventFilter {
         adapter,
