@@ -8,7 +8,7 @@ use tonic::{Code, Request, Response};
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
-use super::errors::{id, shutting_down};
+use super::errors::{OWNER, form, id, shutting_down};
 use super::paging::page;
 use crate::access::{blocking, status};
 use crate::capture::{End, Info, State};
@@ -36,10 +36,7 @@ fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Viol
             match adapter.or(port) {
                 Some((id, true)) => owners.push(id.to_owned()),
                 Some((_, false)) => wrong.add(field, format!("{owner} does not exist")),
-                None => wrong.add(
-                    field,
-                    format!("{owner:?} is not of the form adapters/{{adapter}} or ports/{{port}}"),
-                ),
+                None => wrong.add(field, form(owner, OWNER)),
             }
         }
     }

@@ -9,7 +9,7 @@ use vnic_backend::{CongestionAlgorithm, Preset};
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
-use super::errors::{id_or_all, invalid};
+use super::errors::{form, id_or_all, invalid};
 use super::paging::page;
 use crate::access::{self, blocking};
 use crate::control::{Congestion, CongestionNow, Control, Refused, Wish};
@@ -22,12 +22,7 @@ pub struct Slowing(pub Arc<Control>);
 fn adapter(name: &str) -> Result<String, Status> {
     let of = name.strip_suffix("/congestion").unwrap_or_default();
     let id = names::id(ADAPTERS, of).map(str::to_owned);
-    id.ok_or_else(|| {
-        invalid(
-            "name",
-            format!("{name:?} is not of the form adapters/{{adapter}}/congestion"),
-        )
-    })
+    id.ok_or_else(|| invalid("name", form(name, "adapters/{adapter}/congestion")))
 }
 
 impl Slowing {

@@ -11,7 +11,7 @@ use vnic_backend::counters::{Scope, all};
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream};
-use super::errors::invalid;
+use super::errors::{COUNTED, form, invalid};
 use super::paging::page;
 use crate::access::blocking;
 use crate::control::Control;
@@ -67,12 +67,7 @@ impl v1::counter_service_server::CounterService for Counters {
         let owner = request.owner.as_str();
         let collections = [names::ADAPTERS, names::PORTS, names::CORES];
         if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {
-            return Err(invalid(
-                "owner",
-                format!(
-                    "{owner:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"
-                ),
-            ));
+            return Err(invalid("owner", form(owner, COUNTED)));
         }
         let wanted = request.counter_name.as_str();
         if !wanted.is_empty() && all().all(|def| def.name != wanted) {

@@ -11,7 +11,7 @@ use vnic_control::v1;
 use vnic_control::v1::fault::Action as Wire;
 
 use super::answer::{Answer, answer};
-use super::errors::{id, invalid};
+use super::errors::{OWNER, form, id, invalid};
 use super::paging::page;
 use crate::access::blocking;
 use crate::check::{self, Checked, Violations, fault as limits};
@@ -174,9 +174,7 @@ impl Reader<'_> {
         let checked = match id {
             Some(id) if self.owners.contains(name) => Ok(Some(id.to_owned())),
             Some(_) => Err(format!("{name} does not exist")),
-            None => Err(format!(
-                "{name:?} is not of the form adapters/{{adapter}} or ports/{{port}}"
-            )),
+            None => Err(form(name, OWNER)),
         };
         self.check(field, checked)
     }

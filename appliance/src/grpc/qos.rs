@@ -7,7 +7,7 @@ use vnic_backend::{QOS_RATE_RANGE, QpRate};
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
-use super::errors::{id, invalid};
+use super::errors::{form, id, invalid};
 use super::paging::page;
 use crate::access::{self, blocking};
 use crate::check::Violations;
@@ -23,14 +23,8 @@ pub struct Quality(pub Arc<Control>);
 fn owner(field: &str, name: &str) -> Result<Owner, Status> {
     let of = name.strip_suffix("/qos").unwrap_or_default();
     let adapter = names::id(ADAPTERS, of).map(|id| Owner::Adapter(id.to_owned()));
-    adapter
-        .or_else(|| names::id(names::PORTS, of).map(|id| Owner::Port(id.to_owned())))
-        .ok_or_else(|| {
-            invalid(
-                field,
-                format!("{name:?} is not of the form adapters/{{adapter}}/qos or ports/{{port}}/qos"),
-            )
-        })
+    let owner = adapter.or_else(|| names::id(names::PORTS, of).map(|id| Owner::Port(id.to_owned())));
+    owner.ok_or_else(|| invalid(field, form(name, "adapters/{adapter}/qos or ports/{port}/qos")))
 }
 
 fn message(owner: &Owner, now: &QosNow) -> v1::Qos {

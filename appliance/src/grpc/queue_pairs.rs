@@ -14,7 +14,7 @@ use super::answer::{Sender, Stream, send_all, stream};
 use super::congestion::fields::flow;
 use super::convert;
 use super::counters::span;
-use super::errors::{id_or_all, invalid};
+use super::errors::{form, id_or_all, invalid};
 use super::paging::page;
 use crate::access::blocking;
 use crate::control::{
@@ -147,10 +147,7 @@ pub async fn list(
 
 /// Returns one.
 pub async fn get(control: &Arc<Control>, name: &str) -> Result<v1::QueuePair, Status> {
-    let wrong = || {
-        let problem = format!("{name:?} is not of the form adapters/{{adapter}}/queuePairs/{{number}}");
-        invalid("name", problem)
-    };
+    let wrong = || invalid("name", form(name, "adapters/{adapter}/queuePairs/{number}"));
     let (adapter, number) = names::queue_pair_parts(name).ok_or_else(wrong)?;
     let (adapter, number) = (adapter.to_owned(), number.parse().map_err(|_| wrong())?);
     let control = control.clone();

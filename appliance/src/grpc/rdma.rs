@@ -7,7 +7,7 @@ use vnic_backend::RdmaStatus;
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
-use super::errors::{id_or_all, invalid};
+use super::errors::{form, id_or_all, invalid};
 use super::{convert, paging::page, queue_pairs};
 use crate::access::blocking;
 use crate::check::{self, Violations};
@@ -51,8 +51,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         let mut wrong = Violations::default();
         let adapter = names::id(names::ADAPTERS, &request.parent).map(str::to_owned);
         if adapter.is_none() {
-            let problem = format!("{:?} is not of the form adapters/{{adapter}}", request.parent);
-            wrong.add("parent", problem);
+            wrong.add("parent", form(&request.parent, "adapters/{adapter}"));
         }
         let index = wrong.optional("index", request.index, |i| check::gid_index(i64::from(i)));
         let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
@@ -67,12 +66,8 @@ impl v1::rdma_service_server::RdmaService for Rdma {
 
     async fn delete_gid(&self, request: Request<v1::DeleteGidRequest>) -> Answer<v1::DeleteGidResponse> {
         let name = request.into_inner().name;
-        let (adapter, index) = names::gid_parts(&name).ok_or_else(|| {
-            invalid(
-                "name",
-                format!("{name:?} is not of the form adapters/{{adapter}}/gids/{{index}}"),
-            )
-        })?;
+        let wrong = || invalid("name", form(&name, "adapters/{adapter}/gids/{index}"));
+        let (adapter, index) = names::gid_parts(&name).ok_or_else(wrong)?;
         let mut wrong = Violations::default();
         let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
         let (index, adapter) = (wrong.finish(index)?, adapter.to_owned());
@@ -106,8 +101,8 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         &self,
         request: Request<v1::ListQueuePairsRequest>,
     ) -> Answer<v1::ListQueuePairsResponse> {
-        let list = queue_pairs::list(&self.0, request.into_inner()).await?;
-        Ok(Response::new(list))
+        let list = queue_pairs::list(&self.0, request.into_inner()).await;
+        list.map(Response::new)
     }
 
     async fn get_queue_pair(&self, request: Request<v1::GetQueuePairRequest>) -> Answer<v1::QueuePair> {

@@ -7,7 +7,7 @@ use vnic_backend::FdbEntry;
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
-use super::errors::invalid;
+use super::errors::{OWNER, form, invalid};
 use super::paging::page;
 use crate::access::{blocking, bug};
 use crate::check::Violations;
@@ -66,15 +66,9 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
         let page = page!(request, "ListFdbEntries", [1000, 10_000])?;
         let mut wrong = Violations::default();
         let owner = request.owner.as_str();
-        if !owner.is_empty()
-            && [names::ADAPTERS, names::PORTS]
-                .iter()
-                .all(|c| names::id(c, owner).is_none())
-        {
-            wrong.add(
-                "owner",
-                format!("{owner:?} is not of the form adapters/{{adapter}} or ports/{{port}}"),
-            );
+        let collections = [names::ADAPTERS, names::PORTS];
+        if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {
+            wrong.add("owner", form(owner, OWNER));
         }
         if request.vlan > 4094 {
             wrong.add("vlan", format!("{} is out of range: 0 to 4094", request.vlan));

@@ -9,7 +9,7 @@ use vnic_backend::lag::{Affinity, TeamType};
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
-use super::errors::{id, invalid};
+use super::errors::{form, id, invalid};
 use crate::access::{self};
 use crate::check::{Checked, Violations};
 use crate::control::{Control, Refused, TeamNow, Teams};
@@ -25,7 +25,7 @@ fn team_id(field: &str, name: &str) -> Result<String, Status> {
     let id = name.strip_prefix(TEAMS).and_then(|n| n.strip_prefix('/'));
     id.filter(|id| !id.is_empty())
         .map(str::to_owned)
-        .ok_or_else(|| invalid(field, format!("{name:?} is not of the form teams/{{team}}")))
+        .ok_or_else(|| invalid(field, form(name, "teams/{team}")))
 }
 
 /// Reads a new team.
@@ -62,7 +62,7 @@ fn affinity(
 fn adapter_mac(teams: &Teams<'_>, pair: &v1::TeamQueuePair) -> Checked<vnic_backend::MacAddr> {
     let name = &pair.adapter;
     let id = names::id(ADAPTERS, name);
-    let id = id.ok_or_else(|| format!("{name:?} is not of the form adapters/{{adapter}}"))?;
+    let id = id.ok_or_else(|| form(name, "adapters/{adapter}"))?;
     teams.adapter_mac(id)
 }
 

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use vnic_control::v1;
 use vnic_control::v1::qos::{Algorithm, Trust};
 
+use crate::check::Checked;
 use crate::check::qos::{self as read, MapOrder, ProfileOrder};
 
 #[derive(Debug, Subcommand)]
@@ -117,35 +118,28 @@ pub enum OnOff {
 // clap cannot parse a list from one word: the type has all eight values.
 type Eight<T> = Arc<[T; 8]>;
 
-fn classes(text: &str) -> Result<Eight<u32>, String> {
-    read::classes(text).map(Into::into)
+fn eight<T: Copy>(
+    read: impl Fn(&str) -> Checked<[T; 8]> + Clone,
+) -> impl Fn(&str) -> Checked<Eight<T>> + Clone {
+    move |text| read(text).map(Into::into)
 }
 
-fn percents(text: &str) -> Result<Eight<u32>, String> {
-    read::percents(text).map(Into::into)
+fn by_priority(text: &str) -> Checked<[bool; 8]> {
+    read::switches(text, "priority")
 }
 
-fn by_priority(text: &str) -> Result<Eight<bool>, String> {
-    read::switches(text, "priority").map(Into::into)
-}
-
-fn by_class(text: &str) -> Result<Eight<bool>, String> {
-    read::switches(text, "traffic class").map(Into::into)
-}
-
-fn rates(text: &str) -> Result<Eight<u64>, String> {
-    read::rates(text).map(Into::into)
+fn by_class(text: &str) -> Checked<[bool; 8]> {
+    read::switches(text, "traffic class")
 }
 
 /// Transmission selection algorithms of the traffic classes.
-fn tsa(text: &str) -> Result<Eight<i32>, String> {
+fn tsa(text: &str) -> Checked<[i32; 8]> {
     read::eight(text, "traffic class", |word| match word {
         "vendor" => Ok(Algorithm::Vendor.into()),
         "strict" => Ok(Algorithm::Strict.into()),
         "ets" => Ok(Algorithm::Ets.into()),
         _ => Err(format!("{word:?}: vendor, strict and ets are allowed")),
     })
-    .map(Into::into)
 }
 
 /// Traffic class (ToS byte), or none.
@@ -277,19 +271,19 @@ flags! {
         traffic_class: Option<Forced> => forced_traffic_class;
 
         /// Traffic class by priority: eight of 0 to 7
-        #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = classes, help_heading = "Traffic classes")]
+        #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = eight(read::classes), help_heading = "Traffic classes")]
         prio_tc: Option<Eight<u32>> => priority_to_tc;
         /// How each traffic class gets its turn: eight of vendor, strict, ets
-        #[arg(short = 's', long, value_name = "LIST", value_parser = tsa, help_heading = "Traffic classes")]
+        #[arg(short = 's', long, value_name = "LIST", value_parser = eight(tsa), help_heading = "Traffic classes")]
         tsa: Option<Eight<i32>> => tc_algorithm;
         /// Per cent of each ets class, 0 for all others; together 100
-        #[arg(short = 't', long, value_name = "LIST", value_parser = percents, help_heading = "Traffic classes")]
+        #[arg(short = 't', long, value_name = "LIST", value_parser = eight(read::percents), help_heading = "Traffic classes")]
         tcbw: Option<Eight<u32>> => tc_bandwidth_percent;
         /// Shares need not add up to 100: less counts as weights
         #[arg(long, help_heading = "Traffic classes")]
         weights: bool;
         /// Most that each traffic class sends: eight rates, such as 5G; 0: no limit
-        #[arg(short = 'r', long, value_name = "LIST", value_parser = rates, help_heading = "Traffic classes")]
+        #[arg(short = 'r', long, value_name = "LIST", value_parser = eight(read::rates), help_heading = "Traffic classes")]
         ratelimit: Option<Eight<u64>> => tc_rate_limit_bps;
         /// Speed of the link, such as 10G; 0: not limited
         #[arg(long, value_name = "RATE", value_parser = read::rate, help_heading = "Traffic classes")]
@@ -304,7 +298,7 @@ flags! {
         ecn: Vec<ProfileOrder> => ecn;
 
         /// Priorities with priority flow control: eight of 0 and 1
-        #[arg(short = 'f', long, value_name = "LIST", value_parser = by_priority, help_heading = "Flow control")]
+        #[arg(short = 'f', long, value_name = "LIST", value_parser = eight(by_priority), help_heading = "Flow control")]
         pfc: Option<Eight<bool>> => pfc;
         /// Global pause (*FlowControl); without effect while PFC is on
         #[arg(long, value_name = "WAY", help_heading = "Flow control")]
@@ -337,7 +331,7 @@ flags! {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=7), help_heading = "Flow control")]
         hol_stall_count: Option<u32> => hol_stall_count;
         /// Traffic classes whose frames have a lifetime: eight of 0 and 1
-        #[arg(long, value_name = "LIST", value_parser = by_class, help_heading = "Flow control")]
+        #[arg(long, value_name = "LIST", value_parser = eight(by_class), help_heading = "Flow control")]
         hol_classes: Option<Eight<bool>> => hol_lifetime_classes;
     }
 }

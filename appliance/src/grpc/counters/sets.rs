@@ -8,7 +8,7 @@ use tonic::Status;
 use vnic_backend::counters::names::{Family, Instance, Kind, Name, Reading, SETS, Source};
 use vnic_control::v1;
 
-use super::super::errors::{invalid, not_found};
+use super::super::errors::{COUNTED, form, invalid, not_found};
 use crate::access::blocking;
 use crate::control::{Control, Counters, Shown};
 use crate::counters::baseline::Baseline;
@@ -123,12 +123,7 @@ pub fn list(request: &v1::ListCounterSetsRequest) -> Result<v1::ListCounterSetsR
 
 /// Owner of a resource name.
 pub fn owner(name: &str) -> Result<Owner, Status> {
-    Owner::parse(name).ok_or_else(|| {
-        invalid(
-            "owner",
-            format!("{name:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"),
-        )
-    })
+    Owner::parse(name).ok_or_else(|| invalid("owner", form(name, COUNTED)))
 }
 
 /// Checks that the owner has counters of the set.
