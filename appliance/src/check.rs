@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 pub use suggest::nearest;
-pub use violations::{Violation, Violations};
+pub use violations::Violations;
 
 use vnic_backend::{
     MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
@@ -183,7 +183,6 @@ pub fn events_kept(value: i64) -> Checked<usize> {
     within(value, 100..=1_000_000, " events")
 }
 
-/// VLAN ID.
 pub fn vlan_id(value: i64) -> Checked<u16> {
     within(value, 1..=4094, "")
 }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::Checked;
 
-/// Problem of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Path of the field.
@@ -18,14 +17,12 @@ pub struct Violation {
 pub struct Violations(Vec<Violation>);
 
 impl Violations {
-    /// One problem.
     pub fn one(field: impl Into<String>, problem: impl Into<String>) -> Violations {
         let mut one = Violations::default();
         one.add(field, problem);
         one
     }
 
-    /// Adds a problem.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         let (field, problem) = (field.into(), problem.into());
         self.0.push(Violation { field, problem });

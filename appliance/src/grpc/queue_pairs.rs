@@ -60,7 +60,6 @@ fn sends(pair: &QueuePairNow) -> v1::QueuePairSends {
     }
 }
 
-/// Message of a queue pair.
 fn message(pair: &QueuePairNow) -> v1::QueuePair {
     let (status, attributes, init) = (&pair.status, &pair.status.attributes, &pair.status.init);
     let errors = &status.errors;
@@ -199,7 +198,6 @@ fn told(change: &QueuePairChange, first: bool, time: SystemTime) -> v1::WatchQue
     }
 }
 
-/// Starts a stream.
 pub async fn watch(
     control: Arc<Control>,
     request: v1::WatchQueuePairsRequest,

@@ -265,7 +265,6 @@ fn packet(flow: &v1::TeamFiveTuple, wrong: &mut Violations) -> Option<Packet> {
     })
 }
 
-/// An affinity as a message.
 pub fn affinity_message(what: Affinity, adapter: Option<&str>, port: &str) -> v1::TeamAffinity {
     let what = match what {
         Affinity::Qp { source, qp } => What::QueuePair(v1::TeamQueuePair {
@@ -282,7 +281,6 @@ pub fn affinity_message(what: Affinity, adapter: Option<&str>, port: &str) -> v1
     }
 }
 
-/// A five-tuple as a message.
 pub fn five_tuple(packet: &Packet) -> v1::TeamFiveTuple {
     v1::TeamFiveTuple {
         source: packet.source.to_string(),
@@ -296,11 +294,9 @@ pub fn five_tuple(packet: &Packet) -> v1::TeamFiveTuple {
 /// A team as it was requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The team.
     pub team: Team,
     /// Name of its bond; may be empty.
     pub bond: String,
-    /// Settings of the team.
     pub settings: TeamSettings,
     /// Affinities: traffic that has a member of its own.
     pub affinities: Vec<Direction>,
@@ -341,12 +337,10 @@ pub fn message(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[D
 pub struct Row(v1::Team);
 
 impl Row {
-    /// Row of a team.
     pub fn of(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[Direction]) -> Row {
         Row(message(team, bond, settings, affinities))
     }
 
-    /// The team's name.
     pub fn name(&self) -> &str {
         let name = self.0.name.strip_prefix(TEAMS).and_then(|n| n.strip_prefix('/'));
         name.unwrap_or("")

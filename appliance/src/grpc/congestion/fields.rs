@@ -61,7 +61,6 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
     }
 }
 
-/// Parameters of a preset.
 pub fn of_preset(preset: Preset) -> Vec<v1::CongestionParameter> {
     let points = preset.points();
     PARAMETERS

@@ -67,7 +67,6 @@ fn message(told: &CounterUpdate) -> v1::WatchCountersResponse {
     }
 }
 
-/// Starts a stream.
 pub async fn start(control: Arc<Control>, wish: Wish) -> Result<Stream<v1::WatchCountersResponse>, Status> {
     // An unknown owner is an error of the call.
     sets::values(&control, &wish.name, &wish.owner).await?;
