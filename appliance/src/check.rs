@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 pub use suggest::nearest;
-pub use violations::{Violation, Violations};
+pub use violations::Violations;
 
 use vnic_backend::{
     MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
@@ -111,10 +111,7 @@ pub fn storm(value: i64) -> Checked<u32> {
 
 /// Queues of a TAP device.
 pub fn tap_queues(value: i64) -> Checked<u8> {
-    u8::try_from(value)
-        .ok()
-        .filter(|v| (1..=TAP_QUEUES_MAX).contains(v))
-        .ok_or_else(|| format!("{value} is out of range: 1 to {TAP_QUEUES_MAX}"))
+    within(value, 1..=TAP_QUEUES_MAX, "")
 }
 
 /// A GID, in network order: an IPv6 address, or an IPv4 address, which is mapped.
@@ -183,13 +180,9 @@ pub fn account(number: u32) -> Checked<u32> {
 
 /// Number of events that are kept.
 pub fn events_kept(value: i64) -> Checked<usize> {
-    usize::try_from(value)
-        .ok()
-        .filter(|v| (100..=1_000_000).contains(v))
-        .ok_or_else(|| format!("{value} is out of range: 100 to 1000000 events"))
+    within(value, 100..=1_000_000, " events")
 }
 
-/// VLAN ID.
 pub fn vlan_id(value: i64) -> Checked<u16> {
     within(value, 1..=4094, "")
 }

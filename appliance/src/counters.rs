@@ -68,11 +68,8 @@ impl Owner {
 /// Counters of one owner, read together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnerValues {
-    /// Counters of an adapter.
     Adapter(AdapterValues),
-    /// Counters of an uplink port.
     Port(PortValues),
-    /// Counters of a data core.
     Core(CoreValues),
 }
 
@@ -131,7 +128,6 @@ impl Names {
 /// A value with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Name.
     pub name: String,
     /// Name with `[i]` for a queue pair and `[p]` for a priority.
     pub pattern: &'static str,

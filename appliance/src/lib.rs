@@ -6,31 +6,32 @@
 
 pub mod access;
 pub mod capture;
-pub mod check;
+mod check;
 pub mod cli;
 pub mod config;
-pub mod control;
-pub mod counters;
+mod control;
+mod counters;
 pub mod daemon;
 pub mod events;
-pub mod faults;
-pub mod grpc;
+mod faults;
+mod grpc;
 mod json;
-pub mod logging;
-pub mod macs;
+mod logging;
+mod macs;
 pub mod mesh;
 pub mod metrics;
-pub mod names;
-pub mod nv;
+mod names;
+mod nv;
 mod paced;
 pub mod panics;
 mod private;
-pub mod pulse;
+mod pulse;
 pub mod registry;
+mod same;
 pub mod store;
-pub mod stored;
+mod stored;
 mod systemd;
-pub mod teams;
+mod teams;
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

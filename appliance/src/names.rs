@@ -25,6 +25,11 @@ pub fn of(collection: &str, id: &str) -> String {
     format!("{collection}/{id}")
 }
 
+/// Resource name of an adapter, or of a port if `ports` has its name.
+pub fn owner(ports: &std::collections::BTreeSet<String>, id: &str) -> String {
+    of(if ports.contains(id) { PORTS } else { ADAPTERS }, id)
+}
+
 /// Resource name of an entry of an adapter's GID table.
 pub fn gid(adapter: &str, index: u16) -> String {
     format!("{ADAPTERS}/{adapter}/gids/{index}")

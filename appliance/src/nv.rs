@@ -19,7 +19,6 @@ pub enum NvWhy {
     /// There is no parameter of this name.
     #[error("there is no parameter {name:?}{}", nearest.map(|n| format!(": did you mean {n}?")).unwrap_or_default())]
     Unknown {
-        /// Name of the unknown parameter.
         name: String,
         /// Known parameter with a similar name.
         nearest: Option<&'static str>,
@@ -27,19 +26,14 @@ pub enum NvWhy {
     /// The value is not allowed.
     #[error("{name}: {value:?} is not allowed; allowed: {allowed}")]
     NotAllowed {
-        /// Name of the parameter.
         name: &'static str,
-        /// Refused value.
         value: String,
-        /// Allowed values.
         allowed: String,
     },
     /// The parameter is not built.
     #[error("{name}: not implemented: this parameter waits for {waits_for}")]
     NotBuilt {
-        /// Name of the parameter.
         name: &'static str,
-        /// What the parameter waits for.
         waits_for: &'static str,
     },
 }
@@ -47,7 +41,6 @@ pub enum NvWhy {
 /// A parameter and its values.
 #[derive(Debug, Clone, Copy)]
 pub struct NvView {
-    /// Row of the parameter.
     pub def: &'static NvDef,
     /// Acting value.
     pub current: Option<u32>,

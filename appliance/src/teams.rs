@@ -76,23 +76,17 @@ pub fn hash(text: &str) -> Checked<Policy> {
 /// A team of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamSpec {
-    /// Name of the team.
     pub name: String,
-    /// Type of the team.
     pub kind: TeamType,
     /// `NoFailBackToPrimary`.
     pub no_failback: bool,
-    /// Ports of the team.
     pub members: Vec<String>,
     /// Member that carries frames if it can.
     pub primary: Option<String>,
     /// Member whose address the team has; `None`: the first.
     pub mac_of: Option<String>,
-    /// `VlanID`.
     pub vlan_id: u16,
-    /// `VlanPrio`.
     pub vlan_prio: u8,
-    /// Other settings.
     pub settings: TeamSettings,
 }
 
@@ -131,11 +125,8 @@ pub struct Draft {
     pub kind: TeamType,
     /// `NoFailBackToPrimary`.
     pub no_failback: bool,
-    /// `VlanID`.
     pub vlan_id: u16,
-    /// `VlanPrio`.
     pub vlan_prio: u8,
-    /// Other settings.
     pub settings: TeamSettings,
     /// LACP of the settings; fields are written here while LACP is off.
     pub lacp: LacpSpec,

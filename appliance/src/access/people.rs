@@ -18,20 +18,17 @@ fn number(text: &str) -> Option<u32> {
 
 /// ID of a group: a number, or a name in `/etc/group`.
 pub fn group_id(text: &str) -> Result<u32, String> {
-    if let Some(id) = number(text) {
-        return Ok(id);
-    }
-    by_name(&lines("/etc/group"), text)
-        .ok_or_else(|| format!("{text:?} is not a group of this machine: a name in /etc/group or a number"))
+    id(text, "group", "/etc/group")
 }
 
 /// ID of a user: a number, or a name in `/etc/passwd`.
 pub fn user_id(text: &str) -> Result<u32, String> {
-    if let Some(id) = number(text) {
-        return Ok(id);
-    }
-    by_name(&lines("/etc/passwd"), text)
-        .ok_or_else(|| format!("{text:?} is not a user of this machine: a name in /etc/passwd or a number"))
+    id(text, "user", "/etc/passwd")
+}
+
+fn id(text: &str, kind: &str, file: &str) -> Result<u32, String> {
+    let id = number(text).or_else(|| by_name(&lines(file), text));
+    id.ok_or_else(|| format!("{text:?} is not a {kind} of this machine: a name in {file} or a number"))
 }
 
 /// Name of a user.

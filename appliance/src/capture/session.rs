@@ -66,10 +66,8 @@ impl Session {
         stop: &Receiver<()>,
         mut sink: impl FnMut(Vec<u8>, u64) -> bool,
     ) -> End {
-        match self.follow(frames, stop, &mut sink) {
-            Ok(end) => end,
-            Err(error) => End::Failed(error),
-        }
+        let end = self.follow(frames, stop, &mut sink);
+        end.unwrap_or_else(End::Failed)
     }
 
     fn follow(

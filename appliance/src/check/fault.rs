@@ -1,23 +1,15 @@
 //! Checks of the parts of a fault rule.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use vnic_backend::fault::{
     ALWAYS, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Opcodes, PsnRange, REORDER_MAX, opcode_of,
 };
 
-use super::Checked;
+use super::{Checked, within};
 
 /// Default time after which a reordered frame leaves even if no frame has overtaken it.
 pub const AT_MOST_DEFAULT: Duration = Duration::from_millis(10);
-
-fn within(value: i64, range: RangeInclusive<u32>) -> Checked<u32> {
-    u32::try_from(value)
-        .ok()
-        .filter(|v| range.contains(v))
-        .ok_or_else(|| format!("{value} is out of range: {} to {}", range.start(), range.end()))
-}
 
 /// Probability in millionths.
 pub fn probability(value: f64) -> Checked<u32> {
@@ -49,12 +41,12 @@ pub fn probability_text(text: &str) -> Checked<u32> {
 
 /// Number of a queue pair.
 pub fn destination_qp(value: i64) -> Checked<u32> {
-    within(value, 0..=BITS24_MAX)
+    within(value, 0..=BITS24_MAX, "")
 }
 
 /// Packet sequence number.
 pub fn psn(value: i64) -> Checked<u32> {
-    within(value, 0..=BITS24_MAX)
+    within(value, 0..=BITS24_MAX, "")
 }
 
 /// Range of packet sequence numbers such as `7`, `10-20` or, across the end of the number space, `16777214-3`.
@@ -71,7 +63,7 @@ pub fn psn_text(text: &str) -> Checked<PsnRange> {
 
 /// BTH opcode by number.
 pub fn opcode(value: i64) -> Checked<u8> {
-    within(value, 0..=255).map(|v| v as u8)
+    within(value, 0..=255, "").map(|v| v as u8)
 }
 
 /// BTH opcode by name or number, such as `RC_SEND_ONLY`, `4` or `0x04`.
@@ -91,7 +83,7 @@ pub fn opcodes(list: Vec<u8>) -> Option<Opcodes> {
 
 /// EtherType.
 pub fn ethertype(value: i64) -> Checked<u16> {
-    within(value, 0..=0xffff).map(|v| v as u16)
+    within(value, 0..=0xffff, "").map(|v| v as u16)
 }
 
 /// Number of injections after which a rule is spent.
@@ -101,22 +93,22 @@ pub fn count(value: i64) -> Checked<u64> {
 
 /// Number of frames that overtake a reordered one.
 pub fn reorder(value: i64) -> Checked<u32> {
-    within(value, 1..=REORDER_MAX)
+    within(value, 1..=REORDER_MAX, "")
 }
 
 /// Number of copies.
 pub fn copies(value: i64) -> Checked<u32> {
-    within(value, 1..=COPIES_MAX)
+    within(value, 1..=COPIES_MAX, "")
 }
 
 /// Number of flipped bits, anywhere or in one byte.
 pub fn bits(value: i64, in_one_byte: bool) -> Checked<u32> {
-    within(value, if in_one_byte { 1..=8 } else { 1..=BITS_MAX })
+    within(value, if in_one_byte { 1..=8 } else { 1..=BITS_MAX }, "")
 }
 
 /// Index of the corrupted byte.
 pub fn offset(value: i64) -> Checked<u16> {
-    within(value, 0..=0xffff).map(|v| v as u16)
+    within(value, 0..=0xffff, "").map(|v| v as u16)
 }
 
 /// Time for which a frame is held back.

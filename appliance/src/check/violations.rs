@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::Checked;
 
-/// Problem of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Path of the field.
@@ -18,14 +17,12 @@ pub struct Violation {
 pub struct Violations(Vec<Violation>);
 
 impl Violations {
-    /// One problem.
     pub fn one(field: impl Into<String>, problem: impl Into<String>) -> Violations {
         let mut one = Violations::default();
         one.add(field, problem);
         one
     }
 
-    /// Adds a problem.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         let (field, problem) = (field.into(), problem.into());
         self.0.push(Violation { field, problem });
@@ -34,6 +31,19 @@ impl Violations {
     /// Passes a checked value on; an error is added to the problems.
     pub fn check<T>(&mut self, field: impl Into<String>, checked: Checked<T>) -> Option<T> {
         checked.map_err(|problem| self.add(field, problem)).ok()
+    }
+
+    /// Passes a value on that may be absent, and is checked if it is there.
+    pub fn optional<V, T>(
+        &mut self,
+        field: impl Into<String>,
+        value: Option<V>,
+        check: impl FnOnce(V) -> Checked<T>,
+    ) -> Option<Option<T>> {
+        match value {
+            None => Some(None),
+            Some(value) => self.check(field, check(value)).map(Some),
+        }
     }
 
     /// Returns the value, or the problems if there are any.

@@ -449,6 +449,10 @@ pub enum FaultVerb {
     },
 }
 
+/// Headings of the options of `fault add`.
+const ACTIONS: &str = "Actions, one of them";
+const FRAMES: &str = "Which frames; all that is given must be true";
+
 // Wide: each field is an option of the command.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("action").required(true))]
@@ -458,17 +462,17 @@ pub struct FaultAdd {
     pub name: String,
 
     /// Lose frames
-    #[arg(long, group = "action", help_heading = "Actions, one of them")]
+    #[arg(long, group = "action", help_heading = ACTIONS)]
     pub drop: bool,
     /// Hold frames back for a time, such as 1.2ms
-    #[arg(long, group = "action", value_name = "SPAN", value_parser = span, help_heading = "Actions, one of them")]
+    #[arg(long, group = "action", value_name = "SPAN", value_parser = span, help_heading = ACTIONS)]
     pub delay: Option<Duration>,
     /// Hold frames back until FRAMES later ones have overtaken them
     #[arg(
         long,
         group = "action",
         value_name = "FRAMES",
-        help_heading = "Actions, one of them"
+        help_heading = ACTIONS
     )]
     pub reorder: Option<u32>,
     /// Deliver COPIES more of a frame
@@ -476,7 +480,7 @@ pub struct FaultAdd {
         long,
         group = "action",
         value_name = "COPIES",
-        help_heading = "Actions, one of them"
+        help_heading = ACTIONS
     )]
     pub duplicate: Option<u32>,
     /// Flip BITS bits, in RoCE packets where the ICRC notices
@@ -484,11 +488,11 @@ pub struct FaultAdd {
         long,
         group = "action",
         value_name = "BITS",
-        help_heading = "Actions, one of them"
+        help_heading = ACTIONS
     )]
     pub corrupt: Option<u32>,
     /// Mark frames "congestion experienced", if their sender reacts to that (ECT)
-    #[arg(long, group = "action", help_heading = "Actions, one of them")]
+    #[arg(long, group = "action", help_heading = ACTIONS)]
     pub mark_ce: bool,
 
     /// With --delay: up to so much more
@@ -505,30 +509,30 @@ pub struct FaultAdd {
     #[arg(
         long,
         value_name = "OWNER",
-        help_heading = "Which frames; all that is given must be true"
+        help_heading = FRAMES
     )]
     pub from: Option<String>,
     /// Only frames for this adapter or port
     #[arg(
         long,
         value_name = "OWNER",
-        help_heading = "Which frames; all that is given must be true"
+        help_heading = FRAMES
     )]
     pub to: Option<String>,
     /// Only RoCE packets; the next three imply it
-    #[arg(long, help_heading = "Which frames; all that is given must be true")]
+    #[arg(long, help_heading = FRAMES)]
     pub roce: bool,
     /// Only packets for this queue pair
-    #[arg(long, value_name = "QP", value_parser = number(limits::destination_qp), help_heading = "Which frames; all that is given must be true")]
+    #[arg(long, value_name = "QP", value_parser = number(limits::destination_qp), help_heading = FRAMES)]
     pub qp: Option<u32>,
     /// Only packets with this BTH opcode, by name or number; again for further ones
-    #[arg(long, value_name = "OPCODE", value_parser = limits::opcode_text, help_heading = "Which frames; all that is given must be true")]
+    #[arg(long, value_name = "OPCODE", value_parser = limits::opcode_text, help_heading = FRAMES)]
     pub opcode: Vec<u8>,
     /// Only packets with these PSNs: 7, 10-20, or over the end of the number space 16777214-3
-    #[arg(long, value_name = "PSNS", value_parser = limits::psn_text, help_heading = "Which frames; all that is given must be true")]
+    #[arg(long, value_name = "PSNS", value_parser = limits::psn_text, help_heading = FRAMES)]
     pub psn: Option<PsnRange>,
     /// Only frames with this EtherType behind their VLAN tags, such as 0x0806
-    #[arg(long, value_name = "TYPE", value_parser = number(limits::ethertype), help_heading = "Which frames; all that is given must be true")]
+    #[arg(long, value_name = "TYPE", value_parser = number(limits::ethertype), help_heading = FRAMES)]
     pub ethertype: Option<u16>,
 
     /// How probable it is that a matching frame is hit, such as 0.01 or 1% [default: 1]

@@ -10,21 +10,6 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_types::StatusExt as _;
 use vnic_control::v1;
-use vnic_control::v1::adapter_service_client::AdapterServiceClient;
-use vnic_control::v1::capture_service_client::CaptureServiceClient;
-use vnic_control::v1::congestion_service_client::CongestionServiceClient;
-use vnic_control::v1::counter_service_client::CounterServiceClient;
-use vnic_control::v1::event_service_client::EventServiceClient;
-use vnic_control::v1::fault_service_client::FaultServiceClient;
-use vnic_control::v1::nv_config_service_client::NvConfigServiceClient;
-use vnic_control::v1::oid_service_client::OidServiceClient;
-use vnic_control::v1::port_service_client::PortServiceClient;
-use vnic_control::v1::qos_service_client::QosServiceClient;
-use vnic_control::v1::rdma_service_client::RdmaServiceClient;
-use vnic_control::v1::registry_service_client::RegistryServiceClient;
-use vnic_control::v1::server_service_client::ServerServiceClient;
-use vnic_control::v1::switch_service_client::SwitchServiceClient;
-use vnic_control::v1::team_service_client::TeamServiceClient;
 
 use super::Failure;
 use super::tls::{TlsArgs, connect};
@@ -146,31 +131,32 @@ impl Client {
 
 /// A client of each service, on a connection of its own.
 macro_rules! clients {
-    ($($name:ident: $client:ident,)*) => {
+    ($($name:ident: $module:ident::$client:ident,)*) => {
         impl Client {
-            $(pub async fn $name(&self) -> Result<$client<Channel>, Failure> {
-                Ok($client::new(self.channel().await?).max_decoding_message_size(RESPONSE_MAX))
+            $(pub async fn $name(&self) -> Result<v1::$module::$client<Channel>, Failure> {
+                let channel = self.channel().await?;
+                Ok(v1::$module::$client::new(channel).max_decoding_message_size(RESPONSE_MAX))
             })*
         }
     };
 }
 
 clients! {
-    adapters: AdapterServiceClient,
-    ports: PortServiceClient,
-    teams: TeamServiceClient,
-    switch: SwitchServiceClient,
-    counters: CounterServiceClient,
-    captures: CaptureServiceClient,
-    faults: FaultServiceClient,
-    oids: OidServiceClient,
-    events: EventServiceClient,
-    qos: QosServiceClient,
-    congestion: CongestionServiceClient,
-    rdma: RdmaServiceClient,
-    registry: RegistryServiceClient,
-    nvconfig: NvConfigServiceClient,
-    server: ServerServiceClient,
+    adapters: adapter_service_client::AdapterServiceClient,
+    ports: port_service_client::PortServiceClient,
+    teams: team_service_client::TeamServiceClient,
+    switch: switch_service_client::SwitchServiceClient,
+    counters: counter_service_client::CounterServiceClient,
+    captures: capture_service_client::CaptureServiceClient,
+    faults: fault_service_client::FaultServiceClient,
+    oids: oid_service_client::OidServiceClient,
+    events: event_service_client::EventServiceClient,
+    qos: qos_service_client::QosServiceClient,
+    congestion: congestion_service_client::CongestionServiceClient,
+    rdma: rdma_service_client::RdmaServiceClient,
+    registry: registry_service_client::RegistryServiceClient,
+    nvconfig: nv_config_service_client::NvConfigServiceClient,
+    server: server_service_client::ServerServiceClient,
 }
 
 /// Resource name of an adapter or port from a name or a resource name.

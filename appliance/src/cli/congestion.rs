@@ -21,14 +21,7 @@ pub async fn run(verb: CcVerb, client: &Client, out: &Output) -> Result<(), Fail
         CcVerb::Show { name } => get(client, &name).await?,
         CcVerb::List => {
             let mut service = client.congestion().await?;
-            let all: v1::ListCongestionResponse = paging::all(async |page_token| {
-                let request = v1::ListCongestionRequest {
-                    page_token,
-                    ..Default::default()
-                };
-                service.list_congestion(request).await
-            })
-            .await?;
+            let all = paging::list(&mut service, v1::ListCongestionRequest::default()).await?;
             return out.message("ListCongestionResponse", &all, || show::table(&all.congestion));
         }
         CcVerb::Get { name, parameters } => {
@@ -60,21 +53,20 @@ pub async fn run(verb: CcVerb, client: &Client, out: &Output) -> Result<(), Fail
         CcVerb::Presets => {
             let request = v1::ListCongestionPresetsRequest {};
             let mut service = client.congestion().await?;
-            let all = service.list_congestion_presets(request).await?.into_inner();
-            return out.message("ListCongestionPresetsResponse", &all, || show::presets(&all));
+            return out.answer(
+                "ListCongestionPresetsResponse",
+                service.list_congestion_presets(request).await?,
+                show::presets,
+            );
         }
         CcVerb::Flows { name } => {
             let adapter = name.map_or_else(String::new, |name| resource(ADAPTERS, &name));
             let mut service = client.congestion().await?;
-            let all: v1::ListFlowsResponse = paging::all(async |page_token| {
-                let request = v1::ListFlowsRequest {
-                    adapter: adapter.clone(),
-                    page_token,
-                    ..Default::default()
-                };
-                service.list_flows(request).await
-            })
-            .await?;
+            let request = v1::ListFlowsRequest {
+                adapter,
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             return out.message("ListFlowsResponse", &all, || show::flows(&all.flows));
         }
     };

@@ -12,11 +12,12 @@ use vnic_control::v1::counter_set::Family;
 
 use super::client::Client;
 use super::output::Output;
-use super::text::{self, Table};
+use super::text;
 use super::{Failure, paging};
 use crate::check;
 use crate::logging::say;
 use crate::names;
+use crate::same::same;
 use view::View;
 
 /// `vnicctl counter`.
@@ -154,20 +155,11 @@ pub enum Names {
     /// Those of `ethtool -S`
     Ethtool,
     /// `node_exporter`'s
-    Node,
+    #[value(name = "node")]
+    NodeExporter,
 }
 
-impl Names {
-    fn family(self) -> Family {
-        match self {
-            Names::Native => Family::Native,
-            Names::Winof2 => Family::Winof2,
-            Names::Mlx5 => Family::Mlx5,
-            Names::Ethtool => Family::Ethtool,
-            Names::Node => Family::NodeExporter,
-        }
-    }
-}
+same! { fn family(Names) -> Family { Native, Winof2, Mlx5, Ethtool, NodeExporter } }
 
 fn span(text: &str) -> Result<Duration, String> {
     check::fault::span(text)
@@ -189,7 +181,7 @@ pub async fn run(verb: CounterVerb, client: &Client, out: &Output) -> Result<(),
             let owner = client.owner(&owner).await?;
             let request = v1::ReadCounterSetsRequest {
                 counter_set: which.set.clone().unwrap_or_default(),
-                family: which.names.family().into(),
+                family: family(which.names).into(),
                 baseline: baseline(&view, client, &owner)?,
                 sampling_period: sample.map(wire_span).transpose()?,
                 owner: owner.clone(),
@@ -292,36 +284,28 @@ async fn list(
         Some(name) => client.owner(&name).await?,
     };
     let mut service = client.counters().await?;
-    let all = paging::all(async |page_token| {
-        let request = v1::ListCountersRequest {
-            page_size: 5000,
-            page_token,
-            owner: owner.clone(),
-            counter_name: name.clone().unwrap_or_default(),
-            nonzero,
-        };
-        service.list_counters(request).await
-    })
-    .await?;
+    let request = v1::ListCountersRequest {
+        owner,
+        counter_name: name.unwrap_or_default(),
+        nonzero,
+        ..Default::default()
+    };
+    let all = paging::list(&mut service, request).await?;
     out.message("ListCountersResponse", &all, || table(&all.counters))
 }
 
 fn table(counters: &[v1::Counter]) -> String {
-    let mut table = Table::new(&["OWNER", "COUNTER", "LABEL", ">VALUE", "MEANING"]);
-    for c in counters {
+    text::table! { c in counters, "no counters";
         let label = |key: &str| c.labels.get(key).cloned();
         let label = label("reason")
             .or_else(|| label("queue").map(|q| format!("queue {q}")))
             .or_else(|| label("priority").map(|p| format!("priority {p}")));
-        table.row([
-            c.owner.clone(),
-            c.name.clone(),
-            label.unwrap_or_default(),
-            c.value.to_string(),
-            c.help.clone(),
-        ]);
+        "OWNER": c.owner,
+        "COUNTER": c.name,
+        "LABEL": label.unwrap_or_default(),
+        ">VALUE": c.value,
+        "MEANING": c.help,
     }
-    table.finish("no counters")
 }
 
 async fn sets(
@@ -332,7 +316,7 @@ async fn sets(
 ) -> Result<(), Failure> {
     let one = set.is_some();
     let request = v1::ListCounterSetsRequest {
-        family: names.map_or(Family::Unspecified, Names::family).into(),
+        family: names.map_or(Family::Unspecified, family).into(),
         counter_set: set.unwrap_or_default(),
         with_counters: true,
     };

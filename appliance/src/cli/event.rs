@@ -11,6 +11,7 @@ use super::output::Output;
 use super::text;
 use super::{Failure, paging};
 use crate::names;
+use crate::same::same;
 
 /// Runs a command.
 pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), Failure> {
@@ -18,15 +19,11 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
     match verb {
         EventVerb::List { filter, last } => {
             let filter = wanted(&filter, client).await?;
-            let mut all: v1::ListEventsResponse = paging::all(async |page_token| {
-                let request = v1::ListEventsRequest {
-                    page_size: 1000,
-                    page_token,
-                    filter: Some(filter.clone()),
-                };
-                service.list_events(request).await
-            })
-            .await?;
+            let request = v1::ListEventsRequest {
+                filter: Some(filter),
+                ..Default::default()
+            };
+            let mut all = paging::list(&mut service, request).await?;
             if let Some(last) = last {
                 let first = all.events.len().saturating_sub(last);
                 all.events.drain(..first);
@@ -40,17 +37,12 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
             let list = service.list_event_kinds(v1::ListEventKindsRequest {}).await?;
             let list = list.into_inner();
             out.message("ListEventKindsResponse", &list, || {
-                let mut table = text::Table::new(&[">ID", "KIND", "SEVERITY", "MEANING"]);
-                for k in &list.kinds {
-                    let severities: Vec<&str> = k.severities().map(severity).collect();
-                    table.row([
-                        k.id.to_string(),
-                        k.kind.clone(),
-                        severities.join(", "),
-                        k.meaning.clone(),
-                    ]);
+                text::table! { k in &list.kinds, "no kinds";
+                    ">ID": k.id,
+                    "KIND": k.kind,
+                    "SEVERITY": k.severities().map(severity).collect::<Vec<_>>().join(", "),
+                    "MEANING": k.meaning,
                 }
-                table.finish("no kinds")
             })
         }
         EventVerb::Follow { filter, after } => {
@@ -68,6 +60,8 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
     }
 }
 
+same! { fn at_least(Severity) -> Wire { Info, Warning, Error } }
+
 /// Event filter of a request.
 async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Failure> {
     let owner = match &args.owner {
@@ -80,12 +74,7 @@ async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Fa
     } else {
         (owner, String::new())
     };
-    let severity = match args.min_severity {
-        None => Wire::Unspecified,
-        Some(Severity::Info) => Wire::Info,
-        Some(Severity::Warning) => Wire::Warning,
-        Some(Severity::Error) => Wire::Error,
-    };
+    let severity = args.min_severity.map_or(Wire::Unspecified, at_least);
     let since = args.since.and_then(|span| SystemTime::now().checked_sub(span));
     Ok(v1::EventFilter {
         adapter,

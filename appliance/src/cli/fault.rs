@@ -14,7 +14,7 @@ use super::adapter::lifetime;
 use super::args::{FaultAdd, FaultVerb};
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, paging};
 use crate::check::fault::{self as limits, AT_MOST_DEFAULT};
 use crate::config::faults_from_text;
@@ -31,18 +31,17 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
         }
         FaultVerb::Show { name } => {
             let name = resource(FAULTS, &name);
-            let fault = service
-                .get_fault(v1::GetFaultRequest { name })
-                .await?
-                .into_inner();
-            out.message("Fault", &fault, || facts(&fault))
+            out.answer(
+                "Fault",
+                service.get_fault(v1::GetFaultRequest { name }).await?,
+                facts,
+            )
         }
         FaultVerb::Add(add) => {
             let spec = spec(&add)?;
             let requests = requests(client, &[spec]).await?;
             let request = requests.into_iter().next().unwrap_or_default();
-            let fault = service.create_fault(request).await?.into_inner();
-            out.message("Fault", &fault, || facts(&fault))
+            out.answer("Fault", service.create_fault(request).await?, facts)
         }
         FaultVerb::Remove { names, all } => {
             let names: Vec<String> = if all {
@@ -145,14 +144,7 @@ async fn requests(client: &Client, specs: &[FaultSpec]) -> Result<Vec<v1::Create
 /// All rules, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListFaultsResponse, Failure> {
     let mut service = client.faults().await?;
-    paging::all(async |page_token| {
-        let request = v1::ListFaultsRequest {
-            page_size: 1000,
-            page_token,
-        };
-        service.list_faults(request).await
-    })
-    .await
+    paging::list(&mut service, v1::ListFaultsRequest::default()).await
 }
 
 fn span(d: Option<prost_types::Duration>) -> String {
@@ -222,40 +214,25 @@ fn percent(probability: Option<f64>) -> String {
 }
 
 fn table(all: &[v1::Fault]) -> String {
-    let headings = [
-        ">ID",
-        "NAME",
-        "FROM",
-        "TO",
-        "FRAMES",
-        ">PROBABILITY",
-        "ACTION",
-        ">MATCHED",
-        ">INJECTED",
-        "STATE",
-    ];
-    let mut table = Table::new(&headings);
-    for f in all {
+    text::table! { f in all, "no faults";
         let m = f.r#match.clone().unwrap_or_default();
-        table.row([
-            f.id.to_string(),
-            names::last(&f.name).to_owned(),
-            any(&m.from),
-            any(&m.to),
-            any(&condition(&m)),
-            percent(f.probability),
-            action(f),
-            text::count(f.matched),
-            text::count(f.injected),
-            (if f.spent { "spent" } else { "active" }).to_owned(),
-        ]);
+        ">ID": f.id,
+        "NAME": names::last(&f.name),
+        "FROM": any(&m.from),
+        "TO": any(&m.to),
+        "FRAMES": any(&condition(&m)),
+        ">PROBABILITY": percent(f.probability),
+        "ACTION": action(f),
+        ">MATCHED": text::count(f.matched),
+        ">INJECTED": text::count(f.injected),
+        "STATE": if f.spent { "spent" } else { "active" },
     }
-    table.finish("no faults")
 }
 
 fn facts(f: &v1::Fault) -> String {
     let m = f.r#match.clone().unwrap_or_default();
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
+    let skip = Some(f.skip).filter(|n| *n > 0);
     let mut facts = Facts::default();
     facts
         .add("name", names::last(&f.name))
@@ -265,14 +242,7 @@ fn facts(f: &v1::Fault) -> String {
         .add("to", any(&m.to))
         .add("frames", any(&condition(&m)))
         .add("probability", percent(f.probability))
-        .add(
-            "skip",
-            if f.skip == 0 {
-                String::new()
-            } else {
-                f.skip.to_string()
-            },
-        )
+        .add("skip", number(skip))
         .add("count", number(f.count))
         .add("seed", number(f.seed))
         .add("matched", format!("{} frames", f.matched))

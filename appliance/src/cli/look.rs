@@ -53,32 +53,13 @@ impl Looker {
 
     /// Reads adapters, ports and counters.
     pub async fn look(&mut self) -> Result<Look, Failure> {
-        let adapters: v1::ListAdaptersResponse = paging::all(async |page_token| {
-            let request = v1::ListAdaptersRequest {
-                page_size: 1000,
-                page_token,
-            };
-            self.adapters.list_adapters(request).await
-        })
-        .await?;
-        let ports: v1::ListPortsResponse = paging::all(async |page_token| {
-            let request = v1::ListPortsRequest {
-                page_size: 1000,
-                page_token,
-            };
-            self.ports.list_ports(request).await
-        })
-        .await?;
-        let counters: v1::ListCountersResponse = paging::all(async |page_token| {
-            let request = v1::ListCountersRequest {
-                page_size: 5000,
-                page_token,
-                nonzero: true,
-                ..v1::ListCountersRequest::default()
-            };
-            self.counters.list_counters(request).await
-        })
-        .await?;
+        let adapters = paging::list(&mut self.adapters, v1::ListAdaptersRequest::default()).await?;
+        let ports = paging::list(&mut self.ports, v1::ListPortsRequest::default()).await?;
+        let request = v1::ListCountersRequest {
+            nonzero: true,
+            ..Default::default()
+        };
+        let counters = paging::list(&mut self.counters, request).await?;
         Ok(Look::new(
             Instant::now(),
             adapters.adapters,

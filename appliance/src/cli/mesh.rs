@@ -3,7 +3,7 @@
 use clap::Args;
 use vnic_control::v1;
 
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use crate::mesh::spec;
 
 /// What a mesh is made from.
@@ -66,36 +66,19 @@ pub fn facts(mesh: &v1::MeshUplink, facts: &mut Facts) {
 
 /// Table of the peers.
 pub fn peers(mesh: &v1::MeshUplink) -> String {
-    let mut table = Table::new(&[
-        "PEER",
-        "ADDRESS",
-        "CERTIFICATE",
-        "SINCE",
-        ">PATH MTU",
-        ">DATAGRAM",
-        ">RTT",
-        ">RX FRAMES",
-        ">TX FRAMES",
-        ">LOST",
-        "PROBLEM",
-    ]);
-    for p in &mesh.connections {
+    text::table! { p in &mesh.connections, "no peers";
         let when = |text: String| if p.connected { text } else { "-".to_owned() };
-        table.row([
-            if p.peer.is_empty() { "-" } else { &p.peer }.to_owned(),
-            when(p.address.clone()),
-            when(p.names.first().cloned().unwrap_or_default()),
-            when(text::time(p.since)),
-            when(p.path_mtu.to_string()),
-            when(p.max_datagram.to_string()),
-            when(text::span(p.rtt)),
-            when(text::count(p.rx_frames)),
-            when(text::count(p.tx_frames)),
-            when(text::count(
-                p.lost_packets + p.tx_dropped + p.rx_dropped + p.rx_incomplete,
-            )),
-            p.problem.clone(),
-        ]);
+        let lost = p.lost_packets + p.tx_dropped + p.rx_dropped + p.rx_incomplete;
+        "PEER": if p.peer.is_empty() { "-" } else { &p.peer },
+        "ADDRESS": when(p.address.clone()),
+        "CERTIFICATE": when(p.names.first().cloned().unwrap_or_default()),
+        "SINCE": when(text::time(p.since)),
+        ">PATH MTU": when(p.path_mtu.to_string()),
+        ">DATAGRAM": when(p.max_datagram.to_string()),
+        ">RTT": when(text::span(p.rtt)),
+        ">RX FRAMES": when(text::count(p.rx_frames)),
+        ">TX FRAMES": when(text::count(p.tx_frames)),
+        ">LOST": when(text::count(lost)),
+        "PROBLEM": p.problem,
     }
-    table.finish("no peers")
 }

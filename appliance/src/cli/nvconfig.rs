@@ -8,7 +8,7 @@ use vnic_control::v1;
 use super::Failure;
 use super::client::Client;
 use super::output::Output;
-use super::text::Table;
+use super::text;
 
 /// What to do with the NV configuration.
 #[derive(Debug, Subcommand)]
@@ -138,8 +138,7 @@ pub async fn run(verb: NvVerb, client: &Client, out: &Output) -> Result<(), Fail
 }
 
 fn table(parameters: &[v1::NvParameter]) -> String {
-    let mut table = Table::new(&["PARAMETER", "DEFAULT", "CURRENT", "NEXT BOOT", "MEANING"]);
-    for p in parameters {
+    text::table! { p in parameters, "no parameters";
         let value = |v: Option<u32>| match v {
             None => "-".to_owned(),
             Some(v) => match p.choices.iter().find(|c| c.value == v) {
@@ -153,13 +152,10 @@ fn table(parameters: &[v1::NvParameter]) -> String {
         };
         // As in mlxconfig, an asterisk marks a value that the next reset changes.
         let mark = if p.current_value == p.next_value { "" } else { " *" };
-        table.row([
-            p.name.clone(),
-            value(p.default_value),
-            current,
-            next + mark,
-            p.help.clone(),
-        ]);
+        "PARAMETER": p.name,
+        "DEFAULT": value(p.default_value),
+        "CURRENT": current,
+        "NEXT BOOT": next + mark,
+        "MEANING": p.help,
     }
-    table.finish("no parameters")
 }

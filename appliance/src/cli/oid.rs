@@ -9,7 +9,7 @@ use vnic_control::v1;
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{Facts, Table};
+use super::text::{self, Facts};
 use crate::names;
 
 #[derive(Debug, Subcommand)]
@@ -90,16 +90,12 @@ pub async fn run(verb: OidVerb, client: &Client, out: &Output) -> Result<(), Fai
         OidVerb::List => {
             let list = service.list_oids(v1::ListOidsRequest {}).await?.into_inner();
             out.message("ListOidsResponse", &list, || {
-                let mut table = Table::new(&["OID", "NAME", "SET", "MEANING"]);
-                for o in &list.oids {
-                    table.row([
-                        format!("0x{:08X}", o.code),
-                        o.oid_name.clone(),
-                        if o.settable { "yes" } else { "no" }.to_owned(),
-                        o.help.clone(),
-                    ]);
+                text::table! { o in &list.oids, "no OIDs";
+                    "OID": format!("0x{:08X}", o.code),
+                    "NAME": o.oid_name,
+                    "SET": if o.settable { "yes" } else { "no" },
+                    "MEANING": o.help,
                 }
-                table.finish("no OIDs")
             })
         }
         OidVerb::Query {

@@ -42,6 +42,17 @@ impl Output {
         }
     }
 
+    /// Prints the message of an answer, as [`Output::message`] does.
+    pub fn answer<M: prost::Message>(
+        &self,
+        name: &str,
+        answer: tonic::Response<M>,
+        text: impl FnOnce(&M) -> String,
+    ) -> Result<(), Failure> {
+        let message = answer.into_inner();
+        self.message(name, &message, || text(&message))
+    }
+
     /// Prints one message of a stream: as JSON on one line, or as text.
     pub fn streamed<M: prost::Message>(
         &self,

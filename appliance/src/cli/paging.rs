@@ -1,5 +1,6 @@
 //! Lists of several pages (AIP-158).
 
+use tonic::transport::Channel;
 use tonic::{Response, Status};
 use vnic_control::v1;
 
@@ -11,8 +12,21 @@ pub trait Page: Default {
     fn add(&mut self, next: Self) -> String;
 }
 
-macro_rules! pages {
-    ($($page:ident: $items:ident $(, $last:ident)*;)+) => {$(
+/// Request of a list.
+pub trait List: Clone {
+    /// Client of the service that has the list.
+    type Client;
+    /// A page of the list.
+    type Page: Page;
+
+    /// Asks for the page of a token.
+    async fn page(&self, service: &mut Self::Client, token: String) -> Result<Response<Self::Page>, Status>;
+}
+
+/// Lists: the client with its method, the request, elements of a page, and the page with its repeated field and those that the last page
+/// decides.
+macro_rules! lists {
+    ($($module:ident::$client:ident.$method:ident($request:ident, $size:literal) -> $page:ident: $items:ident $(, $last:ident)*;)+) => {$(
         impl Page for v1::$page {
             fn add(&mut self, next: Self) -> String {
                 self.$items.extend(next.$items);
@@ -20,25 +34,41 @@ macro_rules! pages {
                 next.next_page_token
             }
         }
+
+        impl List for v1::$request {
+            type Client = v1::$module::$client<Channel>;
+            type Page = v1::$page;
+
+            async fn page(&self, service: &mut Self::Client, token: String) -> Result<Response<v1::$page>, Status> {
+                let mut request = self.clone();
+                (request.page_size, request.page_token) = ($size, token);
+                service.$method(request).await
+            }
+        }
     )+};
 }
 
-pages! {
-    ListAdaptersResponse: adapters;
-    ListCapturesResponse: captures;
-    ListCongestionResponse: congestion;
-    ListCountersResponse: counters;
-    ListEntriesResponse: entries, revision;
-    ListEventsResponse: events;
-    ListFaultsResponse: faults;
-    ListFdbEntriesResponse: fdb_entries;
-    ListFlowsResponse: flows;
-    ListGidsResponse: gids;
-    ListPortsResponse: ports;
-    ListQosResponse: qos;
-    ListQueuePairRatesResponse: rates;
-    ListQueuePairsResponse: queue_pairs;
-    ListRdmaResourcesResponse: resources;
+lists! {
+    adapter_service_client::AdapterServiceClient.list_adapters(ListAdaptersRequest, 1000) -> ListAdaptersResponse: adapters;
+    capture_service_client::CaptureServiceClient.list_captures(ListCapturesRequest, 1000) -> ListCapturesResponse: captures;
+    congestion_service_client::CongestionServiceClient.list_congestion(ListCongestionRequest, 1000) -> ListCongestionResponse: congestion;
+    congestion_service_client::CongestionServiceClient.list_flows(ListFlowsRequest, 1000) -> ListFlowsResponse: flows;
+    counter_service_client::CounterServiceClient.list_counters(ListCountersRequest, 5000) -> ListCountersResponse: counters;
+    event_service_client::EventServiceClient.list_events(ListEventsRequest, 1000) -> ListEventsResponse: events;
+    fault_service_client::FaultServiceClient.list_faults(ListFaultsRequest, 1000) -> ListFaultsResponse: faults;
+    port_service_client::PortServiceClient.list_ports(ListPortsRequest, 1000) -> ListPortsResponse: ports;
+    qos_service_client::QosServiceClient.list_qos(ListQosRequest, 1000) -> ListQosResponse: qos;
+    qos_service_client::QosServiceClient.list_queue_pair_rates(ListQueuePairRatesRequest, 1000) -> ListQueuePairRatesResponse: rates;
+    rdma_service_client::RdmaServiceClient.list_gids(ListGidsRequest, 10_000) -> ListGidsResponse: gids;
+    rdma_service_client::RdmaServiceClient.list_queue_pairs(ListQueuePairsRequest, 10_000) -> ListQueuePairsResponse: queue_pairs;
+    rdma_service_client::RdmaServiceClient.list_rdma_resources(ListRdmaResourcesRequest, 10_000) -> ListRdmaResourcesResponse: resources;
+    registry_service_client::RegistryServiceClient.list_entries(ListEntriesRequest, 10_000) -> ListEntriesResponse: entries, revision;
+    switch_service_client::SwitchServiceClient.list_fdb_entries(ListFdbEntriesRequest, 10_000) -> ListFdbEntriesResponse: fdb_entries;
+}
+
+/// Asks a service for all pages of a list.
+pub async fn list<L: List>(service: &mut L::Client, request: L) -> Result<L::Page, Failure> {
+    all(async |token| request.page(service, token).await).await
 }
 
 /// Asks for all pages of a list: `ask` gets the token of the page.

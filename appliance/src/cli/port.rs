@@ -6,7 +6,7 @@ use super::adapter::{kept, lifetime};
 use super::args::{PortAdd, PortVerb};
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, mesh, paging, vlan};
 use crate::names::{self, PORTS};
 
@@ -20,8 +20,11 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         PortVerb::Show { name } => {
             let name = resource(PORTS, &name);
-            let port = service.get_port(v1::GetPortRequest { name }).await?.into_inner();
-            out.message("Port", &port, || facts(&port))
+            out.answer(
+                "Port",
+                service.get_port(v1::GetPortRequest { name }).await?,
+                facts,
+            )
         }
         PortVerb::Add(add) => {
             let request = v1::CreatePortRequest {
@@ -37,8 +40,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                     ..v1::Port::default()
                 }),
             };
-            let port = service.create_port(request).await?.into_inner();
-            out.message("Port", &port, || facts(&port))
+            out.answer("Port", service.create_port(request).await?, facts)
         }
         PortVerb::Set { name, speed, storm } => {
             let request = v1::UpdatePortRequest {
@@ -47,8 +49,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                 storm_broadcast_pps: storm.broadcast,
                 storm_unknown_unicast_pps: storm.unknown_unicast,
             };
-            let port = service.update_port(request).await?.into_inner();
-            out.message("Port", &port, || facts(&port))
+            out.answer("Port", service.update_port(request).await?, facts)
         }
         PortVerb::Remove { name } => {
             let name = resource(PORTS, &name);
@@ -69,14 +70,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
 /// All ports, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
     let mut service = client.ports().await?;
-    paging::all(async |page_token| {
-        let request = v1::ListPortsRequest {
-            page_size: 1000,
-            page_token,
-        };
-        service.list_ports(request).await
-    })
-    .await
+    paging::list(&mut service, v1::ListPortsRequest::default()).await
 }
 
 fn link(port: &v1::Port) -> &'static str {
@@ -135,34 +129,19 @@ fn storm(port: &v1::Port) -> String {
 }
 
 fn table(ports: &[v1::Port]) -> String {
-    let mut table = Table::new(&[
-        "NAME",
-        "LINK",
-        "UPLINK",
-        ">MTU",
-        "VLAN",
-        ">CORE",
-        ">RX FRAMES",
-        ">TX FRAMES",
-        ">DROPS",
-        "KEPT",
-    ]);
-    for p in ports {
+    text::table! { p in ports, "no ports";
         let traffic = p.traffic.unwrap_or_default();
-        table.row([
-            names::last(&p.name).to_owned(),
-            link(p).to_owned(),
-            uplink(p),
-            p.mtu.to_string(),
-            vlan::words(p.vlan.as_ref()),
-            p.data_core.map(|c| c.to_string()).unwrap_or_default(),
-            text::count(traffic.rx_frames),
-            text::count(traffic.tx_frames),
-            text::count(traffic.drops),
-            kept(p.lifetime()).to_owned(),
-        ]);
+        "NAME": names::last(&p.name),
+        "LINK": link(p),
+        "UPLINK": uplink(p),
+        ">MTU": p.mtu,
+        "VLAN": vlan::words(p.vlan.as_ref()),
+        ">CORE": p.data_core.map(|c| c.to_string()).unwrap_or_default(),
+        ">RX FRAMES": text::count(traffic.rx_frames),
+        ">TX FRAMES": text::count(traffic.tx_frames),
+        ">DROPS": text::count(traffic.drops),
+        "KEPT": kept(p.lifetime()),
     }
-    table.finish("no ports")
 }
 
 fn facts(p: &v1::Port) -> String {

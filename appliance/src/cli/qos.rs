@@ -24,14 +24,7 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
         QosVerb::Show { name } => get(client, &client.present(&name).await?).await?,
         QosVerb::List => {
             let mut service = client.qos().await?;
-            let all: v1::ListQosResponse = paging::all(async |page_token| {
-                let request = v1::ListQosRequest {
-                    page_token,
-                    ..Default::default()
-                };
-                service.list_qos(request).await
-            })
-            .await?;
+            let all = paging::list(&mut service, v1::ListQosRequest::default()).await?;
             return out.message("ListQosResponse", &all, || show::table(&all.qos));
         }
         QosVerb::Set(set) => {
@@ -54,15 +47,11 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             let adapter = resource(ADAPTERS, &adapter);
             let mut service = client.qos().await?;
             let Some((queue_pair, rate_bps)) = queue_pair.zip(rate) else {
-                let all: v1::ListQueuePairRatesResponse = paging::all(async |page_token| {
-                    let request = v1::ListQueuePairRatesRequest {
-                        adapter: adapter.clone(),
-                        page_token,
-                        ..Default::default()
-                    };
-                    service.list_queue_pair_rates(request).await
-                })
-                .await?;
+                let request = v1::ListQueuePairRatesRequest {
+                    adapter,
+                    ..Default::default()
+                };
+                let all = paging::list(&mut service, request).await?;
                 return out.message("ListQueuePairRatesResponse", &all, || show::rates(&all.rates));
             };
             let request = v1::SetQueuePairRateRequest {

@@ -9,11 +9,12 @@ use vnic_control::v1::queue_pair::{State, Type};
 
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, counter, paging};
 use crate::check::fault::{integer, span};
 use crate::check::qos::rate_text;
 use crate::names::{self, ADAPTERS};
+use crate::same::same;
 
 #[derive(Debug, Subcommand)]
 pub enum QpVerb {
@@ -74,19 +75,7 @@ pub enum QpState {
     Err,
 }
 
-impl From<QpState> for State {
-    fn from(state: QpState) -> State {
-        match state {
-            QpState::Reset => State::Reset,
-            QpState::Init => State::Init,
-            QpState::Rtr => State::Rtr,
-            QpState::Rts => State::Rts,
-            QpState::Sqd => State::Sqd,
-            QpState::Sqe => State::Sqe,
-            QpState::Err => State::Err,
-        }
-    }
-}
+same! { fn wanted(QpState) -> State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
 fn number(text: &str) -> Result<u32, String> {
     let number = integer(text)?;
@@ -101,17 +90,13 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
     match verb {
         QpVerb::List { adapter, states } => {
             let parent = parent(adapter);
-            let states: Vec<i32> = states.into_iter().map(|s| State::from(s).into()).collect();
-            let all = paging::all(async |page_token| {
-                let request = v1::ListQueuePairsRequest {
-                    parent: parent.clone(),
-                    page_token,
-                    states: states.clone(),
-                    ..v1::ListQueuePairsRequest::default()
-                };
-                service.list_queue_pairs(request).await
-            })
-            .await?;
+            let states: Vec<i32> = states.into_iter().map(|s| wanted(s).into()).collect();
+            let request = v1::ListQueuePairsRequest {
+                parent,
+                states,
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             out.message("ListQueuePairsResponse", &all, || table(&all.queue_pairs))
         }
         QpVerb::Show { adapter, number } => {
@@ -119,8 +104,7 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
             let adapter = resource(ADAPTERS, &adapter);
             let name = names::queue_pair(names::last(&adapter), number);
             let request = v1::GetQueuePairRequest { name };
-            let pair = service.get_queue_pair(request).await?.into_inner();
-            out.message("QueuePair", &pair, || facts(&pair))
+            out.answer("QueuePair", service.get_queue_pair(request).await?, facts)
         }
         QpVerb::Watch { adapter, interval } => {
             let request = v1::WatchQueuePairsRequest {
@@ -147,16 +131,7 @@ pub fn kind(pair: &v1::QueuePair) -> &'static str {
 
 /// State of a queue pair for a column.
 pub fn state(pair: &v1::QueuePair) -> &'static str {
-    match pair.state() {
-        State::Unspecified => "",
-        State::Reset => "RESET",
-        State::Init => "INIT",
-        State::Rtr => "RTR",
-        State::Rts => "RTS",
-        State::Sqd => "SQD",
-        State::Sqe => "SQE",
-        State::Err => "ERR",
-    }
+    text::word(pair.state().as_str_name(), "STATE_")
 }
 
 /// Names and values of a queue pair's errors.
@@ -196,75 +171,47 @@ fn limit(pair: &v1::QueuePair) -> Option<u64> {
 }
 
 fn table(pairs: &[v1::QueuePair]) -> String {
-    let mut table = Table::new(&[
-        "DEV",
-        ">QPN",
-        "TYPE",
-        "STATE",
-        "PEER",
-        ">PEER QPN",
-        ">SQ PSN",
-        ">RQ PSN",
-        ">UNACKED",
-        ">SENDS",
-        ">RECVS",
-        ">RATE",
-        ">ERRORS",
-        ">PID",
-        "COMMAND",
-    ]);
     let none = || "-".to_owned();
-    for pair in pairs {
+    text::table! { pair in pairs, "no queue pairs";
         let (device, _) = names::queue_pair_parts(&pair.name).unwrap_or_default();
         let (peer, sends) = (pair.peer.as_ref(), pair.sends.as_ref());
         let rate = pair.flow.as_ref().and_then(|flow| flow.rate_bps).or(limit(pair));
         let owner = pair.owner.as_ref();
-        table.row([
-            device.to_owned(),
-            pair.number.to_string(),
-            kind(pair).to_owned(),
-            state(pair).to_owned(),
-            peer.map_or_else(none, |p| address(p).to_owned()),
-            peer.map_or_else(none, |p| p.queue_pair.to_string()),
-            sends.map_or_else(none, |s| s.next_psn.to_string()),
-            pair.expected_psn.to_string(),
-            sends.map_or_else(none, |s| format!("{}/{}", s.in_flight, s.window)),
-            sends.map_or_else(none, |s| format!("{}/{}", s.posted, s.limit)),
-            format!("{}/{}", pair.receives_posted, pair.receives_limit),
-            rate.map_or_else(none, rate_text),
-            errors_in_all(pair).to_string(),
-            owner.map_or_else(none, |o| o.pid.to_string()),
-            owner.map_or_else(String::new, |o| o.command.clone()),
-        ]);
+        "DEV": device,
+        ">QPN": pair.number,
+        "TYPE": kind(pair),
+        "STATE": state(pair),
+        "PEER": peer.map_or_else(none, |p| address(p).to_owned()),
+        ">PEER QPN": peer.map_or_else(none, |p| p.queue_pair.to_string()),
+        ">SQ PSN": sends.map_or_else(none, |s| s.next_psn.to_string()),
+        ">RQ PSN": pair.expected_psn,
+        ">UNACKED": sends.map_or_else(none, |s| format!("{}/{}", s.in_flight, s.window)),
+        ">SENDS": sends.map_or_else(none, |s| format!("{}/{}", s.posted, s.limit)),
+        ">RECVS": format!("{}/{}", pair.receives_posted, pair.receives_limit),
+        ">RATE": rate.map_or_else(none, rate_text),
+        ">ERRORS": errors_in_all(pair),
+        ">PID": owner.map_or_else(none, |o| o.pid.to_string()),
+        "COMMAND": owner.map_or("", |o| &o.command),
     }
-    table.finish("no queue pairs")
 }
 
 fn facts(pair: &v1::QueuePair) -> String {
     let (device, _) = names::queue_pair_parts(&pair.name).unwrap_or_default();
     let mut facts = Facts::default();
-    facts
-        .add("adapter", device)
-        .add("queue pair", format!("{} ({:#x})", pair.number, pair.number))
-        .add("type", kind(pair))
-        .add("state", state(pair))
-        .add("owner", pair.owner.as_ref().map_or("nobody".to_owned(), owner));
-    if let Some(peer) = &pair.peer {
-        facts
-            .add(
-                "peer",
-                format!(
-                    "{}, queue pair {}, at {}",
-                    address(peer),
-                    peer.queue_pair,
-                    peer.mac
-                ),
-            )
-            .add("from GID", format!("index {}", peer.gid_index));
+    text::facts! { facts;
+        "adapter": device,
+        "queue pair": format!("{} ({:#x})", pair.number, pair.number),
+        "type": kind(pair),
+        "state": state(pair),
+        "owner": pair.owner.as_ref().map_or("nobody".to_owned(), owner),
     }
-    facts
-        .add("path MTU", format!("{} bytes", pair.path_mtu))
-        .add("priority", pair.priority.to_string());
+    if let Some(peer) = &pair.peer {
+        text::facts! { facts;
+            "peer": format!("{}, queue pair {}, at {}", address(peer), peer.queue_pair, peer.mac),
+            "from GID": format!("index {}", peer.gid_index),
+        }
+    }
+    text::facts! { facts; "path MTU": format!("{} bytes", pair.path_mtu), "priority": pair.priority, }
     if let Some(s) = &pair.sends {
         let again = match s.next_psn == s.end_psn {
             true => String::new(),
@@ -276,39 +223,28 @@ fn facts(pair: &v1::QueuePair) -> String {
             ""
         };
         let forever = if s.rnr_retries == 7 { " (for ever)" } else { "" };
-        facts
-            .add("sends", format!("{} of {} posted", s.posted, s.limit))
-            .add("send PSN", format!("{}{again}", s.next_psn))
-            .add("oldest PSN not acknowledged", s.oldest_psn.to_string())
-            .add(
-                "not acknowledged",
-                format!("{} of {} packets", s.in_flight, s.window),
-            )
-            .add("retries left", format!("{} of {}", s.retries_left, s.retries))
-            .add(
-                "RNR retries left",
-                format!("{} of {}{forever}{waits}", s.rnr_retries_left, s.rnr_retries),
-            );
+        text::facts! { facts;
+            "sends": format!("{} of {} posted", s.posted, s.limit),
+            "send PSN": format!("{}{again}", s.next_psn),
+            "oldest PSN not acknowledged": s.oldest_psn,
+            "not acknowledged": format!("{} of {} packets", s.in_flight, s.window),
+            "retries left": format!("{} of {}", s.retries_left, s.retries),
+            "RNR retries left": format!("{} of {}{forever}{waits}", s.rnr_retries_left, s.rnr_retries),
+        }
     }
-    facts
-        .add(
-            "receives",
-            format!("{} of {} posted", pair.receives_posted, pair.receives_limit),
-        )
-        .add("receive PSN", pair.expected_psn.to_string());
     let set = |bps: u64| if bps == 0 { String::new() } else { rate_text(bps) };
-    facts
-        .add("driver's limit", set(pair.driver_rate_bps))
-        .add("operator's limit", set(pair.rate_bps));
+    text::facts! { facts;
+        "receives": format!("{} of {} posted", pair.receives_posted, pair.receives_limit),
+        "receive PSN": pair.expected_psn,
+        "driver's limit": set(pair.driver_rate_bps),
+        "operator's limit": set(pair.rate_bps),
+    }
     if let Some(flow) = &pair.flow {
         let rate = flow.rate_bps.map_or("no rate".to_owned(), rate_text);
-        let window = flow
-            .window_bytes
-            .map_or("no window".to_owned(), |w| format!("window {}", text::bytes(w)));
-        facts.add(
-            "congestion control",
-            format!("{rate}, {window}, {} notifications", flow.notifications),
-        );
+        let window = flow.window_bytes;
+        let window = window.map_or("no window".to_owned(), |w| format!("window {}", text::bytes(w)));
+        let notifications = flow.notifications;
+        text::facts! { facts; "congestion control": format!("{rate}, {window}, {notifications} notifications"), }
     }
     for (name, number) in [
         ("protection domain", pair.pd),

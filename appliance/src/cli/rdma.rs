@@ -5,7 +5,7 @@ use vnic_control::v1;
 use super::args::{GidVerb, GidVersion, ResourceVerb};
 use super::client::{self, Client};
 use super::output::Output;
-use super::text::Table;
+use super::text;
 use super::{Failure, paging};
 use crate::names::{self, ADAPTERS};
 
@@ -15,15 +15,11 @@ pub async fn gid(verb: GidVerb, client: &Client, out: &Output) -> Result<(), Fai
     match verb {
         GidVerb::List { adapter } => {
             let parent = parent(adapter);
-            let all = paging::all(async |page_token| {
-                let request = v1::ListGidsRequest {
-                    parent: parent.clone(),
-                    page_size: 10_000,
-                    page_token,
-                };
-                service.list_gids(request).await
-            })
-            .await?;
+            let request = v1::ListGidsRequest {
+                parent,
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             out.message("ListGidsResponse", &all, || {
                 format!("{}n_gids_found={}\n", table(&all.gids), all.gids.len())
             })
@@ -67,15 +63,11 @@ pub async fn resource(verb: ResourceVerb, client: &Client, out: &Output) -> Resu
     let ResourceVerb::List { adapter } = verb;
     let mut service = client.rdma().await?;
     let parent = parent(adapter);
-    let all = paging::all(async |page_token| {
-        let request = v1::ListRdmaResourcesRequest {
-            parent: parent.clone(),
-            page_size: 10_000,
-            page_token,
-        };
-        service.list_rdma_resources(request).await
-    })
-    .await?;
+    let request = v1::ListRdmaResourcesRequest {
+        parent,
+        ..Default::default()
+    };
+    let all = paging::list(&mut service, request).await?;
     out.message("ListRdmaResourcesResponse", &all, || resources(&all.resources))
 }
 
@@ -87,51 +79,30 @@ fn parent(adapter: Option<String>) -> String {
 
 /// GIDs in the output format of show_gids, with their sources.
 pub fn table(gids: &[v1::Gid]) -> String {
-    let mut table = Table::new(&["DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "DEV", "SOURCE"]);
-    for g in gids {
+    text::table! { g in gids, "no GIDs";
         let device = names::gid_parts(&g.name).map_or("", |(adapter, _)| adapter);
-        let version = match g.version() {
+        "DEV": device,
+        "PORT": 1,
+        "INDEX": g.index,
+        "GID": g.gid,
+        "IPv4": g.ipv4,
+        "VER": match g.version() {
             v1::gid::Version::Unspecified => "",
             v1::gid::Version::RoceV1 => "v1",
             v1::gid::Version::RoceV2 => "v2",
-        };
-        let source = match g.source() {
-            v1::gid::Source::Unspecified => "",
-            v1::gid::Source::Mac => "mac",
-            v1::gid::Source::Arp => "arp",
-            v1::gid::Source::Nd => "nd",
-            v1::gid::Source::Dhcp => "dhcp",
-            v1::gid::Source::Operator => "operator",
-            v1::gid::Source::Driver => "driver",
-        };
-        table.row([
-            device.to_owned(),
-            "1".to_owned(),
-            g.index.to_string(),
-            g.gid.clone(),
-            g.ipv4.clone(),
-            version.to_owned(),
-            match g.vlan {
-                0 => device.to_owned(),
-                vlan => format!("{device}.{vlan}"),
-            },
-            source.to_owned(),
-        ]);
+        },
+        "DEV": if g.vlan == 0 { device.to_owned() } else { format!("{device}.{}", g.vlan) },
+        "SOURCE": text::word(g.source().as_str_name(), "SOURCE_").to_lowercase(),
     }
-    table.finish("no GIDs")
 }
 
 fn resources(rows: &[v1::RdmaResource]) -> String {
-    let mut table = Table::new(&["DEV", "TYPE", ">USED", ">LIMIT"]);
-    for r in rows {
-        table.row([
-            names::last(&r.adapter).to_owned(),
-            r.r#type.clone(),
-            r.used.to_string(),
-            r.limit.to_string(),
-        ]);
+    text::table! { r in rows, "no RDMA functions";
+        "DEV": names::last(&r.adapter),
+        "TYPE": r.r#type,
+        ">USED": r.used,
+        ">LIMIT": r.limit,
     }
-    table.finish("no RDMA functions")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use vnic_control::v1;
 
 use super::client::{Client, resource};
 use super::output::{Output, print_bytes};
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, paging};
 use crate::names::ADAPTERS;
 
@@ -166,25 +166,20 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
             stored,
             pending,
         } => {
-            let mut all: v1::ListEntriesResponse = paging::all(async |page_token| {
-                let request = v1::ListEntriesRequest {
-                    scope: only.as_deref().map(scope).unwrap_or_default(),
-                    key: key.clone().unwrap_or_default(),
-                    stored_only: stored,
-                    page_size: 10_000,
-                    page_token,
-                };
-                service.list_entries(request).await
-            })
-            .await?;
+            let request = v1::ListEntriesRequest {
+                scope: only.as_deref().map(scope).unwrap_or_default(),
+                key: key.unwrap_or_default(),
+                stored_only: stored,
+                ..Default::default()
+            };
+            let mut all = paging::list(&mut service, request).await?;
             all.entries.retain(|e| !pending || e.pending.is_some());
             out.message("ListEntriesResponse", &all, || table(&all.entries))
         }
         RegistryVerb::Get { scope: of, key } => {
             let scope = scope(&of);
             let request = v1::GetEntryRequest { scope, key };
-            let entry = service.get_entry(request).await?.into_inner();
-            out.message("RegistryEntry", &entry, || facts(&entry))
+            out.answer("RegistryEntry", service.get_entry(request).await?, facts)
         }
         RegistryVerb::Set {
             scope: of,
@@ -333,14 +328,8 @@ fn warnings(all: &[v1::RegistryWarning]) -> String {
         .collect()
 }
 
-fn origin(entry: &v1::RegistryEntry) -> &'static str {
-    use v1::registry_entry::Origin;
-    match entry.origin() {
-        Origin::Unspecified => "",
-        Origin::Default => "default",
-        Origin::Driver => "driver",
-        Origin::Adapter => "adapter",
-    }
+fn origin(entry: &v1::RegistryEntry) -> String {
+    text::word(entry.origin().as_str_name(), "ORIGIN_").to_lowercase()
 }
 
 fn effective(entry: &v1::RegistryEntry) -> String {
@@ -352,35 +341,28 @@ fn effective(entry: &v1::RegistryEntry) -> String {
 }
 
 fn table(entries: &[v1::RegistryEntry]) -> String {
-    let mut table = Table::new(&["SCOPE", "KEY", "STORED", "PENDING", "EFFECTIVE", "FROM", ">ETAG"]);
     let or_dash = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-    for e in entries {
-        table.row([
-            crate::names::last(&e.scope).to_owned(),
-            e.key.clone(),
-            or_dash(&e.stored),
-            or_dash(&e.pending),
-            effective(e),
-            origin(e).to_owned(),
-            e.etag.clone(),
-        ]);
+    text::table! { e in entries, "nothing is stored";
+        "SCOPE": crate::names::last(&e.scope),
+        "KEY": e.key,
+        "STORED": or_dash(&e.stored),
+        "PENDING": or_dash(&e.pending),
+        "EFFECTIVE": effective(e),
+        "FROM": origin(e),
+        ">ETAG": e.etag,
     }
-    table.finish("nothing is stored")
 }
 
 fn facts(e: &v1::RegistryEntry) -> String {
+    let pending = e.pending.as_ref();
+    let pending = pending.map(|v| format!("{v} (acts after vnicctl adapter restart)"));
     let mut facts = Facts::default();
-    facts
-        .add("scope", &*e.scope)
-        .add("key", &*e.key)
-        .add("stored", e.stored.clone().unwrap_or_else(|| "-".to_owned()))
-        .add(
-            "pending",
-            e.pending
-                .as_ref()
-                .map(|v| format!("{v} (acts after vnicctl adapter restart)"))
-                .unwrap_or_default(),
-        );
+    text::facts! { facts;
+        "scope": e.scope,
+        "key": e.key,
+        "stored": e.stored.as_deref().unwrap_or("-"),
+        "pending": pending.unwrap_or_default(),
+    }
     if e.scope != "driver" {
         facts.add("effective", effective(e)).add("from", origin(e));
     } else if !e.built {
@@ -412,19 +394,15 @@ async fn describe(key: Option<&str>, client: &Client, out: &Output) -> Result<()
 }
 
 fn keys(all: &[v1::RegistryKey]) -> String {
-    let mut table = Table::new(&["KEY", "ALLOWED", "DEFAULT", "UNIT", "SCOPES", "ACTS", "BUILT"]);
-    for k in all {
-        table.row([
-            k.key.clone(),
-            allowed(k),
-            k.default_value.clone().unwrap_or_else(|| "-".to_owned()),
-            k.unit.clone(),
-            k.scopes.join(" "),
-            acts(k).to_owned(),
-            if k.built { "yes" } else { "not implemented" }.to_owned(),
-        ]);
+    text::table! { k in all, "no keys";
+        "KEY": k.key,
+        "ALLOWED": allowed(k),
+        "DEFAULT": k.default_value.as_deref().unwrap_or("-"),
+        "UNIT": k.unit,
+        "SCOPES": k.scopes.join(" "),
+        "ACTS": acts(k),
+        "BUILT": if k.built { "yes" } else { "not implemented" },
     }
-    table.finish("no keys")
 }
 
 fn allowed(k: &v1::RegistryKey) -> String {
@@ -461,37 +439,27 @@ fn declaration(k: &v1::RegistryKey) -> String {
         Illegal::Reject => "refused",
         Illegal::LineRate => "refused; above the line rate, the line rate is stored",
     };
-    let choices: Vec<String> = k
-        .choices
-        .iter()
-        .map(|c| format!("{} ({})", c.value, c.word))
-        .collect();
+    let choices = k.choices.iter().map(|c| format!("{} ({})", c.value, c.word));
+    let choices = choices.collect::<Vec<_>>().join(", ");
+    let built = match k.built {
+        true => "yes".to_owned(),
+        false => format!("not implemented: waits for {}", k.waits_for),
+    };
     let mut facts = Facts::default();
-    facts
-        .add("key", &*k.key)
-        .add("meaning", &*k.help)
-        .add(
-            "allowed",
-            match choices.is_empty() {
-                true => allowed(k),
-                false => choices.join(", "),
-            },
-        )
-        .add("unit", &*k.unit)
-        .add("default", k.default_value.clone().unwrap_or_default())
-        .add("while unset", k.unset_value.clone().unwrap_or_default())
-        .add("scopes", k.scopes.join(", "))
-        .add("acts", acts(k))
-        .add("illegal values", illegal)
-        .add(
-            "built",
-            match k.built {
-                true => "yes".to_owned(),
-                false => format!("not implemented: waits for {}", k.waits_for),
-            },
-        )
-        .add("source", &*k.source)
-        .add("also written", k.aliases.join(", "));
+    text::facts! { facts;
+        "key": k.key,
+        "meaning": k.help,
+        "allowed": if choices.is_empty() { allowed(k) } else { choices },
+        "unit": k.unit,
+        "default": k.default_value.as_deref().unwrap_or_default(),
+        "while unset": k.unset_value.as_deref().unwrap_or_default(),
+        "scopes": k.scopes.join(", "),
+        "acts": acts(k),
+        "illegal values": illegal,
+        "built": built,
+        "source": k.source,
+        "also written": k.aliases.join(", "),
+    }
     for rule in &k.rules {
         facts.add("together", &**rule);
     }

@@ -57,26 +57,13 @@ async fn ask(client: &Client, since: Duration) -> Result<Answers, Failure> {
     let mut service = client.server().await?;
     let info = service.get_server_info(v1::GetServerInfoRequest {}).await?;
     let mut rdma = client.rdma().await?;
-    let queue_pairs: v1::ListQueuePairsResponse = paging::all(async |page_token| {
-        let request = v1::ListQueuePairsRequest {
-            page_size: 10_000,
-            page_token,
-            states: vec![State::Err.into(), State::Sqe.into()],
-            ..v1::ListQueuePairsRequest::default()
-        };
-        rdma.list_queue_pairs(request).await
-    })
-    .await?;
+    let request = v1::ListQueuePairsRequest {
+        states: vec![State::Err.into(), State::Sqe.into()],
+        ..Default::default()
+    };
+    let queue_pairs = paging::list(&mut rdma, request).await?;
     let mut registry = client.registry().await?;
-    let entries: v1::ListEntriesResponse = paging::all(async |page_token| {
-        let request = v1::ListEntriesRequest {
-            page_size: 10_000,
-            page_token,
-            ..v1::ListEntriesRequest::default()
-        };
-        registry.list_entries(request).await
-    })
-    .await?;
+    let entries = paging::list(&mut registry, v1::ListEntriesRequest::default()).await?;
     let mut nv = client.nvconfig().await?;
     let nv = nv.list_nv_parameters(v1::ListNvParametersRequest {}).await?;
     let mut events = client.events().await?;
@@ -85,15 +72,11 @@ async fn ask(client: &Client, since: Duration) -> Result<Answers, Failure> {
         since: SystemTime::now().checked_sub(since).map(Into::into),
         ..v1::EventFilter::default()
     };
-    let events: v1::ListEventsResponse = paging::all(async |page_token| {
-        let request = v1::ListEventsRequest {
-            page_size: 1000,
-            page_token,
-            filter: Some(filter.clone()),
-        };
-        events.list_events(request).await
-    })
-    .await?;
+    let request = v1::ListEventsRequest {
+        filter: Some(filter),
+        ..Default::default()
+    };
+    let events = paging::list(&mut events, request).await?;
     Ok(Answers {
         serving,
         info: info.into_inner(),

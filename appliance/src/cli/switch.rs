@@ -5,7 +5,7 @@ use vnic_control::v1;
 use super::args::SwitchVerb;
 use super::client::Client;
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, paging};
 use crate::names;
 
@@ -15,24 +15,19 @@ pub async fn run(verb: SwitchVerb, client: &Client, out: &Output) -> Result<(), 
     match verb {
         SwitchVerb::Show => {
             let request = v1::GetSwitchRequest { name: String::new() };
-            let switch = service.get_switch(request).await?.into_inner();
-            out.message("Switch", &switch, || facts(&switch))
+            out.answer("Switch", service.get_switch(request).await?, facts)
         }
         SwitchVerb::Fdb { owner, vlan } => {
             let owner = match owner {
                 None => String::new(),
                 Some(name) => client.owner(&name).await?,
             };
-            let all = paging::all(async |page_token| {
-                let request = v1::ListFdbEntriesRequest {
-                    page_size: 10_000,
-                    page_token,
-                    owner: owner.clone(),
-                    vlan: vlan.unwrap_or(0),
-                };
-                service.list_fdb_entries(request).await
-            })
-            .await?;
+            let request = v1::ListFdbEntriesRequest {
+                owner,
+                vlan: vlan.unwrap_or(0),
+                ..Default::default()
+            };
+            let all = paging::list(&mut service, request).await?;
             out.message("ListFdbEntriesResponse", &all, || table(&all.fdb_entries))
         }
     }
@@ -40,34 +35,21 @@ pub async fn run(verb: SwitchVerb, client: &Client, out: &Output) -> Result<(), 
 
 fn facts(s: &v1::Switch) -> String {
     let mut facts = Facts::default();
-    facts
-        .add("ageing", text::span(s.mac_ageing))
-        .add(
-            "learn limit",
-            format!("{} addresses a port", s.learn_limit_per_port),
-        )
-        .add("ports", s.ports.to_string())
-        .add(
-            "addresses",
-            format!("{} static, {} learned", s.static_entries, s.learned_entries),
-        );
+    text::facts! { facts;
+        "ageing": text::span(s.mac_ageing),
+        "learn limit": format!("{} addresses a port", s.learn_limit_per_port),
+        "ports": s.ports,
+        "addresses": format!("{} static, {} learned", s.static_entries, s.learned_entries),
+    }
     facts.finish()
 }
 
 fn table(entries: &[v1::FdbEntry]) -> String {
-    let mut table = Table::new(&[">VLAN", "MAC", "BEHIND", "KIND", "AGE"]);
-    for e in entries {
-        table.row([
-            e.vlan.to_string(),
-            e.mac.clone(),
-            names::last(&e.owner).to_owned(),
-            if e.r#static { "static" } else { "learned" }.to_owned(),
-            if e.r#static {
-                String::new()
-            } else {
-                text::span(e.age)
-            },
-        ]);
+    text::table! { e in entries, "no addresses";
+        ">VLAN": e.vlan,
+        "MAC": e.mac,
+        "BEHIND": names::last(&e.owner),
+        "KIND": if e.r#static { "static" } else { "learned" },
+        "AGE": if e.r#static { String::new() } else { text::span(e.age) },
     }
-    table.finish("no addresses")
 }

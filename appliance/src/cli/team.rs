@@ -34,7 +34,7 @@ pub async fn run(verb: TeamVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         TeamVerb::Create { kind, name, settings } => {
             let (mut team, _) = settings.message()?;
-            team.set_type(kind.into());
+            team.set_type(args::kind(kind));
             let request = v1::CreateTeamRequest {
                 team_id: name,
                 team: Some(team),

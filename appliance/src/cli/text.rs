@@ -57,6 +57,19 @@ impl Table {
     }
 }
 
+/// Text of a table with a row for each of some things: its columns, each with a heading as in [`Table::new`] and the cell of a thing.
+macro_rules! table {
+    ($thing:pat in $things:expr, $nothing:expr; $(let $name:pat = $value:expr;)* $($heading:literal: $cell:expr,)+) => {{
+        let mut table = $crate::cli::text::Table::new(&[$($heading),+]);
+        for $thing in $things {
+            $(let $name = $value;)*
+            table.row([$($cell.to_string()),+]);
+        }
+        table.finish($nothing)
+    }};
+}
+pub(super) use table;
+
 /// Names and values, one a line.
 #[derive(Default)]
 pub struct Facts(Vec<(&'static str, String)>);
@@ -79,6 +92,23 @@ impl Facts {
             let _ = writeln!(text, "{name:<width$}  {value}");
         }
         text
+    }
+}
+
+/// Adds lines to facts.
+macro_rules! facts {
+    ($facts:ident; $($name:literal: $value:expr,)+) => {
+        $($facts.add($name, $value.to_string());)+
+    };
+}
+pub(super) use facts;
+
+/// Word of an enum's value in messages, without the prefix of its enum; empty if it is not specified.
+pub fn word(name: &'static str, prefix: &str) -> &'static str {
+    match name.strip_prefix(prefix) {
+        Some("UNSPECIFIED") => "",
+        Some(word) => word,
+        None => name,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::names::ADAPTERS;
 use args::Section;
 pub use args::TopArgs;
 use paint::{Cell, Colour, Paper};
-use rows::{Core, Owner, QueuePair};
+use rows::{Column, Core, Owner, QueuePair};
 use terminal::Terminal;
 
 /// Rows of a section where no screen limits them.
@@ -68,16 +68,11 @@ impl Reader<'_> {
             return Ok((look, Vec::new()));
         }
         let parent = only.unwrap_or_default();
-        let pairs: v1::ListQueuePairsResponse = paging::all(async |page_token| {
-            let request = v1::ListQueuePairsRequest {
-                parent: parent.clone(),
-                page_size: 10_000,
-                page_token,
-                ..v1::ListQueuePairsRequest::default()
-            };
-            self.rdma.list_queue_pairs(request).await
-        })
-        .await?;
+        let request = v1::ListQueuePairsRequest {
+            parent,
+            ..Default::default()
+        };
+        let pairs = paging::list(&mut self.rdma, request).await?;
         Ok((look, pairs.queue_pairs))
     }
 }
@@ -127,23 +122,21 @@ impl Page {
     }
 
     /// Sections that have rows: headings, and the rows.
-    fn sections(&self) -> Vec<(&'static [&'static str], Vec<Vec<Cell>>)> {
-        let mut all: Vec<(&'static [&'static str], Vec<Vec<Cell>>)> = Vec::new();
-        if let Some(cores) = &self.cores {
-            all.push((rows::CORES, cores.iter().map(Core::cells).collect()));
+    fn sections(&self) -> Vec<(Vec<&'static str>, Vec<Vec<Cell>>)> {
+        fn section<T>(columns: &[Column<T>], rows: Option<&Vec<T>>) -> (Vec<&'static str>, Vec<Vec<Cell>>) {
+            let cells = |row: &T| columns.iter().map(|(_, cell)| cell(row)).collect();
+            let headings = columns.iter().map(|(heading, _)| *heading);
+            (
+                headings.collect(),
+                rows.into_iter().flatten().map(cells).collect(),
+            )
         }
-        if let Some(adapters) = &self.adapters {
-            all.push((
-                rows::ADAPTERS,
-                adapters.iter().map(Owner::adapter_cells).collect(),
-            ));
-        }
-        if let Some(ports) = &self.ports {
-            all.push((rows::PORTS, ports.iter().map(Owner::port_cells).collect()));
-        }
-        if let Some(pairs) = &self.queue_pairs {
-            all.push((rows::QUEUE_PAIRS, pairs.iter().map(QueuePair::cells).collect()));
-        }
+        let mut all = vec![
+            section(rows::CORES, self.cores.as_ref()),
+            section(rows::ADAPTERS, self.adapters.as_ref()),
+            section(rows::PORTS, self.ports.as_ref()),
+            section(rows::QUEUE_PAIRS, self.queue_pairs.as_ref()),
+        ];
         all.retain(|(_, rows)| !rows.is_empty());
         all
     }

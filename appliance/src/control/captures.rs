@@ -16,7 +16,6 @@ const FILE_DEFAULT: u64 = 256 << 20;
 /// Least limit of a file that can be asked for, in bytes.
 const FILE_MIN: u64 = 4096;
 
-/// Captures.
 pub struct Captures<'a>(pub &'a Control);
 
 /// Request for a capture.

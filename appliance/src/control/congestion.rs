@@ -24,7 +24,6 @@ pub use change::Wish;
 /// [`stored::congestion`].
 const STORE: &str = "congestion";
 
-/// Congestion control.
 pub struct Congestion<'a>(pub &'a Control);
 
 /// Congestion control of an adapter at one time.

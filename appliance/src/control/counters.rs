@@ -9,7 +9,6 @@ use super::Control;
 use crate::counters::baseline::{self, Baseline};
 use crate::counters::{Item, Key, Names, Owner, OwnerValues};
 
-/// Counters.
 pub struct Counters<'a>(pub &'a Control);
 
 /// A value and its rate.

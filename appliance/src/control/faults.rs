@@ -6,7 +6,6 @@ use super::Control;
 use super::refused::Refused;
 use crate::names;
 
-/// Fault rules.
 pub struct Faults<'a>(pub &'a Control);
 
 /// Path of a field of [`FaultSpec`] in a request.

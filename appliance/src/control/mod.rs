@@ -29,7 +29,7 @@ mod teams;
 pub use adapters::{Adapters, Edit};
 pub use captures::{Asked, Captures};
 pub use congestion::{Congestion, CongestionNow, Wish};
-pub use counters::{CounterUpdate, Counters, Followed, Reading, Shown};
+pub use counters::{CounterUpdate, Counters, Followed, Shown};
 pub use faults::Faults;
 pub use log_level::LogLevel;
 pub use nv::NvConfig;

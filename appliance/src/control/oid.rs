@@ -14,7 +14,6 @@ const DESCRIPTION: &str = "vnic virtual RoCE adapter";
 /// Enabling/Disabling the Feature).
 const DROPLESS_DEFAULT: u8 = 50;
 
-/// OIDs of adapters.
 pub struct Oids<'a>(pub &'a Control);
 
 /// The answer to a query.

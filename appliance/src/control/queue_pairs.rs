@@ -7,7 +7,6 @@ use vnic_backend::{Caller, NicError, QpErrors, QpState, QpStatus};
 use super::Control;
 use super::refused::Refused;
 
-/// Queue pairs.
 pub struct QueuePairs<'a>(pub &'a Control);
 
 /// A process that is connected to the socket of an RDMA function.
@@ -26,7 +25,6 @@ pub struct QueuePairNow {
     pub adapter: String,
     /// Process to which the function belongs, if one is connected.
     pub owner: Option<Process>,
-    /// The queue pair.
     pub status: QpStatus,
 }
 

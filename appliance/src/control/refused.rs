@@ -28,23 +28,13 @@ pub enum Refused {
     Nv(String, NvWhy),
     /// The resource does not exist.
     #[error("there is no {kind} \"{name}\"")]
-    NotFound {
-        /// Kind of the resource.
-        kind: &'static str,
-        /// Name of the resource.
-        name: String,
-    },
+    NotFound { kind: &'static str, name: String },
     /// The team has no such affinity.
     #[error("team \"{0}\" has no such affinity")]
     NoAffinity(String),
     /// A resource of this name exists already.
     #[error("there is a {kind} \"{name}\" already")]
-    Exists {
-        /// Kind of the resource.
-        kind: &'static str,
-        /// Name of the resource.
-        name: String,
-    },
+    Exists { kind: &'static str, name: String },
     /// A limit of resources is reached.
     #[error("{0}")]
     Limit(String),
@@ -54,9 +44,7 @@ pub enum Refused {
     /// A port cannot do this as a member of a team.
     #[error("port {port} is in team \"{team}\": {cure}")]
     InTeam {
-        /// The port.
         port: String,
-        /// Name of the team.
         team: String,
         /// Remedy, in words.
         cure: &'static str,
@@ -68,7 +56,6 @@ pub enum Refused {
         key: &'static str,
         /// Stored rate.
         stored: u32,
-        /// Error text.
         text: String,
     },
     /// A capture to a file fails.

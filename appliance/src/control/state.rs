@@ -32,7 +32,6 @@ pub struct Endpoints {
 
 /// State that survives the daemon.
 pub struct Kept {
-    /// Store.
     pub store: Arc<Store>,
     /// Settings of the driver and of adapters.
     pub registry: Registry,
@@ -53,7 +52,6 @@ impl Kept {
 
 /// The daemon below gRPC and metrics.
 pub struct Control {
-    /// The NIC.
     pub nic: Nic,
     /// Settings with which the daemon was started.
     pub settings: Settings,
@@ -61,11 +59,9 @@ pub struct Control {
     pub endpoints: Endpoints,
     /// Events of the NIC.
     pub hub: EventHub,
-    /// Captures to files.
     pub captures: CaptureFiles,
     /// Meshes of ports.
     pub meshes: Meshes,
-    /// Store.
     pub store: Arc<Store>,
     /// Settings of the driver and of adapters.
     pub registry: Registry,
@@ -150,12 +146,10 @@ impl Control {
         asked.map(one).transpose()
     }
 
-    /// Names of the adapters.
     pub fn adapter_names(&self) -> BTreeSet<String> {
         self.nic.adapters().into_iter().map(|a| a.spec.name).collect()
     }
 
-    /// Names of the ports.
     pub fn port_names(&self) -> BTreeSet<String> {
         self.nic.ports().into_iter().map(|p| p.spec.name).collect()
     }

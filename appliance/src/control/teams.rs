@@ -26,13 +26,11 @@ pub use book::{Book, More};
 /// Name of these settings in events.
 const STORE: &str = "team";
 
-/// Teams.
 pub struct Teams<'a>(pub &'a Control);
 
 /// A team at one time.
 #[derive(Debug, Clone)]
 pub struct TeamNow {
-    /// The team.
     pub team: Team,
     /// Parts of the team that [`Team`] has not.
     pub more: More,
@@ -94,7 +92,6 @@ fn not_found(name: &str) -> Refused {
     }
 }
 
-/// Finds a team of the book by its name.
 fn find<'b>(book: &'b Book, name: &str) -> Result<(&'b Team, &'b More), Refused> {
     let guid = book.teams.query(name).map(|t| t.guid);
     guid.ok()

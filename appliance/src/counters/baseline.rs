@@ -61,7 +61,6 @@ pub fn daemon(started: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Encodes a baseline.
 pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
     let mut wire = Wire {
         version: VERSION,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::words::{Told, told};
+use super::words::{Told, tell, told};
 use super::{Level, Owner, kinds};
 
 /// Sink of events.
@@ -167,20 +167,17 @@ impl ControlEvent {
     pub fn describe(&self) -> Told {
         match self {
             ControlEvent::DaemonStarted { orderly } => {
-                let started = format!("vnicd {} started", crate::VERSION);
-                let (told, before) = match orderly {
-                    None => (told(&kinds::DAEMON_STARTED, started), "none"),
-                    Some(true) => (told(&kinds::DAEMON_STARTED, started), "orderly"),
-                    Some(false) => {
-                        let message = format!(
-                            "{started}; the one before it did not end in order: events of its last second may be missing"
-                        );
-                        (told(&kinds::DAEMON_STARTED, message).at(Level::Warn), "killed")
-                    }
+                let (version, pid) = (crate::VERSION, std::process::id());
+                let (level, before, more) = match orderly {
+                    None => (Level::Info, "none", ""),
+                    Some(true) => (Level::Info, "orderly", ""),
+                    Some(false) => (
+                        Level::Warn,
+                        "killed",
+                        "; the one before it did not end in order: events of its last second may be missing",
+                    ),
                 };
-                told.fact("version", crate::VERSION)
-                    .fact("pid", std::process::id())
-                    .fact("before", before)
+                tell! { DAEMON_STARTED, version, pid, before; "vnicd {version} started{more}" }.at(level)
             }
             ControlEvent::DaemonStopped => {
                 told(&kinds::DAEMON_STOPPED, "vnicd ends").fact("pid", std::process::id())
@@ -190,54 +187,34 @@ impl ControlEvent {
                     "" => String::new(),
                     path => format!("; the old one is kept as {path}"),
                 };
-                told(&kinds::STATE_RESET, format!("{what}: begun anew{}{kept}", of(by)))
-                    .fact("what", what)
-                    .fact("kept_as", kept_as)
-                    .fact("by", by)
+                tell! { STATE_RESET, what, kept_as, by; "{what}: begun anew{}{kept}", of(by) }
             }
             ControlEvent::Panicked {
                 thread,
                 place,
                 message,
             } => {
-                let text = format!("a bug: thread {thread} panicked at {place}: {message}");
-                told(&kinds::PANIC, text)
-                    .fact("thread", thread)
-                    .fact("place", place)
-                    .fact("problem", message)
+                let problem = message;
+                tell! { PANIC, thread, place, problem; "a bug: thread {thread} panicked at {place}: {message}" }
             }
-            ControlEvent::ThreadEnded { thread } => {
-                let text = format!("a bug has ended {thread}, which the daemon needs: restart vnicd");
-                told(&kinds::THREAD_ENDED, text).fact("thread", thread)
-            }
+            ControlEvent::ThreadEnded { thread } => tell! { THREAD_ENDED, thread;
+                "a bug has ended {thread}, which the daemon needs: restart vnicd"
+            },
             ControlEvent::AdapterRestarted { by, .. } => {
-                told(&kinds::ADAPTER_RESTARTED, format!("adapter restarted{}", of(by))).fact("by", by)
+                tell! { ADAPTER_RESTARTED, by; "adapter restarted{}", of(by) }
             }
-            ControlEvent::SettingsChanged { store, what, by, .. } => told(
-                &kinds::SETTINGS_CHANGED,
-                format!("{store}: {what}, set{}", of(by)),
-            )
-            .fact("store", store)
-            .fact("what", what)
-            .fact("by", by),
+            ControlEvent::SettingsChanged { store, what, by, .. } => {
+                tell! { SETTINGS_CHANGED, store, what, by; "{store}: {what}, set{}", of(by) }
+            }
             ControlEvent::SettingsRefused { store, what, by, .. } => {
                 let asked = match by.as_str() {
                     "" => String::new(),
                     _ => format!(" (asked{})", of(by)),
                 };
-                told(
-                    &kinds::SETTINGS_REFUSED,
-                    format!("{store}: refused: {what}{asked}"),
-                )
-                .fact("store", store)
-                .fact("what", what)
-                .fact("by", by)
+                tell! { SETTINGS_REFUSED, store, what, by; "{store}: refused: {what}{asked}" }
             }
             ControlEvent::LogLevelChanged { filter, by } => {
-                let message = format!("the log has {filter} from now on, set{}", of(by));
-                told(&kinds::LOG_LEVEL_CHANGED, message)
-                    .fact("filter", filter)
-                    .fact("by", by)
+                tell! { LOG_LEVEL_CHANGED, filter, by; "the log has {filter} from now on, set{}", of(by) }
             }
             ControlEvent::AccessRefused {
                 by,
@@ -250,37 +227,22 @@ impl ControlEvent {
                     has => format!("role {has}"),
                 };
                 let wanted = if needs.is_empty() { "any" } else { needs };
-                let message = format!("{by} with {role} was refused {method}, which takes role {wanted}");
-                told(&kinds::ACCESS_REFUSED, message)
-                    .fact("by", by)
-                    .fact("method", method)
-                    .fact("needs", needs)
-                    .fact("has", has)
+                tell! { ACCESS_REFUSED, by, method, needs, has;
+                    "{by} with {role} was refused {method}, which takes role {wanted}"
+                }
             }
             ControlEvent::ConnectionRefused { by, problem } => {
-                let message = format!("a connection from {by} was refused: {problem}");
-                told(&kinds::ACCESS_REFUSED, message)
-                    .fact("by", by)
-                    .fact("problem", problem)
+                tell! { ACCESS_REFUSED, by, problem; "a connection from {by} was refused: {problem}" }
             }
             ControlEvent::ConnectionEnded { by, problem } => {
-                let message = format!("the connection of {by} was ended: {problem}");
-                told(&kinds::ACCESS_REFUSED, message)
-                    .fact("by", by)
-                    .fact("problem", problem)
+                tell! { ACCESS_REFUSED, by, problem; "the connection of {by} was ended: {problem}" }
             }
+            ControlEvent::CertificatesLoaded { problem } if problem.is_empty() => tell! { CERTIFICATES_LOADED, problem;
+                "certificates and roles read again: those for which they do not hold any more lose their connections"
+            },
             ControlEvent::CertificatesLoaded { problem } => {
-                let told = match problem.as_str() {
-                    "" => told(
-                        &kinds::CERTIFICATES_LOADED,
-                        "certificates and roles read again: those for which they do not hold any more lose their connections",
-                    ),
-                    _ => {
-                        let message = format!("certificates or roles refused, the old ones stay: {problem}");
-                        told(&kinds::CERTIFICATES_LOADED, message).at(Level::Warn)
-                    }
-                };
-                told.fact("problem", problem)
+                tell! { CERTIFICATES_LOADED, problem; "certificates or roles refused, the old ones stay: {problem}" }
+                    .at(Level::Warn)
             }
             ControlEvent::MeshPeer {
                 peer,
@@ -293,25 +255,14 @@ impl ControlEvent {
                     None => (Level::Info, "joined", note.clone()),
                     Some(why) => (Level::Warn, "left", format!(": {why}")),
                 };
-                told(
-                    &kinds::MESH_PEER,
-                    format!("mesh: {peer} at {address} {state}{more}"),
-                )
-                .at(level)
-                .fact("peer", peer)
-                .fact("address", address)
-                .fact("state", state)
-                .fact("problem", lost.as_deref().unwrap_or_default())
+                let problem = lost.as_deref().unwrap_or_default();
+                tell! { MESH_PEER, peer, address, state, problem; "mesh: {peer} at {address} {state}{more}" }.at(level)
             }
             ControlEvent::MeshRefused { by, problem, .. } => {
-                told(&kinds::MESH_REFUSED, format!("mesh: {by} was refused: {problem}"))
-                    .fact("by", by)
-                    .fact("problem", problem)
+                tell! { MESH_REFUSED, by, problem; "mesh: {by} was refused: {problem}" }
             }
             ControlEvent::MeshTrouble { peer, problem, .. } => {
-                told(&kinds::MESH_TROUBLE, format!("mesh: peer {peer}: {problem}"))
-                    .fact("peer", peer)
-                    .fact("problem", problem)
+                tell! { MESH_TROUBLE, peer, problem; "mesh: peer {peer}: {problem}" }
             }
         }
     }

@@ -57,7 +57,6 @@ pub(super) fn monotonic_ns() -> u64 {
 impl Record {
     /// Record of an event of the NIC. `is_port` says whether a name is a port's.
     pub fn of(event: &NicEvent, is_port: impl FnOnce(&str) -> bool) -> Record {
-        let told = describe(event);
         let name = || event.owner.clone();
         let either = matches!(
             event.kind,
@@ -88,16 +87,13 @@ impl Record {
         // The event was delayed a little: its time on CLOCK_MONOTONIC is computed from its age.
         let ago = event.time.elapsed().unwrap_or_default();
         let ago = u64::try_from(ago.as_nanos()).unwrap_or(0);
+        let now = Record::now(describe(event), owner);
         Record {
             time: event.time,
-            monotonic_ns: monotonic_ns().saturating_sub(ago),
-            level: told.level,
-            kind: told.kind,
-            owner,
+            monotonic_ns: now.monotonic_ns.saturating_sub(ago),
             key: words::key(&event.kind),
-            message: told.message,
-            parameters: told.facts,
             suppressed: words::suppressed(&event.kind),
+            ..now
         }
     }
 

@@ -66,33 +66,34 @@ impl Told {
     }
 }
 
+/// Event of a kind, with facts that are named as the variables that have them, and a message.
+macro_rules! tell {
+    ($kind:ident $(, $fact:ident)*; $($message:tt)+) => {
+        told(&kinds::$kind, format!($($message)+))$(.fact(stringify!($fact), $fact))*
+    };
+}
+pub(super) use tell;
+
 /// Requests that were given up, and what may be the reason.
 fn gave_up(report: &RdmaGaveUp) -> Told {
+    let RdmaGaveUp {
+        unanswered,
+        not_ready,
+        drops,
+    } = report;
     let of = [
-        (report.unanswered, "that the peer did not answer (RETRY_EXC_ERR)"),
-        (
-            report.not_ready,
-            "for which the peer had no receive (RNR_RETRY_EXC_ERR)",
-        ),
+        (unanswered, "that the peer did not answer (RETRY_EXC_ERR)"),
+        (not_ready, "for which the peer had no receive (RNR_RETRY_EXC_ERR)"),
     ];
-    let of = of
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"));
-    let drops = report
-        .drops
-        .iter()
-        .map(|(reason, count)| format!("{reason} {count}"));
-    let (of, drops) = (of.collect::<Vec<_>>(), drops.collect::<Vec<_>>().join(", "));
+    let of = of.iter().filter(|(count, _)| **count > 0);
+    let of: Vec<String> = of.map(|(count, what)| format!("{count} {what}")).collect();
+    let drops = drops.iter().map(|(reason, count)| format!("{reason} {count}"));
+    let drops = drops.collect::<Vec<_>>().join(", ");
     let cause = match drops.as_str() {
         "" => "the adapter dropped none of its frames since the last such event".to_owned(),
         all => format!("the adapter dropped frames since the last such event: {all}"),
     };
-    let message = format!("the RDMA function gave up requests: {}; {cause}", of.join(", "));
-    told(&kinds::RDMA_GAVE_UP, message)
-        .fact("unanswered", report.unanswered)
-        .fact("not_ready", report.not_ready)
-        .fact("drops", drops)
+    tell! { RDMA_GAVE_UP, unanswered, not_ready, drops; "the RDMA function gave up requests: {}; {cause}", of.join(", ") }
 }
 
 /// Contents of an event of the NIC.
@@ -119,7 +120,7 @@ pub fn describe(event: &NicEvent) -> Told {
                 AttachState::Attached => (Level::Info, "attached: a VMM is connected, no driver runs"),
                 AttachState::Up => (Level::Info, "up: the guest's driver runs"),
             };
-            told(&kinds::ADAPTER_STATE, text).at(level).fact("state", state)
+            tell! { ADAPTER_STATE, state; "{text}" }.at(level)
         }
         NicEventKind::RdmaState(state) => {
             let (level, text) = match state {
@@ -135,59 +136,35 @@ pub fn describe(event: &NicEvent) -> Told {
                      this one",
                 ),
             };
-            told(&kinds::RDMA_STATE, format!("RDMA function {text}"))
-                .at(level)
-                .fact("state", state)
+            tell! { RDMA_STATE, state; "RDMA function {text}" }.at(level)
         }
         NicEventKind::GidChanged { index, gid, added } => {
             let (gid, what) = (Ipv6Addr::from(*gid), if *added { "added" } else { "gone" });
-            told(&kinds::GID_CHANGED, format!("GID {gid} at index {index} {what}"))
-                .fact("index", index)
-                .fact("gid", gid)
-                .fact("added", added)
+            tell! { GID_CHANGED, index, gid, added; "GID {gid} at index {index} {what}" }
         }
         NicEventKind::GidConflict(c) => {
-            let (gid, vlan, other) = (Ipv6Addr::from(c.gid), c.vlan, c.other);
-            let whose = match c.ours {
+            let (gid, vlan, other, ours) = (Ipv6Addr::from(c.gid), c.vlan, c.other, c.ours);
+            let whose = match ours {
                 true => "this adapter has it",
                 false => "the other one was first and has it, until it gives it back",
             };
-            let message = format!("GID {gid} in VLAN {vlan} is claimed by {other} as well: {whose}");
-            told(&kinds::GID_CONFLICT, message)
-                .fact("gid", gid)
-                .fact("vlan", vlan)
-                .fact("other", other)
-                .fact("ours", c.ours)
+            tell! { GID_CONFLICT, gid, vlan, other, ours; "GID {gid} in VLAN {vlan} is claimed by {other} as well: {whose}" }
         }
         NicEventKind::RdmaFault { what } => {
-            let message = format!("the driver of the RDMA function did something illegal: {what}");
-            told(&kinds::RDMA_FAULT, message).fact("what", what)
+            tell! { RDMA_FAULT, what; "the driver of the RDMA function did something illegal: {what}" }
         }
         NicEventKind::RdmaGaveUp(report) => gave_up(report),
-        NicEventKind::RingFault { ring, what } => {
-            let message = format!(
-                "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when \
-                 the guest resets the device"
-            );
-            told(&kinds::RING_FAULT, message)
-                .fact("ring", ring)
-                .fact("what", what)
-        }
-        NicEventKind::SpoofedSource { source } => {
-            let message = format!(
-                "frames from {source} are dropped: it is not an address of this adapter. Give the VM the \
-                 adapter's own address (mac= of its network device; `vnicctl adapter show` tells it), or set \
-                 anti_spoofing = false"
-            );
-            told(&kinds::SPOOFED_SOURCE, message).fact("source", source)
-        }
-        NicEventKind::SpoofedAddress(Claim::Address(address)) => {
-            let message = format!(
-                "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of \
-                 these (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"
-            );
-            told(&kinds::SPOOFED_ADDRESS, message).fact("address", address)
-        }
+        NicEventKind::RingFault { ring, what } => tell! { RING_FAULT, ring, what;
+            "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when the guest resets the device"
+        },
+        NicEventKind::SpoofedSource { source } => tell! { SPOOFED_SOURCE, source;
+            "frames from {source} are dropped: it is not an address of this adapter. Give the VM the adapter's own address (mac= of its \
+             network device; `vnicctl adapter show` tells it), or set anti_spoofing = false"
+        },
+        NicEventKind::SpoofedAddress(Claim::Address(address)) => tell! { SPOOFED_ADDRESS, address;
+            "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of these \
+             (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"
+        },
         NicEventKind::SpoofedAddress(Claim::DhcpServer) => told(
             &kinds::SPOOFED_ADDRESS,
             "answers as a DHCP server are dropped: the adapter has allowed_addresses. Run the server where there is no \
@@ -198,9 +175,7 @@ pub fn describe(event: &NicEvent) -> Told {
             "frames are dropped whose addresses cannot be seen (malformed, or behind too many headers): the adapter has \
              allowed_addresses. Leave out the list if the guest must send them",
         ),
-        NicEventKind::ProtocolError { what } => {
-            told(&kinds::PROTOCOL_ERROR, format!("refused the VMM: {what}")).fact("what", what)
-        }
+        NicEventKind::ProtocolError { what } => tell! { PROTOCOL_ERROR, what; "refused the VMM: {what}" },
         NicEventKind::VmmRefused { owner, by, refused } => vmm_refused(*owner, *by, *refused),
         NicEventKind::VmmUnused { by, queue_pairs } => {
             let message = format!(
@@ -221,12 +196,9 @@ pub fn describe(event: &NicEvent) -> Told {
             &kinds::DROPLESS_EXITED,
             "Dropless mode exited. For more details, please refer to the user manual document.",
         ),
-        NicEventKind::DroplessTimeout { queue } => {
-            let message = format!(
-                "Delay drop timer timed out for RQ Index {queue}. Dropless mode feature is now disabled"
-            );
-            told(&kinds::DROPLESS_TIMEOUT, message).fact("queue", queue)
-        }
+        NicEventKind::DroplessTimeout { queue } => tell! { DROPLESS_TIMEOUT, queue;
+            "Delay drop timer timed out for RQ Index {queue}. Dropless mode feature is now disabled"
+        },
         NicEventKind::PauseStormWarning => told(
             &kinds::PAUSE_STORM_WARNING,
             "the receive path stands still while senders are told to wait: longer than the minor watermark \
@@ -241,30 +213,19 @@ pub fn describe(event: &NicEvent) -> Told {
             &kinds::PAUSE_STORM_OVER,
             "the receive path moves again: flow control is as configured",
         ),
-        NicEventKind::ClassStalled { class } => {
-            let message = format!(
-                "traffic class {class} is stalled: too many of its frames waited too long (TCHeadOfQueueLifeTimeLimit, \
-                 TCStallCount); what waits in it is dropped"
-            );
-            told(&kinds::CLASS_STALLED, message).fact("class", class)
-        }
+        NicEventKind::ClassStalled { class } => tell! { CLASS_STALLED, class;
+            "traffic class {class} is stalled: too many of its frames waited too long (TCHeadOfQueueLifeTimeLimit, TCStallCount); what \
+             waits in it is dropped"
+        },
         NicEventKind::LoopSuspected {
             other,
             vlan,
             mac,
             moves,
-        } => {
-            let message = format!(
-                "loop suspected: addresses move between {other} and {owner} again and again ({moves} times, the last one {mac} in \
-                 VLAN {vlan}). If both lead to the same network, make a team of them or remove one; otherwise two stations have \
-                 the same address"
-            );
-            told(&kinds::LOOP_SUSPECTED, message)
-                .fact("other", other)
-                .fact("vlan", vlan)
-                .fact("mac", mac)
-                .fact("moves", moves)
-        }
+        } => tell! { LOOP_SUSPECTED, other, vlan, mac, moves;
+            "loop suspected: addresses move between {other} and {owner} again and again ({moves} times, the last one {mac} in VLAN \
+             {vlan}). If both lead to the same network, make a team of them or remove one; otherwise two stations have the same address"
+        },
         NicEventKind::PortAdded => told(&kinds::PORT_ADDED, "port added"),
         NicEventKind::PortRemoved => told(&kinds::PORT_REMOVED, "port removed"),
         NicEventKind::PortLink { up } => {
@@ -272,63 +233,44 @@ pub fn describe(event: &NicEvent) -> Told {
                 true => (Level::Info, "link up"),
                 false => (Level::Warn, "link down"),
             };
-            told(&kinds::PORT_LINK, text).at(level).fact("up", up)
+            tell! { PORT_LINK, up; "{text}" }.at(level)
         }
         NicEventKind::BondAdded => told(&kinds::BOND_ADDED, format!("bond {owner} made")).fact("bond", owner),
         NicEventKind::BondRemoved => {
             told(&kinds::BOND_REMOVED, format!("bond {owner} removed")).fact("bond", owner)
         }
         NicEventKind::BondLink { up } => {
+            let bond = owner;
             let (level, text) = match up {
                 true => (Level::Info, "up"),
                 false => (Level::Warn, "down: no member may carry frames"),
             };
-            told(&kinds::BOND_LINK, format!("link of bond {owner} {text}"))
-                .at(level)
-                .fact("bond", owner)
-                .fact("up", up)
+            tell! { BOND_LINK, bond, up; "link of bond {bond} {text}" }.at(level)
         }
         NicEventKind::BondMemberLost { bond, took, dropped } => {
-            let message = format!(
-                "carries no frames of bond {bond} any more; its flows moved within {:.3} ms, {dropped} frames that \
-                 waited were dropped",
-                took.as_secs_f64() * 1000.0
-            );
-            told(&kinds::BOND_MEMBER_LOST, message)
-                .fact("bond", bond)
-                .fact("took_us", took.as_micros())
-                .fact("dropped", dropped)
+            let (took_us, ms) = (took.as_micros(), took.as_secs_f64() * 1000.0);
+            tell! { BOND_MEMBER_LOST, bond, took_us, dropped;
+                "carries no frames of bond {bond} any more; its flows moved within {ms:.3} ms, {dropped} frames that waited were dropped"
+            }
         }
-        NicEventKind::BondMemberBack { bond } => told(
-            &kinds::BOND_MEMBER_BACK,
-            format!("may carry frames of bond {bond}"),
-        )
-        .fact("bond", bond),
+        NicEventKind::BondMemberBack { bond } => {
+            tell! { BOND_MEMBER_BACK, bond; "may carry frames of bond {bond}" }
+        }
         NicEventKind::LacpPartnerFound { bond, partner } => {
-            let message = format!("bond {bond} hears LACP partner {partner}");
-            told(&kinds::LACP_PARTNER_FOUND, message)
-                .fact("bond", bond)
-                .fact("partner", partner)
+            tell! { LACP_PARTNER_FOUND, bond, partner; "bond {bond} hears LACP partner {partner}" }
         }
         NicEventKind::LacpPartnerLost { bond } => {
-            let message = format!("bond {bond} does not hear its LACP partner any more");
-            told(&kinds::LACP_PARTNER_LOST, message).fact("bond", bond)
+            tell! { LACP_PARTNER_LOST, bond; "bond {bond} does not hear its LACP partner any more" }
         }
         NicEventKind::FaultAdded { id, name, action } => {
-            let message = format!(
+            let (fault_id, fault) = (id, name);
+            tell! { FAULT_ADDED, fault_id, fault, action;
                 "fault {id} \"{name}\" added: frames suffer on purpose ({action}) until `vnicctl fault remove {name}`"
-            );
-            told(&kinds::FAULT_ADDED, message)
-                .fact("fault_id", id)
-                .fact("fault", name)
-                .fact("action", action)
+            }
         }
         NicEventKind::FaultRemoved { id, name, injected } => {
-            let message = format!("fault {id} \"{name}\" removed; it hit {injected} frames");
-            told(&kinds::FAULT_REMOVED, message)
-                .fact("fault_id", id)
-                .fact("fault", name)
-                .fact("injected", injected)
+            let (fault_id, fault) = (id, name);
+            tell! { FAULT_REMOVED, fault_id, fault, injected; "fault {id} \"{name}\" removed; it hit {injected} frames" }
         }
         NicEventKind::Fault(FaultInjection { id, name, what }) => fault(*id, name, what),
     }

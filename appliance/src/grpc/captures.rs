@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response};
 use vnic_control::v1;
 
-use super::errors::{id, shutting_down};
-use super::paging::Page;
+use super::answer::{Answer, Stream, answer};
+use super::errors::{OWNER, form, id, shutting_down};
+use super::paging::page;
 use crate::access::{blocking, status};
 use crate::capture::{End, Info, State};
 use crate::check::Violations;
@@ -35,10 +36,7 @@ fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Viol
             match adapter.or(port) {
                 Some((id, true)) => owners.push(id.to_owned()),
                 Some((_, false)) => wrong.add(field, format!("{owner} does not exist")),
-                None => wrong.add(
-                    field,
-                    format!("{owner:?} is not of the form adapters/{{adapter}} or ports/{{port}}"),
-                ),
+                None => wrong.add(field, form(owner, OWNER)),
             }
         }
     }
@@ -57,14 +55,7 @@ fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Viol
 /// A capture to a file as a message.
 fn message(control: &Control, info: &Info) -> v1::Capture {
     let ports = control.port_names();
-    let owner = |name: &String| {
-        let collection = if ports.contains(name) {
-            names::PORTS
-        } else {
-            names::ADAPTERS
-        };
-        names::of(collection, name)
-    };
+    let owner = |name: &String| names::owner(&ports, name);
     let (state, error) = match &info.state {
         State::Running => (v1::capture::State::Running, String::new()),
         State::Stopped => (v1::capture::State::Stopped, String::new()),
@@ -93,12 +84,12 @@ fn message(control: &Control, info: &Info) -> v1::Capture {
 
 #[tonic::async_trait]
 impl v1::capture_service_server::CaptureService for Captures {
-    type StreamCaptureStream = ReceiverStream<Result<v1::StreamCaptureResponse, Status>>;
+    type StreamCaptureStream = Stream<v1::StreamCaptureResponse>;
 
     async fn stream_capture(
         &self,
         request: Request<v1::StreamCaptureRequest>,
-    ) -> Result<Response<Self::StreamCaptureStream>, Status> {
+    ) -> Answer<Self::StreamCaptureStream> {
         let request = request.into_inner();
         let control = self.0.clone();
         let (session, capture) = blocking(move || {
@@ -141,33 +132,24 @@ impl v1::capture_service_server::CaptureService for Captures {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
-    async fn create_capture(
-        &self,
-        request: Request<v1::CreateCaptureRequest>,
-    ) -> Result<Response<v1::Capture>, Status> {
+    async fn create_capture(&self, request: Request<v1::CreateCaptureRequest>) -> Answer<v1::Capture> {
         let request = request.into_inner();
-        let control = self.0.clone();
-        blocking(move || {
+        answer(&self.0, move |control| {
             let mut wrong = Violations::default();
-            let asked = filter(&control, request.filter, &mut wrong);
+            let asked = filter(control, request.filter, &mut wrong);
             let info =
-                control::Captures(&control).create(&request.capture_id, asked, request.max_bytes, wrong)?;
-            Ok(Response::new(message(&control, &info)))
+                control::Captures(control).create(&request.capture_id, asked, request.max_bytes, wrong)?;
+            Ok(message(control, &info))
         })
-        .await?
+        .await
     }
 
     async fn list_captures(
         &self,
         request: Request<v1::ListCapturesRequest>,
-    ) -> Result<Response<v1::ListCapturesResponse>, Status> {
+    ) -> Answer<v1::ListCapturesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListCaptures",
-            request.page_size,
-            &request.page_token,
-            [100, 1000],
-        )?;
+        let page = page!(request, "ListCaptures", [100, 1000])?;
         let control = self.0.clone();
         let captures: Vec<v1::Capture> = blocking(move || {
             let all = control.captures.list();
@@ -184,16 +166,12 @@ impl v1::capture_service_server::CaptureService for Captures {
         }))
     }
 
-    async fn stop_capture(
-        &self,
-        request: Request<v1::StopCaptureRequest>,
-    ) -> Result<Response<v1::Capture>, Status> {
+    async fn stop_capture(&self, request: Request<v1::StopCaptureRequest>) -> Answer<v1::Capture> {
         let id = id(names::CAPTURES, "name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let info = control::Captures(&control).stop(&id)?;
-            Ok(Response::new(message(&control, &info)))
+        answer(&self.0, move |control| {
+            let info = control::Captures(control).stop(&id)?;
+            Ok(message(control, &info))
         })
-        .await?
+        .await
     }
 }

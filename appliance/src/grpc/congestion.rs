@@ -8,8 +8,9 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{CongestionAlgorithm, Preset};
 use vnic_control::v1;
 
-use super::errors::{id, invalid};
-use super::paging::Page;
+use super::answer::{Answer, answer};
+use super::errors::{form, id_or_all, invalid};
+use super::paging::page;
 use crate::access::{self, blocking};
 use crate::control::{Congestion, CongestionNow, Control, Refused, Wish};
 use crate::names::{self, ADAPTERS};
@@ -21,12 +22,7 @@ pub struct Slowing(pub Arc<Control>);
 fn adapter(name: &str) -> Result<String, Status> {
     let of = name.strip_suffix("/congestion").unwrap_or_default();
     let id = names::id(ADAPTERS, of).map(str::to_owned);
-    id.ok_or_else(|| {
-        invalid(
-            "name",
-            format!("{name:?} is not of the form adapters/{{adapter}}/congestion"),
-        )
-    })
+    id.ok_or_else(|| invalid("name", form(name, "adapters/{adapter}/congestion")))
 }
 
 impl Slowing {
@@ -35,22 +31,18 @@ impl Slowing {
         &self,
         adapter: String,
         work: impl FnOnce(&Congestion<'_>, &str) -> Result<CongestionNow, Refused> + Send + 'static,
-    ) -> Result<Response<v1::Congestion>, Status> {
-        let control = self.0.clone();
-        blocking(move || {
-            let now = work(&Congestion(&control), &adapter)?;
-            Ok(Response::new(fields::message(&adapter, &now)))
+    ) -> Answer<v1::Congestion> {
+        answer(&self.0, move |control| {
+            let now = work(&Congestion(control), &adapter)?;
+            Ok(fields::message(&adapter, &now))
         })
-        .await?
+        .await
     }
 }
 
 #[tonic::async_trait]
 impl v1::congestion_service_server::CongestionService for Slowing {
-    async fn get_congestion(
-        &self,
-        request: Request<v1::GetCongestionRequest>,
-    ) -> Result<Response<v1::Congestion>, Status> {
+    async fn get_congestion(&self, request: Request<v1::GetCongestionRequest>) -> Answer<v1::Congestion> {
         let adapter = adapter(&request.into_inner().name)?;
         self.answer(adapter, |congestion, adapter| congestion.get(adapter))
             .await
@@ -59,14 +51,9 @@ impl v1::congestion_service_server::CongestionService for Slowing {
     async fn list_congestion(
         &self,
         request: Request<v1::ListCongestionRequest>,
-    ) -> Result<Response<v1::ListCongestionResponse>, Status> {
+    ) -> Answer<v1::ListCongestionResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListCongestion",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListCongestion", [1000, 10_000])?;
         let control = self.0.clone();
         let all = blocking(move || Congestion(&control).list()).await?;
         let messages = all.iter().map(|(adapter, now)| fields::message(adapter, now));
@@ -77,10 +64,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         }))
     }
 
-    async fn set_congestion(
-        &self,
-        request: Request<v1::SetCongestionRequest>,
-    ) -> Result<Response<v1::Congestion>, Status> {
+    async fn set_congestion(&self, request: Request<v1::SetCongestionRequest>) -> Answer<v1::Congestion> {
         let by = access::who(&request);
         let request = request.into_inner();
         let wish = Wish {
@@ -97,10 +81,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         .await
     }
 
-    async fn reset_congestion(
-        &self,
-        request: Request<v1::ResetCongestionRequest>,
-    ) -> Result<Response<v1::Congestion>, Status> {
+    async fn reset_congestion(&self, request: Request<v1::ResetCongestionRequest>) -> Answer<v1::Congestion> {
         let by = access::who(&request);
         let adapter = adapter(&request.into_inner().name)?;
         self.answer(adapter, move |congestion, adapter| congestion.reset(&by, adapter))
@@ -110,7 +91,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
     async fn list_congestion_presets(
         &self,
         _request: Request<v1::ListCongestionPresetsRequest>,
-    ) -> Result<Response<v1::ListCongestionPresetsResponse>, Status> {
+    ) -> Answer<v1::ListCongestionPresetsResponse> {
         let algorithm = |a: CongestionAlgorithm| v1::CongestionAlgorithm {
             name: a.name().to_owned(),
             help: a.help().to_owned(),
@@ -126,20 +107,10 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         }))
     }
 
-    async fn list_flows(
-        &self,
-        request: Request<v1::ListFlowsRequest>,
-    ) -> Result<Response<v1::ListFlowsResponse>, Status> {
+    async fn list_flows(&self, request: Request<v1::ListFlowsRequest>) -> Answer<v1::ListFlowsResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListFlows",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
-        let only = (!request.adapter.is_empty())
-            .then(|| id(ADAPTERS, "adapter", &request.adapter))
-            .transpose()?;
+        let page = page!(request, "ListFlows", [1000, 10_000])?;
+        let only = id_or_all(ADAPTERS, "adapter", &request.adapter)?;
         let control = self.0.clone();
         let all = blocking(move || Congestion(&control).flows(only.as_deref())).await??;
         let messages = all.iter().flat_map(|(adapter, flows)| {

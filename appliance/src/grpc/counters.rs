@@ -5,39 +5,28 @@ mod watch;
 
 use std::sync::Arc;
 
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_backend::Sample;
 use vnic_backend::counters::{Scope, all};
 use vnic_control::v1;
 
-use super::errors::invalid;
-use super::paging::Page;
+use super::answer::{Answer, Stream};
+use super::errors::{COUNTED, form, invalid};
+use super::paging::page;
 use crate::access::blocking;
 use crate::control::Control;
 use crate::metrics::naming;
 use crate::names;
+use crate::same::same;
 
 pub(super) use sets::span;
 
 /// The service.
 pub struct Counters(pub Arc<Control>);
 
-fn scope(scope: Scope) -> v1::counter::Scope {
-    match scope {
-        Scope::AdapterQueue => v1::counter::Scope::AdapterQueue,
-        Scope::AdapterDrop => v1::counter::Scope::AdapterDrop,
-        Scope::Port => v1::counter::Scope::Port,
-        Scope::PortDrop => v1::counter::Scope::PortDrop,
-        Scope::Mesh => v1::counter::Scope::Mesh,
-        Scope::Rdma => v1::counter::Scope::Rdma,
-        Scope::Core => v1::counter::Scope::Core,
-        Scope::AdapterPriority => v1::counter::Scope::AdapterPriority,
-        Scope::PortPriority => v1::counter::Scope::PortPriority,
-        Scope::AdapterLink => v1::counter::Scope::AdapterLink,
-        Scope::PortLink => v1::counter::Scope::PortLink,
-    }
-}
+same! { fn scope(Scope) -> v1::counter::Scope {
+    AdapterQueue, AdapterDrop, Port, PortDrop, Mesh, Rdma, Core, AdapterPriority, PortPriority, AdapterLink, PortLink
+} }
 
 fn collection(scope: Scope) -> &'static str {
     match scope {
@@ -72,23 +61,13 @@ impl v1::counter_service_server::CounterService for Counters {
     async fn list_counters(
         &self,
         request: Request<v1::ListCountersRequest>,
-    ) -> Result<Response<v1::ListCountersResponse>, Status> {
+    ) -> Answer<v1::ListCountersResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListCounters",
-            request.page_size,
-            &request.page_token,
-            [1000, 5000],
-        )?;
+        let page = page!(request, "ListCounters", [1000, 5000])?;
         let owner = request.owner.as_str();
         let collections = [names::ADAPTERS, names::PORTS, names::CORES];
         if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {
-            return Err(invalid(
-                "owner",
-                format!(
-                    "{owner:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"
-                ),
-            ));
+            return Err(invalid("owner", form(owner, COUNTED)));
         }
         let wanted = request.counter_name.as_str();
         if !wanted.is_empty() && all().all(|def| def.name != wanted) {
@@ -123,14 +102,14 @@ impl v1::counter_service_server::CounterService for Counters {
     async fn list_counter_sets(
         &self,
         request: Request<v1::ListCounterSetsRequest>,
-    ) -> Result<Response<v1::ListCounterSetsResponse>, Status> {
+    ) -> Answer<v1::ListCounterSetsResponse> {
         sets::list(&request.into_inner()).map(Response::new)
     }
 
     async fn read_counter_sets(
         &self,
         request: Request<v1::ReadCounterSetsRequest>,
-    ) -> Result<Response<v1::ReadCounterSetsResponse>, Status> {
+    ) -> Answer<v1::ReadCounterSetsResponse> {
         let answer = sets::read(&self.0, request.into_inner()).await?;
         Ok(Response::new(answer))
     }
@@ -138,17 +117,17 @@ impl v1::counter_service_server::CounterService for Counters {
     async fn snapshot_counters(
         &self,
         request: Request<v1::SnapshotCountersRequest>,
-    ) -> Result<Response<v1::SnapshotCountersResponse>, Status> {
+    ) -> Answer<v1::SnapshotCountersResponse> {
         let answer = sets::snapshot(&self.0, &request.into_inner().owner).await?;
         Ok(Response::new(answer))
     }
 
-    type WatchCountersStream = ReceiverStream<Result<v1::WatchCountersResponse, Status>>;
+    type WatchCountersStream = Stream<v1::WatchCountersResponse>;
 
     async fn watch_counters(
         &self,
         request: Request<v1::WatchCountersRequest>,
-    ) -> Result<Response<Self::WatchCountersStream>, Status> {
+    ) -> Answer<Self::WatchCountersStream> {
         let wish = watch::Wish::new(&self.0, request.into_inner())?;
         let stream = watch::start(self.0.clone(), wish).await?;
         Ok(Response::new(stream))

@@ -36,12 +36,24 @@ pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Status {
 /// ID in a resource name of a request.
 pub fn id(collection: &str, field: &str, name: &str) -> Result<String, Status> {
     let one = collection.trim_end_matches('s');
-    names::id(collection, name).map(str::to_owned).ok_or_else(|| {
-        invalid(
-            field,
-            format!("{name:?} is not of the form {collection}/{{{one}}}"),
-        )
-    })
+    let id = names::id(collection, name).map(str::to_owned);
+    id.ok_or_else(|| invalid(field, form(name, &format!("{collection}/{{{one}}}"))))
+}
+
+/// Problem of a resource name that does not have the form that it must have.
+pub fn form(name: &str, form: &str) -> String {
+    format!("{name:?} is not of the form {form}")
+}
+
+/// Form of the resource name of an adapter or a port.
+pub const OWNER: &str = "adapters/{adapter} or ports/{port}";
+/// Form of the resource name of what has counters.
+pub const COUNTED: &str = "adapters/{adapter}, ports/{port} or cores/{core}";
+
+/// ID in a resource name of a request that may be empty, for all.
+pub fn id_or_all(collection: &str, field: &str, name: &str) -> Result<Option<String>, Status> {
+    let one = (!name.is_empty()).then(|| id(collection, field, name));
+    one.transpose()
 }
 
 impl From<Refused> for Status {

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::sync::{broadcast, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
-use super::errors::shutting_down;
-use super::paging::Page;
-use super::watch::{finish, too_slow};
+use super::answer::{Answer, Sender, Stream, hear, send_all, send_now, stream};
+use super::paging::page;
 use crate::access::{blocking, status};
 use crate::check::Violations;
 use crate::control::Control;
@@ -95,9 +92,6 @@ impl Filter {
     }
 }
 
-type Stream = ReceiverStream<Result<v1::FollowEventsResponse, Status>>;
-type Sender = mpsc::Sender<Result<v1::FollowEventsResponse, Status>>;
-
 /// Number of events that are read at a time for a stream.
 const READ: usize = 500;
 
@@ -140,12 +134,10 @@ async fn follow(
     filter: Arc<Filter>,
     after: Option<u64>,
     Following { last, mut news }: Following,
-    sender: &Sender,
+    sender: Sender<v1::FollowEventsResponse>,
 ) -> Result<(), Status> {
-    let response = |e: &v1::Event| {
-        Ok(v1::FollowEventsResponse {
-            event: Some(e.clone()),
-        })
+    let response = |event: &Arc<v1::Event>| v1::FollowEventsResponse {
+        event: Some(v1::Event::clone(event)),
     };
     let mut after = after.unwrap_or(last);
     // A client that wants all kept events does not miss those that were pruned before.
@@ -154,38 +146,24 @@ async fn follow(
         // The events of a client that reads slowly may be pruned meanwhile.
         log.keeps(after, missed).map_err(|why| not_kept(after, why))?;
         let part = read(&log, after, last, READ, &filter).await?;
-        for event in part.events {
-            if sender.send(response(&event)).await.is_err() {
-                return Ok(());
-            }
+        if !send_all(&sender, part.events.iter().map(response)).await {
+            return Ok(());
         }
         after = part.up_to;
     }
-    loop {
-        let event = match news.recv().await {
-            Ok(event) => event,
-            Err(broadcast::error::RecvError::Lagged(_)) => return Err(too_slow()),
-            Err(broadcast::error::RecvError::Closed) => return Err(shutting_down()),
-        };
-        if !filter.wants(&event) {
-            continue;
-        }
-        match sender.try_send(response(&event)) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => return Err(too_slow()),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
-        }
+    let mut there = true;
+    while there {
+        let event = hear(&mut news).await?;
+        there = !filter.wants(&event) || send_now(&sender, response(&event))?;
     }
+    Ok(())
 }
 
 #[tonic::async_trait]
 impl v1::event_service_server::EventService for Events {
-    async fn list_events(
-        &self,
-        request: Request<v1::ListEventsRequest>,
-    ) -> Result<Response<v1::ListEventsResponse>, Status> {
+    async fn list_events(&self, request: Request<v1::ListEventsRequest>) -> Answer<v1::ListEventsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListEvents", request.page_size, &request.page_token, [100, 1000])?;
+        let page = page!(request, "ListEvents", [100, 1000])?;
         let after = page.after_number()?;
         let filter = Arc::new(Filter::new(request.filter)?);
         // One more event tells whether there is another page.
@@ -202,12 +180,12 @@ impl v1::event_service_server::EventService for Events {
         }))
     }
 
-    type FollowEventsStream = Stream;
+    type FollowEventsStream = Stream<v1::FollowEventsResponse>;
 
     async fn follow_events(
         &self,
         request: Request<v1::FollowEventsRequest>,
-    ) -> Result<Response<Stream>, Status> {
+    ) -> Answer<Self::FollowEventsStream> {
         let request = request.into_inner();
         let filter = Arc::new(Filter::new(request.filter)?);
         let after = request.after_revision;
@@ -217,26 +195,14 @@ impl v1::event_service_server::EventService for Events {
         if let Some(after) = after {
             log.keeps(after, 0).map_err(|why| not_kept(after, why))?;
         }
-        let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-        let ended = self.0.life.ended();
-        tokio::spawn(async move {
-            tokio::select! {
-                status = follow(log, filter, after, following, &sender) => {
-                    if let Err(status) = status {
-                        finish(&sender, status).await;
-                    }
-                }
-                () = ended => finish(&sender, shutting_down()).await,
-                () = sender.closed() => {}
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        let follow = |sender| follow(log, filter, after, following, sender);
+        Ok(Response::new(stream(&self.0, UNREAD_MAX, follow)))
     }
 
     async fn list_event_kinds(
         &self,
         _request: Request<v1::ListEventKindsRequest>,
-    ) -> Result<Response<v1::ListEventKindsResponse>, Status> {
+    ) -> Answer<v1::ListEventKindsResponse> {
         let kind = |k: &&kinds::Kind| v1::EventKind {
             id: k.id,
             kind: k.name.to_owned(),

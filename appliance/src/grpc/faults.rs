@@ -10,8 +10,9 @@ use vnic_backend::{FAULTS_MAX, FaultSpec, FaultStatus};
 use vnic_control::v1;
 use vnic_control::v1::fault::Action as Wire;
 
-use super::errors::{id, invalid};
-use super::paging::Page;
+use super::answer::{Answer, answer};
+use super::errors::{OWNER, form, id, invalid};
+use super::paging::page;
 use crate::access::blocking;
 use crate::check::{self, Checked, Violations, fault as limits};
 use crate::control::{self, Control};
@@ -41,14 +42,7 @@ impl Messages<'_> {
     }
 
     fn of(&self, status: &FaultStatus, configured: bool) -> v1::Fault {
-        let mut fault = faults::status_message(status, |name| {
-            let collection = if self.ports.contains(name) {
-                names::PORTS
-            } else {
-                names::ADAPTERS
-            };
-            names::of(collection, name)
-        });
+        let mut fault = faults::status_message(status, |name| names::owner(&self.ports, name));
         let lifetime = if configured {
             v1::Lifetime::Configured
         } else {
@@ -87,12 +81,9 @@ fn create(
 
 #[tonic::async_trait]
 impl v1::fault_service_server::FaultService for Faults {
-    async fn list_faults(
-        &self,
-        request: Request<v1::ListFaultsRequest>,
-    ) -> Result<Response<v1::ListFaultsResponse>, Status> {
+    async fn list_faults(&self, request: Request<v1::ListFaultsRequest>) -> Answer<v1::ListFaultsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListFaults", request.page_size, &request.page_token, [100, 1000])?;
+        let page = page!(request, "ListFaults", [100, 1000])?;
         let control = self.0.clone();
         let all: Vec<v1::Fault> = blocking(move || {
             let messages = Messages::new(&control);
@@ -106,60 +97,50 @@ impl v1::fault_service_server::FaultService for Faults {
         }))
     }
 
-    async fn get_fault(&self, request: Request<v1::GetFaultRequest>) -> Result<Response<v1::Fault>, Status> {
+    async fn get_fault(&self, request: Request<v1::GetFaultRequest>) -> Answer<v1::Fault> {
         let id = id(names::FAULTS, "name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let status = control::Faults(&control).get(&id)?;
-            Ok(Response::new(Messages::new(&control).now(&status)))
+        answer(&self.0, move |control| {
+            let status = control::Faults(control).get(&id)?;
+            Ok(Messages::new(control).now(&status))
         })
-        .await?
+        .await
     }
 
-    async fn create_fault(
-        &self,
-        request: Request<v1::CreateFaultRequest>,
-    ) -> Result<Response<v1::Fault>, Status> {
+    async fn create_fault(&self, request: Request<v1::CreateFaultRequest>) -> Answer<v1::Fault> {
         let request = request.into_inner();
-        let control = self.0.clone();
-        blocking(move || {
-            let made = create(&control, &[request], |_| String::new())?;
-            Ok(Response::new(made.into_iter().next().unwrap_or_default()))
+        answer(&self.0, move |control| {
+            let made = create(control, &[request], |_| String::new())?;
+            Ok(made.into_iter().next().unwrap_or_default())
         })
-        .await?
+        .await
     }
 
     async fn batch_create_faults(
         &self,
         request: Request<v1::BatchCreateFaultsRequest>,
-    ) -> Result<Response<v1::BatchCreateFaultsResponse>, Status> {
+    ) -> Answer<v1::BatchCreateFaultsResponse> {
         let requests = request.into_inner().requests;
         if requests.len() > FAULTS_MAX {
             let problem = format!("{} rules; at most {FAULTS_MAX} are allowed", requests.len());
             return Err(invalid("requests", problem));
         }
-        let control = self.0.clone();
-        blocking(move || {
-            let faults = create(&control, &requests, |i| format!("requests[{i}]."))?;
-            Ok(Response::new(v1::BatchCreateFaultsResponse { faults }))
+        answer(&self.0, move |control| {
+            let faults = create(control, &requests, |i| format!("requests[{i}]."))?;
+            Ok(v1::BatchCreateFaultsResponse { faults })
         })
-        .await?
+        .await
     }
 
-    async fn delete_fault(
-        &self,
-        request: Request<v1::DeleteFaultRequest>,
-    ) -> Result<Response<v1::Fault>, Status> {
+    async fn delete_fault(&self, request: Request<v1::DeleteFaultRequest>) -> Answer<v1::Fault> {
         let id = id(names::FAULTS, "name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
+        answer(&self.0, move |control| {
             // The message says whether the rule was one of the configuration.
-            let messages = Messages::new(&control);
-            let configured = control::Faults(&control).is_configured(&id);
-            let status = control::Faults(&control).remove(&id)?;
-            Ok(Response::new(messages.of(&status, configured)))
+            let messages = Messages::new(control);
+            let configured = control::Faults(control).is_configured(&id);
+            let status = control::Faults(control).remove(&id)?;
+            Ok(messages.of(&status, configured))
         })
-        .await?
+        .await
     }
 }
 
@@ -181,10 +162,7 @@ impl Reader<'_> {
         value: Option<V>,
         check: impl FnOnce(V) -> Checked<T>,
     ) -> Option<Option<T>> {
-        match value {
-            None => Some(None),
-            Some(v) => self.check(field, check(v)).map(Some),
-        }
+        self.wrong.optional(format!("{}{field}", self.at), value, check)
     }
 
     /// Reads the resource name of an adapter or port.
@@ -196,9 +174,7 @@ impl Reader<'_> {
         let checked = match id {
             Some(id) if self.owners.contains(name) => Ok(Some(id.to_owned())),
             Some(_) => Err(format!("{name} does not exist")),
-            None => Err(format!(
-                "{name:?} is not of the form adapters/{{adapter}} or ports/{{port}}"
-            )),
+            None => Err(form(name, OWNER)),
         };
         self.check(field, checked)
     }

@@ -2,6 +2,7 @@
 //! and reflection. Every request passes the gate of [`crate::access`].
 
 mod adapters;
+mod answer;
 mod captures;
 mod congestion;
 mod convert;
@@ -34,15 +35,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tonic_reflection::pb as reflection;
 use tonic_reflection::server::Builder;
-use vnic_control::FILE_DESCRIPTOR_SET;
-use vnic_control::v1::{
-    adapter_service_server as adapter, capture_service_server as capture,
-    congestion_service_server as slowing, counter_service_server as counter, event_service_server as event,
-    fault_service_server as fault, nv_config_service_server as nv, oid_service_server as oids,
-    port_service_server as port, qos_service_server as quality, rdma_service_server as rdma_function,
-    registry_service_server as settings, server_service_server as server, switch_service_server as fdb,
-    team_service_server as together,
-};
+use vnic_control::{FILE_DESCRIPTOR_SET, v1};
 
 use crate::access::{self, Gate, Live, Meter, Tls};
 use crate::control::Control;
@@ -56,24 +49,40 @@ const RESPONSE_MAX: usize = 4 << 20;
 /// Greatest number of concurrent requests and streams of a connection.
 const STREAMS_MAX: u32 = 128;
 
-/// Names of the services, for health.
-const SERVICES: [&str; 15] = [
-    adapter::SERVICE_NAME,
-    capture::SERVICE_NAME,
-    slowing::SERVICE_NAME,
-    counter::SERVICE_NAME,
-    event::SERVICE_NAME,
-    fault::SERVICE_NAME,
-    oids::SERVICE_NAME,
-    port::SERVICE_NAME,
-    quality::SERVICE_NAME,
-    rdma_function::SERVICE_NAME,
-    nv::SERVICE_NAME,
-    settings::SERVICE_NAME,
-    server::SERVICE_NAME,
-    fdb::SERVICE_NAME,
-    together::SERVICE_NAME,
-];
+/// Services: the module of the generated server, the server, and what serves.
+macro_rules! services {
+    ($($module:ident::$server:ident: $service:expr,)+) => {
+        /// Names of the services, for health.
+        const SERVICES: &[&str] = &[$(v1::$module::SERVICE_NAME),+];
+
+        /// Adds all services, with limits for their messages.
+        fn add_services(routes: Routes, control: &Arc<Control>) -> Routes {
+            routes$(.add_service(
+                v1::$module::$server::new($service(control.clone()))
+                    .max_decoding_message_size(REQUEST_MAX)
+                    .max_encoding_message_size(RESPONSE_MAX),
+            ))+
+        }
+    };
+}
+
+services! {
+    adapter_service_server::AdapterServiceServer: adapters::Adapters,
+    capture_service_server::CaptureServiceServer: captures::Captures,
+    congestion_service_server::CongestionServiceServer: congestion::Slowing,
+    counter_service_server::CounterServiceServer: counters::Counters,
+    event_service_server::EventServiceServer: events::Events,
+    fault_service_server::FaultServiceServer: faults::Faults,
+    oid_service_server::OidServiceServer: oid::Oids,
+    port_service_server::PortServiceServer: ports::Ports,
+    qos_service_server::QosServiceServer: qos::Quality,
+    rdma_service_server::RdmaServiceServer: rdma::Rdma,
+    nv_config_service_server::NvConfigServiceServer: nvconfig::NvConfig,
+    registry_service_server::RegistryServiceServer: registry::Registry,
+    server_service_server::ServerServiceServer: server_info::Info,
+    switch_service_server::SwitchServiceServer: switch::EmbeddedSwitch,
+    team_service_server::TeamServiceServer: teams::Together,
+}
 
 /// Reporter of the daemon's state to clients of `grpc.health.v1.Health`.
 pub struct Health(HealthReporter);
@@ -110,57 +119,7 @@ pub async fn serve(
     let health = Health(reporter);
     health.set(false).await;
 
-    macro_rules! limited {
-        ($service:expr) => {
-            $service
-                .max_decoding_message_size(REQUEST_MAX)
-                .max_encoding_message_size(RESPONSE_MAX)
-        };
-    }
-    let mut routes = Routes::new(health_service)
-        .add_service(limited!(adapter::AdapterServiceServer::new(adapters::Adapters(
-            control.clone()
-        ))))
-        .add_service(limited!(capture::CaptureServiceServer::new(captures::Captures(
-            control.clone()
-        ))))
-        .add_service(limited!(slowing::CongestionServiceServer::new(
-            congestion::Slowing(control.clone())
-        )))
-        .add_service(limited!(counter::CounterServiceServer::new(counters::Counters(
-            control.clone()
-        ))))
-        .add_service(limited!(event::EventServiceServer::new(events::Events(
-            control.clone()
-        ))))
-        .add_service(limited!(fault::FaultServiceServer::new(faults::Faults(
-            control.clone()
-        ))))
-        .add_service(limited!(oids::OidServiceServer::new(oid::Oids(control.clone()))))
-        .add_service(limited!(port::PortServiceServer::new(ports::Ports(
-            control.clone()
-        ))))
-        .add_service(limited!(quality::QosServiceServer::new(qos::Quality(
-            control.clone()
-        ))))
-        .add_service(limited!(rdma_function::RdmaServiceServer::new(rdma::Rdma(
-            control.clone()
-        ))))
-        .add_service(limited!(nv::NvConfigServiceServer::new(nvconfig::NvConfig(
-            control.clone()
-        ))))
-        .add_service(limited!(settings::RegistryServiceServer::new(
-            registry::Registry(control.clone())
-        )))
-        .add_service(limited!(server::ServerServiceServer::new(server_info::Info(
-            control.clone()
-        ))))
-        .add_service(limited!(fdb::SwitchServiceServer::new(switch::EmbeddedSwitch(
-            control.clone()
-        ))))
-        .add_service(limited!(together::TeamServiceServer::new(teams::Together(
-            control.clone()
-        ))));
+    let mut routes = add_services(Routes::new(health_service), control);
     let described = || {
         [
             FILE_DESCRIPTOR_SET,

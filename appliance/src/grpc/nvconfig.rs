@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_control::v1;
 
-use crate::access::{self, blocking};
+use super::answer::{Answer, answer};
+use crate::access::{self};
 use crate::control::{self, Control};
 use crate::names;
 use crate::nv::{NvDef, NvKind, NvScope, NvView, PARAMETERS};
+use crate::same::same;
 
 /// The service.
 pub struct NvConfig(pub Arc<Control>);
 
+same! { fn scope(NvScope) -> v1::nv_parameter::Scope { Device, Port } }
+
 fn message(view: &NvView) -> v1::NvParameter {
-    use v1::nv_parameter::{Choice, Scope, Type};
+    use v1::nv_parameter::{Choice, Type};
     let def = view.def;
     let (min, max, choices, kind) = match def.kind {
         NvKind::Number { min, max } => (min, max, &[][..], Type::Number),
         NvKind::Enum(choices) => (0, 0, choices, Type::Enum),
         NvKind::Bool => (0, 1, &[][..], Type::Bool),
-    };
-    let scope = match def.scope {
-        NvScope::Device => Scope::Device,
-        NvScope::Port => Scope::Port,
     };
     let choice = |(value, word): &(u32, &str)| Choice {
         value: *value,
@@ -32,7 +32,7 @@ fn message(view: &NvView) -> v1::NvParameter {
     v1::NvParameter {
         name: def.name.to_owned(),
         r#type: kind.into(),
-        scope: scope.into(),
+        scope: scope(def.scope).into(),
         min,
         max,
         choices: choices.iter().map(choice).collect(),
@@ -56,7 +56,7 @@ impl v1::nv_config_service_server::NvConfigService for NvConfig {
     async fn list_nv_parameters(
         &self,
         _request: Request<v1::ListNvParametersRequest>,
-    ) -> Result<Response<v1::ListNvParametersResponse>, Status> {
+    ) -> Answer<v1::ListNvParametersResponse> {
         let all: Vec<&'static NvDef> = PARAMETERS.iter().collect();
         Ok(Response::new(v1::ListNvParametersResponse {
             parameters: messages(&self.0, &all),
@@ -66,49 +66,46 @@ impl v1::nv_config_service_server::NvConfigService for NvConfig {
     async fn set_nv_parameters(
         &self,
         request: Request<v1::SetNvParametersRequest>,
-    ) -> Result<Response<v1::SetNvParametersResponse>, Status> {
+    ) -> Answer<v1::SetNvParametersResponse> {
         let by = access::who(&request);
         let asked = request.into_inner().assignments;
-        let control = self.0.clone();
-        blocking(move || {
+        answer(&self.0, move |control| {
             let asked = asked.iter().map(|a| (a.name.as_str(), a.value.as_str()));
-            let named = control::NvConfig(&control).set(&by, asked)?;
-            let parameters = messages(&control, &named);
-            Ok(Response::new(v1::SetNvParametersResponse { parameters }))
+            let named = control::NvConfig(control).set(&by, asked)?;
+            let parameters = messages(control, &named);
+            Ok(v1::SetNvParametersResponse { parameters })
         })
-        .await?
+        .await
     }
 
     async fn reset_nv_parameters(
         &self,
         request: Request<v1::ResetNvParametersRequest>,
-    ) -> Result<Response<v1::ResetNvParametersResponse>, Status> {
+    ) -> Answer<v1::ResetNvParametersResponse> {
         let by = access::who(&request);
         let names = request.into_inner().names;
-        let control = self.0.clone();
-        blocking(move || {
-            let changed = control::NvConfig(&control).reset(&by, &names)?;
-            let parameters = messages(&control, &changed);
-            Ok(Response::new(v1::ResetNvParametersResponse { parameters }))
+        answer(&self.0, move |control| {
+            let changed = control::NvConfig(control).reset(&by, &names)?;
+            let parameters = messages(control, &changed);
+            Ok(v1::ResetNvParametersResponse { parameters })
         })
-        .await?
+        .await
     }
 
     async fn reset_device(
         &self,
         request: Request<v1::ResetDeviceRequest>,
-    ) -> Result<Response<v1::ResetDeviceResponse>, Status> {
+    ) -> Answer<v1::ResetDeviceResponse> {
         let by = access::who(&request);
-        let control = self.0.clone();
-        blocking(move || {
-            let (changed, restarted) = control::NvConfig(&control).reset_device(&by)?;
-            let parameters = messages(&control, &changed);
+        answer(&self.0, move |control| {
+            let (changed, restarted) = control::NvConfig(control).reset_device(&by)?;
+            let parameters = messages(control, &changed);
             let adapters = restarted
                 .iter()
                 .map(|name| names::of(names::ADAPTERS, name))
                 .collect();
-            Ok(Response::new(v1::ResetDeviceResponse { parameters, adapters }))
+            Ok(v1::ResetDeviceResponse { parameters, adapters })
         })
-        .await?
+        .await
     }
 }

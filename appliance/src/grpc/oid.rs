@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_backend::oid::{self, OidDef};
 use vnic_control::v1;
 
+use super::answer::{Answer, answer};
 use super::errors::id;
-use crate::access::{blocking, who};
+use crate::access::who;
 use crate::control::{self, Control};
 use crate::names::ADAPTERS;
 
@@ -35,47 +36,36 @@ fn row(def: &OidDef) -> v1::Oid {
 
 #[tonic::async_trait]
 impl v1::oid_service_server::OidService for Oids {
-    async fn list_oids(
-        &self,
-        _: Request<v1::ListOidsRequest>,
-    ) -> Result<Response<v1::ListOidsResponse>, Status> {
+    async fn list_oids(&self, _: Request<v1::ListOidsRequest>) -> Answer<v1::ListOidsResponse> {
         Ok(Response::new(v1::ListOidsResponse {
             oids: oid::OIDS.iter().map(row).collect(),
         }))
     }
 
-    async fn query_oid(
-        &self,
-        request: Request<v1::QueryOidRequest>,
-    ) -> Result<Response<v1::QueryOidResponse>, Status> {
+    async fn query_oid(&self, request: Request<v1::QueryOidRequest>) -> Answer<v1::QueryOidResponse> {
         let request = request.into_inner();
         let id = id(ADAPTERS, "adapter", &request.adapter)?;
-        let control = self.0.clone();
-        blocking(move || {
+        answer(&self.0, move |control| {
             let room = request
                 .buffer_length
                 .map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
-            let control::Queried { answer, text } = control::Oids(&control).query(&id, request.code, room)?;
-            Ok(Response::new(v1::QueryOidResponse {
+            let control::Queried { answer, text } = control::Oids(control).query(&id, request.code, room)?;
+            Ok(v1::QueryOidResponse {
                 status: Some(status(answer.status)),
                 data: answer.data,
                 bytes_needed: u32::try_from(answer.needed).unwrap_or(u32::MAX),
                 text,
-            }))
+            })
         })
-        .await?
+        .await
     }
 
-    async fn set_oid(
-        &self,
-        request: Request<v1::SetOidRequest>,
-    ) -> Result<Response<v1::SetOidResponse>, Status> {
+    async fn set_oid(&self, request: Request<v1::SetOidRequest>) -> Answer<v1::SetOidResponse> {
         let by = who(&request);
         let request = request.into_inner();
         let id = id(ADAPTERS, "adapter", &request.adapter)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let set = control::Oids(&control).set(&by, &id, request.code, &request.data)?;
+        answer(&self.0, move |control| {
+            let set = control::Oids(control).set(&by, &id, request.code, &request.data)?;
             let answer = match set {
                 Ok(read) => v1::SetOidResponse {
                     status: Some(status(oid::Status::SUCCESS)),
@@ -88,8 +78,8 @@ impl v1::oid_service_server::OidService for Oids {
                     bytes_needed: u32::try_from(failure.needed).unwrap_or(u32::MAX),
                 },
             };
-            Ok(Response::new(answer))
+            Ok(answer)
         })
-        .await?
+        .await
     }
 }

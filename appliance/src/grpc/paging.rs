@@ -13,6 +13,14 @@ pub struct Page<'a> {
     after: Option<&'a str>,
 }
 
+/// [`Page::new`] of a request: its method, the default of its page size, and the greatest one.
+macro_rules! page {
+    ($request:expr, $method:literal, $sizes:expr) => {
+        $crate::grpc::paging::Page::new($method, $request.page_size, &$request.page_token, $sizes)
+    };
+}
+pub(super) use page;
+
 fn foreign() -> Status {
     invalid(
         "page_token",

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_backend::{PortStatus, StormControl};
 use vnic_control::v1;
 
-use super::errors::id;
-use super::{convert, paging::Page, watch};
+use super::answer::{Answer, Stream, answer};
+use super::errors::{id, id_or_all};
+use super::{convert, paging::page, watch};
 use crate::access::blocking;
 use crate::check::Violations;
 use crate::control::{self, Control};
@@ -42,12 +42,9 @@ fn with_statistics(control: &Control, status: &PortStatus) -> v1::Port {
 
 #[tonic::async_trait]
 impl v1::port_service_server::PortService for Ports {
-    async fn list_ports(
-        &self,
-        request: Request<v1::ListPortsRequest>,
-    ) -> Result<Response<v1::ListPortsResponse>, Status> {
+    async fn list_ports(&self, request: Request<v1::ListPortsRequest>) -> Answer<v1::ListPortsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListPorts", request.page_size, &request.page_token, [100, 1000])?;
+        let page = page!(request, "ListPorts", [100, 1000])?;
         let control = self.0.clone();
         let (all, samples) = blocking(move || (control.nic.ports(), control.nic.counters())).await?;
         let (statuses, next_page_token) = page.cut(all, |p| p.spec.name.clone());
@@ -65,43 +62,34 @@ impl v1::port_service_server::PortService for Ports {
         }))
     }
 
-    async fn get_port(&self, request: Request<v1::GetPortRequest>) -> Result<Response<v1::Port>, Status> {
+    async fn get_port(&self, request: Request<v1::GetPortRequest>) -> Answer<v1::Port> {
         let id = id(PORTS, "name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let status = control::Ports(&control).get(&id)?;
-            Ok(Response::new(with_traffic(&control, &status)))
+        answer(&self.0, move |control| {
+            let status = control::Ports(control).get(&id)?;
+            Ok(with_traffic(control, &status))
         })
-        .await?
+        .await
     }
 
-    async fn create_port(
-        &self,
-        request: Request<v1::CreatePortRequest>,
-    ) -> Result<Response<v1::Port>, Status> {
+    async fn create_port(&self, request: Request<v1::CreatePortRequest>) -> Answer<v1::Port> {
         let request = request.into_inner();
-        let control = self.0.clone();
-        blocking(move || {
+        answer(&self.0, move |control| {
             let mut wrong = Violations::default();
             let port = request.port.unwrap_or_default();
             let cores = &control.settings.nic.data_cores;
             let new = stored::ports::read(&request.port_id, &port, cores, &mut wrong);
             let (spec, mesh) = wrong.finish(new)?;
-            let status = control::Ports(&control).create(spec, mesh)?;
-            Ok(Response::new(with_traffic(&control, &status)))
+            let status = control::Ports(control).create(spec, mesh)?;
+            Ok(with_traffic(control, &status))
         })
-        .await?
+        .await
     }
 
-    async fn update_port(
-        &self,
-        request: Request<v1::UpdatePortRequest>,
-    ) -> Result<Response<v1::Port>, Status> {
+    async fn update_port(&self, request: Request<v1::UpdatePortRequest>) -> Answer<v1::Port> {
         let request = request.into_inner();
         let id = id(PORTS, "name", &request.name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let ports = control::Ports(&control);
+        answer(&self.0, move |control| {
+            let ports = control::Ports(control);
             let spec = ports.get(&id)?.spec;
             let mut wrong = Violations::default();
             let asked = (
@@ -135,32 +123,24 @@ impl v1::port_service_server::PortService for Ports {
                 unknown_unicast_pps,
             };
             let status = ports.set(&id, speed, storm)?;
-            Ok(Response::new(with_traffic(&control, &status)))
+            Ok(with_traffic(control, &status))
         })
-        .await?
+        .await
     }
 
-    async fn delete_port(
-        &self,
-        request: Request<v1::DeletePortRequest>,
-    ) -> Result<Response<v1::DeletePortResponse>, Status> {
+    async fn delete_port(&self, request: Request<v1::DeletePortRequest>) -> Answer<v1::DeletePortResponse> {
         let id = id(PORTS, "name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            control::Ports(&control).remove(&id)?;
-            Ok(Response::new(v1::DeletePortResponse {}))
+        answer(&self.0, move |control| {
+            control::Ports(control).remove(&id)?;
+            Ok(v1::DeletePortResponse {})
         })
-        .await?
+        .await
     }
 
-    type WatchPortsStream = ReceiverStream<Result<v1::WatchPortsResponse, Status>>;
+    type WatchPortsStream = Stream<v1::WatchPortsResponse>;
 
-    async fn watch_ports(
-        &self,
-        request: Request<v1::WatchPortsRequest>,
-    ) -> Result<Response<Self::WatchPortsStream>, Status> {
-        let name = request.into_inner().name;
-        let only = (!name.is_empty()).then(|| id(PORTS, "name", &name)).transpose()?;
+    async fn watch_ports(&self, request: Request<v1::WatchPortsRequest>) -> Answer<Self::WatchPortsStream> {
+        let only = id_or_all(PORTS, "name", &request.into_inner().name)?;
         if let Some(id) = only.clone() {
             let control = self.0.clone();
             blocking(move || control::Ports(&control).get(&id).map(drop)).await??;

@@ -6,8 +6,9 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{QOS_RATE_RANGE, QpRate};
 use vnic_control::v1;
 
-use super::errors::{id, invalid};
-use super::paging::Page;
+use super::answer::{Answer, answer};
+use super::errors::{form, id, invalid};
+use super::paging::page;
 use crate::access::{self, blocking};
 use crate::check::Violations;
 use crate::control::{Control, Qos, QosNow, Refused};
@@ -22,14 +23,8 @@ pub struct Quality(pub Arc<Control>);
 fn owner(field: &str, name: &str) -> Result<Owner, Status> {
     let of = name.strip_suffix("/qos").unwrap_or_default();
     let adapter = names::id(ADAPTERS, of).map(|id| Owner::Adapter(id.to_owned()));
-    adapter
-        .or_else(|| names::id(names::PORTS, of).map(|id| Owner::Port(id.to_owned())))
-        .ok_or_else(|| {
-            invalid(
-                field,
-                format!("{name:?} is not of the form adapters/{{adapter}}/qos or ports/{{port}}/qos"),
-            )
-        })
+    let owner = adapter.or_else(|| names::id(names::PORTS, of).map(|id| Owner::Port(id.to_owned())));
+    owner.ok_or_else(|| invalid(field, form(name, "adapters/{adapter}/qos or ports/{port}/qos")))
 }
 
 fn message(owner: &Owner, now: &QosNow) -> v1::Qos {
@@ -53,29 +48,25 @@ impl Quality {
         &self,
         owner: Owner,
         work: impl FnOnce(&Qos<'_>, &Owner) -> Result<QosNow, Refused> + Send + 'static,
-    ) -> Result<Response<v1::Qos>, Status> {
-        let control = self.0.clone();
-        blocking(move || {
-            let now = work(&Qos(&control), &owner)?;
-            Ok(Response::new(message(&owner, &now)))
+    ) -> Answer<v1::Qos> {
+        answer(&self.0, move |control| {
+            let now = work(&Qos(control), &owner)?;
+            Ok(message(&owner, &now))
         })
-        .await?
+        .await
     }
 }
 
 #[tonic::async_trait]
 impl v1::qos_service_server::QosService for Quality {
-    async fn get_qos(&self, request: Request<v1::GetQosRequest>) -> Result<Response<v1::Qos>, Status> {
+    async fn get_qos(&self, request: Request<v1::GetQosRequest>) -> Answer<v1::Qos> {
         let owner = owner("name", &request.into_inner().name)?;
         self.answer(owner, |qos, owner| qos.get(owner)).await
     }
 
-    async fn list_qos(
-        &self,
-        request: Request<v1::ListQosRequest>,
-    ) -> Result<Response<v1::ListQosResponse>, Status> {
+    async fn list_qos(&self, request: Request<v1::ListQosRequest>) -> Answer<v1::ListQosResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListQos", request.page_size, &request.page_token, [1000, 10_000])?;
+        let page = page!(request, "ListQos", [1000, 10_000])?;
         let control = self.0.clone();
         let all = blocking(move || Qos(&control).list()).await?;
         let messages = all.iter().map(|(owner, now)| message(owner, now)).collect();
@@ -83,7 +74,7 @@ impl v1::qos_service_server::QosService for Quality {
         Ok(Response::new(v1::ListQosResponse { qos, next_page_token }))
     }
 
-    async fn update_qos(&self, request: Request<v1::UpdateQosRequest>) -> Result<Response<v1::Qos>, Status> {
+    async fn update_qos(&self, request: Request<v1::UpdateQosRequest>) -> Answer<v1::Qos> {
         let by = access::who(&request);
         let request = request.into_inner();
         let asked = request.qos.unwrap_or_default();
@@ -99,7 +90,7 @@ impl v1::qos_service_server::QosService for Quality {
         .await
     }
 
-    async fn reset_qos(&self, request: Request<v1::ResetQosRequest>) -> Result<Response<v1::Qos>, Status> {
+    async fn reset_qos(&self, request: Request<v1::ResetQosRequest>) -> Answer<v1::Qos> {
         let by = access::who(&request);
         let owner = owner("name", &request.into_inner().name)?;
         self.answer(owner, move |qos, owner| qos.reset(&by, owner)).await
@@ -108,7 +99,7 @@ impl v1::qos_service_server::QosService for Quality {
     async fn set_queue_pair_rate(
         &self,
         request: Request<v1::SetQueuePairRateRequest>,
-    ) -> Result<Response<v1::SetQueuePairRateResponse>, Status> {
+    ) -> Answer<v1::SetQueuePairRateResponse> {
         let request = request.into_inner();
         let adapter = id(ADAPTERS, "adapter", &request.adapter)?;
         let mut wrong = Violations::default();
@@ -125,25 +116,19 @@ impl v1::qos_service_server::QosService for Quality {
         }
         // The conversion cannot fail: the range was checked.
         let kbps = wrong.finish(u32::try_from(rate / 1000).ok())?;
-        let control = self.0.clone();
-        blocking(move || {
-            Qos(&control).set_queue_pair_rate(&adapter, request.queue_pair, kbps)?;
-            Ok(Response::new(v1::SetQueuePairRateResponse {}))
+        answer(&self.0, move |control| {
+            Qos(control).set_queue_pair_rate(&adapter, request.queue_pair, kbps)?;
+            Ok(v1::SetQueuePairRateResponse {})
         })
-        .await?
+        .await
     }
 
     async fn list_queue_pair_rates(
         &self,
         request: Request<v1::ListQueuePairRatesRequest>,
-    ) -> Result<Response<v1::ListQueuePairRatesResponse>, Status> {
+    ) -> Answer<v1::ListQueuePairRatesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListQueuePairRates",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListQueuePairRates", [1000, 10_000])?;
         let adapter = id(ADAPTERS, "adapter", &request.adapter)?;
         let control = self.0.clone();
         let rates = blocking(move || Qos(&control).queue_pair_rates(&adapter)).await??;

@@ -4,25 +4,24 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use vnic_backend::{QpState, QpType};
 use vnic_control::v1;
 use vnic_control::v1::watch_queue_pairs_response::Change;
 
+use super::answer::{Sender, Stream, send_all, stream};
 use super::congestion::fields::flow;
 use super::convert;
 use super::counters::span;
-use super::errors::{id, invalid, shutting_down};
-use super::paging::Page;
-use super::watch::finish;
+use super::errors::{form, id_or_all, invalid};
+use super::paging::page;
 use crate::access::blocking;
 use crate::control::{
     Control, Place, Process, QueuePairChange, QueuePairNow, QueuePairs, Refused, SeenQueuePairs,
 };
 use crate::names;
+use crate::same::same;
 use crate::stored::values::timestamp;
 
 /// Allowed time between two looks of a stream.
@@ -31,27 +30,9 @@ const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// Queue pairs that a stream asks for at a time.
 const AT_A_TIME: usize = 10_000;
 
-fn state(state: QpState) -> v1::queue_pair::State {
-    match state {
-        QpState::Reset => v1::queue_pair::State::Reset,
-        QpState::Init => v1::queue_pair::State::Init,
-        QpState::Rtr => v1::queue_pair::State::Rtr,
-        QpState::Rts => v1::queue_pair::State::Rts,
-        QpState::Sqd => v1::queue_pair::State::Sqd,
-        QpState::Sqe => v1::queue_pair::State::Sqe,
-        QpState::Err => v1::queue_pair::State::Err,
-    }
-}
+same! { fn state(QpState) -> v1::queue_pair::State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
-fn kind(kind: QpType) -> v1::queue_pair::Type {
-    match kind {
-        QpType::Rc => v1::queue_pair::Type::Rc,
-        QpType::Uc => v1::queue_pair::Type::Uc,
-        QpType::Ud => v1::queue_pair::Type::Ud,
-        QpType::XrcInitiator => v1::queue_pair::Type::XrcInitiator,
-        QpType::XrcTarget => v1::queue_pair::Type::XrcTarget,
-    }
-}
+same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, XrcInitiator, XrcTarget } }
 
 fn process(process: &Process) -> v1::Process {
     v1::Process {
@@ -79,7 +60,6 @@ fn sends(pair: &QueuePairNow) -> v1::QueuePairSends {
     }
 }
 
-/// Message of a queue pair.
 fn message(pair: &QueuePairNow) -> v1::QueuePair {
     let (status, attributes, init) = (&pair.status, &pair.status.attributes, &pair.status.init);
     let errors = &status.errors;
@@ -126,24 +106,12 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
     }
 }
 
-/// Adapter of a request about one or all; `None`: all.
-fn parent(name: &str) -> Result<Option<String>, Status> {
-    (!name.is_empty())
-        .then(|| id(names::ADAPTERS, "parent", name))
-        .transpose()
-}
-
 /// Lists a page.
 pub async fn list(
     control: &Arc<Control>,
     request: v1::ListQueuePairsRequest,
 ) -> Result<v1::ListQueuePairsResponse, Status> {
-    let page = Page::new(
-        "ListQueuePairs",
-        request.page_size,
-        &request.page_token,
-        [1000, 10_000],
-    )?;
+    let page = page!(request, "ListQueuePairs", [1000, 10_000])?;
     let after: Option<Place> = page.after(|key| {
         let (adapter, place) = key.split_once('/')?;
         Some((adapter.to_owned(), place.parse().ok()?))
@@ -156,7 +124,11 @@ pub async fn list(
             return Err(invalid(format!("states[{i}]"), format!("{wanted} is no state")));
         }
     }
-    let (only, size, states) = (parent(&request.parent)?, page.size(), request.states);
+    let (only, size, states) = (
+        id_or_all(names::ADAPTERS, "parent", &request.parent)?,
+        page.size(),
+        request.states,
+    );
     let control = control.clone();
     let (pairs, next) = blocking(move || {
         QueuePairs(&control).page(only.as_deref(), after.as_ref(), size, |status| {
@@ -174,10 +146,7 @@ pub async fn list(
 
 /// Returns one.
 pub async fn get(control: &Arc<Control>, name: &str) -> Result<v1::QueuePair, Status> {
-    let wrong = || {
-        let problem = format!("{name:?} is not of the form adapters/{{adapter}}/queuePairs/{{number}}");
-        invalid("name", problem)
-    };
+    let wrong = || invalid("name", form(name, "adapters/{adapter}/queuePairs/{number}"));
     let (adapter, number) = names::queue_pair_parts(name).ok_or_else(wrong)?;
     let (adapter, number) = (adapter.to_owned(), number.parse().map_err(|_| wrong())?);
     let control = control.clone();
@@ -229,39 +198,31 @@ fn told(change: &QueuePairChange, first: bool, time: SystemTime) -> v1::WatchQue
     }
 }
 
-/// Messages of a stream.
-pub type Stream = ReceiverStream<Result<v1::WatchQueuePairsResponse, Status>>;
-
-/// Starts a stream.
-pub async fn watch(control: Arc<Control>, request: v1::WatchQueuePairsRequest) -> Result<Stream, Status> {
+pub async fn watch(
+    control: Arc<Control>,
+    request: v1::WatchQueuePairsRequest,
+) -> Result<Stream<v1::WatchQueuePairsResponse>, Status> {
     let interval = span("interval", request.interval, &INTERVAL)?.unwrap_or(INTERVAL_DEFAULT);
     let mut watch = Watch {
-        only: parent(&request.parent)?,
+        only: id_or_all(names::ADAPTERS, "parent", &request.parent)?,
         seen: SeenQueuePairs::default(),
     };
     let looked = control.clone();
     // An unknown adapter is an error of the call.
     let (first, watch) = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
-    let (sender, receiver) = mpsc::channel(16);
-    let ended = control.life.ended();
-    tokio::spawn(async move {
-        tokio::select! {
-            status = follow(&control, watch, first, interval, &sender) => finish(&sender, status).await,
-            () = ended => finish(&sender, shutting_down()).await,
-            () = sender.closed() => {}
-        }
-    });
-    Ok(ReceiverStream::new(receiver))
+    let followed = control.clone();
+    let follow = |sender| follow(followed, watch, first, interval, sender);
+    Ok(stream(&control, 16, follow))
 }
 
 /// Sends the first look, the mark, and then changes; waits for the client before it looks again.
 async fn follow(
-    control: &Arc<Control>,
+    control: Arc<Control>,
     mut watch: Watch,
     first: Vec<QueuePairChange>,
     interval: Duration,
-    sender: &mpsc::Sender<Result<v1::WatchQueuePairsResponse, Status>>,
-) -> Status {
+    sender: Sender<v1::WatchQueuePairsResponse>,
+) -> Result<(), Status> {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let synced = v1::WatchQueuePairsResponse {
@@ -274,21 +235,14 @@ async fn follow(
     messages.push(synced);
     // (The first tick comes at once.)
     ticks.tick().await;
-    loop {
-        for message in messages {
-            if sender.send(Ok(message)).await.is_err() {
-                return shutting_down();
-            }
-        }
+    while send_all(&sender, messages).await {
         ticks.tick().await;
         let looked = control.clone();
-        let look = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await;
-        let (changes, returned) = match look.and_then(|looked| looked.map_err(Status::from)) {
-            Ok(looked) => looked,
-            Err(status) => return status,
-        };
+        let (changes, returned) =
+            blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
         watch = returned;
         let now = SystemTime::now();
         messages = changes.iter().map(|change| told(change, false, now)).collect();
     }
+    Ok(())
 }

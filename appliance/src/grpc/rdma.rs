@@ -6,8 +6,9 @@ use tonic::{Request, Response, Status};
 use vnic_backend::RdmaStatus;
 use vnic_control::v1;
 
-use super::errors::{id, invalid};
-use super::{convert, paging::Page, queue_pairs};
+use super::answer::{Answer, Stream, answer};
+use super::errors::{form, id_or_all, invalid};
+use super::{convert, paging::page, queue_pairs};
 use crate::access::blocking;
 use crate::check::{self, Violations};
 use crate::control::{self, Control};
@@ -18,9 +19,7 @@ pub struct Rdma(pub Arc<Control>);
 
 /// RDMA functions of one adapter or of all, with the adapter's name.
 async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, RdmaStatus)>, Status> {
-    let only = (!of.is_empty())
-        .then(|| id(names::ADAPTERS, "parent", of))
-        .transpose()?;
+    let only = id_or_all(names::ADAPTERS, "parent", of)?;
     let control = control.clone();
     let found = blocking(move || control::Rdma(&control).functions(only.as_deref())).await?;
     Ok(found?)
@@ -28,12 +27,9 @@ async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, Rdma
 
 #[tonic::async_trait]
 impl v1::rdma_service_server::RdmaService for Rdma {
-    async fn list_gids(
-        &self,
-        request: Request<v1::ListGidsRequest>,
-    ) -> Result<Response<v1::ListGidsResponse>, Status> {
+    async fn list_gids(&self, request: Request<v1::ListGidsRequest>) -> Answer<v1::ListGidsResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListGids", request.page_size, &request.page_token, [1000, 10_000])?;
+        let page = page!(request, "ListGids", [1000, 10_000])?;
         let mut gids = Vec::new();
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             gids.extend(status.gids.iter().map(|row| convert::gid(&adapter, row)));
@@ -50,62 +46,44 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         }))
     }
 
-    async fn set_gid(&self, request: Request<v1::SetGidRequest>) -> Result<Response<v1::Gid>, Status> {
+    async fn set_gid(&self, request: Request<v1::SetGidRequest>) -> Answer<v1::Gid> {
         let request = request.into_inner();
         let mut wrong = Violations::default();
         let adapter = names::id(names::ADAPTERS, &request.parent).map(str::to_owned);
         if adapter.is_none() {
-            let problem = format!("{:?} is not of the form adapters/{{adapter}}", request.parent);
-            wrong.add("parent", problem);
+            wrong.add("parent", form(&request.parent, "adapters/{adapter}"));
         }
-        let index = match request.index {
-            None => Some(None),
-            Some(index) => wrong.check("index", check::gid_index(i64::from(index))).map(Some),
-        };
+        let index = wrong.optional("index", request.index, |i| check::gid_index(i64::from(i)));
         let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
         let all = adapter.zip(index).zip(gid);
         let ((adapter, index), gid) = wrong.finish(all)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let row = control::Rdma(&control).set_gid(&adapter, index, gid)?;
-            Ok(Response::new(convert::gid(&adapter, &row)))
+        answer(&self.0, move |control| {
+            let row = control::Rdma(control).set_gid(&adapter, index, gid)?;
+            Ok(convert::gid(&adapter, &row))
         })
-        .await?
+        .await
     }
 
-    async fn delete_gid(
-        &self,
-        request: Request<v1::DeleteGidRequest>,
-    ) -> Result<Response<v1::DeleteGidResponse>, Status> {
+    async fn delete_gid(&self, request: Request<v1::DeleteGidRequest>) -> Answer<v1::DeleteGidResponse> {
         let name = request.into_inner().name;
-        let (adapter, index) = names::gid_parts(&name).ok_or_else(|| {
-            invalid(
-                "name",
-                format!("{name:?} is not of the form adapters/{{adapter}}/gids/{{index}}"),
-            )
-        })?;
+        let wrong = || invalid("name", form(&name, "adapters/{adapter}/gids/{index}"));
+        let (adapter, index) = names::gid_parts(&name).ok_or_else(wrong)?;
         let mut wrong = Violations::default();
         let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
         let (index, adapter) = (wrong.finish(index)?, adapter.to_owned());
-        let control = self.0.clone();
-        blocking(move || {
-            control::Rdma(&control).clear_gid(&adapter, index)?;
-            Ok(Response::new(v1::DeleteGidResponse {}))
+        answer(&self.0, move |control| {
+            control::Rdma(control).clear_gid(&adapter, index)?;
+            Ok(v1::DeleteGidResponse {})
         })
-        .await?
+        .await
     }
 
     async fn list_rdma_resources(
         &self,
         request: Request<v1::ListRdmaResourcesRequest>,
-    ) -> Result<Response<v1::ListRdmaResourcesResponse>, Status> {
+    ) -> Answer<v1::ListRdmaResourcesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListRdmaResources",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListRdmaResources", [1000, 10_000])?;
         let mut rows = Vec::new();
         for (adapter, status) in functions(&self.0, &request.parent).await? {
             let numbered = (0..).zip(&status.resources);
@@ -122,25 +100,22 @@ impl v1::rdma_service_server::RdmaService for Rdma {
     async fn list_queue_pairs(
         &self,
         request: Request<v1::ListQueuePairsRequest>,
-    ) -> Result<Response<v1::ListQueuePairsResponse>, Status> {
-        let list = queue_pairs::list(&self.0, request.into_inner()).await?;
-        Ok(Response::new(list))
+    ) -> Answer<v1::ListQueuePairsResponse> {
+        let list = queue_pairs::list(&self.0, request.into_inner()).await;
+        list.map(Response::new)
     }
 
-    async fn get_queue_pair(
-        &self,
-        request: Request<v1::GetQueuePairRequest>,
-    ) -> Result<Response<v1::QueuePair>, Status> {
+    async fn get_queue_pair(&self, request: Request<v1::GetQueuePairRequest>) -> Answer<v1::QueuePair> {
         let pair = queue_pairs::get(&self.0, &request.into_inner().name).await?;
         Ok(Response::new(pair))
     }
 
-    type WatchQueuePairsStream = queue_pairs::Stream;
+    type WatchQueuePairsStream = Stream<v1::WatchQueuePairsResponse>;
 
     async fn watch_queue_pairs(
         &self,
         request: Request<v1::WatchQueuePairsRequest>,
-    ) -> Result<Response<Self::WatchQueuePairsStream>, Status> {
+    ) -> Answer<Self::WatchQueuePairsStream> {
         let stream = queue_pairs::watch(self.0.clone(), request.into_inner()).await?;
         Ok(Response::new(stream))
     }

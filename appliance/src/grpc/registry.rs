@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::{broadcast, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Origin, Place, Scopes, Value, key};
 use vnic_control::v1;
 
-use super::errors::{invalid, shutting_down};
-use super::paging::Page;
-use super::watch::{finish, too_slow};
+use super::answer::{Answer, Sender, Stream, answer, hear, send_all, send_now, stream};
+use super::errors::invalid;
+use super::paging::page;
 use crate::access::{self, blocking, status};
 use crate::check::Violations;
 use crate::control::{Control, Keys};
@@ -19,6 +17,7 @@ use crate::registry::{
     Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, Scope, State, Update, View,
     Why, known,
 };
+use crate::same::same;
 use crate::stored::values::timestamp;
 
 /// The service.
@@ -122,21 +121,17 @@ fn declaration(def: &KeyDef) -> v1::RegistryKey {
     ];
     let scopes = scopes.iter().filter(|(scope, _)| def.scopes.contains(*scope));
     message.scopes = scopes.map(|(_, name)| (*name).to_owned()).collect();
-    message.set_apply(match def.apply {
-        Apply::Dynamic => wire::Apply::Dynamic,
-        Apply::Restart => wire::Apply::Restart,
-    });
-    message.set_illegal(match def.illegal {
-        Illegal::Default => wire::Illegal::Default,
-        Illegal::Reject => wire::Illegal::Reject,
-        Illegal::LineRate => wire::Illegal::LineRate,
-    });
+    message.set_apply(apply(def.apply));
+    message.set_illegal(illegal(def.illegal));
     match def.built {
         Built::Yes => message.built = true,
         Built::No(what) => what.clone_into(&mut message.waits_for),
     }
     message
 }
+
+same! { fn apply(Apply) -> v1::registry_key::Apply { Dynamic, Restart } }
+same! { fn illegal(Illegal) -> v1::registry_key::Illegal { Default, Reject, LineRate } }
 
 fn entry(view: &View) -> v1::RegistryEntry {
     use v1::registry_entry::Origin as Wire;
@@ -234,9 +229,6 @@ fn import(
     })
 }
 
-type Stream = ReceiverStream<Result<v1::WatchEntriesResponse, Status>>;
-type Sender = mpsc::Sender<Result<v1::WatchEntriesResponse, Status>>;
-
 /// Filter of a watch.
 struct Watched {
     scope: Option<Scope>,
@@ -319,7 +311,11 @@ impl Watched {
 }
 
 /// Sends the snapshot, waiting for the client, and then changes, without waiting.
-async fn follow(watched: Watched, following: Following, sender: &Sender) -> Result<(), Status> {
+async fn follow(
+    watched: Watched,
+    following: Following,
+    sender: Sender<v1::WatchEntriesResponse>,
+) -> Result<(), Status> {
     let Following {
         snapshot,
         before,
@@ -335,36 +331,20 @@ async fn follow(watched: Watched, following: Following, sender: &Sender) -> Resu
         changes: Vec::new(),
         time: Some(timestamp(std::time::SystemTime::now())),
     });
-    for message in first {
-        if sender.send(Ok(message)).await.is_err() {
-            return Ok(());
+    let mut there = send_all(&sender, first).await;
+    while there {
+        if let Some(message) = watched.told(&hear(&mut news).await?) {
+            there = send_now(&sender, message)?;
         }
     }
-    loop {
-        let told = match news.recv().await {
-            Ok(told) => told,
-            Err(broadcast::error::RecvError::Lagged(_)) => return Err(too_slow()),
-            Err(broadcast::error::RecvError::Closed) => return Err(shutting_down()),
-        };
-        let Some(message) = watched.told(&told) else {
-            continue;
-        };
-        match sender.try_send(Ok(message)) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => return Err(too_slow()),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
-        }
-    }
+    Ok(())
 }
 
 #[tonic::async_trait]
 impl v1::registry_service_server::RegistryService for Registry {
-    async fn list_keys(
-        &self,
-        request: Request<v1::ListKeysRequest>,
-    ) -> Result<Response<v1::ListKeysResponse>, Status> {
+    async fn list_keys(&self, request: Request<v1::ListKeysRequest>) -> Answer<v1::ListKeysResponse> {
         let request = request.into_inner();
-        let page = Page::new("ListKeys", request.page_size, &request.page_token, [1000, 1000])?;
+        let page = page!(request, "ListKeys", [1000, 1000])?;
         let (keys, next_page_token) = page.cut(KEYS.iter().collect(), |k| k.name.to_owned());
         Ok(Response::new(v1::ListKeysResponse {
             keys: keys.into_iter().map(declaration).collect(),
@@ -375,14 +355,9 @@ impl v1::registry_service_server::RegistryService for Registry {
     async fn list_entries(
         &self,
         request: Request<v1::ListEntriesRequest>,
-    ) -> Result<Response<v1::ListEntriesResponse>, Status> {
+    ) -> Answer<v1::ListEntriesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListEntries",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListEntries", [1000, 10_000])?;
         let only = match request.key.as_str() {
             "" => None,
             name => Some(known(name).map_err(|why| not_found(&why))?),
@@ -407,20 +382,14 @@ impl v1::registry_service_server::RegistryService for Registry {
         }))
     }
 
-    async fn get_entry(
-        &self,
-        request: Request<v1::GetEntryRequest>,
-    ) -> Result<Response<v1::RegistryEntry>, Status> {
+    async fn get_entry(&self, request: Request<v1::GetEntryRequest>) -> Answer<v1::RegistryEntry> {
         let request = request.into_inner();
         let scope = Self::readable(&self.0, "scope", &request.scope)?;
         let def = known(&request.key).map_err(|why| not_found(&why))?;
         Ok(Response::new(entry(&self.0.registry.view(&scope, def))))
     }
 
-    async fn set_entry(
-        &self,
-        request: Request<v1::SetEntryRequest>,
-    ) -> Result<Response<v1::SetEntryResponse>, Status> {
+    async fn set_entry(&self, request: Request<v1::SetEntryRequest>) -> Answer<v1::SetEntryResponse> {
         let by = access::who(&request);
         let request = request.into_inner();
         let operation = Operation {
@@ -440,7 +409,7 @@ impl v1::registry_service_server::RegistryService for Registry {
     async fn delete_entry(
         &self,
         request: Request<v1::DeleteEntryRequest>,
-    ) -> Result<Response<v1::DeleteEntryResponse>, Status> {
+    ) -> Answer<v1::DeleteEntryResponse> {
         let by = access::who(&request);
         let request = request.into_inner();
         let operation = Operation {
@@ -459,7 +428,7 @@ impl v1::registry_service_server::RegistryService for Registry {
     async fn apply_transaction(
         &self,
         request: Request<v1::ApplyTransactionRequest>,
-    ) -> Result<Response<v1::ApplyTransactionResponse>, Status> {
+    ) -> Answer<v1::ApplyTransactionResponse> {
         let by = access::who(&request);
         let request = request.into_inner();
         let count = request.operations.len();
@@ -484,17 +453,16 @@ impl v1::registry_service_server::RegistryService for Registry {
                 if_match: if_match(&field("if_match"), o.if_match.as_ref())?,
             });
         }
-        let control = self.0.clone();
-        blocking(move || {
-            let (keys, registry) = (Keys(&control), &control.registry);
+        answer(&self.0, move |control| {
+            let (keys, registry) = (Keys(control), &control.registry);
             let field = |r: &Refusal| format!("operations[{}].{}", r.operation, part(&r.why));
             if request.validate_only {
                 let found = keys.validate(&by, &operations, field)?;
-                return Ok(Response::new(v1::ApplyTransactionResponse {
+                return Ok(v1::ApplyTransactionResponse {
                     entries: Vec::new(),
                     revision: registry.committed().revision,
                     warnings: warnings(&found),
-                }));
+                });
             }
             let done = keys.transact(&by, &operations, field)?;
             let mut told = BTreeSet::new();
@@ -505,49 +473,48 @@ impl v1::registry_service_server::RegistryService for Registry {
                     entries.push(entry(&registry.view(&o.scope, def)));
                 }
             }
-            Ok(Response::new(v1::ApplyTransactionResponse {
+            Ok(v1::ApplyTransactionResponse {
                 entries,
                 revision: done.revision,
                 warnings: warnings(&done.warnings),
-            }))
+            })
         })
-        .await?
+        .await
     }
 
     async fn export_registry(
         &self,
         request: Request<v1::ExportRegistryRequest>,
-    ) -> Result<Response<v1::ExportRegistryResponse>, Status> {
+    ) -> Answer<v1::ExportRegistryResponse> {
         let request = request.into_inner();
         let mut scopes = BTreeSet::new();
         for (i, text) in request.scopes.iter().enumerate() {
             scopes.insert(Self::readable(&self.0, &format!("scopes[{i}]"), text)?);
         }
-        let control = self.0.clone();
-        blocking(move || {
+        answer(&self.0, move |control| {
             let wanted = |scope: &Scope| scopes.is_empty() || scopes.contains(scope);
-            let (content, revision) = Keys(&control).export(wanted, request.utf8)?;
-            Ok(Response::new(v1::ExportRegistryResponse { content, revision }))
+            let (content, revision) = Keys(control).export(wanted, request.utf8)?;
+            Ok(v1::ExportRegistryResponse { content, revision })
         })
-        .await?
+        .await
     }
 
     async fn import_registry(
         &self,
         request: Request<v1::ImportRegistryRequest>,
-    ) -> Result<Response<v1::ImportRegistryResponse>, Status> {
+    ) -> Answer<v1::ImportRegistryResponse> {
         let by = access::who(&request);
         let request = request.into_inner();
         let control = self.0.clone();
         blocking(move || import(&control, &by, &request).map(Response::new)).await?
     }
 
-    type WatchEntriesStream = Stream;
+    type WatchEntriesStream = Stream<v1::WatchEntriesResponse>;
 
     async fn watch_entries(
         &self,
         request: Request<v1::WatchEntriesRequest>,
-    ) -> Result<Response<Stream>, Status> {
+    ) -> Answer<Self::WatchEntriesStream> {
         let request = request.into_inner();
         let watched = Watched {
             scope: match request.scope.as_str() {
@@ -569,19 +536,7 @@ impl v1::registry_service_server::RegistryService for Registry {
             let metadata = [("oldest_revision", oldest.to_string())];
             status(Code::OutOfRange, "REVISION_GONE", text, metadata)
         })?;
-        let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-        let ended = self.0.life.ended();
-        tokio::spawn(async move {
-            tokio::select! {
-                status = follow(watched, following, &sender) => {
-                    if let Err(status) = status {
-                        finish(&sender, status).await;
-                    }
-                }
-                () = ended => finish(&sender, shutting_down()).await,
-                () = sender.closed() => {}
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        let follow = |sender| follow(watched, following, sender);
+        Ok(Response::new(stream(&self.0, UNREAD_MAX, follow)))
     }
 }

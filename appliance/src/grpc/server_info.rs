@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_backend::{ADAPTERS_MAX, PORTS_MAX};
 use vnic_control::v1;
 
-use crate::access::{blocking, who};
+use super::answer::{Answer, answer};
+use crate::access::who;
 use crate::control::{Control, LogLevel};
 use crate::stored::values;
 
@@ -19,16 +20,12 @@ fn number(n: usize) -> u32 {
 
 #[tonic::async_trait]
 impl v1::server_service_server::ServerService for Info {
-    async fn get_server_info(
-        &self,
-        _request: Request<v1::GetServerInfoRequest>,
-    ) -> Result<Response<v1::ServerInfo>, Status> {
-        let control = self.0.clone();
-        let responsive = control.pulse.beats().await.is_ok();
-        blocking(move || {
+    async fn get_server_info(&self, _request: Request<v1::GetServerInfoRequest>) -> Answer<v1::ServerInfo> {
+        let responsive = self.0.pulse.beats().await.is_ok();
+        answer(&self.0, move |control| {
             let settings = &control.settings;
             let (start_time, start) = control.life.started;
-            Ok(Response::new(v1::ServerInfo {
+            Ok(v1::ServerInfo {
                 version: crate::VERSION.to_owned(),
                 git_revision: crate::GIT_REVISION.unwrap_or_default().to_owned(),
                 pid: std::process::id(),
@@ -51,23 +48,17 @@ impl v1::server_service_server::ServerService for Info {
                 adapters_max: number(ADAPTERS_MAX),
                 ports: number(control.nic.ports().len()),
                 ports_max: number(PORTS_MAX),
-            }))
+            })
         })
-        .await?
+        .await
     }
 
-    async fn get_log_level(
-        &self,
-        _request: Request<v1::GetLogLevelRequest>,
-    ) -> Result<Response<v1::LogLevel>, Status> {
+    async fn get_log_level(&self, _request: Request<v1::GetLogLevelRequest>) -> Answer<v1::LogLevel> {
         let filter = LogLevel(&self.0).get();
         Ok(Response::new(v1::LogLevel { filter }))
     }
 
-    async fn set_log_level(
-        &self,
-        request: Request<v1::SetLogLevelRequest>,
-    ) -> Result<Response<v1::LogLevel>, Status> {
+    async fn set_log_level(&self, request: Request<v1::SetLogLevelRequest>) -> Answer<v1::LogLevel> {
         let by = who(&request);
         let filter = LogLevel(&self.0).set(&by, &request.into_inner().filter)?;
         Ok(Response::new(v1::LogLevel { filter }))

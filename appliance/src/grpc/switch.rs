@@ -6,8 +6,9 @@ use tonic::{Request, Response, Status};
 use vnic_backend::FdbEntry;
 use vnic_control::v1;
 
-use super::errors::invalid;
-use super::paging::Page;
+use super::answer::{Answer, answer};
+use super::errors::{OWNER, form, invalid};
+use super::paging::page;
 use crate::access::{blocking, bug};
 use crate::check::Violations;
 use crate::control::Control;
@@ -36,53 +37,38 @@ async fn table(control: &Arc<Control>) -> Result<Arc<[FdbEntry]>, Status> {
 
 #[tonic::async_trait]
 impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
-    async fn get_switch(
-        &self,
-        request: Request<v1::GetSwitchRequest>,
-    ) -> Result<Response<v1::Switch>, Status> {
+    async fn get_switch(&self, request: Request<v1::GetSwitchRequest>) -> Answer<v1::Switch> {
         let name = request.into_inner().name;
         if !name.is_empty() && name != NAME {
             return Err(invalid("name", format!("{name:?}: {NAME:?} is allowed")));
         }
-        let control = self.0.clone();
-        let fdb = table(&control).await?;
-        blocking(move || {
+        let fdb = table(&self.0).await?;
+        answer(&self.0, move |control| {
             let fixed = fdb.iter().filter(|e| e.is_static).count();
             let config = &control.settings.nic.switch;
-            Ok(Response::new(v1::Switch {
+            Ok(v1::Switch {
                 name: NAME.to_owned(),
                 mac_ageing: Some(values::duration(config.ageing)),
                 learn_limit_per_port: count(config.learn_limit_per_port),
                 ports: count(control.nic.adapters().len() + control.nic.ports().len()),
                 static_entries: count(fixed),
                 learned_entries: count(fdb.len() - fixed),
-            }))
+            })
         })
-        .await?
+        .await
     }
 
     async fn list_fdb_entries(
         &self,
         request: Request<v1::ListFdbEntriesRequest>,
-    ) -> Result<Response<v1::ListFdbEntriesResponse>, Status> {
+    ) -> Answer<v1::ListFdbEntriesResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListFdbEntries",
-            request.page_size,
-            &request.page_token,
-            [1000, 10_000],
-        )?;
+        let page = page!(request, "ListFdbEntries", [1000, 10_000])?;
         let mut wrong = Violations::default();
         let owner = request.owner.as_str();
-        if !owner.is_empty()
-            && [names::ADAPTERS, names::PORTS]
-                .iter()
-                .all(|c| names::id(c, owner).is_none())
-        {
-            wrong.add(
-                "owner",
-                format!("{owner:?} is not of the form adapters/{{adapter}} or ports/{{port}}"),
-            );
+        let collections = [names::ADAPTERS, names::PORTS];
+        if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {
+            wrong.add("owner", form(owner, OWNER));
         }
         if request.vlan > 4094 {
             wrong.add("vlan", format!("{} is out of range: 0 to 4094", request.vlan));
@@ -96,14 +82,7 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
             .map(|entry| v1::FdbEntry {
                 vlan: u32::from(entry.vlan),
                 mac: entry.mac.to_string(),
-                owner: names::of(
-                    if ports.contains(&entry.owner) {
-                        names::PORTS
-                    } else {
-                        names::ADAPTERS
-                    },
-                    &entry.owner,
-                ),
+                owner: names::owner(&ports, &entry.owner),
                 r#static: entry.is_static,
                 age: Some(values::duration(entry.age)),
             })

@@ -4,12 +4,13 @@ mod message;
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Status};
 use vnic_backend::lag::{Affinity, TeamType};
 use vnic_control::v1;
 
-use super::errors::{id, invalid};
-use crate::access::{self, blocking};
+use super::answer::{Answer, answer};
+use super::errors::{form, id, invalid};
+use crate::access::{self};
 use crate::check::{Checked, Violations};
 use crate::control::{Control, Refused, TeamNow, Teams};
 use crate::names::{self, ADAPTERS, PORTS, TEAMS};
@@ -24,7 +25,7 @@ fn team_id(field: &str, name: &str) -> Result<String, Status> {
     let id = name.strip_prefix(TEAMS).and_then(|n| n.strip_prefix('/'));
     id.filter(|id| !id.is_empty())
         .map(str::to_owned)
-        .ok_or_else(|| invalid(field, format!("{name:?} is not of the form teams/{{team}}")))
+        .ok_or_else(|| invalid(field, form(name, "teams/{team}")))
 }
 
 /// Reads a new team.
@@ -61,7 +62,7 @@ fn affinity(
 fn adapter_mac(teams: &Teams<'_>, pair: &v1::TeamQueuePair) -> Checked<vnic_backend::MacAddr> {
     let name = &pair.adapter;
     let id = names::id(ADAPTERS, name);
-    let id = id.ok_or_else(|| format!("{name:?} is not of the form adapters/{{adapter}}"))?;
+    let id = id.ok_or_else(|| form(name, "adapters/{adapter}"))?;
     teams.adapter_mac(id)
 }
 
@@ -70,42 +71,34 @@ impl Together {
     async fn answer(
         &self,
         work: impl FnOnce(&Teams<'_>) -> Result<TeamNow, Refused> + Send + 'static,
-    ) -> Result<Response<v1::Team>, Status> {
-        let control = self.0.clone();
-        blocking(move || {
-            let now = work(&Teams(&control))?;
-            Ok(Response::new(message::message(&now)))
+    ) -> Answer<v1::Team> {
+        answer(&self.0, move |control| {
+            let now = work(&Teams(control))?;
+            Ok(message::message(&now))
         })
-        .await?
+        .await
     }
 }
 
 #[tonic::async_trait]
 impl v1::team_service_server::TeamService for Together {
-    async fn list_teams(
-        &self,
-        _request: Request<v1::ListTeamsRequest>,
-    ) -> Result<Response<v1::ListTeamsResponse>, Status> {
-        let control = self.0.clone();
-        blocking(move || {
-            let (teams, free) = Teams(&control).list();
-            Ok(Response::new(v1::ListTeamsResponse {
+    async fn list_teams(&self, _request: Request<v1::ListTeamsRequest>) -> Answer<v1::ListTeamsResponse> {
+        answer(&self.0, move |control| {
+            let (teams, free) = Teams(control).list();
+            Ok(v1::ListTeamsResponse {
                 teams: teams.iter().map(message::message).collect(),
                 free_ports: free.iter().map(|p| names::of(PORTS, p)).collect(),
-            }))
+            })
         })
-        .await?
+        .await
     }
 
-    async fn get_team(&self, request: Request<v1::GetTeamRequest>) -> Result<Response<v1::Team>, Status> {
+    async fn get_team(&self, request: Request<v1::GetTeamRequest>) -> Answer<v1::Team> {
         let name = team_id("name", &request.into_inner().name)?;
         self.answer(move |teams| teams.get(&name)).await
     }
 
-    async fn create_team(
-        &self,
-        request: Request<v1::CreateTeamRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    async fn create_team(&self, request: Request<v1::CreateTeamRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
         let request = request.into_inner();
         let asked = request.team.unwrap_or_default();
@@ -114,10 +107,7 @@ impl v1::team_service_server::TeamService for Together {
             .await
     }
 
-    async fn attach_team_member(
-        &self,
-        request: Request<v1::AttachTeamMemberRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    async fn attach_team_member(&self, request: Request<v1::AttachTeamMemberRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
         let request = request.into_inner();
         let name = team_id("name", &request.name)?;
@@ -127,10 +117,7 @@ impl v1::team_service_server::TeamService for Together {
             .await
     }
 
-    async fn detach_team_member(
-        &self,
-        request: Request<v1::DetachTeamMemberRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    async fn detach_team_member(&self, request: Request<v1::DetachTeamMemberRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
         let request = request.into_inner();
         let name = team_id("name", &request.name)?;
@@ -138,10 +125,7 @@ impl v1::team_service_server::TeamService for Together {
         self.answer(move |teams| teams.detach(&by, &name, &port)).await
     }
 
-    async fn update_team(
-        &self,
-        request: Request<v1::UpdateTeamRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    async fn update_team(&self, request: Request<v1::UpdateTeamRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
         let request = request.into_inner();
         let asked = request.team.unwrap_or_default();
@@ -160,32 +144,22 @@ impl v1::team_service_server::TeamService for Together {
         .await
     }
 
-    async fn delete_team(
-        &self,
-        request: Request<v1::DeleteTeamRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    async fn delete_team(&self, request: Request<v1::DeleteTeamRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
         let name = team_id("name", &request.into_inner().name)?;
         self.answer(move |teams| teams.remove(&by, &name)).await
     }
 
-    async fn get_team_view(
-        &self,
-        request: Request<v1::GetTeamViewRequest>,
-    ) -> Result<Response<v1::TeamView>, Status> {
+    async fn get_team_view(&self, request: Request<v1::GetTeamViewRequest>) -> Answer<v1::TeamView> {
         let name = team_id("name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            let now = Teams(&control).view(&name)?;
-            Ok(Response::new(message::view(&control, &now)))
+        answer(&self.0, move |control| {
+            let now = Teams(control).view(&name)?;
+            Ok(message::view(control, &now))
         })
-        .await?
+        .await
     }
 
-    async fn set_team_affinity(
-        &self,
-        request: Request<v1::SetTeamAffinityRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    async fn set_team_affinity(&self, request: Request<v1::SetTeamAffinityRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
         let request = request.into_inner();
         let name = team_id("name", &request.name)?;
@@ -203,7 +177,7 @@ impl v1::team_service_server::TeamService for Together {
     async fn delete_team_affinity(
         &self,
         request: Request<v1::DeleteTeamAffinityRequest>,
-    ) -> Result<Response<v1::Team>, Status> {
+    ) -> Answer<v1::Team> {
         let by = access::who(&request);
         let request = request.into_inner();
         let name = team_id("name", &request.name)?;

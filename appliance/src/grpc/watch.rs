@@ -1,19 +1,17 @@
-//! Watch streams: a snapshot, a mark, then changes. The stream of a client that reads too slowly ends with an error; the
-//! client never delays the daemon or other clients.
+//! Watch streams: a snapshot, a mark, then changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::sync::{broadcast, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status};
+use tokio::sync::broadcast;
+use tonic::Status;
 use vnic_backend::{NicEvent, NicEventKind};
 use vnic_control::v1;
 
+use super::answer::{Sender, Stream, hear, send_all, send_now, stream, too_slow};
 use super::convert;
-use super::errors::shutting_down;
-use crate::access::{blocking, status};
+use crate::access::blocking;
 use crate::control::Control;
 use crate::events::Notice;
 use crate::names;
@@ -35,41 +33,10 @@ pub trait Watch: Send + 'static {
 }
 
 /// Starts a stream of all resources, or of `only` one.
-pub fn start<W: Watch>(
-    control: &Control,
-    only: Option<String>,
-    watch: W,
-) -> ReceiverStream<Result<W::Message, Status>> {
-    let (sender, receiver) = mpsc::channel(UNREAD_MAX);
+pub fn start<W: Watch>(control: &Control, only: Option<String>, watch: W) -> Stream<W::Message> {
     // Subscribed before the snapshot, so that no event is missed between the two.
     let notices = control.hub.watch();
-    let ended = control.life.ended();
-    tokio::spawn(async move {
-        tokio::select! {
-            status = follow(only, watch, notices, &sender) => {
-                if let Err(status) = status {
-                    finish(&sender, status).await;
-                }
-            }
-            () = ended => finish(&sender, shutting_down()).await,
-            () = sender.closed() => {}
-        }
-    });
-    ReceiverStream::new(receiver)
-}
-
-/// Sends the last message of a stream. A client that never reads does not get it, and keeps this task alone.
-pub(super) async fn finish<M>(sender: &mpsc::Sender<Result<M, Status>>, status: Status) {
-    let _ = sender.send(Err(status)).await;
-}
-
-pub(super) fn too_slow() -> Status {
-    status(
-        Code::ResourceExhausted,
-        "WATCH_TOO_SLOW",
-        "the client reads more slowly than things happen and has missed some: watch again",
-        [],
-    )
+    stream(control, UNREAD_MAX, |sender| follow(only, watch, notices, sender))
 }
 
 /// Sends the snapshot, waiting for the client, and then changes, without waiting.
@@ -77,7 +44,7 @@ async fn follow<W: Watch>(
     only: Option<String>,
     mut watch: W,
     mut notices: broadcast::Receiver<Notice>,
-    sender: &mpsc::Sender<Result<W::Message, Status>>,
+    sender: Sender<W::Message>,
 ) -> Result<(), Status> {
     let name = only.clone();
     let (snapshot, returned) = blocking(move || {
@@ -86,16 +53,10 @@ async fn follow<W: Watch>(
     })
     .await?;
     watch = returned;
-    for message in snapshot {
-        if sender.send(Ok(message)).await.is_err() {
-            return Ok(());
-        }
-    }
-    loop {
-        let event = match notices.recv().await {
-            Ok(Notice::Event(event)) => event,
-            Ok(Notice::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => return Err(too_slow()),
-            Err(broadcast::error::RecvError::Closed) => return Err(shutting_down()),
+    let mut there = send_all(&sender, snapshot).await;
+    while there {
+        let Notice::Event(event) = hear(&mut notices).await? else {
+            return Err(too_slow());
         };
         if only.as_ref().is_some_and(|name| *name != event.owner) {
             continue;
@@ -107,13 +68,10 @@ async fn follow<W: Watch>(
         .await?;
         watch = returned;
         if let Some(message) = message {
-            match sender.try_send(Ok(message)) {
-                Ok(()) => {}
-                Err(mpsc::error::TrySendError::Full(_)) => return Err(too_slow()),
-                Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
-            }
+            there = send_now(&sender, message)?;
         }
     }
+    Ok(())
 }
 
 /// Attach and link state of adapters.
@@ -302,6 +260,9 @@ impl Watch for PortWatch {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+    use tonic::Code;
+
     use super::*;
 
     /// Watch of owners' names, with a snapshot of two messages.
@@ -335,13 +296,12 @@ mod tests {
             events.send(event(owner)).expect("a watcher");
         }
         drop(events);
-        let end = follow(Some("vf0".to_owned()), Names, notices, &sender).await;
+        let end = follow(Some("vf0".to_owned()), Names, notices, sender).await;
         assert_eq!(end.expect_err("closed").code(), Code::Unavailable);
         for expected in ["existing", "synced", "vf0"] {
             let message = receiver.recv().await.expect("a message").expect("no error");
             assert_eq!(message, expected);
         }
-        drop(sender);
         assert!(receiver.recv().await.is_none());
     }
 
@@ -352,7 +312,7 @@ mod tests {
         for _ in 0..3 {
             events.send(event("vf0")).expect("a watcher");
         }
-        let end = follow(None, Names, notices, &sender).await;
+        let end = follow(None, Names, notices, sender).await;
         assert_eq!(end.expect_err("full").code(), Code::ResourceExhausted);
     }
 
@@ -363,12 +323,12 @@ mod tests {
         for _ in 0..3 {
             events.send(event("vf0")).expect("a watcher");
         }
-        let end = follow(None, Names, notices, &sender).await;
+        let end = follow(None, Names, notices, sender.clone()).await;
         assert_eq!(end.expect_err("lagged").code(), Code::ResourceExhausted);
 
         let notices = events.subscribe();
         events.send(Notice::Gap).expect("a watcher");
-        let end = follow(None, Names, notices, &sender).await;
+        let end = follow(None, Names, notices, sender).await;
         assert_eq!(end.expect_err("gap").code(), Code::ResourceExhausted);
     }
 }

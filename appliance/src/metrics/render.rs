@@ -230,68 +230,45 @@ fn states(page: &mut Page, adapters: &[AdapterStatus], functions: &[(String, Rdm
     }
 }
 
+/// Gauges with one value for each of `things`.
+macro_rules! gauges {
+    ($page:ident, $things:ident, $label:ident, $thing:pat => $($name:literal, $help:literal: $value:expr;)+) => {
+        $(each($page, ($name, $help), $things, $label, |$thing| $value);)+
+    };
+}
+
+/// Budgets, as pairs of gauges.
+macro_rules! budgets {
+    ($page:ident, $things:ident, $label:ident, $thing:pat => $($name:literal, $help:literal: $value:expr;)+) => {
+        $(budget($page, ($name, $help), $things, $label, |$thing| $value);)+
+    };
+}
+
 fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
     fn label(a: &AdapterStatus) -> (&'static str, &str) {
         ("adapter", &a.spec.name)
     }
-    each(
-        page,
-        (
-            "vnic_adapter_up",
-            "1 when the guest's Ethernet driver runs and the link is up.",
-        ),
-        adapters,
-        label,
-        |a| u8::from(a.state == AttachState::Up),
-    );
-    each(
-        page,
-        (
-            "vnic_adapter_queue_pairs_enabled",
-            "Queue pairs that the guest has enabled.",
-        ),
-        adapters,
-        label,
-        |a| a.queue_pairs_enabled,
-    );
-    each(
-        page,
-        (
-            "vnic_adapter_guest_memory_bytes",
-            "Guest memory that is mapped for the adapter.",
-        ),
-        adapters,
-        label,
-        |a| a.memory_bytes,
-    );
-    budget(
-        page,
-        ("vnic_adapter_regions", "Memory regions of the adapter's VMMs."),
-        adapters,
-        label,
-        |a| a.regions,
-    );
-    budget(
-        page,
-        (
-            "vnic_adapter_descriptors",
-            "Descriptors that the daemon holds for the adapter's VMMs.",
-        ),
-        adapters,
-        label,
-        |a| a.descriptors,
-    );
-    each(
-        page,
-        (
-            "vnic_adapter_state_change_time_seconds",
-            "When the adapter's attach state last changed, in seconds since 1970.",
-        ),
-        adapters,
-        label,
-        |a| since_1970(a.since),
-    );
-    waiting(page, adapters, label);
+    gauges! { page, adapters, label, a =>
+        "vnic_adapter_up", "1 when the guest's Ethernet driver runs and the link is up.": u8::from(a.state == AttachState::Up);
+        "vnic_adapter_queue_pairs_enabled", "Queue pairs that the guest has enabled.": a.queue_pairs_enabled;
+        "vnic_adapter_guest_memory_bytes", "Guest memory that is mapped for the adapter.": a.memory_bytes;
+    }
+    budgets! { page, adapters, label, a =>
+        "vnic_adapter_regions", "Memory regions of the adapter's VMMs.": a.regions;
+        "vnic_adapter_descriptors", "Descriptors that the daemon holds for the adapter's VMMs.": a.descriptors;
+    }
+    gauges! { page, adapters, label, a =>
+        "vnic_adapter_state_change_time_seconds", "When the adapter's attach state last changed, in seconds since 1970.":
+            since_1970(a.since);
+        "vnic_adapter_dropless_mode", "1 while dropless mode is on.": u64::from(a.dropless.on);
+        "vnic_adapter_dropless_waiting_frames",
+            "Frames that wait in dropless mode for a receive buffer and hold up their senders.": a.dropless.waiting;
+        "vnic_adapter_reserve_frames",
+            "Frames that wait in the reserve for bursts (AsyncReceiveIndicate) for a receive buffer.": a.burst.frames;
+        "vnic_adapter_reserve_frames_max", "The most frames that have waited in the reserve at a time.": a.burst.frames_max;
+        "vnic_adapter_waiting_bytes", "Memory that frames take which wait for a receive buffer.": a.burst.bytes;
+        "vnic_adapter_waiting_bytes_max", "The most memory that such frames have taken.": a.burst.bytes_max;
+    }
     page.gauge("vnic_adapter_info", "Settings of the adapter: always 1.");
     for spec in adapters.iter().map(|a| &a.spec) {
         let mac = spec.macs.first().map(ToString::to_string).unwrap_or_default();
@@ -307,77 +284,19 @@ fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
     }
 }
 
-/// Metrics of frames that wait for a receive buffer.
-fn waiting(page: &mut Page, adapters: &[AdapterStatus], label: fn(&AdapterStatus) -> (&'static str, &str)) {
-    type Row = (&'static str, &'static str, fn(&AdapterStatus) -> u64);
-    let rows: [Row; 6] = [
-        (
-            "vnic_adapter_dropless_mode",
-            "1 while dropless mode is on.",
-            |a| u64::from(a.dropless.on),
-        ),
-        (
-            "vnic_adapter_dropless_waiting_frames",
-            "Frames that wait in dropless mode for a receive buffer and hold up their senders.",
-            |a| a.dropless.waiting,
-        ),
-        (
-            "vnic_adapter_reserve_frames",
-            "Frames that wait in the reserve for bursts (AsyncReceiveIndicate) for a receive buffer.",
-            |a| a.burst.frames,
-        ),
-        (
-            "vnic_adapter_reserve_frames_max",
-            "The most frames that have waited in the reserve at a time.",
-            |a| a.burst.frames_max,
-        ),
-        (
-            "vnic_adapter_waiting_bytes",
-            "Memory that frames take which wait for a receive buffer.",
-            |a| a.burst.bytes,
-        ),
-        (
-            "vnic_adapter_waiting_bytes_max",
-            "The most memory that such frames have taken.",
-            |a| a.burst.bytes_max,
-        ),
-    ];
-    for (name, help, value) in rows {
-        each(page, (name, help), adapters, label, value);
-    }
-}
-
 fn rdma(page: &mut Page, functions: &[(String, RdmaStatus)]) {
     fn label((adapter, _): &(String, RdmaStatus)) -> (&'static str, &str) {
         ("adapter", adapter)
     }
-    each(
-        page,
-        ("vnic_rdma_up", "1 when a driver of the RDMA function runs."),
-        functions,
-        label,
-        |(_, status)| u8::from(status.state == AttachState::Up),
-    );
-    each(
-        page,
-        (
-            "vnic_rdma_memory_bytes",
-            "Memory of the driver that is mapped for the RDMA function.",
-        ),
-        functions,
-        label,
-        |(_, status)| status.memory_bytes,
-    );
-    budget(
-        page,
-        (
-            "vnic_rdma_daemon_memory_bytes",
-            "Memory of the daemon for what the driver of the RDMA function has made and posted, by the account from which its limits follow.",
-        ),
-        functions,
-        label,
-        |(_, status)| status.daemon_memory,
-    );
+    gauges! { page, functions, label, (_, status) =>
+        "vnic_rdma_up", "1 when a driver of the RDMA function runs.": u8::from(status.state == AttachState::Up);
+        "vnic_rdma_memory_bytes", "Memory of the driver that is mapped for the RDMA function.": status.memory_bytes;
+    }
+    budgets! { page, functions, label, (_, status) =>
+        "vnic_rdma_daemon_memory_bytes",
+            "Memory of the daemon for what the driver of the RDMA function has made and posted, by the account from which its limits follow.":
+            status.daemon_memory;
+    }
     for (name, help, limits) in [
         (
             "vnic_rdma_objects",

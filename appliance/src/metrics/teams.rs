@@ -63,49 +63,33 @@ pub fn render(page: &mut Page, teams: &[TeamReading]) {
         let up = team.bond.as_ref().is_some_and(|b| b.up);
         page.value(&[("team", &team.name)], u8::from(up));
     }
-    page.gauge("vnic_team_member_up", "1 when the link of the member is up.");
-    members(page, teams, |t, i| {
-        Some(u8::from(t.bond.as_ref()?.members.get(i)?.up))
-    });
-    page.gauge(
-        "vnic_team_member_usable",
-        "1 when the member may send: its link is up, and LACP lets it.",
-    );
-    members(page, teams, |t, i| {
-        Some(u8::from(t.view.as_ref()?.members.get(i)?.usable))
-    });
-    page.gauge(
-        "vnic_team_member_active",
-        "1 for the member of a failover team that carries its frames.",
-    );
-    members(page, teams, |t, i| {
-        let view = t.view.as_ref().filter(|_| t.kind == "failover")?;
-        Some(u8::from(view.active.is_some_and(|a| usize::from(a.0) == i)))
-    });
-    page.counter(
-        "vnic_team_member_tx_frames_total",
-        "Frames that the team sent by the member; begins anew when members or settings change.",
-    );
-    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.packets));
-    page.counter("vnic_team_member_tx_bytes_total", "Bytes of these frames.");
-    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.bytes));
-    page.gauge(
-        "vnic_team_member_flows",
-        "Flows that were on the member in the last 30 s; those of queue pairs are among them.",
-    );
-    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.flows));
-    page.gauge(
-        "vnic_team_member_queue_pairs",
-        "Flows of queue pairs that were on the member in the last 30 s.",
-    );
-    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.qps));
-    page.counter(
-        "vnic_team_member_lacp_received_total",
-        "LACPDUs that the member received.",
-    );
-    members(page, teams, |t, i| {
-        Some(t.bond.as_ref()?.members.get(i)?.lacp.as_ref()?.received)
-    });
+    /// Metrics with a value for each member.
+    macro_rules! of_members {
+        ($team:ident, $i:ident => $($kind:ident $name:literal, $help:literal: $value:expr;)+) => {
+            $(page.$kind($name, $help);
+            members(page, teams, |$team, $i| Some($value));)+
+        };
+    }
+    of_members! { t, i =>
+        gauge "vnic_team_member_up", "1 when the link of the member is up.": u8::from(t.bond.as_ref()?.members.get(i)?.up);
+        gauge "vnic_team_member_usable", "1 when the member may send: its link is up, and LACP lets it.":
+            u8::from(t.view.as_ref()?.members.get(i)?.usable);
+        gauge "vnic_team_member_active", "1 for the member of a failover team that carries its frames.": {
+            let view = t.view.as_ref().filter(|_| t.kind == "failover")?;
+            u8::from(view.active.is_some_and(|a| usize::from(a.0) == i))
+        };
+        counter "vnic_team_member_tx_frames_total",
+            "Frames that the team sent by the member; begins anew when members or settings change.":
+            t.view.as_ref()?.members.get(i)?.packets;
+        counter "vnic_team_member_tx_bytes_total", "Bytes of these frames.": t.view.as_ref()?.members.get(i)?.bytes;
+        gauge "vnic_team_member_flows",
+            "Flows that were on the member in the last 30 s; those of queue pairs are among them.":
+            t.view.as_ref()?.members.get(i)?.flows;
+        gauge "vnic_team_member_queue_pairs", "Flows of queue pairs that were on the member in the last 30 s.":
+            t.view.as_ref()?.members.get(i)?.qps;
+        counter "vnic_team_member_lacp_received_total", "LACPDUs that the member received.":
+            t.bond.as_ref()?.members.get(i)?.lacp.as_ref()?.received;
+    }
     page.gauge(
         "vnic_team_largest_share",
         "Part of the member that has most, 0 to 1: of flows, queue pairs, bytes of flows.",

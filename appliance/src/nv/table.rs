@@ -19,7 +19,6 @@ pub enum NvKind {
 /// Scope of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NvScope {
-    /// The device.
     Device,
     /// A port; the name has its number.
     Port,
@@ -36,7 +35,6 @@ pub struct NvDef {
     pub default: Option<u32>,
     /// Unit of a number; may be empty.
     pub unit: &'static str,
-    /// Scope.
     pub scope: NvScope,
     /// What the parameter waits for; `None`: it is built.
     pub waits_for: Option<&'static str>,

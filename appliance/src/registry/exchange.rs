@@ -10,31 +10,9 @@ use super::state::{Scope, State};
 use super::{Registry, RegistryError};
 
 /// Values that Windows itself keeps in an adapter's key: they are ignored.
-const HOUSEKEEPING: &[&str] = &[
-    "*IfType",
-    "*MediaType",
-    "*PhysicalMediaType",
-    "BusType",
-    "Characteristics",
-    "ComponentId",
-    "DeviceInstanceID",
-    "DriverDate",
-    "DriverDateData",
-    "DriverDesc",
-    "DriverVersion",
-    "IfTypePreStart",
-    "IncludedInfs",
-    "InfPath",
-    "InfSection",
-    "InfSectionExt",
-    "InstallTimeStamp",
-    "LogLinkStateEvent",
-    "MatchingDeviceId",
-    "NetCfgInstanceId",
-    "NetLuidIndex",
-    "NetworkInterfaceInstallTimestamp",
-    "ProviderName",
-];
+const HOUSEKEEPING: &str = "*IfType *MediaType *PhysicalMediaType BusType Characteristics ComponentId DeviceInstanceID DriverDate \
+    DriverDateData DriverDesc DriverVersion IfTypePreStart IncludedInfs InfPath InfSection InfSectionExt InstallTimeStamp \
+    LogLinkStateEvent MatchingDeviceId NetCfgInstanceId NetLuidIndex NetworkInterfaceInstallTimestamp ProviderName";
 
 /// Value that identifies the adapter of a section: the connection's id in Windows, the adapter's name here.
 const INSTANCE: &str = "NetCfgInstanceId";
@@ -215,7 +193,10 @@ impl Import {
         }
         for line in &section.values {
             let name = &line.name;
-            if HOUSEKEEPING.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+            if HOUSEKEEPING
+                .split_whitespace()
+                .any(|h| h.eq_ignore_ascii_case(name))
+            {
                 continue;
             }
             let action = match &line.data {

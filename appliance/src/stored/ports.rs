@@ -85,18 +85,12 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
 
 /// Checks the speed of a port, if there is one.
 pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
-    match mbps {
-        None => Some(None),
-        Some(mbps) => wrong.check(field, check::speed(i64::from(mbps))).map(Some),
-    }
+    wrong.optional(field, mbps, |mbps| check::speed(i64::from(mbps)))
 }
 
 /// Checks a limit of storm control, if there is one.
 pub fn storm(pps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
-    match pps {
-        None => Some(None),
-        Some(pps) => wrong.check(field, check::storm(i64::from(pps))).map(Some),
-    }
+    wrong.optional(field, pps, |pps| check::storm(i64::from(pps)))
 }
 
 fn read_mesh(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSpec> {

@@ -15,6 +15,7 @@ use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
 use crate::check::Violations;
 use crate::check::qos::message as reflected;
+use crate::same::same;
 
 pub use crate::check::qos::message::names;
 
@@ -53,7 +54,7 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
     rate_bps: spec.rate => spec.rate = *from;
     dscp_to_priority: numbers(&keys.acting_dscp_map()) => keys.set_dscp_map(read.numbers(from, 7)?);
     priority_to_tc: numbers(&spec.classes.of_priority) => spec.classes.of_priority = read.numbers(from, 7)?;
-    tc_algorithm: spec.classes.tsa.map(algorithm).to_vec() => spec.classes.tsa = read.tsa(from)?;
+    tc_algorithm: spec.classes.tsa.map(|tsa| algorithm(tsa).into()).to_vec() => spec.classes.tsa = read.tsa(from)?;
     tc_bandwidth_percent: numbers(&spec.classes.share) => spec.classes.share = read.numbers(from, 100)?;
     tc_rate_limit_bps: spec.classes.limit.to_vec() => spec.classes.limit = read.list(from)?;
     pfc: bits(spec.pfc) => spec.pfc = read.bits(from)?;
@@ -151,14 +152,7 @@ fn value(def: &KeyDef, field: &FieldDescriptor, value: &settings::Value) -> Opti
     })
 }
 
-fn algorithm(tsa: Tsa) -> i32 {
-    let word = match tsa {
-        Tsa::Vendor => Algorithm::Vendor,
-        Tsa::Strict => Algorithm::Strict,
-        Tsa::Ets => Algorithm::Ets,
-    };
-    word.into()
-}
+same! { fn algorithm(Tsa) -> Algorithm { Vendor, Strict, Ets } }
 
 fn profile(red: &Red) -> v1::EcnProfile {
     v1::EcnProfile {
@@ -314,7 +308,7 @@ impl Reader<'_> {
         let mut all = [Tsa::default(); 8];
         for (tc, number) in self.list::<i32, 8>(values)?.into_iter().enumerate() {
             let words = [Tsa::Vendor, Tsa::Strict, Tsa::Ets];
-            let Some(tsa) = words.into_iter().find(|tsa| algorithm(*tsa) == number) else {
+            let Some(tsa) = words.into_iter().find(|tsa| i32::from(algorithm(*tsa)) == number) else {
                 self.none(&format!("element {tc}: "), number);
                 return None;
             };

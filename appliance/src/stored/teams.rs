@@ -46,17 +46,16 @@ pub fn whole() -> impl Iterator<Item = &'static str> {
 /// Takes a field of a team from a message.
 pub fn take(draft: &mut Draft, field: &str, team: &v1::Team, wrong: &mut Violations) {
     let path = format!("team.{field}");
+    let (plain, plain_lacp) = (TeamSettings::default(), LacpSpec::default());
     let none = v1::TeamLacp::default();
     let lacp = team.lacp.as_ref().unwrap_or(&none);
     match field {
         "no_failback_to_primary" => draft.no_failback = team.no_failback_to_primary,
-        "hash_policy" => {
-            if team.hash_policy.is_empty() {
-                draft.settings.hash = TeamSettings::default().hash;
-            } else if let Some(policy) = wrong.check(path, hash(&team.hash_policy)) {
-                draft.settings.hash = policy;
-            }
-        }
+        "hash_policy" if team.hash_policy.is_empty() => draft.settings.hash = plain.hash,
+        "hash_policy" => put(
+            &mut draft.settings.hash,
+            wrong.check(path, hash(&team.hash_policy)),
+        ),
         "lacp" => {
             for part in ["lacp.mode", "lacp.slow", "lacp.system_priority", "lacp.key"] {
                 take(draft, part, team, wrong);
@@ -69,31 +68,23 @@ pub fn take(draft: &mut Draft, field: &str, team: &v1::Team, wrong: &mut Violati
         },
         "lacp.slow" => draft.lacp.short_timeout = !lacp.slow,
         "lacp.system_priority" => {
-            let default = LacpSpec::default().system_priority;
-            if let Some(v) = wrong.check(path, number(lacp.system_priority, default)) {
-                draft.lacp.system_priority = v;
-            }
+            let priority = number(lacp.system_priority, plain_lacp.system_priority);
+            put(&mut draft.lacp.system_priority, wrong.check(path, priority));
         }
-        "lacp.key" => {
-            if let Some(v) = wrong.check(path, number(lacp.key, LacpSpec::default().key)) {
-                draft.lacp.key = v;
-            }
-        }
+        "lacp.key" => put(
+            &mut draft.lacp.key,
+            wrong.check(path, number(lacp.key, plain_lacp.key)),
+        ),
         "failback_delay" => {
-            let default = TeamSettings::default().bond.failback_delay;
-            if let Some(d) = span(path, team.failback_delay, default, wrong) {
-                draft.settings.bond.failback_delay = d;
-            }
+            let delay = span(path, team.failback_delay, plain.bond.failback_delay, wrong);
+            put(&mut draft.settings.bond.failback_delay, delay);
         }
         "quiet" => {
-            let default = TeamSettings::default().bond.quiet;
-            if let Some(d) = span(path, team.quiet, default, wrong) {
-                draft.settings.bond.quiet = d;
-            }
+            let quiet = span(path, team.quiet, plain.bond.quiet, wrong);
+            put(&mut draft.settings.bond.quiet, quiet);
         }
         "patience" => {
-            let default = TeamSettings::default().patience;
-            if let Some(d) = span(path, team.patience, default, wrong) {
+            if let Some(d) = span(path, team.patience, plain.patience, wrong) {
                 draft.settings.patience = d;
                 draft.settings.bond.patience = draft.settings.bond.patience.and(Some(d));
             }
@@ -103,7 +94,7 @@ pub fn take(draft: &mut Draft, field: &str, team: &v1::Team, wrong: &mut Violati
         }
         "flows" => {
             draft.settings.bond.flows = match team.flows {
-                0 => TeamSettings::default().bond.flows,
+                0 => plain.bond.flows,
                 n => usize::try_from(n).unwrap_or(usize::MAX),
             }
         }
@@ -116,9 +107,8 @@ pub fn take(draft: &mut Draft, field: &str, team: &v1::Team, wrong: &mut Violati
             None => wrong.add(path, format!("{}; allowed: 0 to 7", team.vlan_prio)),
         },
         "vlan" => {
-            if let Some(mode) = values::vlan_mode(team.vlan.as_ref(), &path, wrong) {
-                draft.settings.vlan = mode;
-            }
+            let vlan = values::vlan_mode(team.vlan.as_ref(), &path, wrong);
+            put(&mut draft.settings.vlan, vlan);
         }
         other => wrong.add(
             "update_mask",
@@ -126,6 +116,12 @@ pub fn take(draft: &mut Draft, field: &str, team: &v1::Team, wrong: &mut Violati
         ),
     }
     draft.settings.lacp = draft.speaks.then_some(draft.lacp);
+}
+
+fn put<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
 }
 
 fn number(value: u32, default: u16) -> Checked<u16> {
@@ -228,10 +224,8 @@ fn packet(flow: &v1::TeamFiveTuple, wrong: &mut Violations) -> Option<Packet> {
     let protocol = u8::try_from(flow.protocol)
         .map_err(|_| format!("{}; allowed: 0 to 255 (6: TCP, 17: UDP)", flow.protocol));
     let protocol = wrong.check("affinity.flow.protocol", protocol);
-    let mut port = |field: &str, port: Option<u32>| match port {
-        None => Some(None),
-        Some(p) => wrong.check(format!("affinity.flow.{field}"), port16(p)).map(Some),
-    };
+    let mut port =
+        |field: &str, port: Option<u32>| wrong.optional(format!("affinity.flow.{field}"), port, port16);
     let from = port("source_port", flow.source_port);
     let to = port("destination_port", flow.destination_port);
     let (source, destination, protocol) = (source?, destination?, protocol?);
@@ -271,7 +265,6 @@ fn packet(flow: &v1::TeamFiveTuple, wrong: &mut Violations) -> Option<Packet> {
     })
 }
 
-/// An affinity as a message.
 pub fn affinity_message(what: Affinity, adapter: Option<&str>, port: &str) -> v1::TeamAffinity {
     let what = match what {
         Affinity::Qp { source, qp } => What::QueuePair(v1::TeamQueuePair {
@@ -288,7 +281,6 @@ pub fn affinity_message(what: Affinity, adapter: Option<&str>, port: &str) -> v1
     }
 }
 
-/// A five-tuple as a message.
 pub fn five_tuple(packet: &Packet) -> v1::TeamFiveTuple {
     v1::TeamFiveTuple {
         source: packet.source.to_string(),
@@ -302,11 +294,9 @@ pub fn five_tuple(packet: &Packet) -> v1::TeamFiveTuple {
 /// A team as it was requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The team.
     pub team: Team,
     /// Name of its bond; may be empty.
     pub bond: String,
-    /// Settings of the team.
     pub settings: TeamSettings,
     /// Affinities: traffic that has a member of its own.
     pub affinities: Vec<Direction>,
@@ -347,12 +337,10 @@ pub fn message(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[D
 pub struct Row(v1::Team);
 
 impl Row {
-    /// Row of a team.
     pub fn of(team: &Team, bond: &str, settings: &TeamSettings, affinities: &[Direction]) -> Row {
         Row(message(team, bond, settings, affinities))
     }
 
-    /// The team's name.
     pub fn name(&self) -> &str {
         let name = self.0.name.strip_prefix(TEAMS).and_then(|n| n.strip_prefix('/'));
         name.unwrap_or("")

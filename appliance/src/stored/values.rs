@@ -82,7 +82,6 @@ pub fn vlan_mode(vlan: Option<&v1::Vlan>, field: &str, wrong: &mut Violations) -
     }
 }
 
-/// Default native VLAN.
 fn default_native_vlan() -> u16 {
     match VlanMode::default() {
         VlanMode::Trunk { native, .. } => native,

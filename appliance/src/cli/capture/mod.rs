@@ -8,7 +8,7 @@ use vnic_control::v1;
 use super::args::{CaptureVerb, FilterArgs};
 use super::client::{Client, resource};
 use super::output::{Output, print};
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, paging};
 use crate::logging::say;
 use crate::names::{self, CAPTURES};
@@ -29,32 +29,26 @@ pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(),
                 filter: Some(message(&filter, client).await?),
                 max_bytes: max_bytes.unwrap_or(0),
             };
-            let capture = client
-                .captures()
-                .await?
-                .create_capture(request)
-                .await?
-                .into_inner();
-            out.message("Capture", &capture, || facts(&capture))
+            out.answer(
+                "Capture",
+                client.captures().await?.create_capture(request).await?,
+                facts,
+            )
         }
         CaptureVerb::List => {
             let mut service = client.captures().await?;
-            let all = paging::all(async |page_token| {
-                let request = v1::ListCapturesRequest {
-                    page_size: 1000,
-                    page_token,
-                };
-                service.list_captures(request).await
-            })
-            .await?;
+            let all = paging::list(&mut service, v1::ListCapturesRequest::default()).await?;
             out.message("ListCapturesResponse", &all, || table(&all.captures))
         }
         CaptureVerb::Stop { name } => {
             let request = v1::StopCaptureRequest {
                 name: resource(CAPTURES, &name),
             };
-            let capture = client.captures().await?.stop_capture(request).await?.into_inner();
-            out.message("Capture", &capture, || facts(&capture))
+            out.answer(
+                "Capture",
+                client.captures().await?.stop_capture(request).await?,
+                facts,
+            )
         }
     }
 }
@@ -132,14 +126,9 @@ async fn live(write: Option<&Path>, filter: &FilterArgs, client: &Client) -> Res
     Ok(())
 }
 
-fn state(c: &v1::Capture) -> &'static str {
-    match c.state() {
-        v1::capture::State::Unspecified => "",
-        v1::capture::State::Running => "running",
-        v1::capture::State::Stopped => "stopped",
-        v1::capture::State::LimitReached => "limit reached",
-        v1::capture::State::Failed => "failed",
-    }
+fn state(c: &v1::Capture) -> String {
+    let word = text::word(c.state().as_str_name(), "STATE_");
+    word.to_lowercase().replace('_', " ")
 }
 
 fn owners(c: &v1::Capture) -> String {
@@ -153,19 +142,15 @@ fn owners(c: &v1::Capture) -> String {
 }
 
 fn table(captures: &[v1::Capture]) -> String {
-    let mut table = Table::new(&["NAME", "STATE", "OF", ">FRAMES", ">SIZE", "STARTED", "FILE"]);
-    for c in captures {
-        table.row([
-            names::last(&c.name).to_owned(),
-            state(c).to_owned(),
-            owners(c),
-            text::count(c.frames),
-            text::bytes(c.bytes),
-            text::time(c.start_time),
-            c.path.clone(),
-        ]);
+    text::table! { c in captures, "no captures";
+        "NAME": names::last(&c.name),
+        "STATE": state(c),
+        "OF": owners(c),
+        ">FRAMES": text::count(c.frames),
+        ">SIZE": text::bytes(c.bytes),
+        "STARTED": text::time(c.start_time),
+        "FILE": c.path,
     }
-    table.finish("no captures")
 }
 
 fn facts(c: &v1::Capture) -> String {

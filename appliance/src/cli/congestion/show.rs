@@ -29,19 +29,15 @@ fn set(flags: &[bool]) -> String {
 
 /// Table of all adapters.
 pub fn table(all: &[v1::Congestion]) -> String {
-    let mut table = Table::new(&["NAME", "ALGORITHM", "PRESET", "RP", "NP", ">SET", ">LINE RATE"]);
-    for congestion in all {
-        table.row([
-            adapter(congestion).to_owned(),
-            congestion.algorithm.clone(),
-            congestion.preset.clone(),
-            set(&congestion.reaction),
-            set(&congestion.notification),
-            congestion.parameters.iter().filter(|p| p.set).count().to_string(),
-            rate_text(congestion.line_rate_bps),
-        ]);
+    text::table! { congestion in all, "no adapters";
+        "NAME": adapter(congestion),
+        "ALGORITHM": congestion.algorithm,
+        "PRESET": congestion.preset,
+        "RP": set(&congestion.reaction),
+        "NP": set(&congestion.notification),
+        ">SET": congestion.parameters.iter().filter(|p| p.set).count(),
+        ">LINE RATE": rate_text(congestion.line_rate_bps),
     }
-    table.finish("no adapters")
 }
 
 /// Value of a parameter: its word if that is short, else the number.
@@ -59,36 +55,26 @@ pub fn text(congestion: &v1::Congestion) -> String {
     let _ = writeln!(out, "Preset: {}", congestion.preset);
     let _ = writeln!(out, "Line rate: {}", rate_text(congestion.line_rate_bps));
     for (title, point, on) in [
-        ("Reaction point", Point::Reaction, Some(&congestion.reaction)),
+        ("Reaction point", Point::Reaction, &congestion.reaction),
         (
             "Notification point",
             Point::Notification,
-            Some(&congestion.notification),
+            &congestion.notification,
         ),
-        ("Device", Point::Device, None),
+        ("Device", Point::Device, &Vec::new()),
     ] {
-        match on {
-            Some(on) => {
-                let _ = writeln!(out, "\n{title}, priorities: {}", set(on));
-            }
-            None => {
-                let _ = writeln!(out, "\n{title}");
-            }
-        }
-        let mut table = Table::new(&["PARAMETER", ">VALUE", "UNIT", "SET", "ALLOWED"]);
-        for p in congestion.parameters.iter().filter(|p| p.point() == point) {
-            table.row([
-                p.name.clone(),
-                p.value.clone(),
-                match p.word.as_str() {
-                    "" => p.unit.clone(),
-                    word => word.to_owned(),
-                },
-                if p.set { "set" } else { "" }.to_owned(),
-                p.allowed.clone(),
-            ]);
-        }
-        out.push_str(&table.finish("no parameters"));
+        let on = match point {
+            Point::Device => String::new(),
+            _ => format!(", priorities: {}", set(on)),
+        };
+        let _ = writeln!(out, "\n{title}{on}");
+        out += &text::table! { p in congestion.parameters.iter().filter(|p| p.point() == point), "no parameters";
+            "PARAMETER": p.name,
+            ">VALUE": p.value,
+            "UNIT": if p.word.is_empty() { &p.unit } else { &p.word },
+            "SET": if p.set { "set" } else { "" },
+            "ALLOWED": p.allowed,
+        };
     }
     for warning in &congestion.warnings {
         let _ = writeln!(out, "Note: {warning}");
@@ -106,32 +92,20 @@ pub fn values(parameters: &[v1::CongestionParameter]) -> String {
 
 /// Defaults of parameters, with the values.
 pub fn defaults(congestion: &v1::Congestion) -> String {
-    let mut table = Table::new(&["PARAMETER", ">DEFAULT", ">NOW", "UNIT"]);
-    for p in &congestion.parameters {
-        table.row([
-            p.name.clone(),
-            p.preset_value.clone(),
-            if p.preset_value == p.value {
-                String::new()
-            } else {
-                p.value.clone()
-            },
-            p.unit.clone(),
-        ]);
-    }
-    format!("Preset: {}\n{}", congestion.preset, table.finish("no parameters"))
+    let table = text::table! { p in &congestion.parameters, "no parameters";
+        "PARAMETER": p.name,
+        ">DEFAULT": p.preset_value,
+        ">NOW": if p.preset_value == p.value { "" } else { &p.value },
+        "UNIT": p.unit,
+    };
+    format!("Preset: {}\n{table}", congestion.preset)
 }
 
 /// Algorithms, and presets side by side.
 pub fn presets(all: &v1::ListCongestionPresetsResponse) -> String {
-    let mut algorithms = Table::new(&["ALGORITHM", "WHAT IT IS"]);
-    for a in &all.algorithms {
-        algorithms.row([a.name.clone(), a.help.clone()]);
-    }
-    let mut names = Table::new(&["PRESET", "WHAT IT IS"]);
-    for p in &all.presets {
-        names.row([p.name.clone(), p.help.clone()]);
-    }
+    let algorithms =
+        text::table! { a in &all.algorithms, "nothing"; "ALGORITHM": a.name, "WHAT IT IS": a.help, };
+    let names = text::table! { p in &all.presets, "nothing"; "PRESET": p.name, "WHAT IT IS": p.help, };
     let columns: Vec<String> = all
         .presets
         .iter()
@@ -156,34 +130,25 @@ pub fn presets(all: &v1::ListCongestionPresetsResponse) -> String {
                 .chain([row.unit.clone()]),
         );
     }
-    [algorithms, names, table]
-        .map(|table| table.finish("nothing"))
-        .join("\n")
+    [algorithms, names, table.finish("nothing")].join("\n")
 }
 
 /// Limited queue pairs.
 pub fn flows(flows: &[v1::CongestionFlow]) -> String {
-    let mut table = Table::new(&[
-        "ADAPTER", ">QP", ">PRIO", ">RATE", ">TARGET", ">WINDOW", ">ALPHA", ">STAGES", ">CUTS", ">CNPS",
-    ]);
-    let rate = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), rate_text);
-    for f in flows {
+    let none = || "-".to_owned();
+    text::table! { f in flows, "no queue pair is limited";
         let stages = f.time_stage.zip(f.byte_stage);
-        table.row([
-            names::last(&f.adapter).to_owned(),
-            f.queue_pair.to_string(),
-            f.priority.to_string(),
-            rate(f.rate_bps),
-            rate(f.target_bps),
-            f.window_bytes.map_or_else(|| "-".to_owned(), text::bytes),
-            f.alpha
-                .map_or_else(|| "-".to_owned(), |a| format!("{:.3}", f64::from(a) / 1024.0)),
-            stages.map_or_else(|| "-".to_owned(), |(time, bytes)| format!("{time}/{bytes}")),
-            f.cuts.to_string(),
-            f.notifications.to_string(),
-        ]);
+        "ADAPTER": names::last(&f.adapter),
+        ">QP": f.queue_pair,
+        ">PRIO": f.priority,
+        ">RATE": f.rate_bps.map_or_else(none, rate_text),
+        ">TARGET": f.target_bps.map_or_else(none, rate_text),
+        ">WINDOW": f.window_bytes.map_or_else(none, text::bytes),
+        ">ALPHA": f.alpha.map_or_else(none, |a| format!("{:.3}", f64::from(a) / 1024.0)),
+        ">STAGES": stages.map_or_else(none, |(time, bytes)| format!("{time}/{bytes}")),
+        ">CUTS": f.cuts,
+        ">CNPS": f.notifications,
     }
-    table.finish("no queue pair is limited")
 }
 
 /// Output in the form of the Windows tool.

@@ -94,84 +94,56 @@ pub fn tables(sets: &[v1::CounterSetValues], all: bool) -> String {
 
 /// One sample of a stream.
 pub fn sample(message: &v1::WatchCountersResponse) -> String {
-    let mut table = Table::new(&["COUNTER", "LABEL", ">VALUE", ">RATE", "UNIT"]);
-    for value in &message.values {
+    let table = text::table! { value in &message.values, "no counters";
         let shown = value.value.map(|n| n.to_string());
-        table.row([
-            value.name.clone(),
-            label(value),
-            match value.availability() {
-                A::Rate => "-".to_owned(),
-                _ => shown.unwrap_or_default(),
-            },
-            value.rate.map(rate).unwrap_or_default(),
-            value.unit.clone(),
-        ]);
-    }
-    format!(
-        "{}\n{}\n",
-        text::time(message.sample_time),
-        table.finish("no counters")
-    )
+        "COUNTER": value.name,
+        "LABEL": label(value),
+        ">VALUE": if value.availability() == A::Rate { "-".to_owned() } else { shown.unwrap_or_default() },
+        ">RATE": value.rate.map(rate).unwrap_or_default(),
+        "UNIT": value.unit,
+    };
+    format!("{}\n{table}\n", text::time(message.sample_time))
 }
 
 /// Table of sets.
 pub fn sets(sets: &[v1::CounterSet]) -> String {
-    let mut table = Table::new(&["SET", "TITLE", "ABOUT", ">COUNTERS", ">WITH A VALUE"]);
-    for set in sets {
-        use v1::counter_set::Instance;
-        let about = match set.instance() {
+    use v1::counter_set::Instance;
+    text::table! { set in sets, "no sets";
+        let readable = set.counters.iter().filter(|c| matches!(c.availability(), A::Available | A::Rate));
+        let known = |n: usize| if set.counters.is_empty() { String::new() } else { n.to_string() };
+        "SET": names::last(&set.name),
+        "TITLE": set.title,
+        "ABOUT": match set.instance() {
             Instance::Unspecified => "anything",
             Instance::Adapter => "an adapter",
             Instance::Queue => "a queue pair",
             Instance::Priority => "a priority",
             Instance::Port => "an uplink port",
-        };
-        let readable = set
-            .counters
-            .iter()
-            .filter(|c| matches!(c.availability(), A::Available | A::Rate));
-        let known = |n: usize| match set.counters.is_empty() {
-            true => String::new(),
-            false => n.to_string(),
-        };
-        table.row([
-            names::last(&set.name).to_owned(),
-            set.title.clone(),
-            about.to_owned(),
-            known(set.counters.len()),
-            known(readable.count()),
-        ]);
+        },
+        ">COUNTERS": known(set.counters.len()),
+        ">WITH A VALUE": known(readable.count()),
     }
-    table.finish("no sets")
 }
 
 /// Table of the names of each set.
 pub fn names(sets: &[v1::CounterSet]) -> String {
-    let mut out = String::new();
-    for set in sets {
-        let mut table = Table::new(&["COUNTER", "UNIT", "KIND", "WHERE IT COMES FROM"]);
-        for counter in &set.counters {
-            let kind = match (counter.availability(), counter.kind()) {
+    let table = |set: &v1::CounterSet| {
+        text::table! { counter in &set.counters, "the NIC's own names: see counter list";
+            "COUNTER": counter.name,
+            "UNIT": counter.unit,
+            "KIND": match (counter.availability(), counter.kind()) {
                 (A::Rate, _) => "rate",
                 (_, v1::CounterKind::Gauge) => "gauge",
                 _ => "counter",
-            };
-            let source = match counter.availability() {
+            },
+            "WHERE IT COMES FROM": match counter.availability() {
                 A::NotModelled => format!("not modelled: {}", counter.source),
                 A::NotYet => format!("not yet: {}", counter.source),
                 _ => counter.source.clone(),
-            };
-            table.row([
-                counter.name.clone(),
-                counter.unit.clone(),
-                kind.to_owned(),
-                source,
-            ]);
+            },
         }
-        out += &table.finish("the NIC's own names: see counter list");
-    }
-    out
+    };
+    sets.iter().map(table).collect()
 }
 
 #[cfg(test)]

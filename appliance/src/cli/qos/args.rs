@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use vnic_control::v1;
 use vnic_control::v1::qos::{Algorithm, Trust};
 
+use crate::check::Checked;
 use crate::check::qos::{self as read, MapOrder, ProfileOrder};
 
 #[derive(Debug, Subcommand)]
@@ -117,35 +118,28 @@ pub enum OnOff {
 // clap cannot parse a list from one word: the type has all eight values.
 type Eight<T> = Arc<[T; 8]>;
 
-fn classes(text: &str) -> Result<Eight<u32>, String> {
-    read::classes(text).map(Into::into)
+fn eight<T: Copy>(
+    read: impl Fn(&str) -> Checked<[T; 8]> + Clone,
+) -> impl Fn(&str) -> Checked<Eight<T>> + Clone {
+    move |text| read(text).map(Into::into)
 }
 
-fn percents(text: &str) -> Result<Eight<u32>, String> {
-    read::percents(text).map(Into::into)
+fn by_priority(text: &str) -> Checked<[bool; 8]> {
+    read::switches(text, "priority")
 }
 
-fn by_priority(text: &str) -> Result<Eight<bool>, String> {
-    read::switches(text, "priority").map(Into::into)
-}
-
-fn by_class(text: &str) -> Result<Eight<bool>, String> {
-    read::switches(text, "traffic class").map(Into::into)
-}
-
-fn rates(text: &str) -> Result<Eight<u64>, String> {
-    read::rates(text).map(Into::into)
+fn by_class(text: &str) -> Checked<[bool; 8]> {
+    read::switches(text, "traffic class")
 }
 
 /// Transmission selection algorithms of the traffic classes.
-fn tsa(text: &str) -> Result<Eight<i32>, String> {
+fn tsa(text: &str) -> Checked<[i32; 8]> {
     read::eight(text, "traffic class", |word| match word {
         "vendor" => Ok(Algorithm::Vendor.into()),
         "strict" => Ok(Algorithm::Strict.into()),
         "ets" => Ok(Algorithm::Ets.into()),
         _ => Err(format!("{word:?}: vendor, strict and ets are allowed")),
     })
-    .map(Into::into)
 }
 
 /// Traffic class (ToS byte), or none.
@@ -161,10 +155,10 @@ fn traffic_class(text: &str) -> Result<Forced, String> {
     }
 }
 
-/// Options that are fields of the message: for each the option, its type, and its field (one option may be two fields).
+/// Options that are fields of the message: for each the option, its type, its fields, and how a value that is given is written into them.
 /// The options' type gets `put`, which writes the given options into a message and returns the names of the fields.
 macro_rules! flags {
-    ($options:ident { $($(#[$attribute:meta])* $option:ident: $type:ty $(=> $($field:ident),+)?;)+ }) => {
+    (|$now:ident, $value:ident| $options:ident { $($(#[$attribute:meta])* $option:ident: $type:ty $(=> $($field:ident),+ { $write:expr })?;)+ }) => {
         #[derive(Debug, Args)]
         pub struct $options {
             $($(#[$attribute])* pub $option: $type,)+
@@ -172,11 +166,15 @@ macro_rules! flags {
 
         impl $options {
             /// Writes the given options into the settings; returns the names of the fields.
-            pub fn put(&self, now: &mut v1::Qos) -> Result<Vec<&'static str>, String> {
+            pub fn put(&self, $now: &mut v1::Qos) -> Result<Vec<&'static str>, String> {
                 let mut fields = Vec::new();
                 $($(
-                    let given = self.$option.put(($(&mut now.$field),+));
-                    if given.map_err(|e| format!("--{}: {e}", stringify!($option)))? {
+                    let written = self.$option.iter().try_for_each(|$value| -> Result<(), String> {
+                        $write;
+                        Ok(())
+                    });
+                    written.map_err(|e| format!("--{}: {e}", stringify!($option)))?;
+                    if self.$option.iter().next().is_some() {
                         fields.extend([$(stringify!($field)),+]);
                     }
                 )?)+
@@ -186,78 +184,7 @@ macro_rules! flags {
     };
 }
 
-/// Option for one field, or for two.
-trait Put<F> {
-    /// Writes the option into the field, if it was given; returns whether it was.
-    fn put(&self, field: F) -> Result<bool, String>;
-}
-
-/// Conversion of a value to a field.
-trait Write<F> {
-    fn write(&self, field: F);
-}
-
-impl<F, T: Write<F>> Put<F> for Option<T> {
-    fn put(&self, field: F) -> Result<bool, String> {
-        if let Some(value) = self {
-            value.write(field);
-        }
-        Ok(self.is_some())
-    }
-}
-
-impl<T: Copy> Write<&mut T> for T {
-    fn write(&self, field: &mut T) {
-        *field = *self;
-    }
-}
-
-impl<T: Copy> Write<&mut Vec<T>> for Eight<T> {
-    fn write(&self, field: &mut Vec<T>) {
-        *field = self.to_vec();
-    }
-}
-
-impl Write<&mut i32> for Trust {
-    fn write(&self, field: &mut i32) {
-        *field = (*self).into();
-    }
-}
-
-impl Write<&mut bool> for OnOff {
-    fn write(&self, field: &mut bool) {
-        *field = *self == OnOff::On;
-    }
-}
-
-impl Write<(&mut bool, &mut bool)> for Pause {
-    fn write(&self, (tx, rx): (&mut bool, &mut bool)) {
-        *tx = matches!(self, Pause::Tx | Pause::Both);
-        *rx = matches!(self, Pause::Rx | Pause::Both);
-    }
-}
-
-impl Write<&mut Option<u32>> for Forced {
-    fn write(&self, field: &mut Option<u32>) {
-        *field = self.0;
-    }
-}
-
-impl Put<&mut Vec<u32>> for Vec<MapOrder> {
-    fn put(&self, map: &mut Vec<u32>) -> Result<bool, String> {
-        self.iter().try_for_each(|order| order.put(map))?;
-        Ok(!self.is_empty())
-    }
-}
-
-impl Put<&mut Vec<v1::EcnProfile>> for Vec<ProfileOrder> {
-    fn put(&self, all: &mut Vec<v1::EcnProfile>) -> Result<bool, String> {
-        self.iter().for_each(|order| order.put(all));
-        Ok(!self.is_empty())
-    }
-}
-
-flags! {
+flags! { |now, v|
     // Wide: each field is an option of the command.
     QosSet {
         /// Name of the adapter or port
@@ -265,85 +192,80 @@ flags! {
 
         /// Which field of a packet names its priority
         #[arg(long, value_name = "FIELD", value_parser = trust(), help_heading = "Priorities")]
-        trust: Option<Trust> => trust;
+        trust: Option<Trust> => trust { now.trust = (*v).into() };
         /// Priority by DSCP: set,DSCP,PRIORITY; del,DSCP,PRIORITY; flush. Again for further ones
         #[arg(long, value_name = "ORDER", value_parser = read::map_order, help_heading = "Priorities")]
-        dscp2prio: Vec<MapOrder> => dscp_to_priority;
+        dscp2prio: Vec<MapOrder> => dscp_to_priority { v.put(&mut now.dscp_to_priority)? };
         /// Priority of packets that say nothing, 0 to 7
         #[arg(long, alias = "default_priority", value_name = "PRIORITY", value_parser = clap::value_parser!(u32).range(0..8), help_heading = "Priorities")]
-        default_priority: Option<u32> => default_priority;
+        default_priority: Option<u32> => default_priority { now.default_priority = *v };
         /// RDMA packets all get this traffic class (ToS byte), 0 to 255; -1: their own
         #[arg(long, alias = "traffic_class", value_name = "TOS", value_parser = traffic_class, allow_hyphen_values = true, help_heading = "Priorities")]
-        traffic_class: Option<Forced> => forced_traffic_class;
+        traffic_class: Option<Forced> => forced_traffic_class { now.forced_traffic_class = v.0 };
 
         /// Traffic class by priority: eight of 0 to 7
-        #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = classes, help_heading = "Traffic classes")]
-        prio_tc: Option<Eight<u32>> => priority_to_tc;
+        #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = eight(read::classes), help_heading = "Traffic classes")]
+        prio_tc: Option<Eight<u32>> => priority_to_tc { now.priority_to_tc = v.to_vec() };
         /// How each traffic class gets its turn: eight of vendor, strict, ets
-        #[arg(short = 's', long, value_name = "LIST", value_parser = tsa, help_heading = "Traffic classes")]
-        tsa: Option<Eight<i32>> => tc_algorithm;
+        #[arg(short = 's', long, value_name = "LIST", value_parser = eight(tsa), help_heading = "Traffic classes")]
+        tsa: Option<Eight<i32>> => tc_algorithm { now.tc_algorithm = v.to_vec() };
         /// Per cent of each ets class, 0 for all others; together 100
-        #[arg(short = 't', long, value_name = "LIST", value_parser = percents, help_heading = "Traffic classes")]
-        tcbw: Option<Eight<u32>> => tc_bandwidth_percent;
+        #[arg(short = 't', long, value_name = "LIST", value_parser = eight(read::percents), help_heading = "Traffic classes")]
+        tcbw: Option<Eight<u32>> => tc_bandwidth_percent { now.tc_bandwidth_percent = v.to_vec() };
         /// Shares need not add up to 100: less counts as weights
         #[arg(long, help_heading = "Traffic classes")]
         weights: bool;
         /// Most that each traffic class sends: eight rates, such as 5G; 0: no limit
-        #[arg(short = 'r', long, value_name = "LIST", value_parser = rates, help_heading = "Traffic classes")]
-        ratelimit: Option<Eight<u64>> => tc_rate_limit_bps;
+        #[arg(short = 'r', long, value_name = "LIST", value_parser = eight(read::rates), help_heading = "Traffic classes")]
+        ratelimit: Option<Eight<u64>> => tc_rate_limit_bps { now.tc_rate_limit_bps = v.to_vec() };
         /// Speed of the link, such as 10G; 0: not limited
         #[arg(long, value_name = "RATE", value_parser = read::rate, help_heading = "Traffic classes")]
-        rate: Option<u64> => rate_bps;
+        rate: Option<u64> => rate_bps { now.rate_bps = *v };
         /// A send queue for each priority of the guest (SendQueuePerPrio)
         #[arg(long, value_name = "SWITCH", help_heading = "Traffic classes")]
-        send_queue_per_prio: Option<OnOff> => send_queue_per_priority;
+        send_queue_per_prio: Option<OnOff> => send_queue_per_priority { now.send_queue_per_priority = *v == OnOff::On };
 
         /// Marks and early drops of a traffic class: TC=MIN:MAX:PERCENT in bytes, and :wred, :drop, :enqueue; TC=off. Again for
         /// further ones
         #[arg(long, value_name = "PROFILE", value_parser = read::profile, help_heading = "Congestion")]
-        ecn: Vec<ProfileOrder> => ecn;
+        ecn: Vec<ProfileOrder> => ecn { v.put(&mut now.ecn) };
 
         /// Priorities with priority flow control: eight of 0 and 1
-        #[arg(short = 'f', long, value_name = "LIST", value_parser = by_priority, help_heading = "Flow control")]
-        pfc: Option<Eight<bool>> => pfc;
+        #[arg(short = 'f', long, value_name = "LIST", value_parser = eight(by_priority), help_heading = "Flow control")]
+        pfc: Option<Eight<bool>> => pfc { now.pfc = v.to_vec() };
         /// Global pause (*FlowControl); without effect while PFC is on
         #[arg(long, value_name = "WAY", help_heading = "Flow control")]
-        pause: Option<Pause> => pause_tx, pause_rx;
+        pause: Option<Pause> => pause_tx, pause_rx { (now.pause_tx, now.pause_rx) = (matches!(v, Pause::Tx | Pause::Both), matches!(v, Pause::Rx | Pause::Both)) };
         /// Bytes of frames that wait, headroom excluded
-        #[arg(
-            long,
-            alias = "buffer_size",
-            value_name = "BYTES",
-            help_heading = "Flow control"
-        )]
-        buffer_size: Option<u32> => buffer_size;
+        #[arg(long, alias = "buffer_size", value_name = "BYTES", help_heading = "Flow control")]
+        buffer_size: Option<u32> => buffer_size { now.buffer_size = *v };
         /// Bytes of one sender and priority from which on it is told to wait
         #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
-        xoff: Option<u32> => buffer_xoff;
+        xoff: Option<u32> => buffer_xoff { now.buffer_xoff = *v };
         /// Bytes at which it is told to go on
         #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
-        xon: Option<u32> => buffer_xon;
+        xon: Option<u32> => buffer_xon { now.buffer_xon = *v };
         /// Bytes that fit above xoff, for what is under way
         #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
-        headroom: Option<u32> => buffer_headroom;
+        headroom: Option<u32> => buffer_headroom { now.buffer_headroom = *v };
         /// Metres of cable, from which the headroom follows
         #[arg(long, alias = "cable_len", value_name = "METRES", value_parser = clap::value_parser!(u32).range(0..256), help_heading = "Flow control")]
-        cable_len: Option<u32> => cable_length_m;
+        cable_len: Option<u32> => cable_length_m { now.cable_length_m = *v };
         /// Milliseconds of standstill after which pause stops: 80 to 8000; 0: never
         #[arg(long, value_name = "MS", help_heading = "Flow control")]
-        storm_critical: Option<u32> => storm_critical_ms;
+        storm_critical: Option<u32> => storm_critical_ms { now.storm_critical_ms = *v };
         /// Milliseconds of standstill after which that is told; 0: never
         #[arg(long, value_name = "MS", help_heading = "Flow control")]
-        storm_minor: Option<u32> => storm_minor_ms;
+        storm_minor: Option<u32> => storm_minor_ms { now.storm_minor_ms = *v };
         /// How long a frame may wait at the head of its class, as log2 of 4.096 us: 0 to 20; 20: for ever
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Flow control")]
-        hol_lifetime: Option<u32> => hol_lifetime;
+        hol_lifetime: Option<u32> => hol_lifetime { now.hol_lifetime = *v };
         /// Drops in a row after which a class is stalled: 0 to 7; 0: never
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=7), help_heading = "Flow control")]
-        hol_stall_count: Option<u32> => hol_stall_count;
+        hol_stall_count: Option<u32> => hol_stall_count { now.hol_stall_count = *v };
         /// Traffic classes whose frames have a lifetime: eight of 0 and 1
-        #[arg(long, value_name = "LIST", value_parser = by_class, help_heading = "Flow control")]
-        hol_classes: Option<Eight<bool>> => hol_lifetime_classes;
+        #[arg(long, value_name = "LIST", value_parser = eight(by_class), help_heading = "Flow control")]
+        hol_classes: Option<Eight<bool>> => hol_lifetime_classes { now.hol_lifetime_classes = v.to_vec() };
     }
 }
 

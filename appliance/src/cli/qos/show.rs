@@ -7,7 +7,7 @@ use vnic_control::v1;
 use vnic_control::v1::qos::{Algorithm, Trust};
 use vnic_control::v1::qos_policy::Kind;
 
-use super::super::text::{self, Table};
+use super::super::text;
 use crate::check::qos::message::{self, word};
 use crate::check::qos::rate_text;
 use crate::names;
@@ -29,20 +29,16 @@ fn of(name: &str) -> &str {
 
 /// Table of all adapters and ports.
 pub fn table(all: &[v1::Qos]) -> String {
-    let mut table = Table::new(&["NAME", "TRUST", ">RATE", "PFC", "TSA", ">QUEUED", "STATE"]);
-    for qos in all {
+    text::table! { qos in all, "no adapters and no ports";
         let state = qos.state.clone().unwrap_or_default();
-        table.row([
-            of(&qos.name).to_owned(),
-            trust(qos),
-            rate_text(qos.rate_bps),
-            set(&qos.pfc, "none"),
-            qos.tc_algorithm().map(tsa).collect::<Vec<_>>().join(","),
-            text::bytes(state.queued_bytes.iter().sum()),
-            condition(&state),
-        ]);
+        "NAME": of(&qos.name),
+        "TRUST": trust(qos),
+        ">RATE": rate_text(qos.rate_bps),
+        "PFC": set(&qos.pfc, "none"),
+        "TSA": qos.tc_algorithm().map(tsa).collect::<Vec<_>>().join(","),
+        ">QUEUED": text::bytes(state.queued_bytes.iter().sum()),
+        "STATE": condition(&state),
     }
-    table.finish("no adapters and no ports")
 }
 
 /// Numbers of the set flags.
@@ -285,50 +281,46 @@ fn state(state: &v1::QosState, out: &mut String) {
 
 /// Rates of queue pairs.
 pub fn rates(all: &[v1::QueuePairRate]) -> String {
-    let mut table = Table::new(&[">QPN", ">LIMIT", ">OF ITS DRIVER"]);
-    for rate in all {
-        table.row([
-            rate.queue_pair.to_string(),
-            rate_text(rate.rate_bps),
-            rate_text(rate.driver_rate_bps),
-        ]);
+    text::table! { rate in all, "no queue pair has a rate";
+        ">QPN": rate.queue_pair,
+        ">LIMIT": rate_text(rate.rate_bps),
+        ">OF ITS DRIVER": rate_text(rate.driver_rate_bps),
     }
-    table.finish("no queue pair has a rate")
 }
 
 /// Table of policies.
 pub fn policies(all: &[v1::QosPolicy]) -> String {
-    let mut table = Table::new(&["NAME", "MATCH", ">PRIORITY", ">DSCP"]);
     let number = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-    for policy in all {
-        let matches = match policy.kind() {
-            Kind::Unspecified => String::new(),
-            Kind::Default => "default".to_owned(),
-            Kind::Tcp => "TCP".to_owned(),
-            Kind::Udp => "UDP".to_owned(),
-            Kind::Smb => "SMB".to_owned(),
-            Kind::NetDirect => "RDMA".to_owned(),
-            Kind::DestinationPorts => {
-                let ports = policy.destination_ports.unwrap_or_default();
-                let protocol = match ports.protocol {
-                    6 => "TCP",
-                    17 => "UDP",
-                    _ => "TCP and UDP",
-                };
-                match ports.first == ports.last {
-                    true => format!("{protocol} to {}", ports.first),
-                    false => format!("{protocol} to {}-{}", ports.first, ports.last),
-                }
-            }
-        };
-        table.row([
-            policy.name.clone(),
-            matches,
-            number(policy.priority),
-            number(policy.dscp),
-        ]);
+    text::table! { policy in all, "no policies";
+        "NAME": policy.name,
+        "MATCH": matches(policy),
+        ">PRIORITY": number(policy.priority),
+        ">DSCP": number(policy.dscp),
     }
-    table.finish("no policies")
+}
+
+fn matches(policy: &v1::QosPolicy) -> String {
+    let word = match policy.kind() {
+        Kind::Unspecified => "",
+        Kind::Default => "default",
+        Kind::Tcp => "TCP",
+        Kind::Udp => "UDP",
+        Kind::Smb => "SMB",
+        Kind::NetDirect => "RDMA",
+        Kind::DestinationPorts => {
+            let ports = policy.destination_ports.unwrap_or_default();
+            let protocol = match ports.protocol {
+                6 => "TCP",
+                17 => "UDP",
+                _ => "TCP and UDP",
+            };
+            return match ports.first == ports.last {
+                true => format!("{protocol} to {}", ports.first),
+                false => format!("{protocol} to {}-{}", ports.first, ports.last),
+            };
+        }
+    };
+    word.to_owned()
 }
 
 #[cfg(test)]

@@ -7,6 +7,14 @@ pub type Advice = Option<(&'static str, &'static str)>;
 /// Rows of a table: a name, and what to do.
 type Rows = &'static [(&'static str, Advice)];
 
+/// Makes a table of rows `name(sentence, command)`, `name(ADVICE)`, and `name()` for one without advice.
+macro_rules! rows {
+    (@ $text:literal, $command:expr) => { Some(($text, $command)) };
+    (@ $advice:ident) => { $advice };
+    (@) => { None };
+    ($($name:ident($($advice:tt)*),)+) => { &[$((stringify!($name), rows!(@ $($advice)*))),+] };
+}
+
 const LIVE: &str = "vnicctl capture live NAME --drops-only";
 const QOS: &str = "vnicctl qos show NAME";
 const SHOW: &str = "vnicctl adapter show NAME";
@@ -16,160 +24,37 @@ const ALL_EVENTS: &str = "vnicctl event list --since 1h --min-severity warning";
 const DROPS_OF_ALL: &str = "vnicctl counter list --name drops --nonzero";
 
 /// Drop reasons.
-const DROPS: Rows = &[
-    ("runt", Some(("its sender makes frames that are too short", LIVE))),
-    (
-        "mtu_exceeded",
-        Some((
-            "its guest's MTU is above the adapter's: lower one or raise the other",
-            SHOW,
-        )),
-    ),
-    (
-        "malformed_offload",
-        Some((
-            "its guest's driver asks for offloads that contradict the frame",
-            LIVE,
-        )),
-    ),
-    (
-        "invalid_source",
-        Some(("its sender uses a group address as source", LIVE)),
-    ),
-    (
-        "spoofed_source",
-        Some((
-            "its guest sends from an address that is not the adapter's; if it may: adapter mac add, or --no-anti-spoofing",
-            LIVE,
-        )),
-    ),
-    (
-        "vlan_not_allowed",
-        Some((
-            "it sends in a VLAN of which it is no member: compare both ends",
-            LIVE,
-        )),
-    ),
-    ("hairpin", None),
-    ("no_destination", None),
-    ("receiver_down", None),
-    (
-        "no_rx_buffer",
-        Some((
-            "its guest does not keep up: more queues, larger rings, or dropless mode (registry DelayDropTimeout)",
-            "vnicctl counter show NAME --nonzero",
-        )),
-    ),
-    (
-        "rx_buffer_too_small",
-        Some((
-            "its guest posts receive buffers that are smaller than frames for it: see its MTU",
-            SHOW,
-        )),
-    ),
-    (
-        "receiver_mtu",
-        Some((
-            "its senders have a greater MTU than it has: make them equal",
-            SHOW,
-        )),
-    ),
-    (
-        "rx_ring_broken",
-        Some((
-            "its guest wrote something illegal into a ring; the ring is back when the driver resets the device",
-            EVENTS,
-        )),
-    ),
-    (
-        "port_transmit",
-        Some((
-            "its device takes less than is sent: limit senders, or give the port its rate",
-            QOS,
-        )),
-    ),
-    (
-        "core_exchange_full",
-        Some((
-            "the data core that serves the receiver does not keep up: spread adapters over cores",
-            "vnicctl top --section cores",
-        )),
-    ),
-    ("fault_injected", None),
-    (
-        "egress_full",
-        Some((
-            "more is sent to it than it takes: limits, shares or a lossless priority",
-            QOS,
-        )),
-    ),
-    (
-        "lossless_overflow",
-        Some(("its senders do not obey pause, or the headroom is too small", QOS)),
-    ),
-    (
-        "head_of_queue",
-        Some((
-            "frames wait too long at the head of a traffic class: the receiver or the rate is too slow",
-            QOS,
-        )),
-    ),
-    (
-        "class_stalled",
-        Some(("a traffic class stands still: see who pauses it", QOS)),
-    ),
-    (
-        "send_queue_full",
-        Some(("its guest sends more than its limits and priorities let go", QOS)),
-    ),
-    (
-        "mac_control",
-        Some((
-            "its guest sends pause frames or LACP, which only links speak: switch that off in the guest",
-            LIVE,
-        )),
-    ),
-    (
-        "congestion_hint",
-        Some((
-            "its guest does not keep up, and CongestionAction says so",
-            "vnicctl registry list NAME",
-        )),
-    ),
-    (
-        "wred",
-        Some(("a traffic class is congested, and its ends do not speak ECN", QOS)),
-    ),
-    (
-        "port_receive",
-        Some((
-            "its data core does not read the device in time",
-            "vnicctl top --section cores",
-        )),
-    ),
-    ("bond_inactive", None),
-    (
-        "spoofed_address",
-        Some((
-            "its guest claims an address that allowed_addresses does not list",
-            SHOW,
-        )),
-    ),
-    (
-        "storm_control",
-        Some((
-            "its wire brings more broadcast or unknown unicast than it may: look for a loop, or raise the limit",
-            "vnicctl port show NAME",
-        )),
-    ),
-    (
-        "own_address",
-        Some((
-            "its guest sends to an address of its own: if it means another station, both have the same address",
-            "vnicctl event list --kind loop_suspected",
-        )),
-    ),
-];
+const DROPS: Rows = rows! {
+    runt("its sender makes frames that are too short", LIVE),
+    mtu_exceeded("its guest's MTU is above the adapter's: lower one or raise the other", SHOW),
+    malformed_offload("its guest's driver asks for offloads that contradict the frame", LIVE),
+    invalid_source("its sender uses a group address as source", LIVE),
+    spoofed_source("its guest sends from an address that is not the adapter's; if it may: adapter mac add, or --no-anti-spoofing", LIVE),
+    vlan_not_allowed("it sends in a VLAN of which it is no member: compare both ends", LIVE),
+    hairpin(),
+    no_destination(),
+    receiver_down(),
+    no_rx_buffer("its guest does not keep up: more queues, larger rings, or dropless mode (registry DelayDropTimeout)", "vnicctl counter show NAME --nonzero"),
+    rx_buffer_too_small("its guest posts receive buffers that are smaller than frames for it: see its MTU", SHOW),
+    receiver_mtu("its senders have a greater MTU than it has: make them equal", SHOW),
+    rx_ring_broken("its guest wrote something illegal into a ring; the ring is back when the driver resets the device", EVENTS),
+    port_transmit("its device takes less than is sent: limit senders, or give the port its rate", QOS),
+    core_exchange_full("the data core that serves the receiver does not keep up: spread adapters over cores", "vnicctl top --section cores"),
+    fault_injected(),
+    egress_full("more is sent to it than it takes: limits, shares or a lossless priority", QOS),
+    lossless_overflow("its senders do not obey pause, or the headroom is too small", QOS),
+    head_of_queue("frames wait too long at the head of a traffic class: the receiver or the rate is too slow", QOS),
+    class_stalled("a traffic class stands still: see who pauses it", QOS),
+    send_queue_full("its guest sends more than its limits and priorities let go", QOS),
+    mac_control("its guest sends pause frames or LACP, which only links speak: switch that off in the guest", LIVE),
+    congestion_hint("its guest does not keep up, and CongestionAction says so", "vnicctl registry list NAME"),
+    wred("a traffic class is congested, and its ends do not speak ECN", QOS),
+    port_receive("its data core does not read the device in time", "vnicctl top --section cores"),
+    bond_inactive(),
+    spoofed_address("its guest claims an address that allowed_addresses does not list", SHOW),
+    storm_control("its wire brings more broadcast or unknown unicast than it may: look for a loop, or raise the limit", "vnicctl port show NAME"),
+    own_address("its guest sends to an address of its own: if it means another station, both have the same address", "vnicctl event list --kind loop_suspected"),
+};
 
 const LOST: Advice = Some((
     "packets are lost on the way: see who drops, and whether a fault rule does",
@@ -190,69 +75,45 @@ const STRAY: Advice = Some((
 ));
 
 /// Error counters of RDMA functions.
-const RDMA: Rows = &[
-    ("out_of_buffer", NOT_READY),
-    ("out_of_sequence", LOST),
-    ("duplicate_request", None),
-    ("resp_rnr_nak", NOT_READY),
-    ("resp_local_length_error", REFUSED),
-    ("resp_local_protection_error", REFUSED),
-    ("resp_local_qp_operation_error", REFUSED),
-    ("resp_remote_access_errors", REFUSED),
-    ("resp_remote_invalid_request", REFUSED),
-    ("resp_cqe_error", None),
-    ("rnr_nak_retry_err", NOT_READY),
-    ("packet_seq_err", LOST),
-    ("implied_nak_seq_err", LOST),
-    ("local_ack_timeout_err", LATE),
-    (
-        "req_transport_retries_exceeded",
-        Some((
-            "requests ended after all retries: the peer or the way to it is gone; the event says what was dropped",
-            "vnicctl event list NAME --kind rdma_gave_up",
-        )),
-    ),
-    ("req_rnr_retries_exceeded", NOT_READY),
-    ("req_remote_invalid_request", REFUSED),
-    ("req_remote_access_errors", REFUSED),
-    ("req_remote_operation_errors", REFUSED),
-    ("req_local_length_error", REFUSED),
-    ("req_local_protection_error", REFUSED),
-    ("req_local_qp_operation_error", REFUSED),
-    ("req_mw_bind_error", REFUSED),
-    ("req_bad_response", REFUSED),
-    ("req_cqe_error", None),
-    (
-        "cq_overrun",
-        Some((
-            "a completion queue is smaller than what completes in it",
-            "vnicctl resource list NAME",
-        )),
-    ),
-    (
-        "rx_icrc_encapsulated",
-        Some((
-            "packets arrive with flipped bits: a cable, a device, or a fault rule that corrupts",
-            "vnicctl fault list",
-        )),
-    ),
-    ("drop_malformed", STRAY),
-    (
-        "drop_bad_gid",
-        Some((
-            "packets come for an address that is not in its GID table",
-            "vnicctl gid list NAME",
-        )),
-    ),
-    ("drop_no_qp", STRAY),
-    ("drop_wrong_transport", STRAY),
-    ("drop_wrong_state", None),
-    ("drop_pkey_mismatch", STRAY),
-    ("drop_qkey_violation", STRAY),
-    ("drop_out_of_sequence", LOST),
-    ("drop_access", REFUSED),
-    ("drop_stale_response", None),
-];
+const RDMA: Rows = rows! {
+    out_of_buffer(NOT_READY),
+    out_of_sequence(LOST),
+    duplicate_request(),
+    resp_rnr_nak(NOT_READY),
+    resp_local_length_error(REFUSED),
+    resp_local_protection_error(REFUSED),
+    resp_local_qp_operation_error(REFUSED),
+    resp_remote_access_errors(REFUSED),
+    resp_remote_invalid_request(REFUSED),
+    resp_cqe_error(),
+    rnr_nak_retry_err(NOT_READY),
+    packet_seq_err(LOST),
+    implied_nak_seq_err(LOST),
+    local_ack_timeout_err(LATE),
+    req_transport_retries_exceeded("requests ended after all retries: the peer or the way to it is gone; the event says what was dropped", "vnicctl event list NAME --kind rdma_gave_up"),
+    req_rnr_retries_exceeded(NOT_READY),
+    req_remote_invalid_request(REFUSED),
+    req_remote_access_errors(REFUSED),
+    req_remote_operation_errors(REFUSED),
+    req_local_length_error(REFUSED),
+    req_local_protection_error(REFUSED),
+    req_local_qp_operation_error(REFUSED),
+    req_mw_bind_error(REFUSED),
+    req_bad_response(REFUSED),
+    req_cqe_error(),
+    cq_overrun("a completion queue is smaller than what completes in it", "vnicctl resource list NAME"),
+    rx_icrc_encapsulated("packets arrive with flipped bits: a cable, a device, or a fault rule that corrupts", "vnicctl fault list"),
+    drop_malformed(STRAY),
+    drop_bad_gid("packets come for an address that is not in its GID table", "vnicctl gid list NAME"),
+    drop_no_qp(STRAY),
+    drop_wrong_transport(STRAY),
+    drop_wrong_state(),
+    drop_pkey_mismatch(STRAY),
+    drop_qkey_violation(STRAY),
+    drop_out_of_sequence(LOST),
+    drop_access(REFUSED),
+    drop_stale_response(),
+};
 
 const MISBEHAVES: Advice = Some(("a guest or its VMM misbehaves; only it suffers", EVENTS));
 const CLAIMS: Advice = Some((
@@ -274,111 +135,42 @@ const STORED: Advice = Some((
 
 /// Kinds of events that can be warnings or errors. Those without advice are told by a state (a port that is down, a rule that is
 /// there) or were an answer to the operator.
-const EVENT_KINDS: Rows = &[
-    (
-        "dropless_timeout",
-        Some((
-            "a guest did not keep up, and dropless mode went off",
-            "vnicctl registry set NAME DelayDropTimeout 50",
-        )),
-    ),
-    (
-        "daemon_started",
-        Some((
-            "the daemon before this one did not end in order: see the system's log",
-            "journalctl -u vnicd",
-        )),
-    ),
-    (
-        "state_reset",
-        Some((
-            "stored settings were given up: put them back",
-            "vnicctl registry import nic.reg",
-        )),
-    ),
-    (
-        "events_lost",
-        Some(("more happened than could be written down", ALL_EVENTS)),
-    ),
-    (
-        "access_refused",
-        Some((
-            "somebody was refused: give the role, or find out who it was",
-            "vnicctl event list --kind access_refused",
-        )),
-    ),
-    ("settings_refused", None),
-    (
-        "certificates_loaded",
-        Some((
-            "new certificates were refused and the old ones stay: mend the files",
-            "vnicctl event list --kind certificates_loaded",
-        )),
-    ),
-    ("stored_adapter_shadowed", STORED),
-    (
-        "events_not_stored",
-        Some((
-            "the file of the event log cannot be used: see room and rights of the state directory",
-            "vnicctl server info",
-        )),
-    ),
-    ("panic", BUG),
-    ("thread_ended", BUG),
-    ("stored_port_shadowed", STORED),
-    ("adapter_state", None),
-    ("rdma_state", None),
-    ("rdma_fault", MISBEHAVES),
-    ("ring_fault", MISBEHAVES),
-    ("spoofed_source", CLAIMS),
-    ("protocol_error", MISBEHAVES),
-    (
-        "gid_conflict",
-        Some((
-            "two adapters claim one address: change one of them",
-            "vnicctl gid list",
-        )),
-    ),
-    ("spoofed_address", CLAIMS),
-    (
-        "vmm_refused",
-        Some((
-            "another process wants an adapter's socket: see who has it, and socket_users",
-            EVENTS,
-        )),
-    ),
-    (
-        "rdma_gave_up",
-        Some((
-            "requests ended after all retries; the event says what was dropped meanwhile",
-            "vnicctl event list NAME --kind rdma_gave_up",
-        )),
-    ),
-    ("port_link", None),
-    ("pause_storm_warning", FLOW_CONTROL),
-    ("pause_storm", FLOW_CONTROL),
-    ("class_stalled", FLOW_CONTROL),
-    (
-        "loop_suspected",
-        Some((
-            "two ports lead to one network, or two stations have one address",
-            "vnicctl switch fdb",
-        )),
-    ),
-    ("fault_added", None),
-    ("bond_link", None),
-    ("bond_member_lost", None),
-    ("lacp_partner_lost", None),
-    ("mesh_peer", None),
-    (
-        "mesh_refused",
-        Some((
-            "somebody called the mesh with a certificate that it does not take",
-            "vnicctl event list --kind mesh_refused",
-        )),
-    ),
-    ("mesh_trouble", None),
-];
+const EVENT_KINDS: Rows = rows! {
+    dropless_timeout("a guest did not keep up, and dropless mode went off", "vnicctl registry set NAME DelayDropTimeout 50"),
+    daemon_started("the daemon before this one did not end in order: see the system's log", "journalctl -u vnicd"),
+    state_reset("stored settings were given up: put them back", "vnicctl registry import nic.reg"),
+    events_lost("more happened than could be written down", ALL_EVENTS),
+    access_refused("somebody was refused: give the role, or find out who it was", "vnicctl event list --kind access_refused"),
+    settings_refused(),
+    certificates_loaded("new certificates were refused and the old ones stay: mend the files", "vnicctl event list --kind certificates_loaded"),
+    stored_adapter_shadowed(STORED),
+    events_not_stored("the file of the event log cannot be used: see room and rights of the state directory", "vnicctl server info"),
+    panic(BUG),
+    thread_ended(BUG),
+    stored_port_shadowed(STORED),
+    adapter_state(),
+    rdma_state(),
+    rdma_fault(MISBEHAVES),
+    ring_fault(MISBEHAVES),
+    spoofed_source(CLAIMS),
+    protocol_error(MISBEHAVES),
+    gid_conflict("two adapters claim one address: change one of them", "vnicctl gid list"),
+    spoofed_address(CLAIMS),
+    vmm_refused("another process wants an adapter's socket: see who has it, and socket_users", EVENTS),
+    rdma_gave_up("requests ended after all retries; the event says what was dropped meanwhile", "vnicctl event list NAME --kind rdma_gave_up"),
+    port_link(),
+    pause_storm_warning(FLOW_CONTROL),
+    pause_storm(FLOW_CONTROL),
+    class_stalled(FLOW_CONTROL),
+    loop_suspected("two ports lead to one network, or two stations have one address", "vnicctl switch fdb"),
+    fault_added(),
+    bond_link(),
+    bond_member_lost(),
+    lacp_partner_lost(),
+    mesh_peer(),
+    mesh_refused("somebody called the mesh with a certificate that it does not take", "vnicctl event list --kind mesh_refused"),
+    mesh_trouble(),
+};
 
 fn row(rows: Rows, name: &str) -> Option<Advice> {
     rows.iter().find(|(n, _)| *n == name).map(|(_, advice)| *advice)

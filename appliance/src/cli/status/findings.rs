@@ -74,23 +74,24 @@ pub fn of(status: &Status) -> Vec<Finding> {
     all
 }
 
+/// Adds a finding: the level, the kind, and what it is about; what is odd; what to do, and the command.
+macro_rules! find {
+    ($all:ident, $level:ident, $kind:literal, $about:expr; $what:literal $(, $arg:expr)*; $to_do:expr) => {
+        $all.push(Finding::new(Level::$level, $kind, $about, format!($what $(, $arg)*), $to_do))
+    };
+}
+
 fn daemon(status: &Status, all: &mut Vec<Finding>) {
-    let daemon = &status.daemon;
-    if !daemon.responsive {
-        let what = "a data core does not answer, or a thread has ended by a panic".to_owned();
-        let to_do = (
-            "see which, report it, and restart the daemon: guests reconnect",
-            "vnicctl event list --min-severity error --last 10",
-        );
-        all.push(Finding::new(Level::Error, "not_responsive", "", what, to_do));
+    const ERRORS: &str = "vnicctl event list --min-severity error --last 10";
+    if !status.daemon.responsive {
+        find! { all, Error, "not_responsive", "";
+        "a data core does not answer, or a thread has ended by a panic";
+        ("see which, report it, and restart the daemon: guests reconnect", ERRORS) }
     }
-    if !daemon.serving {
-        let what = "the daemon says that it is not ready".to_owned();
-        let to_do = (
-            "not all sockets listen, or a thread has ended: see the log and its last errors",
-            "vnicctl event list --min-severity error --last 10",
-        );
-        all.push(Finding::new(Level::Error, "not_serving", "", what, to_do));
+    if !status.daemon.serving {
+        find! { all, Error, "not_serving", "";
+        "the daemon says that it is not ready";
+        ("not all sockets listen, or a thread has ended: see the log and its last errors", ERRORS) }
     }
 }
 
@@ -105,45 +106,21 @@ fn is_busy(core: &Core) -> bool {
 
 fn cores(status: &Status, all: &mut Vec<Finding>) {
     for core in &status.cores {
-        let name = format!("cores/{}", core.cpu);
+        let (cpu, name) = (core.cpu, format!("cores/{}", core.cpu));
         if core.panics > 0 {
-            let what = format!(
-                "data core {} caught {} bugs since the daemon started; adapters were taken down",
-                core.cpu, core.panics
-            );
-            let to_do = (
-                "report the line of the log; adapters that failed come back by adapter restart",
-                "vnicctl event list --kind panic",
-            );
-            all.push(Finding::new(Level::Error, "bug_caught", &name, what, to_do));
+            find! { all, Error, "bug_caught", &name;
+            "data core {cpu} caught {} bugs since the daemon started; adapters were taken down", core.panics;
+            ("report the line of the log; adapters that failed come back by adapter restart", "vnicctl event list --kind panic") }
         }
         if is_busy(core) {
-            let what = format!(
-                "data core {} has work in {} % of its rounds",
-                core.cpu, core.busy_percent
-            );
-            let to_do = (
-                "see whose traffic it is; give the daemon more cores, or adapters another core",
-                "vnicctl top",
-            );
-            all.push(Finding::new(Level::Warning, "core_busy", &name, what, to_do));
+            find! { all, Warning, "core_busy", &name;
+            "data core {cpu} has work in {} % of its rounds", core.busy_percent;
+            ("see whose traffic it is; give the daemon more cores, or adapters another core", "vnicctl top") }
         }
         if core.learn_refused > 0 {
-            let what = format!(
-                "data core {} does not learn addresses: there is no room",
-                core.cpu
-            );
-            let to_do = (
-                "see which port brings so many; frames for addresses that are not known are flooded",
-                "vnicctl switch fdb",
-            );
-            all.push(Finding::new(
-                Level::Warning,
-                "addresses_refused",
-                &name,
-                what,
-                to_do,
-            ));
+            find! { all, Warning, "addresses_refused", &name;
+            "data core {cpu} does not learn addresses: there is no room";
+            ("see which port brings so many; frames for addresses that are not known are flooded", "vnicctl switch fdb") }
         }
     }
 }
@@ -152,86 +129,59 @@ fn adapters(status: &Status, all: &mut Vec<Finding>) {
     for a in &status.adapters {
         let to_do = (
             "a bug took it down: report the event, then bring it back",
-            "vnicctl adapter restart NAME",
+            RESTART,
         );
         if a.state == "failed" {
-            let what = format!("adapter {} has failed", a.name);
-            all.push(Finding::new(Level::Error, "adapter_failed", &a.name, what, to_do));
+            find! { all, Error, "adapter_failed", &a.name; "adapter {} has failed", a.name; to_do }
         }
         if a.rdma == "failed" {
-            let what = format!("the RDMA function of adapter {} has failed", a.name);
-            all.push(Finding::new(Level::Error, "rdma_failed", &a.name, what, to_do));
+            find! { all, Error, "rdma_failed", &a.name; "the RDMA function of adapter {} has failed", a.name; to_do }
         }
     }
 }
 
+/// Command that lets pending settings act, and brings a failed adapter back.
+const RESTART: &str = "vnicctl adapter restart NAME";
+
 fn ports(status: &Status, all: &mut Vec<Finding>) {
+    const SHOW: &str = "vnicctl port show NAME";
     for p in &status.ports {
         if !p.up {
-            let what = match p.problem.as_str() {
-                "" => format!("the link of port {} is down", p.name),
-                problem => format!("the link of port {} is down: {problem}", p.name),
-            };
-            let to_do = (
-                "see whether its device is there and up (ip link), and its cable or peer",
-                "vnicctl port show NAME",
-            );
-            all.push(Finding::new(Level::Error, "port_down", &p.name, what, to_do));
+            let problem = if p.problem.is_empty() { "" } else { ": " };
+            find! { all, Error, "port_down", &p.name;
+            "the link of port {} is down{problem}{}", p.name, p.problem;
+            ("see whether its device is there and up (ip link), and its cable or peer", SHOW) }
         }
         if p.up && !p.peers_missing.is_empty() {
-            let what = format!("port {} does not reach {}", p.name, p.peers_missing.join(", "));
-            let to_do = (
-                "see why: the daemon there, the network between, certificates",
-                "vnicctl port show NAME",
-            );
-            all.push(Finding::new(
-                Level::Warning,
-                "mesh_peer_missing",
-                &p.name,
-                what,
-                to_do,
-            ));
+            find! { all, Warning, "mesh_peer_missing", &p.name;
+            "port {} does not reach {}", p.name, p.peers_missing.join(", ");
+            ("see why: the daemon there, the network between, certificates", SHOW) }
         }
     }
 }
 
 fn teams(status: &Status, all: &mut Vec<Finding>) {
+    const VIEW: &str = "vnicctl team view NAME";
     for t in &status.teams {
-        let mut add = |level, kind, what, advice| {
-            let to_do = (advice, "vnicctl team view NAME");
-            all.push(Finding::new(level, kind, &t.name, what, to_do));
-        };
         if !t.up && t.members > 0 {
-            let what = format!("team {} carries no frames: no member can", t.name);
-            let advice = "see links of its members, and with LACP their partner";
-            add(Level::Error, "team_down", what, advice);
+            find! { all, Error, "team_down", &t.name;
+            "team {} carries no frames: no member can", t.name;
+            ("see links of its members, and with LACP their partner", VIEW) }
         }
         if !t.missing.is_empty() {
-            let what = format!(
-                "members of team {} do not exist: {}",
-                t.name,
-                t.missing.join(", ")
-            );
-            let advice = "make the port again, or detach it from the team";
-            add(Level::Warning, "team_member_missing", what, advice);
+            find! { all, Warning, "team_member_missing", &t.name;
+            "members of team {} do not exist: {}", t.name, t.missing.join(", ");
+            ("make the port again, or detach it from the team", VIEW) }
         }
         if !t.down.is_empty() {
-            let what = format!("members of team {} are down: {}", t.name, t.down.join(", "));
-            add(
-                Level::Warning,
-                "team_member_down",
-                what,
-                "see their links, and with LACP their partner",
-            );
+            find! { all, Warning, "team_member_down", &t.name;
+            "members of team {} are down: {}", t.name, t.down.join(", ");
+            ("see their links, and with LACP their partner", VIEW) }
         }
         if !t.problem.is_empty() && t.up {
-            let what = format!("team {}: {}", t.name, t.problem);
-            add(
-                Level::Warning,
-                "team_problem",
-                what,
-                "see its members and their partners",
-            );
+            find! { all, Warning, "team_problem", &t.name;
+            "team {}: {}", t.name, t.problem;
+            ("see its members and their partners", VIEW) }
         }
     }
 }
@@ -239,32 +189,20 @@ fn teams(status: &Status, all: &mut Vec<Finding>) {
 fn traffic(status: &Status, all: &mut Vec<Finding>) {
     let grows = |c: &Counted| format!("{} a second, {} in all", c.per_second, c.total);
     for c in status.drops.iter().filter(|c| c.grew > 0) {
-        let Some(to_do) = advice::of_drop(&c.what) else {
-            continue;
-        };
-        let what = format!("frames of {} are dropped: {} ({})", c.owner, c.what, grows(c));
-        all.push(Finding::new(Level::Warning, "drops", &c.owner, what, to_do));
+        if let Some(to_do) = advice::of_drop(&c.what) {
+            find! { all, Warning, "drops", &c.owner; "frames of {} are dropped: {} ({})", c.owner, c.what, grows(c); to_do }
+        }
     }
     for c in status.rdma_errors.iter().filter(|c| c.grew > 0) {
-        let Some(to_do) = advice::of_rdma(&c.what) else {
-            continue;
-        };
-        let what = format!("RDMA errors of {}: {} ({})", c.owner, c.what, grows(c));
-        all.push(Finding::new(Level::Warning, "rdma_errors", &c.owner, what, to_do));
+        if let Some(to_do) = advice::of_rdma(&c.what) {
+            find! { all, Warning, "rdma_errors", &c.owner; "RDMA errors of {}: {} ({})", c.owner, c.what, grows(c); to_do }
+        }
     }
     for (adapter, n) in &status.queue_pairs_in_error {
-        let what = format!("{n} queue pairs of {adapter} are in an error state");
-        let to_do = (
-            "their programs have to reset or destroy them: see who they belong to, and their errors",
-            "vnicctl qp list NAME --state err --state sqe",
-        );
-        all.push(Finding::new(
-            Level::Warning,
-            "queue_pairs_in_error",
-            adapter,
-            what,
-            to_do,
-        ));
+        find! { all, Warning, "queue_pairs_in_error", adapter;
+        "{n} queue pairs of {adapter} are in an error state";
+        ("their programs have to reset or destroy them: see who they belong to, and their errors",
+         "vnicctl qp list NAME --state err --state sqe") }
     }
 }
 
@@ -282,12 +220,8 @@ fn events(status: &Status, all: &mut Vec<Finding>) {
         } else {
             format!(", {} times", e.count)
         };
-        let owner = if e.owner.is_empty() {
-            String::new()
-        } else {
-            format!(" of {}", e.owner)
-        };
-        let what = format!("event {}{owner}{times}: {}", e.kind, e.last_message);
+        let of = if e.owner.is_empty() { "" } else { " of " };
+        let what = format!("event {}{of}{}{times}: {}", e.kind, e.owner, e.last_message);
         all.push(Finding::new(level, "event", &e.owner, what, to_do));
     }
 }
@@ -298,38 +232,20 @@ fn settings(status: &Status, all: &mut Vec<Finding>) {
     for adapter in adapters {
         let keys = status.pending.iter().filter(|p| p.adapter == adapter);
         let keys: Vec<&str> = keys.map(|p| p.key.as_str()).collect();
-        let what = format!("settings of {adapter} wait for its restart: {}", keys.join(", "));
-        let to_do = (
-            "let them act; the guest's link goes down for a moment",
-            "vnicctl adapter restart NAME",
-        );
-        all.push(Finding::new(
-            Level::Warning,
-            "settings_pending",
-            adapter,
-            what,
-            to_do,
-        ));
+        find! { all, Warning, "settings_pending", adapter;
+        "settings of {adapter} wait for its restart: {}", keys.join(", ");
+        ("let them act; the guest's link goes down for a moment", RESTART) }
     }
     if !status.nv_pending.is_empty() {
         let names: Vec<&str> = status.nv_pending.iter().map(|p| p.name.as_str()).collect();
-        let what = format!(
-            "NV parameters wait for a reset of the device: {}",
-            names.join(", ")
-        );
-        let to_do = (
-            "let them act; links of guests go down for a moment",
-            "vnicctl nvconfig device-reset",
-        );
-        all.push(Finding::new(Level::Warning, "nv_pending", "", what, to_do));
+        find! { all, Warning, "nv_pending", "";
+        "NV parameters wait for a reset of the device: {}", names.join(", ");
+        ("let them act; links of guests go down for a moment", "vnicctl nvconfig device-reset") }
     }
     for f in status.faults.iter().filter(|f| !f.spent) {
-        let what = format!("fault rule {} is live: {} ({} hit)", f.name, f.action, f.injected);
-        let to_do = (
-            "frames suffer on purpose; end it when the test is over",
-            "vnicctl fault remove NAME",
-        );
-        all.push(Finding::new(Level::Warning, "fault_live", &f.name, what, to_do));
+        find! { all, Warning, "fault_live", &f.name;
+        "fault rule {} is live: {} ({} hit)", f.name, f.action, f.injected;
+        ("frames suffer on purpose; end it when the test is over", "vnicctl fault remove NAME") }
     }
 }
 

@@ -8,7 +8,7 @@ use vnic_control::v1;
 use vnic_control::v1::counter::Scope;
 use vnic_control::v1::event::Severity;
 
-use super::super::look::{Growth, Look};
+use super::super::look::{Grown, Growth, Look};
 use super::super::{adapter, event, fault, qp, team, text};
 use super::advice;
 use crate::names;
@@ -273,26 +273,24 @@ impl Team {
 fn drops(growth: &Growth<'_>) -> Vec<Counted> {
     let scopes = [Scope::AdapterDrop, Scope::PortDrop].into_iter();
     let all = scopes.flat_map(|scope| growth.of(scope));
-    let all = all.map(|c| Counted {
-        owner: last(c.owner),
-        what: c.label.to_owned(),
-        total: c.value,
-        grew: c.grew,
-        per_second: growth.rate(c.grew),
-    });
-    largest_first(all.collect())
+    largest_first(all.map(|c| Counted::new(growth, &c, c.label)).collect())
 }
 
 fn rdma_errors(growth: &Growth<'_>) -> Vec<Counted> {
     let all = growth.of(Scope::Rdma).filter(|c| advice::is_rdma_error(c.name));
-    let all = all.map(|c| Counted {
-        owner: last(c.owner),
-        what: c.name.to_owned(),
-        total: c.value,
-        grew: c.grew,
-        per_second: growth.rate(c.grew),
-    });
-    largest_first(all.collect())
+    largest_first(all.map(|c| Counted::new(growth, &c, c.name)).collect())
+}
+
+impl Counted {
+    fn new(growth: &Growth<'_>, c: &Grown<'_>, what: &str) -> Counted {
+        Counted {
+            owner: last(c.owner),
+            what: what.to_owned(),
+            total: c.value,
+            grew: c.grew,
+            per_second: growth.rate(c.grew),
+        }
+    }
 }
 
 /// What grows most comes first, then what has the greatest total.

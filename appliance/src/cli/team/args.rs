@@ -13,6 +13,7 @@ use super::super::client::resource;
 use super::super::vlan::VlanArgs;
 use crate::check::{Checked, fault};
 use crate::names::ADAPTERS;
+use crate::same::same;
 use crate::teams;
 
 #[derive(Debug, Subcommand)]
@@ -176,13 +177,9 @@ pub enum Type {
     Failover,
 }
 
-impl From<Type> for v1::team::Type {
-    fn from(kind: Type) -> v1::team::Type {
-        match kind {
-            Type::Aggregate => v1::team::Type::Aggregate,
-            Type::Failover => v1::team::Type::Failover,
-        }
-    }
+same! {
+    /// Type as in messages.
+    pub fn kind(Type) -> v1::team::Type { Aggregate, Failover }
 }
 
 /// Who speaks LACP.
@@ -258,46 +255,29 @@ pub struct SettingsArgs {
 impl SettingsArgs {
     /// Message with the settings, and names of the given fields.
     pub fn message(&self) -> Result<(v1::Team, Vec<String>), Failure> {
-        let mut team = v1::Team::default();
+        let (mut team, mut lacp) = (v1::Team::default(), v1::TeamLacp::default());
         let mut paths: Vec<&str> = Vec::new();
         let span = |d: Duration| prost_types::Duration::try_from(d).ok();
-        let mut lacp = v1::TeamLacp::default();
-        if let Some(hash) = &self.hash {
-            team.hash_policy.clone_from(hash);
-            paths.push("hash_policy");
+        /// Writes options that were given into their fields.
+        macro_rules! put {
+            ($($path:literal: $($field:ident).+ = |$value:pat_param| $of:expr => $new:expr;)+) => {
+                $(if let Some($value) = $of {
+                    $($field).+ = $new;
+                    paths.push($path);
+                })+
+            };
         }
-        if let Some(mode) = self.lacp {
-            lacp.mode = match mode {
-                LacpMode::Off => Mode::Off,
-                LacpMode::Active => Mode::Active,
-                LacpMode::Passive => Mode::Passive,
-            }
-            .into();
-            paths.push("lacp.mode");
-        }
-        if self.lacp_slow || self.lacp_fast {
-            lacp.slow = self.lacp_slow;
-            paths.push("lacp.slow");
-        }
-        if let Some(n) = self.lacp_priority {
-            lacp.system_priority = n;
-            paths.push("lacp.system_priority");
-        }
-        if let Some(n) = self.lacp_key {
-            lacp.key = n;
-            paths.push("lacp.key");
-        }
-        if self.no_failback || self.failback {
-            team.no_failback_to_primary = self.no_failback;
-            paths.push("no_failback_to_primary");
-        }
-        if let Some(d) = self.failback_delay {
-            team.failback_delay = span(d);
-            paths.push("failback_delay");
-        }
-        if let Some(d) = self.quiet {
-            team.quiet = span(d);
-            paths.push("quiet");
+        // Of a switch and its opposite, whichever was given.
+        let either = |on: bool, off: bool| (on || off).then_some(on);
+        put! {
+            "hash_policy": team.hash_policy = |hash| &self.hash => hash.clone();
+            "lacp.mode": lacp.mode = |mode| self.lacp => lacp_mode(mode).into();
+            "lacp.slow": lacp.slow = |slow| either(self.lacp_slow, self.lacp_fast) => slow;
+            "lacp.system_priority": lacp.system_priority = |n| self.lacp_priority => n;
+            "lacp.key": lacp.key = |n| self.lacp_key => n;
+            "no_failback_to_primary": team.no_failback_to_primary = |no| either(self.no_failback, self.failback) => no;
+            "failback_delay": team.failback_delay = |d| self.failback_delay => span(d);
+            "quiet": team.quiet = |d| self.quiet => span(d);
         }
         match self.patience {
             None => {}
@@ -310,26 +290,18 @@ impl SettingsArgs {
                 paths.extend(["patience", "never_hold"]);
             }
         }
-        if let Some(n) = self.view_flows {
-            team.flows = n;
-            paths.push("flows");
-        }
-        if let Some(vlan) = self.vlan {
-            team.vlan_id = vlan;
-            paths.push("vlan_id");
-        }
-        if let Some(prio) = self.vlan_prio {
-            team.vlan_prio = prio;
-            paths.push("vlan_prio");
-        }
-        if let Some(vlan) = self.membership.message()? {
-            team.vlan = Some(vlan);
-            paths.push("vlan");
+        put! {
+            "flows": team.flows = |n| self.view_flows => n;
+            "vlan_id": team.vlan_id = |vlan| self.vlan => vlan;
+            "vlan_prio": team.vlan_prio = |prio| self.vlan_prio => prio;
+            "vlan": team.vlan = |vlan| self.membership.message()? => Some(vlan);
         }
         team.lacp = Some(lacp);
         Ok((team, paths.into_iter().map(str::to_owned).collect()))
     }
 }
+
+same! { fn lacp_mode(LacpMode) -> Mode { Off, Active, Passive } }
 
 fn hash(text: &str) -> Checked<String> {
     teams::hash(text).map(|p| p.name().to_owned())

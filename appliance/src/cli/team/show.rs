@@ -84,45 +84,27 @@ fn five_tuple(flow: &v1::TeamFiveTuple) -> String {
 
 /// Table of teams, and ports that are in none.
 pub fn list(all: &v1::ListTeamsResponse) -> String {
-    let mut table = Table::new(&[
-        "TEAM", "TYPE", "LINK", "MEMBERS", "HASH", "LACP", "BOND", "PROBLEM",
-    ]);
-    for team in &all.teams {
-        let members: Vec<String> = team
-            .members
-            .iter()
-            .map(|m| {
-                let name = names::last(&m.port);
-                match (m.missing, m.up, m.primary) {
-                    (true, ..) => format!("{name} (missing)"),
-                    (_, false, _) => format!("{name} (down)"),
-                    (.., true) => format!("{name} (primary)"),
-                    _ => name.to_owned(),
-                }
-            })
-            .collect();
+    let member = |m: &v1::TeamMember| {
+        let name = names::last(&m.port);
+        match (m.missing, m.up, m.primary) {
+            (true, ..) => format!("{name} (missing)"),
+            (_, false, _) => format!("{name} (down)"),
+            (.., true) => format!("{name} (primary)"),
+            _ => name.to_owned(),
+        }
+    };
+    let mut text = text::table! { team in &all.teams, "no teams";
+        let members = team.members.iter().map(member).collect::<Vec<_>>().join(", ");
         let aggregate = team.r#type() == v1::team::Type::Aggregate;
-        let lacp = lacp(team);
-        table.row([
-            name(team).to_owned(),
-            kind(team).to_owned(),
-            (if team.up { "up" } else { "down" }).to_owned(),
-            if members.is_empty() {
-                "none".to_owned()
-            } else {
-                members.join(", ")
-            },
-            if aggregate {
-                team.hash_policy.clone()
-            } else {
-                String::new()
-            },
-            lacp.split(',').next().unwrap_or_default().to_owned(),
-            team.bond.clone(),
-            team.problem.clone(),
-        ]);
-    }
-    let mut text = table.finish("no teams");
+        "TEAM": name(team),
+        "TYPE": kind(team),
+        "LINK": if team.up { "up" } else { "down" },
+        "MEMBERS": if members.is_empty() { "none" } else { &members },
+        "HASH": if aggregate { &team.hash_policy } else { "" },
+        "LACP": lacp(team).split(',').next().unwrap_or_default(),
+        "BOND": team.bond,
+        "PROBLEM": team.problem,
+    };
     let free: Vec<&str> = all.free_ports.iter().map(|p| names::last(p)).collect();
     if !free.is_empty() {
         let _ = writeln!(text, "\nports in no team: {}", free.join(", "));
@@ -185,12 +167,8 @@ pub fn team(team: &v1::Team) -> String {
     text.push('\n');
     text += &members(team);
     if !team.affinities.is_empty() {
-        let mut table = Table::new(&["PORT", "AFFINITY"]);
-        for a in &team.affinities {
-            table.row([names::last(&a.port).to_owned(), affinity(a)]);
-        }
         text.push('\n');
-        text += &table.finish("");
+        text += &text::table! { a in &team.affinities, ""; "PORT": names::last(&a.port), "AFFINITY": affinity(a), };
     }
     text
 }
@@ -357,17 +335,17 @@ fn affinities(view: &v1::TeamView) -> String {
     if view.affinities.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["AFFINITY", "PORT", "NOW BY"]);
-    for a in &view.affinities {
+    let table = text::table! { a in &view.affinities, "";
         let of = a.affinity.clone().unwrap_or_default();
-        let now = match (a.leaves, a.current.as_str()) {
-            (true, _) => "leaves".to_owned(),
-            (_, "") => "nothing".to_owned(),
-            (_, port) => names::last(port).to_owned(),
-        };
-        table.row([affinity(&of), names::last(&of.port).to_owned(), now]);
-    }
-    format!("\n{}", table.finish(""))
+        "AFFINITY": affinity(&of),
+        "PORT": names::last(&of.port),
+        "NOW BY": match (a.leaves, a.current.as_str()) {
+            (true, _) => "leaves",
+            (_, "") => "nothing",
+            (_, port) => names::last(port),
+        },
+    };
+    format!("\n{table}")
 }
 
 fn flow_table(view: &v1::TeamView, most: usize) -> String {

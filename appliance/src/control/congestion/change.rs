@@ -35,7 +35,6 @@ pub struct Change {
     pub spec: CongestionSpec,
     /// Registry operations.
     pub operations: Vec<Operation>,
-    /// The change in words.
     pub words: Vec<String>,
     /// Error of a call that stores the line rate instead of a rate above it.
     pub above: Option<Refused>,

@@ -4,7 +4,6 @@ use vnic_backend::settings::{self, AdapterSettings, KEYS, KeyDef, QosKeys, Value
 
 use crate::registry::{Action, Operation, Scope};
 
-/// Field of a key.
 pub fn field(key: &str) -> Option<&'static str> {
     settings::key(key)?.messages().first().copied()
 }

@@ -90,7 +90,6 @@ fn act(control: &Control, book: &mut Book, guid: u128, before: Option<&BondSpec>
     Ok(())
 }
 
-/// Stores a book.
 fn store(control: &Control, book: &Book) -> Result<(), StoreError> {
     let own = book.iter().filter(|(_, more)| !more.configured);
     let own = own.map(|(team, more)| Row::of(team, &more.bond, &more.settings, &more.affinities));

@@ -11,7 +11,6 @@ use crate::teams::{Direction, TeamSettings};
 /// Parts of a team that [`Team`] has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct More {
-    /// Settings of the team.
     pub settings: TeamSettings,
     /// Name of its bond.
     pub bond: String,

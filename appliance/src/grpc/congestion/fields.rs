@@ -6,6 +6,7 @@ use vnic_control::v1;
 
 use crate::control::CongestionNow;
 use crate::names;
+use crate::same::same;
 
 /// Flags of the eight bits.
 fn bits(mask: u8) -> Vec<bool> {
@@ -13,7 +14,6 @@ fn bits(mask: u8) -> Vec<bool> {
 }
 
 fn parameter(p: &'static Parameter, acting: &Points, preset: &Points, set: bool) -> v1::CongestionParameter {
-    use v1::congestion_parameter::Point as Wire;
     let def = p.def;
     let value = Value::Dword(p.get(acting));
     let mut message = v1::CongestionParameter {
@@ -29,13 +29,11 @@ fn parameter(p: &'static Parameter, acting: &Points, preset: &Points, set: bool)
         help: def.help.to_owned(),
         ..v1::CongestionParameter::default()
     };
-    message.set_point(match p.point {
-        Point::Reaction => Wire::Reaction,
-        Point::Notification => Wire::Notification,
-        Point::Device => Wire::Device,
-    });
+    message.set_point(point(p.point));
     message
 }
+
+same! { fn point(Point) -> v1::congestion_parameter::Point { Reaction, Notification, Device } }
 
 /// Message of the acting settings.
 pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
@@ -63,7 +61,6 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
     }
 }
 
-/// Parameters of a preset.
 pub fn of_preset(preset: Preset) -> Vec<v1::CongestionParameter> {
     let points = preset.points();
     PARAMETERS

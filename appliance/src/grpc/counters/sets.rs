@@ -8,11 +8,12 @@ use tonic::Status;
 use vnic_backend::counters::names::{Family, Instance, Kind, Name, Reading, SETS, Source};
 use vnic_control::v1;
 
-use super::super::errors::{invalid, not_found};
+use super::super::errors::{COUNTED, form, invalid, not_found};
 use crate::access::blocking;
 use crate::control::{Control, Counters, Shown};
 use crate::counters::baseline::Baseline;
 use crate::counters::{NATIVE, Names, Owner, OwnerValues};
+use crate::same::same;
 use crate::stored::values;
 
 /// Allowed time between the two samples of a rate.
@@ -40,12 +41,7 @@ fn wanted_family(wanted: i32) -> Result<Option<Family>, Status> {
     }
 }
 
-fn kind(kind: Kind) -> i32 {
-    match kind {
-        Kind::Counter => v1::CounterKind::Counter.into(),
-        Kind::Gauge => v1::CounterKind::Gauge.into(),
-    }
-}
+same! { fn kind(Kind) -> v1::CounterKind { Counter, Gauge } }
 
 fn definition(name: &Name) -> v1::CounterName {
     use v1::CounterAvailability as A;
@@ -58,11 +54,13 @@ fn definition(name: &Name) -> v1::CounterName {
     v1::CounterName {
         name: name.name.to_owned(),
         unit: name.unit.to_owned(),
-        kind: kind(name.kind),
+        kind: kind(name.kind).into(),
         availability: availability.into(),
         source: name.text.to_owned(),
     }
 }
+
+same! { fn instance(Instance) -> v1::counter_set::Instance { Adapter, Queue, Priority, Port } }
 
 fn message(names: Names, with_counters: bool) -> v1::CounterSet {
     let (of, instance, counters) = match names {
@@ -72,17 +70,11 @@ fn message(names: Names, with_counters: bool) -> v1::CounterSet {
             Vec::new(),
         ),
         Names::Set(set) => {
-            let instance = match set.instance {
-                Instance::Adapter => v1::counter_set::Instance::Adapter,
-                Instance::Queue => v1::counter_set::Instance::Queue,
-                Instance::Priority => v1::counter_set::Instance::Priority,
-                Instance::Port => v1::counter_set::Instance::Port,
-            };
             let counters = match with_counters {
                 true => set.names.iter().map(definition).collect(),
                 false => Vec::new(),
             };
-            (family(set.family), instance, counters)
+            (family(set.family), instance(set.instance), counters)
         }
     };
     v1::CounterSet {
@@ -131,12 +123,7 @@ pub fn list(request: &v1::ListCounterSetsRequest) -> Result<v1::ListCounterSetsR
 
 /// Owner of a resource name.
 pub fn owner(name: &str) -> Result<Owner, Status> {
-    Owner::parse(name).ok_or_else(|| {
-        invalid(
-            "owner",
-            format!("{name:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"),
-        )
-    })
+    Owner::parse(name).ok_or_else(|| invalid("owner", form(name, COUNTED)))
 }
 
 /// Checks that the owner has counters of the set.
@@ -206,7 +193,7 @@ pub fn value(Shown { item, rate }: &Shown) -> v1::CounterValue {
         priority: item.priority.map(u32::from),
         reason: item.reason.unwrap_or_default().to_owned(),
         unit: item.unit.to_owned(),
-        kind: kind(item.kind),
+        kind: kind(item.kind).into(),
         availability: availability.into(),
         value,
         rate: *rate,

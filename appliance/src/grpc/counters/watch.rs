@@ -5,14 +5,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use vnic_control::v1;
 
-use super::super::errors::{invalid, shutting_down};
-use super::super::watch::finish;
+use super::super::answer::{Sender, Stream, stream};
+use super::super::errors::invalid;
 use super::sets;
 use crate::control::{Control, CounterUpdate, Followed};
 use crate::counters::Owner;
@@ -69,43 +67,28 @@ fn message(told: &CounterUpdate) -> v1::WatchCountersResponse {
     }
 }
 
-/// Starts a stream.
-pub async fn start(
-    control: Arc<Control>,
-    mut wish: Wish,
-) -> Result<ReceiverStream<Result<v1::WatchCountersResponse, Status>>, Status> {
+pub async fn start(control: Arc<Control>, wish: Wish) -> Result<Stream<v1::WatchCountersResponse>, Status> {
     // An unknown owner is an error of the call.
     sets::values(&control, &wish.name, &wish.owner).await?;
-    let (sender, receiver) = mpsc::channel(1);
-    let ended = control.life.ended();
-    tokio::spawn(async move {
-        tokio::select! {
-            status = follow(&control, &mut wish, &sender) => finish(&sender, status).await,
-            () = ended => finish(&sender, shutting_down()).await,
-            () = sender.closed() => {}
-        }
-    });
-    Ok(ReceiverStream::new(receiver))
+    let followed = control.clone();
+    Ok(stream(&control, 1, |sender| follow(followed, wish, sender)))
 }
 
 /// Sends samples until the owner is gone.
 async fn follow(
-    control: &Arc<Control>,
-    wish: &mut Wish,
-    sender: &mpsc::Sender<Result<v1::WatchCountersResponse, Status>>,
-) -> Status {
+    control: Arc<Control>,
+    mut wish: Wish,
+    sender: Sender<v1::WatchCountersResponse>,
+) -> Result<(), Status> {
     let mut ticks = tokio::time::interval(wish.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         // The sample is taken when there is room for it: a slow client gets no stale one.
         let Ok(room) = sender.reserve().await else {
-            return shutting_down();
+            return Ok(());
         };
-        let values = match sets::values(control, &wish.name, &wish.owner).await {
-            Ok(values) => values,
-            Err(status) => return status,
-        };
+        let values = sets::values(&control, &wish.name, &wish.owner).await?;
         if let Some(told) = wish.followed.next(values) {
             room.send(Ok(message(&told)));
         }

@@ -11,7 +11,6 @@ use crate::names::{self, PORTS, TEAMS};
 use crate::stored::{teams, values};
 use crate::teams::{mux_name, receive_name};
 
-/// Message of a team.
 pub fn message(now: &TeamNow) -> v1::Team {
     let more = &now.more;
     let mut message = teams::message(&now.team, &more.bond, &more.settings, &more.affinities);
