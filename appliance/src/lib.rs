@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod events;
 pub mod faults;
 pub mod grpc;
+mod json;
 pub mod logging;
 pub mod macs;
 pub mod mesh;

@@ -101,6 +101,13 @@ pub fn describe(event: &NicEvent) -> Told {
     match &event.kind {
         NicEventKind::AdapterAdded => told(&kinds::ADAPTER_ADDED, "adapter added"),
         NicEventKind::AdapterRemoved => told(&kinds::ADAPTER_REMOVED, "adapter removed"),
+        NicEventKind::AdapterChanged { waits } => {
+            let text = match waits {
+                true => "adapter changed; a part waits for `vnicctl adapter restart`",
+                false => "adapter changed",
+            };
+            told(&kinds::ADAPTER_CHANGED, text).fact("waits", waits)
+        }
         NicEventKind::AdapterState(state) => {
             let (level, text) = match state {
                 AttachState::Failed => (

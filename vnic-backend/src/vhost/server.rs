@@ -42,7 +42,7 @@ impl Server {
                 continue;
             };
             let caller = admit::caller(&stream);
-            if !admit::may_attach(&self.endpoint.spec.socket_access, caller) {
+            if !admit::may_attach(&self.endpoint.spec().socket_access, caller) {
                 self.tell(unlisted.refuse(stream, caller, Instant::now()));
                 continue;
             }
@@ -304,18 +304,18 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
         Role::Ethernet => ("eth_socket", "vhost"),
         Role::Rdma => ("rdma_socket", "rdma"),
     };
-    let role = endpoint.spec.socket_role;
+    let role = endpoint.spec().socket_role;
     let listener = match role {
         SocketRole::Listen => {
-            let access = &endpoint.spec.socket_access;
-            Some(socket_listener(field, endpoint.socket(), access)?)
+            let access = &endpoint.spec().socket_access;
+            Some(socket_listener(field, &endpoint.socket(), access)?)
         }
         SocketRole::Connect => None,
     };
     let filter = confine.then(|| Filter::socket(role)).transpose();
     let filter = filter.map_err(NicError::os("making a filter of system calls; see --no-sandbox"))?;
     let (tell, told) = answer();
-    let name = format!("{prefix}-{}", endpoint.spec.name);
+    let name = format!("{prefix}-{}", endpoint.spec().name);
     let thread = std::thread::Builder::new()
         .name(name)
         .spawn(move || {

@@ -57,9 +57,9 @@ pub struct AdapterRx {
 }
 
 impl AdapterRx {
-    /// Makes an adapter whose guest has no queues yet.
-    pub fn new(counters: Arc<AdapterCounters>) -> Self {
-        let queues = counters.queues.iter().map(|_| None).collect();
+    /// Makes an adapter with `pairs` queue pairs, whose guest has no queues yet.
+    pub fn new(counters: Arc<AdapterCounters>, pairs: usize) -> Self {
+        let queues = (0..pairs).map(|_| None).collect();
         AdapterRx {
             counters,
             accepts: Accepts::NONE,
