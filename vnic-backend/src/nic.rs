@@ -9,6 +9,7 @@ mod qos;
 mod rdma;
 mod settings;
 mod state;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

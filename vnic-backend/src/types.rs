@@ -4,6 +4,7 @@ mod budget;
 mod congestion;
 pub mod lag;
 mod qos;
+mod trace;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -41,6 +42,7 @@ pub use budget::*;
 pub use congestion::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
 pub use qos::*;
+pub use trace::*;
 
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]

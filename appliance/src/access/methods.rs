@@ -109,6 +109,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.ServerService/SetLogLevel", Admin),
     call("/vnic.v1.SwitchService/GetSwitch", Viewer),
     call("/vnic.v1.SwitchService/ListFdbEntries", Viewer),
+    call("/vnic.v1.SwitchService/TraceFrame", Viewer),
     call("/vnic.v1.TeamService/ListTeams", Viewer),
     call("/vnic.v1.TeamService/GetTeam", Viewer),
     call("/vnic.v1.TeamService/CreateTeam", Admin),
@@ -162,7 +163,7 @@ mod tests {
         for method in METHODS.iter().filter(|m| m.path.starts_with("/vnic.")) {
             let (_, name) = method.path.rsplit_once('/').expect("a path");
             let reads = [
-                "List", "Get", "Query", "Read", "Snapshot", "Watch", "Follow", "Export",
+                "List", "Get", "Query", "Read", "Snapshot", "Watch", "Follow", "Export", "Trace",
             ]
             .iter()
             .any(|p| name.starts_with(p));

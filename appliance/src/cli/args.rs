@@ -76,6 +76,14 @@ pub enum Noun {
                       colour on a terminal, unless NO_COLOR is set."
     )]
     Top(super::top::TopArgs),
+    /// Where a frame would go, and why it would be dropped: every decision of the switch; nothing is sent
+    #[command(
+        after_help = "Examples:\n  vnicctl trace vf0 --to vf1\n  vnicctl trace vf0 --to vf1 --protocol roce --length 4200 --vlan 10\n  \
+                      vnicctl trace p0 --to broadcast --source 02:00:5e:00:00:09\n  vnicctl -o json trace vf0 --frame \
+                      ffffffffffff02005e0000010806\n\nRates, queues and the probability of fault rules are no part of the answer. \
+                      DROPPED has the reason as `counter list --name drops` counts it."
+    )]
+    Trace(super::trace::TraceArgs),
     /// Adapters: what one virtual machine gets
     #[command(subcommand)]
     Adapter(super::adapter::AdapterVerb),

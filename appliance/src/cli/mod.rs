@@ -31,6 +31,7 @@ mod team;
 mod text;
 mod tls;
 mod top;
+mod trace;
 mod vlan;
 
 use std::process;
@@ -114,6 +115,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Server(verb) => server::run(verb, &client, &out).await,
         Noun::Status(args) => status::run(args, &client, &out).await,
         Noun::Top(args) => top::run(args, &client, &out).await,
+        Noun::Trace(args) => trace::run(args, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,
         Noun::Completions { shell } => docs::completions(shell),
         Noun::Man { dir } => docs::man(&dir),

@@ -53,7 +53,7 @@ pub enum OidVerb {
 
 /// Contents of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bytes(Vec<u8>);
+pub struct Bytes(pub Vec<u8>);
 
 fn code(text: &str) -> Result<u32, String> {
     if let Some(def) = oid::OIDS.iter().find(|def| def.name.eq_ignore_ascii_case(text)) {
@@ -66,7 +66,8 @@ fn code(text: &str) -> Result<u32, String> {
     number.map_err(|_| "a name of `vnicctl oid list` or a number up to 0xFFFFFFFF is allowed".to_owned())
 }
 
-fn bytes(text: &str) -> Result<Bytes, String> {
+/// Bytes in hexadecimal; blanks, commas and colons between bytes do not matter.
+pub fn bytes(text: &str) -> Result<Bytes, String> {
     let digits: Vec<char> = text
         .chars()
         .filter(|c| !c.is_whitespace() && !",:".contains(*c))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use vnic_backend::FdbEntry;
+use vnic_backend::{DropReason, FdbEntry, TraceReceiver};
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
@@ -11,12 +11,18 @@ use super::errors::{OWNER, form, invalid};
 use super::paging::page;
 use crate::access::{blocking, bug};
 use crate::check::Violations;
-use crate::control::Control;
+use crate::control::{Control, Refused};
 use crate::names;
 use crate::stored::values;
 
 /// The service.
 pub struct EmbeddedSwitch(pub Arc<Control>);
+
+/// First bytes of a frame to be traced.
+const HEAD: std::ops::RangeInclusive<usize> = 14..=512;
+/// Lengths of frames without the FCS: the shortest of Ethernet, and the longest that a guest can send.
+const FRAME_MIN: usize = 60;
+const FRAME_MAX: usize = 65_550;
 
 /// Resource name of the only switch.
 const NAME: &str = "switch";
@@ -53,6 +59,58 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
                 ports: count(control.nic.adapters().len() + control.nic.ports().len()),
                 static_entries: count(fixed),
                 learned_entries: count(fdb.len() - fixed),
+            })
+        })
+        .await
+    }
+
+    async fn trace_frame(&self, request: Request<v1::TraceFrameRequest>) -> Answer<v1::TraceFrameResponse> {
+        let v1::TraceFrameRequest { owner, head, length } = request.into_inner();
+        let mut wrong = Violations::default();
+        let ids = [names::ADAPTERS, names::PORTS].map(|c| names::id(c, &owner));
+        let id = ids.into_iter().flatten().next().map(str::to_owned);
+        if id.is_none() {
+            wrong.add("owner", form(&owner, OWNER));
+        }
+        if !HEAD.contains(&head.len()) {
+            let (lo, hi) = (HEAD.start(), HEAD.end());
+            wrong.add("head", format!("{} bytes; allowed are {lo} to {hi}", head.len()));
+        }
+        let len = match length {
+            0 => head.len().max(FRAME_MIN),
+            length => usize::try_from(length).unwrap_or(usize::MAX),
+        };
+        if !(head.len()..=FRAME_MAX).contains(&len) {
+            let lo = head.len();
+            wrong.add(
+                "length",
+                format!("{len}; allowed are {lo} (the head's) to {FRAME_MAX}"),
+            );
+        }
+        let id = wrong.finish(id)?;
+        answer(&self.0, move |control| {
+            let trace = control.nic.trace(&id, &head, len);
+            let trace = trace.map_err(Refused::nic(|_| "owner".to_owned()))?;
+            let ports = control.port_names();
+            let named = |reason: Option<DropReason>| reason.map(|r| r.name().to_owned()).unwrap_or_default();
+            let receiver = |r: &TraceReceiver| v1::TraceReceiver {
+                owner: match control.nic.bond(&r.owner) {
+                    Ok(_) => names::of(names::TEAMS, &r.owner),
+                    Err(_) => names::owner(&ports, &r.owner),
+                },
+                function: r.function.name().to_owned(),
+                tag: r.tag.clone(),
+                dropped: named(r.dropped),
+                fault_rules: r.fault_rules.clone(),
+            };
+            let step = |(name, text): &(&str, String)| v1::TraceStep {
+                name: (*name).to_owned(),
+                text: text.clone(),
+            };
+            Ok(v1::TraceFrameResponse {
+                steps: trace.steps.iter().map(step).collect(),
+                dropped: named(trace.dropped),
+                receivers: trace.receivers.iter().map(receiver).collect(),
             })
         })
         .await

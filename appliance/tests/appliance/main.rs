@@ -38,4 +38,5 @@ mod store;
 mod team;
 mod team_refusals;
 mod top;
+mod trace;
 mod uplink;

@@ -29,6 +29,7 @@ mod qos_send;
 mod room;
 mod seen;
 mod settings;
+mod trace;
 mod update;
 mod vlan_keys;
 mod xdp;

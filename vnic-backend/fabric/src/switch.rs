@@ -103,6 +103,17 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
+/// Grounds of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Explanation {
+    /// VLAN of the frame; `None`: the frame may not enter.
+    pub vlan: Option<u16>,
+    /// Entry of the address table for the destination: the port, and whether the address is the port's own (static).
+    pub entry: Option<(PortId, bool)>,
+    /// The decision.
+    pub verdict: Verdict,
+}
+
 impl Verdict {
     /// The verdict for a frame without a tag that has this priority (0..=7), whatever the default of its port is.
     #[must_use]
@@ -352,29 +363,45 @@ impl Switch {
 
     #[inline]
     fn decide(&mut self, ingress: PortId, head: &[u8], frame_len: usize) -> Verdict {
-        let Some(frame) = Header::parse(head, frame_len) else {
-            return Verdict::Drop(DropReason::Runt);
+        let (frame, vlan) = match self.admit(ingress, head, frame_len) {
+            Ok(admitted) => admitted,
+            Err(reason) => return Verdict::Drop(reason),
         };
+        let source = Key::new(vlan, frame.source);
+        if let Some(port) = self.port(ingress)
+            && port.learning
+            && !port.source.holds(source, self.now, self.generation)
+        {
+            self.learn(source, ingress);
+        }
+        self.route(ingress, &frame, vlan)
+    }
+
+    /// Whether a frame may enter the switch: its fields, and its VLAN.
+    #[inline]
+    fn admit(&self, ingress: PortId, head: &[u8], frame_len: usize) -> Result<(Header, u16), DropReason> {
+        let frame = Header::parse(head, frame_len).ok_or(DropReason::Runt)?;
         if is_mac_control(head) || frame.destination == SLOW_PROTOCOLS {
-            return Verdict::Drop(DropReason::MacControl);
+            return Err(DropReason::MacControl);
         }
         if frame.source & GROUP != 0 {
-            return Verdict::Drop(DropReason::InvalidSource);
+            return Err(DropReason::InvalidSource);
         }
+        let port = self.port(ingress).ok_or(DropReason::NoDestination)?;
+        if !port.may_send_as(frame.source) {
+            return Err(DropReason::SpoofedSource);
+        }
+        let vlan = port.classify(frame.tci).ok_or(DropReason::VlanNotAllowed)?;
+        Ok((frame, vlan))
+    }
+
+    /// Receivers of a frame that may enter.
+    #[inline]
+    fn route(&self, ingress: PortId, frame: &Header, vlan: u16) -> Verdict {
         let Some(port) = self.port(ingress) else {
             return Verdict::Drop(DropReason::NoDestination);
         };
-        if !port.may_send_as(frame.source) {
-            return Verdict::Drop(DropReason::SpoofedSource);
-        }
-        let Some(vlan) = port.classify(frame.tci) else {
-            return Verdict::Drop(DropReason::VlanNotAllowed);
-        };
         let (ingress_up, marking) = (port.up, port.marking);
-        let source = Key::new(vlan, frame.source);
-        if port.learning && !port.source.holds(source, self.now, self.generation) {
-            self.learn(source, ingress);
-        }
         if frame.destination & GROUP == 0
             && let Some(slot) = self.fdb.find(Key::new(vlan, frame.destination))
         {
@@ -409,6 +436,27 @@ impl Switch {
             })
         } else {
             Verdict::Drop(DropReason::NoDestination)
+        }
+    }
+
+    /// What [`Switch::forward`] would decide about a frame, and on which grounds. Nothing is learned by it.
+    pub fn explain(&self, ingress: PortId, head: &[u8], frame_len: usize) -> Explanation {
+        match self.admit(ingress, head, frame_len) {
+            Err(reason) => Explanation {
+                vlan: None,
+                entry: None,
+                verdict: Verdict::Drop(reason),
+            },
+            Ok((frame, vlan)) => {
+                let key = Key::new(vlan, frame.destination);
+                let slot = (frame.destination & GROUP == 0).then(|| self.fdb.find(key));
+                let entry = slot.flatten().map(|slot| self.fdb.entry(slot));
+                Explanation {
+                    vlan: Some(vlan),
+                    entry: entry.map(|e| (e.port, e.kind == Kind::Static)),
+                    verdict: self.route(ingress, &frame, vlan),
+                }
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::gids::may_ask;
 use vnic_engine::offload::Accepts;
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -25,7 +26,7 @@ use super::frame::{Bounce, Finished, Metadata, OutFrame, Pool, RawFrame, for_rec
 use super::news::{CoreEvent, Reporter};
 use super::qos::{PortsQos, QosChange};
 use crate::capture::Sink;
-use crate::types::Direction;
+use crate::types::{Direction, TraceFunction};
 use crate::uplink::PortTx;
 use bond::Bonds;
 use inject::Injector;
@@ -251,6 +252,20 @@ impl Outputs {
             to.count_drop(e.port, reason);
         }
         self.count_finished(meta, finished);
+    }
+
+    /// Part of a local receiver that would take a frame with this head; `None`: there is no such receiver.
+    pub fn taker(&self, port: PortId, head: &[u8]) -> Option<TraceFunction> {
+        match self.slots.get(usize::from(port.0))? {
+            Slot::Adapter(a) if a.takes_roce && is_roce(head) => Some(TraceFunction::Rdma),
+            Slot::Adapter(a) if a.active.is_empty() && a.takes_roce && may_ask(head) => {
+                Some(TraceFunction::Rdma)
+            }
+            Slot::Adapter(a) if a.active.is_empty() => Some(TraceFunction::Nobody),
+            Slot::Adapter(_) => Some(TraceFunction::Ethernet),
+            Slot::Uplink(_) | Slot::Bond(_) => Some(TraceFunction::Wire),
+            Slot::Remote(_) | Slot::Empty => None,
+        }
     }
 
     /// Whether there is a local receiver that takes frames.

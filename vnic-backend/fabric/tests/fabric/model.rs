@@ -434,24 +434,29 @@ impl World {
         // The copy that owns the port.
         let n = self.copies.len();
         let switch = &mut self.copies[usize::from(port) % n];
-        let (vlan, egress): (u16, Vec<Egress>) =
-            match switch.forward(now, PortId(port), &f[..len.min(18)], len) {
-                Verdict::Drop(reason) => {
-                    assert_eq!(Err(reason), expected);
-                    return;
-                }
-                Verdict::Unicast(e) => {
-                    let vlan = match tci.map_or(0, |t| t & 0xfff) {
-                        0 => native(&self.model.ports[&port].0.vlan),
-                        v => v,
-                    };
-                    (vlan, vec![e])
-                }
-                Verdict::Flood(flood) => {
-                    assert_eq!(flood.tci, tci);
-                    (flood.vlan, switch.flood_targets(PortId(port), flood).collect())
-                }
-            };
+        let explained = switch.explain(PortId(port), &f[..len.min(18)], len);
+        let verdict = switch.forward(now, PortId(port), &f[..len.min(18)], len);
+        // A frame to its own source is learned before its destination is looked for.
+        if to != from {
+            assert_eq!(explained.verdict, verdict, "the explanation is the decision");
+        }
+        let (vlan, egress): (u16, Vec<Egress>) = match verdict {
+            Verdict::Drop(reason) => {
+                assert_eq!(Err(reason), expected);
+                return;
+            }
+            Verdict::Unicast(e) => {
+                let vlan = match tci.map_or(0, |t| t & 0xfff) {
+                    0 => native(&self.model.ports[&port].0.vlan),
+                    v => v,
+                };
+                (vlan, vec![e])
+            }
+            Verdict::Flood(flood) => {
+                assert_eq!(flood.tci, tci);
+                (flood.vlan, switch.flood_targets(PortId(port), flood).collect())
+            }
+        };
         let mut got = BTreeSet::new();
         for e in egress {
             assert_ne!(e.port.0, port, "back to where it came from");
