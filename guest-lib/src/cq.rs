@@ -22,6 +22,7 @@ use ring::Ring;
 use crate::Error;
 use crate::driver::Core;
 use crate::driver::doorbells::bell;
+use crate::pd::numbered;
 use crate::shared::Memory;
 use crate::sync::lock;
 
@@ -134,11 +135,7 @@ impl Drop for Cq {
     }
 }
 
-impl std::fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CompletionQueue({})", self.0.handle)
-    }
-}
+numbered! { CompletionQueue }
 
 /// Allocates a ring for at least `entries` completions.
 fn new_ring(core: &Core, entries: u32) -> Result<(Ring, Vec<Extent>), Error> {

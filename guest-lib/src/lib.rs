@@ -42,6 +42,7 @@ mod driver;
 pub mod error;
 pub mod event;
 mod extents;
+mod free;
 pub mod memory;
 pub mod pages;
 mod pd;

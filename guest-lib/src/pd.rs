@@ -131,6 +131,7 @@ impl AddressHandle {
     }
 }
 
+/// What is shown of objects for debugging: the number.
 macro_rules! numbered {
     ($($name:ident)*) => {$(
         impl std::fmt::Debug for $name {
@@ -141,4 +142,5 @@ macro_rules! numbered {
     )*};
 }
 
+pub(crate) use numbered;
 numbered! { ProtectionDomain XrcDomain AddressHandle }

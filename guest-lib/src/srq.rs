@@ -14,6 +14,7 @@ pub use vnic_device::command::queues::SrqReply as SrqAttributes;
 
 use crate::cq::ring_entries;
 use crate::driver::doorbells::bell;
+use crate::pd::numbered;
 use crate::qp::receive::ReceiveRing;
 use crate::shared::Memory;
 use crate::sync::lock;
@@ -116,11 +117,7 @@ impl Drop for Srq {
     }
 }
 
-impl std::fmt::Debug for SharedReceiveQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SharedReceiveQueue({})", self.0.handle)
-    }
-}
+numbered! { SharedReceiveQueue }
 
 impl ProtectionDomain {
     /// Begins to make a shared receive queue.

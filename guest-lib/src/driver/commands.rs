@@ -86,21 +86,13 @@ impl Shared {
         }
     }
 
-    /// A command with a body and without a list; the reply has a fixed form.
-    pub fn call<B, R>(&self, epoch: u32, opcode: Opcode, body: &B) -> Result<R, Error>
+    /// A command with a body and without a list; the reply has a fixed form. `epoch`: as for [`command`](Shared::command).
+    pub fn call<B, R>(&self, epoch: impl Into<Option<u32>>, opcode: Opcode, body: &B) -> Result<R, Error>
     where
         B: IntoBytes + Immutable,
         R: FromBytes,
     {
-        self.call_in(Some(epoch), opcode, body)
-    }
-
-    pub(super) fn call_in<B, R>(&self, epoch: Option<u32>, opcode: Opcode, body: &B) -> Result<R, Error>
-    where
-        B: IntoBytes + Immutable,
-        R: FromBytes,
-    {
-        let reply = self.command(epoch, opcode, body.as_bytes(), &[], size_of::<R>())?;
+        let reply = self.command(epoch.into(), opcode, body.as_bytes(), &[], size_of::<R>())?;
         parse(opcode, &reply)
     }
 

@@ -88,7 +88,7 @@ impl Core {
             minor_max: ABI_MINOR,
             ..Hello::default()
         };
-        let _reply: HelloReply = self.call_in(None, Opcode::Hello, &hello).map_err(|e| {
+        let _reply: HelloReply = self.call(None, Opcode::Hello, &hello).map_err(|e| {
             if e.status() != Some(CommandStatus::NotSupported) {
                 return e;
             }
@@ -116,7 +116,7 @@ impl Core {
     pub fn reset(&self) -> Result<(), Error> {
         let _one_at_a_time = lock(&self.resetting);
         self.die("it was reset", false);
-        self.call_in::<_, ()>(None, Opcode::Reset, &())?;
+        let () = self.call(None, Opcode::Reset, &())?;
         self.doorbells.forget();
         self.release();
         self.begin()

@@ -9,6 +9,7 @@ use super::pagemap;
 use super::pin::{Pin, Pins};
 use crate::Error;
 use crate::extents::part_of;
+use crate::free::Free;
 use crate::sync::lock;
 use crate::transport::SharedPages;
 
@@ -38,8 +39,7 @@ struct Fixed {
 #[derive(Debug)]
 struct Chunk {
     memory: Arc<Fixed>,
-    /// Free pieces (first byte, bytes), in order, never neighbours.
-    free: Vec<(usize, usize)>,
+    free: Free,
 }
 
 /// A piece, which is free again when it is dropped.
@@ -62,10 +62,11 @@ impl Arena {
 
     /// Allocates zeros, in whole pages, at least one.
     pub fn allocate(self: &Arc<Arena>, len: usize) -> Result<SharedPages, Error> {
+        let too_much = || Error::Setup(format!("there is no memory of {len} bytes"));
         let len = len
             .max(1)
             .checked_next_multiple_of(rustix::param::page_size())
-            .ok_or_else(|| Error::Setup(format!("there is no memory of {len} bytes")))?;
+            .ok_or_else(too_much)?;
         if len > HUGE / 2 {
             let memory = Arc::new(Fixed::new(&self.pins, len)?);
             let mut large = lock(&self.large);
@@ -75,22 +76,20 @@ impl Arena {
             return Ok(self.piece(memory, 0, len));
         }
         let mut chunks = lock(&self.chunks);
-        let found = chunks
-            .iter_mut()
-            .find_map(|c| Some((Arc::clone(&c.memory), take(&mut c.free, len)?)));
-        let (memory, skip) = match found {
-            Some(found) => found,
-            None => {
-                let memory = Arc::new(Fixed::new(&self.pins, HUGE)?);
-                chunks.push(Chunk {
-                    memory: Arc::clone(&memory),
-                    free: vec![(len, HUGE - len)],
-                });
-                (memory, 0)
-            }
-        };
+        let take = |chunk: &mut Chunk| Some((Arc::clone(&chunk.memory), chunk.free.take(len)?));
+        let mut found = chunks.iter_mut().find_map(take);
+        if found.is_none() {
+            chunks.push(Chunk {
+                memory: Arc::new(Fixed::new(&self.pins, HUGE)?),
+                free: Free::new(HUGE),
+            });
+            found = chunks.last_mut().and_then(take);
+        }
         drop(chunks);
-        memory.mapping.clear(skip, len);
+        let (memory, (skip, dirty)) = found.ok_or_else(too_much)?;
+        for (from, len) in dirty {
+            memory.mapping.clear(from, len);
+        }
         Ok(self.piece(memory, skip, len))
     }
 
@@ -138,7 +137,7 @@ impl Drop for Piece {
         }
         let mut chunks = lock(&self.arena.chunks);
         if let Some(chunk) = chunks.iter_mut().find(|c| Arc::ptr_eq(&c.memory, &self.memory)) {
-            give_back(&mut chunk.free, self.skip, self.len);
+            chunk.free.give_back(self.skip, self.len, false);
         }
     }
 }
@@ -179,56 +178,9 @@ impl Fixed {
     }
 }
 
-/// Takes a piece from the first free piece that is large enough.
-fn take(free: &mut Vec<(usize, usize)>, len: usize) -> Option<usize> {
-    let i = free.iter().position(|f| f.1 >= len)?;
-    let (at, size) = free[i];
-    if size == len {
-        free.remove(i);
-    } else {
-        free[i] = (at + len, size - len);
-    }
-    Some(at)
-}
-
-/// Gives a piece back, joined with its neighbours.
-fn give_back(free: &mut Vec<(usize, usize)>, at: usize, len: usize) {
-    let i = free.partition_point(|f| f.0 < at);
-    free.insert(i, (at, len));
-    if let Some(&(next, size)) = free.get(i + 1)
-        && at + len == next
-    {
-        free[i].1 += size;
-        free.remove(i + 1);
-    }
-    if i > 0 && free[i - 1].0 + free[i - 1].1 == at {
-        free[i - 1].1 += free[i].1;
-        free.remove(i);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pieces_come_back() {
-        let mut free = vec![(0, 100)];
-        let some: Vec<_> = (0..4).map(|_| take(&mut free, 20).expect("room")).collect();
-        assert_eq!(some, [0, 20, 40, 60]);
-        assert_eq!(take(&mut free, 21), None);
-        give_back(&mut free, 20, 20);
-        give_back(&mut free, 60, 20);
-        assert_eq!(free, [(20, 20), (60, 40)]);
-        assert_eq!(take(&mut free, 30), Some(60));
-        give_back(&mut free, 60, 30);
-        give_back(&mut free, 40, 20);
-        assert_eq!(free, [(20, 80)]);
-        give_back(&mut free, 0, 20);
-        assert_eq!(free, [(0, 100)]);
-        assert_eq!(take(&mut free, 100), Some(0));
-        assert!(free.is_empty());
-    }
 
     /// Arena of this machine, if the kernel lets us know where memory is.
     fn arena() -> Option<Arc<Arena>> {
@@ -269,8 +221,8 @@ mod tests {
         let large = some[6].start.as_ptr().addr();
         drop(some);
         assert!(arena.known(large, 1).is_none());
-        let chunks = arena.chunks.lock().expect("lock");
-        assert!(chunks.iter().all(|c| c.free == [(0, HUGE)]));
+        let mut chunks = arena.chunks.lock().expect("lock");
+        assert!(chunks.iter_mut().all(|c| c.free.take(HUGE).is_some()));
     }
 
     #[test]

@@ -10,7 +10,6 @@
 
 pub(crate) mod adopt;
 mod files;
-mod free;
 mod generation;
 mod maps;
 mod memory;

@@ -159,6 +159,15 @@ fn bad_address(at: usize, why: &str) -> Error {
     Error::os(format!("memory at {at:#x} cannot be registered: {why}"))(Errno::FAULT)
 }
 
+/// Whether a look at the mappings is at its end.
+fn until(end: bool) -> ControlFlow<()> {
+    if end {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
+}
+
 /// The pieces of a range of whole pages, in order.
 fn look(start: usize, end: usize, write: bool) -> Result<Vec<Piece>, Error> {
     let mut pieces: Vec<Piece> = Vec::new();
@@ -166,11 +175,7 @@ fn look(start: usize, end: usize, write: bool) -> Result<Vec<Piece>, Error> {
     let mut wrong = None;
     maps::each(|all, name| {
         let Some(mapping) = all.within(start, end) else {
-            return if all.start >= end {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            };
+            return until(all.start >= end);
         };
         if mapping.start != at {
             return ControlFlow::Break(());
@@ -196,11 +201,7 @@ fn look(start: usize, end: usize, write: bool) -> Result<Vec<Piece>, Error> {
         };
         let all = *all;
         pieces.push(Piece { mapping, all, kind });
-        if at >= end || wrong.is_some() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+        until(at >= end || wrong.is_some())
     })
     .map_err(Error::os("reading /proc/self/maps"))?;
     if let Some((at, why)) = wrong {
@@ -434,11 +435,7 @@ fn whole_pages(mapping: &Mapping, all: &Mapping) -> Result<Mapping, Error> {
     if mapping.file.inode != 0 {
         maps::each(|m, name| {
             huge |= m.start == all.start && name.windows(13).any(|w| w == b"anon_hugepage");
-            if m.start > all.start {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            until(m.start > all.start)
         })
         .map_err(Error::os("reading /proc/self/maps"))?;
     }

@@ -16,10 +16,10 @@ use vmm_sys_util::eventfd::EventFd;
 use vnic_device::ring::Extent;
 
 use super::files::Outside;
-use super::free::Free;
 use super::generation::generation;
 use super::maps::{FileId, Mapping};
 use crate::Error;
+use crate::free::Free;
 use crate::sync::lock;
 use crate::transport::SharedPages;
 

@@ -228,9 +228,8 @@ impl<R: Registers> Device<R> {
 
     /// The device status.
     pub fn status(&self) -> u8 {
-        let common = self.layout.common;
-        self.registers
-            .read8(common.bar, common.offset + common::DEVICE_STATUS)
+        let (bar, offset) = self.common(common::DEVICE_STATUS);
+        self.registers.read8(bar, offset)
     }
 
     /// Why the device, which was started, does not run any more.
@@ -271,31 +270,34 @@ impl<R: Registers> Device<R> {
     }
 
     fn set_status(&self, value: u8) {
+        let (bar, offset) = self.common(common::DEVICE_STATUS);
+        self.registers.write8(bar, offset, value);
+    }
+
+    /// BAR and offset of a register of the common configuration.
+    fn common(&self, register: u32) -> (u8, u32) {
         let common = self.layout.common;
-        self.registers
-            .write8(common.bar, common.offset + common::DEVICE_STATUS, value);
+        (common.bar, common.offset + register)
     }
 
     fn common16(&self, register: u32) -> u16 {
-        let common = self.layout.common;
-        self.registers.read16(common.bar, common.offset + register)
+        let (bar, offset) = self.common(register);
+        self.registers.read16(bar, offset)
     }
 
     fn read32(&self, register: u32) -> u32 {
-        let common = self.layout.common;
-        self.registers.read32(common.bar, common.offset + register)
+        let (bar, offset) = self.common(register);
+        self.registers.read32(bar, offset)
     }
 
     fn write16(&self, register: u32, value: u16) {
-        let common = self.layout.common;
-        self.registers
-            .write16(common.bar, common.offset + register, value);
+        let (bar, offset) = self.common(register);
+        self.registers.write16(bar, offset, value);
     }
 
     fn write32(&self, register: u32, value: u32) {
-        let common = self.layout.common;
-        self.registers
-            .write32(common.bar, common.offset + register, value);
+        let (bar, offset) = self.common(register);
+        self.registers.write32(bar, offset, value);
     }
 }
 

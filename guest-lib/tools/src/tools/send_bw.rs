@@ -15,6 +15,7 @@ use crate::report::Report;
 use crate::seat::Seat;
 use crate::session::{Session, who_verified};
 use crate::slots::{Layout, Slots};
+use crate::volley::number_of;
 
 const TOOL: &str = "send_bw";
 /// Outstanding requests by default.
@@ -163,11 +164,8 @@ impl Receiver<'_> {
     fn look(&mut self, session: &Session, queue: usize, completion: &WorkCompletion) -> Result {
         let place = completion.id();
         let expected = self.next[queue];
-        // Numbers have 32 bits on the wire; messages before this one may be lost.
-        let ahead = completion
-            .imm()
-            .map_or(0, |low| low.wrapping_sub(expected as u32) as i32);
-        let i = expected.wrapping_add_signed(ahead.into());
+        // Messages before this one may be lost.
+        let i = number_of(completion, expected);
         let len = completion.byte_len().saturating_sub(self.head);
         if len != self.size {
             return Err(Failure::Data(format!(

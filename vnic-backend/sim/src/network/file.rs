@@ -38,25 +38,17 @@ pub struct Changes {
     pub seed: Option<u64>,
 }
 
+/// Names of scenarios, with their files.
+macro_rules! built_in {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),*]
+    };
+}
+
 /// Scenarios that the simulator has with it: their names and files.
-pub const BUILT_IN: [(&str, &str); 7] = [
-    ("star-8to1", include_str!("../../scenarios/star-8to1.toml")),
-    ("incast", include_str!("../../scenarios/incast.toml")),
-    ("dumbbell", include_str!("../../scenarios/dumbbell.toml")),
-    ("permutation", include_str!("../../scenarios/permutation.toml")),
-    (
-        "clos-pfc-unfairness",
-        include_str!("../../scenarios/clos-pfc-unfairness.toml"),
-    ),
-    (
-        "leaf-spine-hadoop",
-        include_str!("../../scenarios/leaf-spine-hadoop.toml"),
-    ),
-    (
-        "fat-tree-websearch",
-        include_str!("../../scenarios/fat-tree-websearch.toml"),
-    ),
-];
+pub const BUILT_IN: [(&str, &str); 7] = built_in! {
+    "star-8to1" "incast" "dumbbell" "permutation" "clos-pfc-unfairness" "leaf-spine-hadoop" "fat-tree-websearch"
+};
 
 /// A scenario by the path of its file, or by the name of one of [`BUILT_IN`].
 pub fn load(name: &str, changes: &Changes) -> Result<Loaded> {

@@ -23,7 +23,7 @@ pub mod topology;
 pub mod traffic;
 mod world;
 
-pub use outcome::{FlowOutcome, Outcome, Series, Totals};
+pub use outcome::{FlowOutcome, Outcome};
 pub use scenario::Scenario;
 
 #[cfg(test)]

@@ -25,6 +25,13 @@ impl Topology {
         self.links.push(Link { a, b, rate, delay });
     }
 
+    /// Names the next nodes: so many of each kind, which are numbered.
+    fn name_all(&mut self, kinds: &[(&str, usize)]) {
+        for (kind, count) in kinds {
+            self.names.extend((0..*count).map(|n| format!("{kind}{n}")));
+        }
+    }
+
     /// A node by its name.
     pub fn node(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|n| n == name)
@@ -64,8 +71,8 @@ impl Topology {
         let mut topology = Topology::new(hosts, 1);
         for host in 0..hosts {
             topology.link(host, hosts, rate, delay);
-            topology.names.push(format!("h{host}"));
         }
+        topology.name_all(&[("h", hosts)]);
         topology.names.push("switch".to_owned());
         topology
     }
@@ -76,12 +83,9 @@ impl Topology {
         let mut topology = Topology::new(hosts, 2);
         for host in 0..hosts {
             topology.link(host, hosts + usize::from(host >= left), rate, delay);
-            topology.names.push(match host < left {
-                true => format!("l{host}"),
-                false => format!("r{}", host - left),
-            });
         }
         topology.link(hosts, hosts + 1, middle, delay);
+        topology.name_all(&[("l", left), ("r", right)]);
         topology.names.extend(["left".to_owned(), "right".to_owned()]);
         topology
     }
@@ -129,19 +133,13 @@ impl Topology {
         let mut topology = Topology::new(hosts, leaves + spines);
         for host in 0..hosts {
             topology.link(host, hosts + host / hosts_per_leaf, host_rate, delay);
-            topology.names.push(format!("h{host}"));
         }
         for leaf in 0..leaves {
             for spine in 0..spines {
                 topology.link(hosts + leaf, hosts + leaves + spine, spine_rate, delay);
             }
         }
-        topology
-            .names
-            .extend((0..leaves).map(|leaf| format!("leaf{leaf}")));
-        topology
-            .names
-            .extend((0..spines).map(|spine| format!("spine{spine}")));
+        topology.name_all(&[("h", hosts), ("leaf", leaves), ("spine", spines)]);
         topology
     }
 
@@ -155,7 +153,6 @@ impl Topology {
         let (tor, agg, core) = (hosts, hosts + tors, hosts + tors + aggs);
         for host in 0..hosts {
             topology.link(host, tor + host / tree.hosts_per_tor, host_rate, delay);
-            topology.names.push(format!("h{host}"));
         }
         for pod in 0..tree.pods {
             for t in 0..tree.tors {
@@ -175,9 +172,7 @@ impl Topology {
                 topology.link(agg + a, core + (a % tree.aggs) * group + c, fabric_rate, delay);
             }
         }
-        for (name, count) in [("tor", tors), ("agg", aggs), ("core", tree.cores)] {
-            topology.names.extend((0..count).map(|n| format!("{name}{n}")));
-        }
+        topology.name_all(&[("h", hosts), ("tor", tors), ("agg", aggs), ("core", tree.cores)]);
         topology
     }
 

@@ -18,8 +18,6 @@ pub enum Right {
 pub struct Grant {
     /// Whose memory.
     pub dev: usize,
-    /// The key that gave it.
-    pub key: u32,
     /// For what.
     pub right: Right,
     /// Which bytes.

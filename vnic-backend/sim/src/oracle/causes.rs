@@ -73,7 +73,7 @@ impl Oracle {
             // Every request names a queue, also those that take nothing from it.
             let peer = q.peer.map(|p| self.qps[p].dev);
             let queue = peer.and_then(|dev| self.srqs.get(&(dev, srq)));
-            flaws.invalid |= queue.is_none_or(|q| self.queues[*q].gone || self.queues[*q].cq.is_none());
+            flaws.invalid |= queue.is_none_or(|q| self.queues[*q].cq.is_none());
         }
         match s.op {
             // Whatever is to be invalidated: the key may be wrong, and only its owner knows.

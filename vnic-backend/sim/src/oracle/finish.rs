@@ -27,7 +27,7 @@ impl Oracle {
 
     /// A shared receive queue that has fallen below its limit has told so.
     fn limits_were_told(&self) -> Judgement {
-        for queue in self.queues.iter().filter(|q| !q.gone && !q.failed) {
+        for queue in self.queues.iter().filter(|q| !q.failed) {
             let Some((limit, since)) = queue.limit else {
                 continue;
             };

@@ -205,12 +205,6 @@ impl Keys {
         self.windows.insert((dev, mw), Window { pd, kind });
     }
 
-    /// A window is gone.
-    pub fn drop_window(&mut self, now: Seq, dev: usize, mw: MwHandle) {
-        self.windows.remove(&(dev, mw));
-        self.kill(dev, Target::Mw(mw), (now, Some(now)));
-    }
-
     /// A region as it is now.
     pub fn region(&self, dev: usize, mr: MrHandle) -> Option<&Region> {
         self.regions.get(&(dev, mr))
@@ -298,16 +292,6 @@ impl Keys {
                 }
             }
         }
-    }
-
-    /// What a key stands for now, if anything.
-    pub fn target(&self, dev: usize, side: Side, key: u32) -> Option<Target> {
-        self.by_value
-            .get(&(dev, side, key))?
-            .iter()
-            .map(|i| &self.keys[*i].1)
-            .rfind(|k| k.died.0.is_none())
-            .map(|k| k.what)
     }
 
     /// Was it allowed between two times? And which bytes it is about, if it ever was.

@@ -35,7 +35,7 @@ pub use finish::Finish;
 pub use queues::{Cq, Queue};
 pub use receives::Recv;
 pub use sends::Send;
-pub use tally::{Seen, Tally};
+pub use tally::Tally;
 
 /// The oracle's time: it counts what it is told.
 pub type Seq = u64;
@@ -291,13 +291,6 @@ impl Oracle {
         self.keys.add_window(dev, mw, pd, kind);
     }
 
-    /// A window is gone.
-    pub fn window_gone(&mut self, dev: usize, mw: MwHandle) {
-        let now = self.tick();
-        self.keys.drop_window(now, dev, mw);
-        self.renew_grants();
-    }
-
     /// Takes back what dead keys gave, and gives what new ones allow.
     pub(crate) fn renew_grants(&mut self) {
         let sends = self.sends.iter_mut().flat_map(|s| &mut s.leaves);
@@ -360,7 +353,7 @@ impl Oracle {
             self.queues[queue].users.push(index);
         }
         if init.qp_type == QpType::XrcTarget {
-            let xrc = |q: &&mut Queue| q.dev == dev && q.srq.is_some() && q.cq.is_some() && !q.gone;
+            let xrc = |q: &&mut Queue| q.dev == dev && q.srq.is_some() && q.cq.is_some();
             for queue in self.queues.iter_mut().filter(xrc) {
                 queue.users.push(index);
             }
@@ -428,13 +421,6 @@ impl Oracle {
                 self.withdraw(recv);
             }
         }
-    }
-
-    /// The state that the owner put a queue pair into.
-    pub fn state(&self, dev: usize, number: QpNumber) -> Option<QpState> {
-        self.current
-            .get(&(dev, number))
-            .map(|i| self.qps[*i].attributes.state)
     }
 
     // ---- the engine at work -----------------------------------------------------------------------------

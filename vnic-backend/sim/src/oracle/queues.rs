@@ -26,7 +26,6 @@ pub struct Queue {
     pub(super) wasted: u64,
     /// Tell when fewer than this are left, and since when.
     pub(super) limit: Option<(u32, Seq)>,
-    pub(super) gone: bool,
     /// It is in error: nothing is taken from it any more.
     pub(super) failed: bool,
 }
@@ -70,12 +69,6 @@ impl Oracle {
         self.cqs.entry((dev, cq)).or_default().entries = entries;
     }
 
-    /// A completion queue is gone.
-    pub fn cq_gone(&mut self, dev: usize, cq: CqHandle) {
-        self.tick();
-        self.cqs.remove(&(dev, cq));
-    }
-
     /// A completion queue was armed; it held nothing then.
     pub fn armed(&mut self, dev: usize, handle: CqHandle, arm: Arm) -> Judgement {
         self.tick();
@@ -115,17 +108,6 @@ impl Oracle {
         let now = self.tick();
         if let Some(queue) = self.srqs.get(&(dev, srq)) {
             self.queues[*queue].limit = (limit > 0).then_some((limit, now));
-        }
-    }
-
-    /// A shared receive queue is gone.
-    pub fn srq_gone(&mut self, dev: usize, srq: SrqHandle) {
-        self.tick();
-        if let Some(queue) = self.srqs.remove(&(dev, srq)) {
-            self.queues[queue].gone = true;
-            for recv in self.queues[queue].open.clone() {
-                self.withdraw(recv);
-            }
         }
     }
 

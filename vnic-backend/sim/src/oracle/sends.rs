@@ -40,7 +40,6 @@ impl Leave {
             (None, true) => {
                 let grant = Grant {
                     dev: self.ask.dev,
-                    key: self.ask.key,
                     right: self.right,
                     spans: spans.to_vec(),
                 };

@@ -1,10 +1,10 @@
-//! Which parts of an arena are free.
+//! Which parts of a large piece of memory are free.
 
 use std::collections::BTreeMap;
 
 /// Free ranges, by their first byte. Neighbours of one kind are joined.
 #[derive(Debug, Default)]
-pub(super) struct Free {
+pub(crate) struct Free {
     ranges: BTreeMap<usize, Range>,
 }
 
