@@ -81,13 +81,8 @@ impl Qos<'_> {
 
     /// Quality of service of all adapters, then of all ports. May block.
     pub fn list(&self) -> Vec<(Owner, QosNow)> {
-        let adapters = self
-            .0
-            .nic
-            .adapters()
-            .into_iter()
-            .map(|a| Owner::Adapter(a.spec.name));
-        let ports = self.0.nic.ports().into_iter().map(|p| Owner::Port(p.spec.name));
+        let adapters = self.0.adapter_names().into_iter().map(Owner::Adapter);
+        let ports = self.0.port_names().into_iter().map(Owner::Port);
         // An owner that was removed meanwhile is left out.
         let one = |owner: Owner| Some((owner.clone(), self.get(&owner).ok()?));
         adapters.chain(ports).filter_map(one).collect()
