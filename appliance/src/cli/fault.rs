@@ -189,12 +189,8 @@ pub fn condition(m: &v1::FaultMatch) -> String {
     parts.join(", ")
 }
 
-fn any(text: &str) -> String {
-    if text.is_empty() {
-        "any".to_owned()
-    } else {
-        names::last(text).to_owned()
-    }
+fn any(text: &str) -> &str {
+    text::or(names::last(text), "any")
 }
 
 fn percent(probability: Option<f64>) -> String {

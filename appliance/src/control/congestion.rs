@@ -9,7 +9,7 @@ mod change;
 use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, CongestionStatus, NicError};
 
 use super::Control;
-use super::fields::etag;
+use super::fields::{Now, etag};
 use super::refused::Refused;
 use super::registry::Keys;
 use crate::events::Owner;
@@ -27,14 +27,7 @@ const STORE: &str = "congestion";
 pub struct Congestion<'a>(pub &'a Control);
 
 /// Congestion control of an adapter at one time.
-pub struct CongestionNow {
-    /// Configured and acting settings.
-    pub status: CongestionStatus,
-    /// Settings without effect, in words.
-    pub warnings: Vec<String>,
-    /// ETag; it changes with the acting settings.
-    pub etag: String,
-}
+pub type CongestionNow = Now<CongestionStatus>;
 
 /// Path of a field of the specification in a request.
 fn path(name: &str) -> String {
