@@ -36,6 +36,7 @@ fn watched(kind: &NicEventKind) -> bool {
         NicEventKind::AdapterAdded
             | NicEventKind::AdapterRemoved
             | NicEventKind::AdapterState(_)
+            | NicEventKind::AdapterChanged { .. }
             | NicEventKind::PortAdded
             | NicEventKind::PortRemoved
             | NicEventKind::PortLink { .. }

@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod events;
 mod faults;
 mod grpc;
+mod json;
 mod logging;
 mod macs;
 pub mod mesh;

@@ -5,75 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::str::FromStr;
 
-use vnic_device::command::device::{
-    CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord, capabilities,
-};
+use vnic_device::command::device::{CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord};
 use vnic_device::command::qp;
-use vnic_device::verbs::{AtomicScope, access};
+use vnic_device::verbs::AtomicScope;
 
-pub use vnic_device::verbs::{GidKind, Mtu, PortState};
+pub use vnic_device::command::device::Capabilities;
+pub use vnic_device::verbs::{Access, GidKind, Mtu, PortState};
 
 use crate::Error;
-
-bitflags::bitflags! {
-    /// What a key allows (`ibv_access_flags`; `SPEC.md`, section 11.1).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub struct Access: u32 {
-        /// The own queue pairs write: receives, results of READs and atomics.
-        const LOCAL_WRITE = access::LOCAL_WRITE;
-        /// Peers WRITE. Needs LOCAL_WRITE.
-        const REMOTE_WRITE = access::REMOTE_WRITE;
-        /// Peers READ.
-        const REMOTE_READ = access::REMOTE_READ;
-        /// Peers do atomics. Needs LOCAL_WRITE.
-        const REMOTE_ATOMIC = access::REMOTE_ATOMIC;
-        /// Windows may be bound.
-        const MW_BIND = access::MW_BIND;
-        /// Addresses count from zero.
-        const ZERO_BASED = access::ZERO_BASED;
-        /// LOCAL_INVALIDATE and a peer's SEND with invalidate may take the key back.
-        const INVALIDATE = access::INVALIDATE;
-    }
-
-    /// What a device can do beyond RC (`SPEC.md`, section 5.4).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct Capabilities: u64 {
-        /// UC queue pairs.
-        const UC = capabilities::UC;
-        /// UD queue pairs and address handles.
-        const UD = capabilities::UD;
-        /// XRC.
-        const XRC = capabilities::XRC;
-        /// Shared receive queues.
-        const SRQ = capabilities::SRQ;
-        /// Windows of type 1.
-        const MW_TYPE_1 = capabilities::MW_TYPE_1;
-        /// Windows of type 2.
-        const MW_TYPE_2 = capabilities::MW_TYPE_2;
-        /// Multicast.
-        const MULTICAST = capabilities::MULTICAST;
-        /// Keys that are invalidated.
-        const INVALIDATE = capabilities::INVALIDATE;
-        /// The driver may set GIDs: [`Context::set_gid`](crate::Context::set_gid).
-        const SET_GID = capabilities::SET_GID;
-        /// Address vectors need no Ethernet address: the device finds it out.
-        const RESOLVE = capabilities::RESOLVE;
-        /// Completions carry their time.
-        const COMPLETION_TIME = capabilities::COMPLETION_TIME;
-        /// Device memory.
-        const DEVICE_MEMORY = capabilities::DEVICE_MEMORY;
-        /// Queue pairs can have a rate limit.
-        const RATE_LIMIT = capabilities::RATE_LIMIT;
-    }
-}
-
-impl Access {
-    /// All rights that a peer may need: LOCAL_WRITE and the remote rights.
-    pub const REMOTE_ALL: Access = Access::LOCAL_WRITE
-        .union(Access::REMOTE_WRITE)
-        .union(Access::REMOTE_READ)
-        .union(Access::REMOTE_ATOMIC);
-}
 
 /// What the device is and how much it has: the fields of [`DeviceReply`], and what they mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -367,11 +306,6 @@ impl From<qp::AddressVector> for AddressVector {
     }
 }
 
-/// Bytes of a path MTU.
-pub fn mtu_bytes(mtu: Mtu) -> u32 {
-    128 << mtu.number()
-}
-
 /// A text that is filled up with zeros.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
@@ -405,13 +339,5 @@ mod tests {
         ] {
             assert!(wrong.parse::<MacAddress>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn mtus_have_their_bytes() {
-        assert_eq!(
-            Mtu::ALL.iter().map(|m| mtu_bytes(*m)).collect::<Vec<_>>(),
-            [256, 512, 1024, 2048, 4096]
-        );
     }
 }

@@ -22,7 +22,7 @@ use ring::Ring;
 use crate::Error;
 use crate::driver::Core;
 use crate::driver::doorbells::bell;
-use crate::shared::{Memory, part_of};
+use crate::shared::Memory;
 use crate::sync::lock;
 
 /// Settings of a completion queue that is to be made.
@@ -144,9 +144,8 @@ impl std::fmt::Debug for CompletionQueue {
 fn new_ring(core: &Core, entries: u32) -> Result<(Ring, Vec<Extent>), Error> {
     let entries = ring_entries(entries)?;
     let len = completion_ring_len(entries);
-    let pages = core.transport.allocate(len as usize)?;
-    let extents = part_of(&pages.extents, 0, len);
-    Ok((Ring::new(Memory::of_pages(Arc::new(pages)), entries), extents))
+    let (memory, extents) = Memory::allocate(&*core.transport, len as usize)?;
+    Ok((Ring::new(memory, entries), extents))
 }
 
 /// Entries of a ring with room for `wanted` completions.

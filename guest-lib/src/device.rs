@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::transport::Transport;
 use crate::transport::host::HostTransport;
-use crate::transport::pci::{self, PciTransport};
+use crate::transport::pci::{self, PciAddress, PciTransport};
 use crate::{Context, Error};
 
 /// Environment variable with the socket of an adapter's RDMA function, for a process of the host; or with
@@ -53,20 +53,10 @@ impl FromStr for DeviceAddress {
 
     /// Reads a PCI address (`0000:00:04.0`, `00:04.0`), or else a path.
     fn from_str(s: &str) -> Result<DeviceAddress, Error> {
-        let hex = |part: &str, len: usize| part.len() == len && part.bytes().all(|b| b.is_ascii_hexdigit());
-        let parts: Vec<&str> = s.split([':', '.']).collect();
-        let is_pci = match parts[..] {
-            [domain, bus, slot, function] => {
-                hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && hex(function, 1) && !s.contains('/')
-            }
-            [bus, slot, function] => hex(bus, 2) && hex(slot, 2) && hex(function, 1),
-            _ => false,
-        };
-        match (is_pci, parts.len()) {
-            (true, 3) => Ok(DeviceAddress::Pci(format!("0000:{s}"))),
-            (true, _) => Ok(DeviceAddress::Pci(s.to_owned())),
-            (false, _) if s.is_empty() => Err(Error::Invalid("an empty device address".into())),
-            (false, _) => Ok(DeviceAddress::Socket(s.into())),
+        match s.parse::<PciAddress>() {
+            Ok(address) => Ok(DeviceAddress::Pci(address.to_string())),
+            Err(_) if s.is_empty() => Err(Error::Invalid("an empty device address".into())),
+            Err(_) => Ok(DeviceAddress::Socket(s.into())),
         }
     }
 }

@@ -48,9 +48,12 @@ pub enum Error {
 
 impl Error {
     /// Makes an error of what the operating system refuses, for `map_err`.
-    pub fn os(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    pub fn os<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
         let what = what.into();
-        move |source| Error::Os { what, source }
+        move |source| Error::Os {
+            what,
+            source: source.into(),
+        }
     }
 
     /// The device's status, if it was the device that refused.

@@ -41,6 +41,7 @@ pub mod doctor;
 mod driver;
 pub mod error;
 pub mod event;
+mod extents;
 pub mod memory;
 pub mod pages;
 mod pd;
@@ -53,7 +54,7 @@ pub mod wr;
 
 pub use attributes::{
     Access, AddressVector, Capabilities, Counter, DeviceAttributes, Gid, GidEntry, GidKind, MacAddress, Mtu,
-    PortAttributes, PortState, Resource, mtu_bytes,
+    PortAttributes, PortState, Resource,
 };
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};

@@ -48,7 +48,7 @@ pub use window::{MemoryWindow, MwType};
 
 use crate::Error;
 use crate::driver::Core;
-use crate::shared::{Memory, part_of};
+use crate::shared::Memory;
 
 /// A scatter/gather element: where the bytes of a work request are (`ibv_sge`). It is a number, not a reference:
 /// see the [module](self). Its layout in memory is that of the C structure.
@@ -84,10 +84,9 @@ impl SharedBuffer {
         if len == 0 {
             return Err(Error::Invalid("a buffer of 0 bytes".into()));
         }
-        let pages = core.transport.allocate(len)?;
-        let extents = part_of(&pages.extents, 0, len as u64);
+        let (memory, extents) = Memory::allocate(&*core.transport, len)?;
         Ok(SharedBuffer(Arc::new(Buffer {
-            memory: Memory::of_pages(Arc::new(pages)).part(0, len),
+            memory: memory.part(0, len),
             extents,
             core: Arc::clone(core),
         })))

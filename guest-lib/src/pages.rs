@@ -8,7 +8,6 @@
 //! `mlock` does the first only: the kernel moves locked pages when it compacts memory.
 
 pub mod arena;
-pub mod extents;
 mod mapping;
 pub mod pagemap;
 pub mod pin;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use vnic_device::command::qp::CreateAh;
+use vnic_device::command::qp::{self, CreateAh};
 use vnic_device::command::{Object, Opcode};
+use vnic_device::zerocopy::{Immutable, IntoBytes};
 
 use crate::driver::Core;
 use crate::{AddressVector, Error};
@@ -23,15 +24,18 @@ impl Drop for Plain {
 }
 
 impl Plain {
-    fn new(core: &Arc<Core>, make: Opcode, end: Opcode) -> Result<Arc<Plain>, Error> {
-        let epoch = core.epoch()?;
-        let handle = core.make(epoch, make, &())?;
-        Ok(Arc::new(Plain {
+    /// Makes an object by a command, which another command ends. `epoch`: that of the object that it belongs to.
+    pub fn new<B>(core: &Arc<Core>, epoch: u32, make: Opcode, body: &B, end: Opcode) -> Result<Plain, Error>
+    where
+        B: IntoBytes + Immutable,
+    {
+        let Object { handle, .. } = core.call(epoch, make, body)?;
+        Ok(Plain {
             core: Arc::clone(core),
             epoch,
             handle,
             end,
-        }))
+        })
     }
 }
 
@@ -42,7 +46,8 @@ pub struct ProtectionDomain(pub(crate) Arc<Plain>);
 
 impl ProtectionDomain {
     pub(crate) fn new(core: &Arc<Core>) -> Result<ProtectionDomain, Error> {
-        Plain::new(core, Opcode::AllocPd, Opcode::DeallocPd).map(ProtectionDomain)
+        let object = Plain::new(core, core.epoch()?, Opcode::AllocPd, &(), Opcode::DeallocPd)?;
+        Ok(ProtectionDomain(Arc::new(object)))
     }
 
     /// Number of the domain.
@@ -66,18 +71,20 @@ impl ProtectionDomain {
     /// # }
     /// ```
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
-        let Plain {
-            core, epoch, handle, ..
-        } = &*self.0;
         let body = CreateAh {
-            pd: *handle,
+            pd: self.number(),
             reserved: 0,
             address: (*address).into(),
         };
-        let handle = core.make(*epoch, Opcode::CreateAh, &body)?;
         Ok(AddressHandle(Arc::new(Ah {
-            handle,
-            pd: self.clone(),
+            object: Plain::new(
+                &self.0.core,
+                self.0.epoch,
+                Opcode::CreateAh,
+                &body,
+                Opcode::DestroyAh,
+            )?,
+            _pd: self.clone(),
         })))
     }
 }
@@ -88,7 +95,8 @@ pub struct XrcDomain(pub(crate) Arc<Plain>);
 
 impl XrcDomain {
     pub(crate) fn new(core: &Arc<Core>) -> Result<XrcDomain, Error> {
-        Plain::new(core, Opcode::OpenXrcd, Opcode::CloseXrcd).map(XrcDomain)
+        let object = Plain::new(core, core.epoch()?, Opcode::OpenXrcd, &(), Opcode::CloseXrcd)?;
+        Ok(XrcDomain(Arc::new(object)))
     }
 
     /// Number of the domain.
@@ -103,33 +111,22 @@ impl XrcDomain {
 pub struct AddressHandle(Arc<Ah>);
 
 struct Ah {
-    handle: u32,
-    pd: ProtectionDomain,
-}
-
-impl Drop for Ah {
-    fn drop(&mut self) {
-        let pd = &self.pd.0;
-        pd.core
-            .end(pd.epoch, Opcode::DestroyAh, self.handle, Box::new(()));
-    }
+    object: Plain,
+    _pd: ProtectionDomain,
 }
 
 impl AddressHandle {
     /// Number of the handle.
     pub fn number(&self) -> u32 {
-        self.0.handle
+        self.0.object.handle
     }
 
     /// The address as the device has it, with the Ethernet address that the device found out.
     pub fn query(&self) -> Result<AddressVector, Error> {
-        let pd = &self.0.pd.0;
-        let object = Object {
-            handle: self.0.handle,
-            reserved: 0,
-        };
-        let address: vnic_device::command::qp::AddressVector =
-            pd.core.call(pd.epoch, Opcode::QueryAh, &object)?;
+        let Plain {
+            core, epoch, handle, ..
+        } = &self.0.object;
+        let address: qp::AddressVector = core.about(*epoch, Opcode::QueryAh, *handle)?;
         Ok(address.into())
     }
 }

@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Rel
 
 use vnic_device::ring::Extent;
 
-use crate::transport::SharedPages;
+use crate::Error;
+use crate::extents::part_of;
+use crate::transport::{SharedPages, Transport};
 
 /// A piece of memory that stays mapped for as long as this value lives.
 #[derive(Clone)]
@@ -33,12 +35,19 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// The memory of `pages`, as a whole.
-    pub fn of_pages(pages: Arc<SharedPages>) -> Memory {
+    pub fn of_pages(pages: SharedPages) -> Memory {
         Memory {
             start: pages.start,
             len: pages.len,
-            _keep: pages,
+            _keep: Arc::new(pages),
         }
+    }
+
+    /// New memory of zeros with at least `len` bytes, in whole pages, and where the device sees these bytes.
+    pub fn allocate(transport: &dyn Transport, len: usize) -> Result<(Memory, Vec<Extent>), Error> {
+        let pages = transport.allocate(len)?;
+        let extents = part_of(&pages.extents, 0, len as u64);
+        Ok((Memory::of_pages(pages), extents))
     }
 
     /// Memory of no bytes.
@@ -248,32 +257,6 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// The extents of a part of the memory that `extents` describe; neighbours are joined.
-pub(crate) fn part_of(extents: &[Extent], offset: u64, len: u64) -> Vec<Extent> {
-    let (mut skip, mut want) = (offset, len);
-    let mut parts: Vec<Extent> = Vec::new();
-    for extent in extents {
-        if want == 0 {
-            break;
-        }
-        if skip >= extent.len {
-            skip -= extent.len;
-            continue;
-        }
-        let part = Extent {
-            gpa: extent.gpa + skip,
-            len: (extent.len - skip).min(want),
-        };
-        skip = 0;
-        want -= part.len;
-        match parts.last_mut() {
-            Some(last) if last.gpa.checked_add(last.len) == Some(part.gpa) => last.len += part.len,
-            _ => parts.push(part),
-        }
-    }
-    parts
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -323,18 +306,5 @@ pub(crate) mod tests {
     #[should_panic(expected = "not within")]
     fn sums_do_not_wrap() {
         memory(16).write(usize::MAX, &[0; 2]);
-    }
-
-    #[test]
-    fn parts_of_extents() {
-        let e = |gpa, len| Extent { gpa, len };
-        let all = [e(0x1000, 0x1000), e(0x2000, 0x1000), e(0x8000, 0x1000)];
-        assert_eq!(part_of(&all, 0, 0x3000), [e(0x1000, 0x2000), e(0x8000, 0x1000)]);
-        assert_eq!(
-            part_of(&all, 0x1800, 0x1000),
-            [e(0x2800, 0x800), e(0x8000, 0x800)]
-        );
-        assert_eq!(part_of(&all, 0x2fff, 1), [e(0x8fff, 1)]);
-        assert_eq!(part_of(&all, 0, 0), []);
     }
 }

@@ -3,17 +3,19 @@
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex};
 
-use vnic_device::command::queues::{CreateSrq, ModifySrq, SrqReply};
+use vnic_device::command::queues::{CreateSrq, ModifySrq};
 use vnic_device::command::{NONE, Object, Opcode};
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::receive_stride;
 use vnic_device::ring::{shared_receive_ring_len, shared_receive_tail};
 use vnic_device::verbs::srq_mask;
 
+pub use vnic_device::command::queues::SrqReply as SrqAttributes;
+
 use crate::cq::ring_entries;
 use crate::driver::doorbells::bell;
 use crate::qp::receive::ReceiveRing;
-use crate::shared::{Memory, part_of};
+use crate::shared::Memory;
 use crate::sync::lock;
 use crate::wr::RecvWr;
 use crate::{CompletionQueue, Error, PostError, PostReason, ProtectionDomain, XrcDomain};
@@ -53,9 +55,7 @@ impl SrqBuilder {
         let stride = receive_stride(self.max_sge)
             .ok_or_else(|| Error::Invalid(format!("{} elements in a receive: at most 255", self.max_sge)))?;
         let len = shared_receive_ring_len(entries, stride);
-        let pages = pd.core.transport.allocate(len as usize)?;
-        let extents = part_of(&pages.extents, 0, len);
-        let memory = Memory::of_pages(Arc::new(pages));
+        let (memory, extents) = Memory::allocate(&*pd.core.transport, len as usize)?;
         let (xrcd, cq) = self
             .xrc
             .as_ref()
@@ -102,17 +102,6 @@ struct State {
     ring: ReceiveRing,
     /// Up to where the device has taken receives, as far as is known.
     taken: u32,
-}
-
-/// Attributes of a shared receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SrqAttributes {
-    /// Receives that wait.
-    pub waiting: u32,
-    /// Receives that may wait.
-    pub max_wr: u32,
-    /// The limit that is armed, or 0.
-    pub limit: u32,
 }
 
 impl Drop for Srq {
@@ -243,15 +232,6 @@ impl SharedReceiveQueue {
     /// Asks the device for the queue's attributes.
     pub fn query(&self) -> Result<SrqAttributes, Error> {
         let pd = &self.0.pd.0;
-        let object = Object {
-            handle: self.0.handle,
-            reserved: 0,
-        };
-        let reply: SrqReply = pd.core.call(pd.epoch, Opcode::QuerySrq, &object)?;
-        Ok(SrqAttributes {
-            waiting: reply.waiting,
-            max_wr: reply.max_wr,
-            limit: reply.limit,
-        })
+        pd.core.about(pd.epoch, Opcode::QuerySrq, self.number())
     }
 }

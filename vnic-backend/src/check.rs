@@ -91,10 +91,10 @@ fn socket(field: &'static str, path: &std::path::Path) -> Result<(), NicError> {
 }
 
 /// Refuses addresses that another adapter has; `others` are the other adapters' names and addresses.
-pub fn free_macs<'a, M: Iterator<Item = MacAddr>>(
+pub fn free_macs<M: Iterator<Item = MacAddr>>(
     field: &'static str,
     macs: &[MacAddr],
-    others: impl Iterator<Item = (&'a str, M)>,
+    others: impl Iterator<Item = (String, M)>,
 ) -> Result<(), NicError> {
     for (other, mut theirs) in others {
         if let Some(mac) = theirs.find(|m| macs.contains(m)) {

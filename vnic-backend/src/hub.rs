@@ -34,6 +34,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::SpoofedAddress(_)
             | NicEventKind::ProtocolError { .. }
             | NicEventKind::VmmRefused { .. }
+            | NicEventKind::VmmUnused { .. }
             | NicEventKind::LoopSuspected { .. }
             | NicEventKind::Fault(_)
     )

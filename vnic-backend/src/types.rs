@@ -197,8 +197,10 @@ vnic_wire::named! {
 /// Status of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterStatus {
-    /// Specification; `data_core` is filled in.
+    /// Specification that acts; `data_core` is filled in.
     pub spec: AdapterSpec,
+    /// Specification after the next restart: `spec`, unless a change waits ([`crate::Nic::update_adapter`]).
+    pub wanted: AdapterSpec,
     /// Settings that act on the adapter.
     pub settings: settings::AdapterSettings,
     /// Port of the adapter at the switch.
@@ -619,6 +621,11 @@ pub enum NicEventKind {
     AdapterAdded,
     /// An adapter was removed.
     AdapterRemoved,
+    /// The specification of an adapter was changed.
+    AdapterChanged {
+        /// Whether a part of it waits for a restart.
+        waits: bool,
+    },
     /// An adapter's attach state changed.
     AdapterState(AttachState),
     /// The attach state of an adapter's RDMA function changed.
@@ -660,6 +667,14 @@ pub enum NicEventKind {
     ProtocolError {
         /// The problem and its remedy.
         what: String,
+    },
+    /// A VMM has connected several times in a row, and its guest's driver never ran: QEMU does so that asks for more queue pairs than
+    /// there are. Reported once.
+    VmmUnused {
+        /// The VMM's process.
+        by: Caller,
+        /// Queue pairs that the adapter offers.
+        queue_pairs: u16,
     },
     /// Processes tried to be the VMM of an adapter and were turned away. The first is reported at once, further ones as a sum:
     /// each minute, and when the adapter's VMM leaves.

@@ -38,6 +38,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.AdapterService/ListAdapters", Viewer),
     call("/vnic.v1.AdapterService/GetAdapter", Viewer),
     call("/vnic.v1.AdapterService/CreateAdapter", Admin),
+    call("/vnic.v1.AdapterService/UpdateAdapter", Admin),
     call("/vnic.v1.AdapterService/DeleteAdapter", Admin),
     call("/vnic.v1.AdapterService/RestartAdapter", Operator),
     stream("/vnic.v1.AdapterService/WatchAdapters", Viewer),

@@ -1,13 +1,15 @@
 //! `vnicctl adapter`.
 
+mod args;
+
 use vnic_control::v1;
 
-use super::args::{AdapterAdd, AdapterVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
 use super::{Failure, adapter_mac, paging, vlan};
 use crate::names::{self, ADAPTERS};
+pub use args::AdapterVerb;
 
 /// Runs a command.
 pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(), Failure> {
@@ -26,7 +28,18 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
             out.message("Adapter", &adapter, || facts(&adapter))
         }
         AdapterVerb::Add(add) => {
-            let adapter = service.create_adapter(request(&add)?).await?.into_inner();
+            let adapter = service.create_adapter(add.request()?).await?.into_inner();
+            out.message("Adapter", &adapter, || facts(&adapter))
+        }
+        AdapterVerb::Set(set) => {
+            let mut adapter = service.update_adapter(set.request()?).await?.into_inner();
+            if set.restart && !adapter.pending.is_empty() {
+                let name = adapter.name;
+                let restarted = service
+                    .restart_adapter(v1::RestartAdapterRequest { name })
+                    .await?;
+                adapter = restarted.into_inner();
+            }
             out.message("Adapter", &adapter, || facts(&adapter))
         }
         AdapterVerb::Remove { name } => {
@@ -65,38 +78,6 @@ pub async fn list(client: &Client) -> Result<v1::ListAdaptersResponse, Failure> 
         service.list_adapters(request).await
     })
     .await
-}
-
-fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
-    let role = if add.connect {
-        v1::adapter::SocketRole::Connect
-    } else {
-        v1::adapter::SocketRole::Listen
-    };
-    Ok(v1::CreateAdapterRequest {
-        adapter_id: add.name.clone(),
-        adapter: Some(v1::Adapter {
-            macs: add.mac.clone(),
-            mtu: add.mtu.unwrap_or(0),
-            queue_pairs: add.queue_pairs.unwrap_or(0),
-            vlan: add.vlan.message()?,
-            anti_spoofing: Some(!add.no_anti_spoofing),
-            allowed_addresses: add.allowed_addresses.clone(),
-            data_core: add.data_core,
-            socket_role: role.into(),
-            socket_owner: add.socket_owner,
-            socket_group: add.socket_group,
-            socket_mode: add.socket_mode.clone().unwrap_or_default(),
-            socket_users: add.socket_users.clone(),
-            rdma_memory_mib: add.rdma_memory_mib.unwrap_or(0),
-            vmm_regions: add.vmm_regions.unwrap_or(0),
-            vmm_descriptors: add.vmm_descriptors.unwrap_or(0),
-            eth_socket: add.socket.clone().unwrap_or_default(),
-            rdma_enabled: Some(!add.no_rdma),
-            rdma_socket: add.rdma_socket.clone().unwrap_or_default(),
-            ..v1::Adapter::default()
-        }),
-    })
 }
 
 /// State of an adapter for a column.
@@ -210,7 +191,8 @@ fn facts(a: &v1::Adapter) -> String {
         .add("dropless mode", dropless(&a.dropless.unwrap_or_default()))
         .add("reserve", reserve(&a.reserve.unwrap_or_default()))
         .add("switch port", a.switch_port.to_string())
-        .add("lifetime", lifetime(a.lifetime()));
+        .add("lifetime", lifetime(a.lifetime()))
+        .add("after a restart", waiting(a, ""));
     let Some(rdma) = &a.rdma else {
         let none = if a.rdma_enabled == Some(false) {
             "none"
@@ -244,6 +226,19 @@ fn facts(a: &v1::Adapter) -> String {
         .add("rdma memory", text::bytes(rdma.memory_bytes))
         .add("rdma objects", used.join(", "));
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
+}
+
+/// Settings that wait for a restart of the adapter, with their values; `before` stands in front of them.
+fn waiting(a: &v1::Adapter, before: &str) -> String {
+    let fields: Vec<String> = a
+        .pending
+        .iter()
+        .map(|p| format!("{} {}", p.field, p.value))
+        .collect();
+    match fields.as_slice() {
+        [] => String::new(),
+        fields => format!("{before}{}", fields.join(", ")),
+    }
 }
 
 /// Who may open an adapter's sockets, in words. The VMM's own sockets are the VMM's to give.
@@ -328,6 +323,7 @@ fn line(message: &v1::WatchAdaptersResponse) -> String {
         Change::Synced => return "-- changes from here on --\n".to_owned(),
         Change::Removed => "removed".to_owned(),
         Change::Added => format!("added, {}", state(&adapter)),
+        Change::Updated => format!("changed{}", waiting(&adapter, "; a restart lets act: ")),
         Change::Existing | Change::State => state(&adapter).to_owned(),
     };
     format!(

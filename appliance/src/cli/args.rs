@@ -12,7 +12,6 @@ use super::output::Format;
 use super::registry::RegistryVerb;
 use super::tls::{GLOBAL, TlsArgs};
 use super::vlan::VlanArgs;
-use crate::access;
 use crate::check::{self, fault as limits};
 
 const AFTER_HELP: &str = "\
@@ -79,7 +78,7 @@ pub enum Noun {
     Top(super::top::TopArgs),
     /// Adapters: what one virtual machine gets
     #[command(subcommand)]
-    Adapter(AdapterVerb),
+    Adapter(super::adapter::AdapterVerb),
     /// GID tables of adapters: the addresses of their RDMA functions
     #[command(subcommand)]
     Gid(GidVerb),
@@ -159,115 +158,6 @@ pub enum Noun {
         /// Into this directory
         dir: PathBuf,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum AdapterVerb {
-    /// List all adapters
-    #[command(after_help = "Example:\n  vnicctl -o json adapter list | jq -r '.adapters[].macs[0]'")]
-    List,
-    /// Show one adapter in full
-    #[command(after_help = "Example:\n  vnicctl adapter show vf0")]
-    Show {
-        /// Name of the adapter
-        name: String,
-    },
-    /// Make an adapter; it is stored, and lives until it is removed
-    #[command(
-        after_help = "Examples:\n  vnicctl adapter add blue\n  vnicctl adapter add db --mac 02:00:5e:00:00:07 \
-                      --mtu 9000 --queue-pairs 4\n  vnicctl adapter add lab --trunk 10,20 --native 1 \
-                      --no-anti-spoofing"
-    )]
-    Add(Box<AdapterAdd>),
-    /// Detach the guest and remove the adapter
-    #[command(
-        visible_alias = "delete",
-        after_help = "Example:\n  vnicctl adapter remove blue"
-    )]
-    Remove {
-        /// Name of the adapter
-        name: String,
-    },
-    /// Let pending settings act and close the connection to the guest's VMM, which reconnects; brings back a failed
-    /// adapter
-    #[command(after_help = "Example:\n  vnicctl adapter restart vf0")]
-    Restart {
-        /// Name of the adapter
-        name: String,
-    },
-    /// Addresses of an adapter besides the one that its guest is given
-    #[command(subcommand)]
-    Mac(super::adapter_mac::MacVerb),
-    /// Show attach and link state, and then changes as they happen
-    #[command(
-        after_help = "Examples:\n  vnicctl adapter watch\n  vnicctl -o json adapter watch vf0   (one object a line)"
-    )]
-    Watch {
-        /// Name of the adapter; all when absent
-        name: Option<String>,
-    },
-}
-
-// Wide: each field is an option of the command.
-#[derive(Debug, clap::Args)]
-pub struct AdapterAdd {
-    /// Name: 1 to 15 of a-z, 0-9, '-' and '_'
-    pub name: String,
-    /// MAC address; again for further ones. The first is given to the guest [default: derived from the name]
-    #[arg(long, value_name = "MAC")]
-    pub mac: Vec<String>,
-    /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
-    #[arg(long, value_name = "BYTES")]
-    pub mtu: Option<u32>,
-    /// Queue pairs offered to the guest, 1 to 16 [default: 1]
-    #[arg(long, value_name = "N")]
-    pub queue_pairs: Option<u32>,
-    #[command(flatten)]
-    pub vlan: VlanArgs,
-    /// Accept frames from any source address
-    #[arg(long)]
-    pub no_anti_spoofing: bool,
-    /// An IP address or prefix that the guest may claim; again for further ones [default: any]
-    #[arg(long = "allowed-address", value_name = "PREFIX")]
-    pub allowed_addresses: Vec<String>,
-    /// The data core that serves it [default: the one with the fewest adapters]
-    #[arg(long, value_name = "CPU")]
-    pub data_core: Option<u32>,
-    /// Path of the socket of the Ethernet function [default: NAME-eth.sock in the daemon's socket directory]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<String>,
-    /// Path of the socket of the RDMA function [default: NAME-rdma.sock in the daemon's socket directory]
-    #[arg(long, value_name = "PATH", conflicts_with = "no_rdma")]
-    pub rdma_socket: Option<String>,
-    /// Without an RDMA function
-    #[arg(long)]
-    pub no_rdma: bool,
-    /// The VMM listens on the sockets and the daemon connects
-    #[arg(long)]
-    pub connect: bool,
-    /// Owner of the sockets, by name or number [default: the daemon's user]
-    #[arg(long, value_name = "USER", conflicts_with = "connect", value_parser = access::user_id)]
-    pub socket_owner: Option<u32>,
-    /// Group of the sockets, by name or number [default: the daemon's own]
-    #[arg(long, value_name = "GROUP", conflicts_with = "connect", value_parser = access::group_id)]
-    pub socket_group: Option<u32>,
-    /// Mode of the sockets, octal [default: 0660]
-    #[arg(long, value_name = "MODE", conflicts_with = "connect")]
-    pub socket_mode: Option<String>,
-    /// A user as whom the VMM may run, by name or number; again for further ones [default: who can open the sockets]
-    #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
-    pub socket_users: Vec<u32>,
-    /// Memory that the RDMA function may have in the daemon, in MiB, 64 to 65536: the limits of the device follow from it
-    /// [default: 2200, enough for those of a ConnectX]
-    #[arg(long, value_name = "MIB", conflicts_with = "no_rdma")]
-    pub rdma_memory_mib: Option<u32>,
-    /// Memory regions that its VMMs may have, on both sockets together, 1 to 1534 [default: 1534, as many as any VMM can use]
-    #[arg(long, value_name = "N")]
-    pub vmm_regions: Option<u32>,
-    /// Descriptors that the daemon holds for its VMMs, on both sockets together, 8 to 78 [default: 78, as many as any VMM can
-    /// use]
-    #[arg(long, value_name = "N")]
-    pub vmm_descriptors: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

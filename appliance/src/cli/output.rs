@@ -1,12 +1,9 @@
 //! Output: tables for people, JSON for scripts.
 
 use std::io::{self, Write as _};
-use std::sync::LazyLock;
-
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
-use vnic_control::FILE_DESCRIPTOR_SET;
 
 use super::Failure;
+use crate::json;
 
 /// How results look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -107,24 +104,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Descriptors of the package, read once: a stream has many messages.
-static POOL: LazyLock<Result<DescriptorPool, String>> =
-    LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|e| e.to_string()));
-
 /// JSON of any message of the package, by its descriptor.
 fn to_json<M: prost::Message>(name: &str, message: &M) -> Result<serde_json::Value, Failure> {
-    let bug = |e: &dyn std::fmt::Display| Failure::Failed(format!("cannot show vnic.v1.{name} as JSON: {e}"));
-    let pool = POOL.as_ref().map_err(|e| bug(e))?;
-    let descriptor = pool
-        .get_message_by_name(&format!("vnic.v1.{name}"))
-        .ok_or_else(|| bug(&"unknown message"))?;
-    let dynamic =
-        DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice()).map_err(|e| bug(&e))?;
-    let options = SerializeOptions::new()
-        .stringify_64_bit_integers(false)
-        .use_proto_field_name(true)
-        .skip_default_fields(false);
-    dynamic
-        .serialize_with_options(serde_json::value::Serializer, &options)
-        .map_err(|e| bug(&e))
+    json::of(name, message).map_err(|e| Failure::Failed(format!("cannot show vnic.v1.{name} as JSON: {e}")))
 }

@@ -10,6 +10,7 @@ use vnic_backend::{
 
 use super::Control;
 use super::congestion::Congestion;
+use super::fields;
 use super::qos::Qos;
 use super::refused::Refused;
 use super::registry::Keys;
@@ -61,6 +62,11 @@ impl Adapters<'_> {
         self.0.nic.adapter(name).map_err(refused)
     }
 
+    /// ETag of an adapter's settings, with those that are pending.
+    pub fn etag(wanted: &AdapterSpec) -> String {
+        fields::etag(&stored::adapters::encode(&NewAdapter::from(wanted)))
+    }
+
     /// Makes an adapter and stores it. `found` has the violations that the caller has found already. May block.
     pub fn create(&self, name: &str, new: &NewAdapter, found: Violations) -> Result<AdapterStatus, Refused> {
         let spec = self.spec(name, new, found)?;
@@ -77,8 +83,49 @@ impl Adapters<'_> {
         Ok(status)
     }
 
+    /// Changes fields of an adapter, named as in `vnic.v1.Adapter`, to those of `new`, unless its settings have changed since an
+    /// etag; empty: in any case. `found` has the violations that the caller has found already. May block.
+    pub fn update(
+        &self,
+        name: &str,
+        (since, fields): (&str, &[String]),
+        new: &NewAdapter,
+        found: Violations,
+    ) -> Result<AdapterStatus, Refused> {
+        let _order = self.0.change_order();
+        let before = self.get(name)?.wanted;
+        let is = Adapters::etag(&before);
+        if !since.is_empty() && since != is {
+            return Err(Refused::Changed(is));
+        }
+        // A value that the daemon has chosen for a stored adapter is not stored by this.
+        let row = self.0.store.rows(TABLE, name.as_bytes(), 1)?.into_iter().next();
+        let row = row.filter(|(key, _)| key == name.as_bytes() && self.0.origins.is_stored(name));
+        let cores = &self.0.settings.nic.data_cores;
+        let decoded = row
+            .as_ref()
+            .and_then(|(_, row)| stored::adapters::decode(row, cores).ok());
+        let mut wish = decoded.unwrap_or_else(|| NewAdapter::from(&before));
+        for field in fields::named(fields, stored::adapters::FIELDS, "mtu")? {
+            wish.take(field, new);
+        }
+        let spec = self.spec(name, &wish, found)?;
+        let status = self.0.nic.update_adapter(spec).map_err(Refused::nic(path))?;
+        if row.is_some() {
+            let mut batch = Batch::new();
+            batch.put(TABLE, name.as_bytes(), stored::adapters::encode(&wish));
+            if let Err(error) = self.0.store.commit(batch) {
+                // What cannot be stored does not act.
+                let _ = self.0.nic.update_adapter(before);
+                return Err(error.into());
+            }
+        }
+        Ok(status)
+    }
+
     /// Removes an adapter and all settings that are stored for it. May block.
     pub fn remove(&self, name: &str) -> Result<(), Refused> {
+        let _order = self.0.change_order();
         self.get(name)?;
         let mut batch = Batch::new();
         batch.delete(TABLE, name.as_bytes());
@@ -209,12 +256,19 @@ impl Adapters<'_> {
     /// Specification of a new adapter: absent values are filled in; no address or socket may be used twice.
     fn spec(&self, name: &str, new: &NewAdapter, found: Violations) -> Result<AdapterSpec, Violations> {
         let mut wrong = Violations::default();
-        let others = self.0.nic.adapters();
+        // An adapter of the same name is the one that changes, or is refused because of its name.
+        let others: Vec<_> = self
+            .0
+            .nic
+            .adapters()
+            .into_iter()
+            .filter(|a| a.spec.name != name)
+            .collect();
         let id = wrong.check("adapter_id", check::name(name));
         let taken: BTreeMap<MacAddr, &str> = others
             .iter()
             .flat_map(|a| {
-                let all = a.spec.macs.iter().chain(&a.settings.macs);
+                let all = a.spec.macs.iter().chain(&a.wanted.macs).chain(&a.settings.macs);
                 all.map(|mac| (*mac, a.spec.name.as_str()))
             })
             .collect();
@@ -239,10 +293,12 @@ impl Adapters<'_> {
                     check::socket_path(&default(&self.0.settings.socket_dir, id.as_ref()?)),
                 )?,
             };
-            let uses =
-                |a: &&AdapterStatus| a.spec.eth_socket == path || a.spec.rdma_socket.as_ref() == Some(&path);
-            // An adapter of the same name is refused because of its name.
-            if let Some(other) = others.iter().filter(|a| a.spec.name != name).find(uses) {
+            let uses = |a: &&AdapterStatus| {
+                let uses =
+                    |spec: &AdapterSpec| spec.eth_socket == path || spec.rdma_socket.as_ref() == Some(&path);
+                uses(&a.spec) || uses(&a.wanted)
+            };
+            if let Some(other) = others.iter().find(uses) {
                 wrong.add(
                     format!("adapter.{field}"),
                     format!("{} is the socket of adapter {}", path.display(), other.spec.name),

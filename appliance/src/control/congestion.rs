@@ -65,7 +65,7 @@ impl Congestion<'_> {
 
     /// Changes the fields that a wish names, unless the settings have changed since etag `since`; empty: in any case. May block.
     pub fn set(&self, by: &str, adapter: &str, since: &str, wish: &Wish) -> Result<CongestionNow, Refused> {
-        let _order = self.0.qos_order();
+        let _order = self.0.change_order();
         let what = self.change(adapter, since, wish).inspect_err(|refused| {
             if refused.wrong_fields().is_some() || refused.is_above_line_rate() {
                 self.record_refused(adapter, refused.text(), by);
@@ -76,7 +76,7 @@ impl Congestion<'_> {
 
     /// Resets congestion control of an adapter to the defaults. May block.
     pub fn reset(&self, by: &str, adapter: &str) -> Result<CongestionNow, Refused> {
-        let _order = self.0.qos_order();
+        let _order = self.0.change_order();
         let now = self.look(adapter)?;
         let operations = change::forget_keys(adapter);
         let plain = (CongestionSpec::default(), operations.as_slice());

@@ -98,6 +98,7 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::MacControl => Drop::OutError,
         DropReason::VlanNotAllowed
         | DropReason::Hairpin
+        | DropReason::OwnAddress
         | DropReason::NoDestination
         | DropReason::ReceiverDown
         | DropReason::CoreExchangeFull

@@ -89,7 +89,7 @@ impl Qos<'_> {
         (since, fields): (&str, &[String]),
         write: impl FnOnce(&[&str], &mut QosSpec, &mut QosKeys) -> Result<(), Violations>,
     ) -> Result<QosNow, Refused> {
-        let _order = self.0.qos_order();
+        let _order = self.0.change_order();
         let what = self
             .change(owner, (since, fields), write)
             .inspect_err(|refused| {
@@ -102,7 +102,7 @@ impl Qos<'_> {
 
     /// Resets quality of service of an owner to the defaults. May block.
     pub fn reset(&self, by: &str, owner: &Owner) -> Result<QosNow, Refused> {
-        let _order = self.0.qos_order();
+        let _order = self.0.change_order();
         let now = self.look(owner)?;
         let operations = match owner {
             Owner::Adapter(name) => keys::forget(name),

@@ -75,8 +75,8 @@ pub struct Control {
     pub origins: Origins,
     /// Whether the daemon is ready, and since when it runs.
     pub life: Life,
-    /// Held during each change of quality of service or congestion control, so that changes are one after the other.
-    qos_order: Mutex<()>,
+    /// Held during each change of an adapter, quality of service or congestion control, so that changes are one after the other.
+    change_order: Mutex<()>,
     teams: Mutex<Book>,
 }
 
@@ -125,7 +125,7 @@ impl Control {
             pulse,
             fdb: Paced::default(),
             life: Life::default(),
-            qos_order: Mutex::default(),
+            change_order: Mutex::default(),
             teams: Mutex::default(),
         }
     }
@@ -135,9 +135,9 @@ impl Control {
         self.teams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held during each change of quality of service or congestion control, so that changes are one after the other.
-    pub(super) fn qos_order(&self) -> MutexGuard<'_, ()> {
-        self.qos_order.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Held during each change of an adapter, quality of service or congestion control, so that changes are one after the other.
+    pub(super) fn change_order(&self) -> MutexGuard<'_, ()> {
+        self.change_order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks the CPU of a requested data core; `None`: any.

@@ -121,6 +121,10 @@ kinds! {
         "Processes tried to be the VMM of an adapter and were turned away: another VMM has it, or `socket_users` does not list them.";
     RDMA_GAVE_UP = 0x110C, "rdma_gave_up", Guest, [Warn],
         "Requests of an RDMA function ended after all retries: how many, and what the adapter dropped since the last such event.";
+    ADAPTER_CHANGED = 0x110D, "adapter_changed", Operator, [Info],
+        "The settings of an adapter were changed. Those that cannot act under traffic wait for a restart of the adapter.";
+    VMM_UNUSED = 0x110E, "vmm_unused", Guest, [Warn],
+        "A VMM connects again and again and its guest's driver never runs. Often it wants more queue pairs than the adapter offers.";
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";

@@ -102,6 +102,13 @@ pub fn describe(event: &NicEvent) -> Told {
     match &event.kind {
         NicEventKind::AdapterAdded => told(&kinds::ADAPTER_ADDED, "adapter added"),
         NicEventKind::AdapterRemoved => told(&kinds::ADAPTER_REMOVED, "adapter removed"),
+        NicEventKind::AdapterChanged { waits } => {
+            let text = match waits {
+                true => "adapter changed; a part waits for `vnicctl adapter restart`",
+                false => "adapter changed",
+            };
+            told(&kinds::ADAPTER_CHANGED, text).fact("waits", waits)
+        }
         NicEventKind::AdapterState(state) => {
             let (level, text) = match state {
                 AttachState::Failed => (
@@ -170,6 +177,16 @@ pub fn describe(event: &NicEvent) -> Told {
         ),
         NicEventKind::ProtocolError { what } => tell! { PROTOCOL_ERROR, what; "refused the VMM: {what}" },
         NicEventKind::VmmRefused { owner, by, refused } => vmm_refused(*owner, *by, *refused),
+        NicEventKind::VmmUnused { by, queue_pairs } => {
+            let message = format!(
+                "the VMM ({by}) connects again and again, and its guest's driver never runs: it may be configured with more \
+                 queue pairs than the {queue_pairs} that the adapter offers (QEMU: queues=, and its message \"you are asking more \
+                 queues than supported\"; vnicctl adapter set --queue-pairs), or its guest may not boot"
+            );
+            told(&kinds::VMM_UNUSED, message)
+                .fact("by", by)
+                .fact("queue_pairs", queue_pairs)
+        }
         // The messages of these three are WinOF-2's.
         NicEventKind::DroplessEntered => told(
             &kinds::DROPLESS_ENTERED,

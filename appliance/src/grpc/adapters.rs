@@ -136,6 +136,26 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         .await
     }
 
+    async fn update_adapter(
+        &self,
+        request: Request<v1::UpdateAdapterRequest>,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let request = request.into_inner();
+        let asked = request.adapter.unwrap_or_default();
+        let id = id(ADAPTERS, "adapter.name", &asked.name)?;
+        self.answer(move |adapters| {
+            let mut wrong = Violations::default();
+            let cores = &adapters.0.settings.nic.data_cores;
+            let new = stored::adapters::read(&asked, cores, &mut wrong);
+            let fields = match request.update_mask.unwrap_or_default().paths {
+                none if none.is_empty() => stored::adapters::set_in(&asked),
+                named => named,
+            };
+            adapters.update(&id, (&asked.etag, &fields), &new, wrong)
+        })
+        .await
+    }
+
     async fn delete_adapter(
         &self,
         request: Request<v1::DeleteAdapterRequest>,

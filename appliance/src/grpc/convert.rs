@@ -7,16 +7,17 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting, GidSource,
-    PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, feature,
+    PortStatus, RdmaStatus, ResourceRow, Sample, feature,
 };
 use vnic_control::v1;
 
 use super::mesh;
 use crate::check::{self, Violations};
-use crate::control::Control;
-use crate::names;
-use crate::stored::ports;
-use crate::stored::values::{mode, timestamp, vlan};
+use crate::control::{Adapters, Control};
+use crate::stored::adapters::NewAdapter;
+use crate::stored::values::{timestamp, vlan};
+use crate::stored::{self, ports};
+use crate::{json, names};
 
 fn lifetime(control: &Control, name: &str) -> i32 {
     let lifetime = if control.origins.is_configured(name) {
@@ -40,36 +41,13 @@ fn attach_state(state: AttachState) -> v1::adapter::State {
 
 /// Message of an adapter, without its traffic.
 pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
-    let spec = &status.spec;
-    let role = match spec.socket_role {
-        SocketRole::Listen => v1::adapter::SocketRole::Listen,
-        SocketRole::Connect => v1::adapter::SocketRole::Connect,
-    };
+    let (acts, wanted) = (NewAdapter::from(&status.spec), NewAdapter::from(&status.wanted));
+    let name = status.spec.name.as_str();
     v1::Adapter {
-        name: names::of(names::ADAPTERS, &spec.name),
-        macs: spec.macs.iter().map(ToString::to_string).collect(),
+        name: names::of(names::ADAPTERS, name),
         additional_macs: status.settings.macs.iter().map(ToString::to_string).collect(),
-        mtu: u32::from(spec.mtu),
-        queue_pairs: u32::from(spec.queue_pairs),
-        vlan: Some(vlan(&spec.vlan)),
-        anti_spoofing: Some(spec.anti_spoofing),
-        allowed_addresses: spec.allowed_addresses.iter().map(ToString::to_string).collect(),
-        data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
-        socket_role: role.into(),
-        socket_owner: spec.socket_access.owner,
-        socket_group: spec.socket_access.group,
-        socket_mode: mode(spec.socket_access.mode),
-        socket_users: spec.socket_access.users.clone(),
-        rdma_memory_mib: spec.rdma_memory_mib,
-        vmm_regions: spec.vmm.regions,
-        vmm_descriptors: spec.vmm.descriptors,
-        eth_socket: spec.eth_socket.display().to_string(),
-        rdma_enabled: Some(spec.rdma_socket.is_some()),
-        rdma_socket: spec
-            .rdma_socket
-            .as_ref()
-            .map(|p| p.display().to_string())
-            .unwrap_or_default(),
+        pending: pending(&wanted, &acts),
+        etag: Adapters::etag(&status.wanted),
         state: attach_state(status.state).into(),
         state_time: Some(timestamp(status.since)),
         features: status.features,
@@ -77,13 +55,36 @@ pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
         queue_pairs_enabled: u32::from(status.queue_pairs_enabled),
         memory_bytes: status.memory_bytes,
         switch_port: u32::from(status.port.0),
-        lifetime: lifetime(control, &spec.name),
+        lifetime: lifetime(control, name),
         traffic: None,
         rdma: None,
         dropless: Some(dropless(&status.dropless)),
         reserve: Some(reserve(&status.burst)),
         regions: Some(budget(status.regions)),
         descriptors: Some(budget(status.descriptors)),
+        ..settable(&acts)
+    }
+}
+
+/// Fields of an adapter that will be other ones after a restart.
+fn pending(wanted: &NewAdapter, acts: &NewAdapter) -> Vec<v1::PendingField> {
+    let fields = wanted.differs(acts);
+    if fields.is_empty() {
+        return Vec::new();
+    }
+    let values = json::of("Adapter", &settable(wanted)).unwrap_or_default();
+    let pending = |field: &str| v1::PendingField {
+        field: field.to_owned(),
+        value: values[field].to_string(),
+    };
+    fields.into_iter().map(pending).collect()
+}
+
+/// Fields of an adapter that a request can set.
+fn settable(adapter: &NewAdapter) -> v1::Adapter {
+    v1::Adapter {
+        vlan: Some(vlan(&adapter.vlan)),
+        ..stored::adapters::message(adapter)
     }
 }
 

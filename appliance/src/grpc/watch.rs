@@ -159,6 +159,12 @@ impl Watch for AdapterWatch {
                 let adapter = convert::adapter(&self.control, &status);
                 Some(Self::message(change, Some(adapter), event.time))
             }
+            NicEventKind::AdapterChanged { .. } => {
+                self.known.get(&event.owner)?;
+                let status = self.control.nic.adapter(&event.owner).ok()?;
+                let adapter = convert::adapter(&self.control, &status);
+                Some(Self::message(Change::Updated, Some(adapter), event.time))
+            }
             _ => None,
         }
     }

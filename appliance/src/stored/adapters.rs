@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use prost::Message as _;
-use vnic_backend::{MacAddr, Prefix, SocketAccess, SocketRole, VlanMode};
+use vnic_backend::{AdapterSpec, MacAddr, Prefix, SocketAccess, SocketRole, VlanMode};
 use vnic_control::v1;
 
 use super::values;
 use crate::check::{self, Violations};
+use crate::json;
 
 /// Values of a request for an adapter. A value that is `None` is chosen when the adapter is made, by the daemon's directories and cores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +43,87 @@ pub struct NewAdapter {
     pub vmm_regions: Option<u32>,
     /// File descriptors that a VMM may have.
     pub vmm_descriptors: Option<u32>,
+}
+
+impl From<&AdapterSpec> for NewAdapter {
+    /// A request for an adapter that is there: nothing is chosen by the daemon.
+    fn from(spec: &AdapterSpec) -> NewAdapter {
+        NewAdapter {
+            macs: spec.macs.clone(),
+            mtu: Some(spec.mtu),
+            queue_pairs: Some(spec.queue_pairs),
+            vlan: spec.vlan.clone(),
+            anti_spoofing: Some(spec.anti_spoofing),
+            allowed_addresses: spec.allowed_addresses.clone(),
+            data_core: spec.data_core,
+            eth_socket: Some(spec.eth_socket.clone()),
+            rdma_enabled: Some(spec.rdma_socket.is_some()),
+            rdma_socket: spec.rdma_socket.clone(),
+            socket_role: Some(spec.socket_role),
+            socket_access: spec.socket_access.clone(),
+            rdma_memory_mib: Some(spec.rdma_memory_mib),
+            vmm_regions: Some(spec.vmm.regions),
+            vmm_descriptors: Some(spec.vmm.descriptors),
+        }
+    }
+}
+
+macro_rules! fields {
+    ($($name:literal => $($field:ident).+;)*) => {
+        /// Fields of `vnic.v1.Adapter` that a request can set.
+        pub const FIELDS: &[&str] = &[$($name),*];
+
+        impl NewAdapter {
+            /// Takes a field of [`FIELDS`] over from another request.
+            pub fn take(&mut self, field: &str, from: &NewAdapter) {
+                match field {
+                    $($name => self.$($field).+.clone_from(&from.$($field).+),)*
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    "macs" => macs;
+    "mtu" => mtu;
+    "queue_pairs" => queue_pairs;
+    "vlan" => vlan;
+    "anti_spoofing" => anti_spoofing;
+    "allowed_addresses" => allowed_addresses;
+    "data_core" => data_core;
+    "eth_socket" => eth_socket;
+    "rdma_enabled" => rdma_enabled;
+    "rdma_socket" => rdma_socket;
+    "socket_role" => socket_role;
+    "socket_owner" => socket_access.owner;
+    "socket_group" => socket_access.group;
+    "socket_mode" => socket_access.mode;
+    "socket_users" => socket_access.users;
+    "rdma_memory_mib" => rdma_memory_mib;
+    "vmm_regions" => vmm_regions;
+    "vmm_descriptors" => vmm_descriptors;
+}
+
+impl NewAdapter {
+    /// Fields that differ from another request's.
+    pub fn differs(&self, other: &NewAdapter) -> Vec<&'static str> {
+        let differs = |field: &&&str| {
+            let mut changed = other.clone();
+            changed.take(field, self);
+            changed != *other
+        };
+        FIELDS.iter().filter(differs).copied().collect()
+    }
+}
+
+/// Fields that are set in a message.
+pub fn set_in(message: &v1::Adapter) -> Vec<String> {
+    let values = json::of("Adapter", message).unwrap_or_default();
+    let nothing = json::of("Adapter", &v1::Adapter::default()).unwrap_or_default();
+    let set = FIELDS.iter().filter(|field| values[**field] != nothing[**field]);
+    set.map(ToString::to_string).collect()
 }
 
 /// Checks a number of a message; 0 means that it is absent.
@@ -155,14 +237,14 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
     }
 }
 
-/// Encodes a request for the store.
-pub fn encode(new: &NewAdapter) -> Vec<u8> {
+/// The message of a request.
+pub fn message(new: &NewAdapter) -> v1::Adapter {
     let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string()).unwrap_or_default();
     let role = new.socket_role.map(|role| match role {
         SocketRole::Listen => v1::adapter::SocketRole::Listen,
         SocketRole::Connect => v1::adapter::SocketRole::Connect,
     });
-    let message = v1::Adapter {
+    v1::Adapter {
         macs: new.macs.iter().map(ToString::to_string).collect(),
         mtu: new.mtu.map_or(0, u32::from),
         queue_pairs: new.queue_pairs.map_or(0, u32::from),
@@ -182,8 +264,12 @@ pub fn encode(new: &NewAdapter) -> Vec<u8> {
         rdma_enabled: new.rdma_enabled,
         rdma_socket: path(&new.rdma_socket),
         ..v1::Adapter::default()
-    };
-    message.encode_to_vec()
+    }
+}
+
+/// Encodes a request for the store.
+pub fn encode(new: &NewAdapter) -> Vec<u8> {
+    message(new).encode_to_vec()
 }
 
 /// Decodes a row of the store, for a daemon with these data cores.

@@ -24,24 +24,26 @@ use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
 use vnic_control::v1;
 
 fn adapter(name: &str) -> AdapterStatus {
+    let spec = AdapterSpec {
+        name: name.to_owned(),
+        macs: vec!["02:00:00:00:00:01".parse().expect("an address")],
+        mtu: 1500,
+        queue_pairs: 2,
+        vlan: VlanMode::default(),
+        anti_spoofing: true,
+        data_core: Some(1),
+        eth_socket: "/x".into(),
+        rdma_socket: None,
+        socket_role: SocketRole::Listen,
+        allowed_addresses: Vec::new(),
+        socket_access: Default::default(),
+        rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+        vmm: Default::default(),
+    };
     AdapterStatus {
         settings: Default::default(),
-        spec: AdapterSpec {
-            name: name.to_owned(),
-            macs: vec!["02:00:00:00:00:01".parse().expect("an address")],
-            mtu: 1500,
-            queue_pairs: 2,
-            vlan: VlanMode::default(),
-            anti_spoofing: true,
-            data_core: Some(1),
-            eth_socket: "/x".into(),
-            rdma_socket: None,
-            socket_role: SocketRole::Listen,
-            allowed_addresses: Vec::new(),
-            socket_access: Default::default(),
-            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
-            vmm: Default::default(),
-        },
+        wanted: spec.clone(),
+        spec,
         port: PortId(0),
         state: AttachState::Up,
         since: SystemTime::UNIX_EPOCH,

@@ -47,20 +47,13 @@ unsafe impl Send for Closed {}
 /// `__VERBS_ABI_IS_EXTENDED`: the context is the end of a [`verbs_context`].
 const EXTENDED: usize = usize::MAX;
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Context {
-    type C = verbs_context;
-}
+object!(Context: verbs_context);
 
 impl Context {
     /// Opens a device. `operations`: the functions that programs call by way of the context.
     pub fn open(place: &'static Device, operations: verbs_context) -> Result<*mut ibv_context, Errno> {
         sweep();
-        let nothing = File::options()
-            .read(true)
-            .write(true)
-            .open(NOTHING)
-            .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
+        let nothing = File::options().read(true).write(true).open(NOTHING)?;
         let seat = place.seat()?;
         let mailbox = Arc::new(Mailbox::new()?);
         seat.dispatcher.add(&mailbox);

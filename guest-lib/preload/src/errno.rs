@@ -29,6 +29,18 @@ impl From<Error> for Errno {
     }
 }
 
+impl From<rustix::io::Errno> for Errno {
+    fn from(e: rustix::io::Errno) -> Errno {
+        Errno(e.raw_os_error())
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    fn from(e: std::io::Error) -> Errno {
+        e.raw_os_error().map_or(Errno::BROKEN, Errno)
+    }
+}
+
 impl From<PostReason> for Errno {
     fn from(reason: PostReason) -> Errno {
         // A full queue is nothing special: programs fill queues until they are full.

@@ -15,6 +15,6 @@ mod mailbox;
 mod unacknowledged;
 
 pub use dispatcher::{Dispatcher, Kind};
-pub use interrupts::{is_nonblocking, make_blocking, wait_readable};
+pub use interrupts::{make_blocking, wait_for};
 pub use mailbox::{Mailbox, Subject};
 pub use unacknowledged::Unacknowledged;

@@ -81,20 +81,42 @@ pub const fn c_text(text: &'static str) -> &'static CStr {
     }
 }
 
+/// Exported functions of what our devices do not have: EOPNOTSUPP for objects of ours.
+macro_rules! lacking {
+    ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?,
+        of $context:expr, as $convention:ident;)*) => {
+        export! {$(
+            $(#[$doc])* $version fn $name($($arg: $type),*) $(-> $ret)?, of $context, as $convention {
+                Err($crate::errno::Errno::UNSUPPORTED)
+            }
+        )*}
+    };
+}
+
+/// Functions of objects that only the real library can have made.
+macro_rules! real_only {
+    ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),*) $(-> $ret:ty)?,
+        as $convention:ident;)*) => {
+        export! {$(
+            $(#[$doc])* $version fn $name($($arg: $type),*) $(-> $ret)?, if false, as $convention {
+                Err($crate::errno::Errno::MISSING)
+            }
+        )*}
+    };
+}
+
+/// A structure of functions gets those of these names.
+macro_rules! give {
+    ($to:expr; $($name:ident)*) => { $($to.$name = Some($name);)* };
+}
+
 /// Exported functions that are always ours: they need nothing that only the real library knows.
 macro_rules! own {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// The arguments are what `infiniband/verbs.h` asks for.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
-            // SAFETY: by the promise of the caller all pointers are valid, now and here.
-            #[allow(unused_unsafe)]
-            unsafe { $crate::errno::$convention($crate::export::guarded(|| $body)) }
-        }
-    )*};
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {
+        operation! {$(
+            $(#[$doc])* #[unsafe(no_mangle)] fn $name($($arg: $type),*) $(-> $ret)?, as $convention $body
+        )*}
+    };
 }
 
 /// Functions that the program calls through pointers in our objects: always ours.

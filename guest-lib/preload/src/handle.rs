@@ -32,6 +32,17 @@ pub unsafe trait Object: Sized + 'static {
     }
 }
 
+/// An object, and the structure of the header with which its first field, `base`, begins.
+macro_rules! object {
+    ($object:ident: $c:ty) => {
+        const _: () = assert!(std::mem::offset_of!($object, base) == 0);
+        // SAFETY: `repr(C)`, and its first field is that, or a structure that begins with that.
+        unsafe impl $crate::handle::Object for $object {
+            type C = $c;
+        }
+    };
+}
+
 /// Gives an object to the program.
 pub fn publish<T: Object>(object: T) -> *mut T::C {
     Box::into_raw(Box::new(object)).cast()
@@ -62,6 +73,16 @@ pub unsafe fn maybe<'a, T: Object>(pointer: *mut T::C) -> Option<&'a T> {
 pub unsafe fn take_back<T: Object>(pointer: *mut T::C) -> Box<T> {
     // SAFETY: by the caller's promise.
     unsafe { Box::from_raw(pointer.cast()) }
+}
+
+/// Takes an object back, and drops it.
+///
+/// # Safety
+/// As [`take_back`].
+pub unsafe fn end<T: Object>(pointer: *mut T::C) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    drop(unsafe { take_back::<T>(pointer) });
+    Ok(())
 }
 
 /// Number of other objects that need an object, which may be destroyed only when it is 0.

@@ -17,6 +17,8 @@
 
 #[macro_use]
 mod export;
+#[macro_use]
+mod handle;
 
 mod abi;
 mod context;
@@ -25,7 +27,6 @@ mod devices;
 mod errno;
 mod events;
 mod exports;
-mod handle;
 mod objects;
 mod real;
 mod sync;

@@ -25,8 +25,8 @@ pub use xrcd::Xrcd;
 use crate::errno::Errno;
 
 /// Checks that all bits of a mask are known; `otherwise` is the error.
-pub fn only(mask: u64, known: u64, otherwise: Errno) -> Result<(), Errno> {
-    if mask & !known == 0 {
+pub fn only(mask: impl Into<u64>, known: impl Into<u64>, otherwise: Errno) -> Result<(), Errno> {
+    if mask.into() & !known.into() == 0 {
         Ok(())
     } else {
         Err(otherwise)

@@ -1,6 +1,7 @@
 //! Devices.
 
 use super::{Finding, System};
+use crate::MacAddress;
 use crate::transport::identity;
 use crate::transport::pci::has_our_id;
 use crate::transport::pci::sysfs::{Function, Holder};
@@ -76,9 +77,9 @@ fn one(function: &Function) -> Option<Finding> {
             "install vnicd on the host and this library from one release",
         ));
     }
-    let mac: Vec<String> = config.mac.iter().map(|b| format!("{b:02x}")).collect();
+    let mac = MacAddress(config.mac);
     Some(Finding::ok(
         &what,
-        format!("virtio id {id}, {bound}; {version}, adapter {}", mac.join(":")),
+        format!("virtio id {id}, {bound}; {version}, adapter {mac}"),
     ))
 }

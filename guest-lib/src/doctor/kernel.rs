@@ -1,7 +1,7 @@
 //! The machine and its kernel.
 
 use super::{Finding, System};
-use crate::transport::pci::sysfs::UIO;
+use crate::transport::pci::sysfs::{DRIVERS, UIO};
 
 /// What machine this is, and whether it is virtual.
 pub fn machine(system: &System) -> Finding {
@@ -47,7 +47,7 @@ pub fn lockdown(system: &System) -> Finding {
 /// Whether the kernel's driver for programs is there.
 pub fn driver(system: &System) -> Finding {
     let what = format!("driver {UIO}");
-    if system.machine.path("sys/bus/pci/drivers").join(UIO).exists() {
+    if system.machine.path(DRIVERS).join(UIO).exists() {
         return Finding::ok(&what, "loaded");
     }
     let release = system

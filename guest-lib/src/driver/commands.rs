@@ -105,14 +105,8 @@ impl Shared {
     }
 
     /// A command about an object, or one that ends it.
-    pub fn object_command(&self, epoch: u32, opcode: Opcode, handle: u32) -> Result<(), Error> {
+    pub fn about<R: FromBytes>(&self, epoch: u32, opcode: Opcode, handle: u32) -> Result<R, Error> {
         self.call(epoch, opcode, &Object { handle, reserved: 0 })
-    }
-
-    /// Sends a command that makes an object, and returns the handle.
-    pub fn make<B: IntoBytes + Immutable>(&self, epoch: u32, opcode: Opcode, body: &B) -> Result<u32, Error> {
-        let object: Object = self.call(epoch, opcode, body)?;
-        Ok(object.handle)
     }
 
     /// Asks for all records of a list.
@@ -187,7 +181,7 @@ impl Shared {
 
     /// Ends an object; returns it if the device still uses it.
     fn try_end(&self, object: Lingering) -> Option<Lingering> {
-        let Err(e) = self.object_command(object.epoch, object.end, object.handle) else {
+        let Err(e) = self.about::<()>(object.epoch, object.end, object.handle) else {
             return None;
         };
         match e.status() {

@@ -1,7 +1,5 @@
 //! The control queue: the form of commands and replies (`SPEC.md`, section 5).
 
-use std::sync::Arc;
-
 use vnic_device::command::{CommandHead, Opcode, ReplyHead};
 use vnic_device::ring::Extent;
 use vnic_device::status::CommandStatus;
@@ -9,7 +7,8 @@ use vnic_device::zerocopy::{FromBytes, IntoBytes};
 
 use super::virtqueue::{Piece, Queue, Used};
 use crate::Error;
-use crate::shared::{Memory, part_of};
+use crate::extents::part_of;
+use crate::shared::Memory;
 use crate::transport::Transport;
 
 /// Bytes of body and list of a command that every device takes.
@@ -33,13 +32,8 @@ pub(crate) struct Control {
 
 impl Control {
     pub fn new(transport: &dyn Transport, queue: Queue) -> Result<Control, Error> {
-        let area = |len| -> Result<(Memory, Vec<Extent>), Error> {
-            let pages = transport.allocate(len)?;
-            let extents = part_of(&pages.extents, 0, pages.len as u64);
-            Ok((Memory::of_pages(Arc::new(pages)), extents))
-        };
-        let (command, command_extents) = area(size_of::<CommandHead>() + COMMAND_MAX)?;
-        let (reply, reply_extents) = area(size_of::<ReplyHead>() + REPLY_MAX)?;
+        let (command, command_extents) = Memory::allocate(transport, size_of::<CommandHead>() + COMMAND_MAX)?;
+        let (reply, reply_extents) = Memory::allocate(transport, size_of::<ReplyHead>() + REPLY_MAX)?;
         let pieces = command_extents.len() + reply_extents.len();
         if pieces > usize::from(queue.size()) {
             return Err(Error::Protocol(format!(

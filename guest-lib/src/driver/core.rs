@@ -1,6 +1,6 @@
 //! A device from its start to its end.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use vnic_device::command::Opcode;
 use vnic_device::command::device::{DeviceReply, Hello, HelloReply};
-use vnic_device::config::{ABI_MAJOR, ABI_MINOR};
+use vnic_device::config::{ABI_MAJOR, ABI_MINOR, CONTROL_QUEUE, FIRST_EVENT_QUEUE};
 use vnic_device::doorbell::Doorbell;
 use vnic_device::status::CommandStatus;
 
@@ -19,7 +19,7 @@ use super::virtqueue::Queue;
 use super::{events, fork};
 use crate::Error;
 use crate::sync::lock;
-use crate::transport::Transport;
+use crate::transport::{Transport, identity};
 
 /// A running device. Objects hold it; dropping the last reference stops the device.
 pub(crate) struct Core {
@@ -43,41 +43,23 @@ impl Core {
     /// Sets up the virtqueues, sends HELLO and asks for the device's attributes.
     pub fn start(transport: Arc<dyn Transport>) -> Result<Arc<Core>, Error> {
         let config = *transport.config();
-        if config.abi_major != ABI_MAJOR {
-            return Err(Error::Version(format!(
-                "{} speaks version {}.{} of the contract, this library {ABI_MAJOR}.{ABI_MINOR}: use the \
-                 library that came with the daemon",
-                transport.name(),
-                config.abi_major,
-                config.abi_minor
-            )));
-        }
-        let virtqueues = 1 + u32::from(config.event_queues) + u32::from(config.wake_queues);
-        let Some(wake) = config.wake_virtqueue(0).filter(|_| config.event_queues > 0) else {
-            return Err(Error::Protocol(format!(
-                "{} event queues and {} wake-up queues",
-                config.event_queues, config.wake_queues
-            )));
-        };
-        let mut queues = Vec::new();
-        for i in 0..virtqueues {
-            let number =
-                u16::try_from(i).map_err(|_| Error::Protocol("more than 65535 virtqueues".into()))?;
-            queues.push(Queue::new(&*transport, transport.queue_size_max(number))?);
-        }
-        let layouts: Vec<_> = queues.iter().map(Queue::layout).collect();
-        let wakes = queues.split_off(1 + usize::from(config.event_queues));
-        let event_queues = queues.split_off(1);
-        let Some(control) = queues.pop() else {
-            return Err(Error::Protocol("no control queue".into()));
-        };
+        identity::check(&config)?;
+        // A device that was checked has one.
+        let first_wake = config.wake_virtqueue(0).unwrap_or_default();
+        let queue = |number| Queue::new(&*transport, transport.queue_size_max(number));
+        let queues = |numbers: Range<u16>| numbers.map(queue).collect::<Result<Vec<_>, _>>();
+        let control = queue(CONTROL_QUEUE)?;
+        let event_queues = queues(FIRST_EVENT_QUEUE..first_wake)?;
+        let wakes = queues(first_wake..identity::virtqueues(&config))?;
+        let all = [&control].into_iter().chain(&event_queues).chain(&wakes);
+        let layouts: Vec<_> = all.map(Queue::layout).collect();
         let mut event_queues = events::EventQueues::new(&*transport, event_queues)?;
         let control = Control::new(&*transport, control)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| Error::os("making an eventfd")(e.into()))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::os("making an eventfd"))?;
         let stop = Arc::new(stop);
         let wakes = wakes.into_iter().map(Queue::into_memory).collect();
         let shared = Arc::new(Shared::new(transport, control, wakes)?);
-        let doorbells = Arc::new(Doorbells::new(wake));
+        let doorbells = Arc::new(Doorbells::new(first_wake));
         // From here on every way out stops the device first: `Core` does that in its `drop`.
         let mut core = Core {
             shared: Arc::clone(&shared),

@@ -3,9 +3,9 @@
 mod ring;
 
 use std::cell::{Cell, OnceCell};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use vnic_device::command::queues::CreateDoorbells;
@@ -18,7 +18,7 @@ use ring::Ring;
 use super::commands::ANSWER;
 use super::shared::Shared;
 use crate::Error;
-use crate::shared::{Memory, part_of};
+use crate::shared::Memory;
 use crate::sync::lock;
 
 /// Most rings. The device looks at all of them in turn, so there are few.
@@ -177,9 +177,7 @@ impl Doorbells {
 
     fn make_ring(&self, shared: &Shared, epoch: u32) -> Result<Ring, Error> {
         let len = doorbell_ring_len(ENTRIES);
-        let pages = shared.transport.allocate(len as usize)?;
-        let extents = part_of(&pages.extents, 0, len);
-        let memory = Memory::of_pages(Arc::new(pages));
+        let (memory, extents) = Memory::allocate(&*shared.transport, len as usize)?;
         let made: Object =
             shared.call_with_extents(epoch, Opcode::CreateDoorbells, &[&extents], |lists| {
                 CreateDoorbells {

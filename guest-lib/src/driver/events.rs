@@ -1,7 +1,6 @@
 //! The thread of interrupts, and the event queues (`SPEC.md`, section 10).
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -16,7 +15,8 @@ use super::shared::Shared;
 use super::virtqueue::{Piece, Queue};
 use crate::Error;
 use crate::event::{AsyncEvent, Fault};
-use crate::shared::{Memory, part_of};
+use crate::extents::part_of;
+use crate::shared::Memory;
 use crate::sync::lock;
 use crate::transport::Transport;
 
@@ -31,17 +31,17 @@ impl EventQueues {
     pub fn new(transport: &dyn Transport, queues: Vec<Queue>) -> Result<EventQueues, Error> {
         let mut all = Vec::new();
         for mut queue in queues {
-            let pages = transport.allocate(RECORD * usize::from(queue.size()))?;
+            let (memory, extents) = Memory::allocate(transport, RECORD * usize::from(queue.size()))?;
             for i in 0..queue.size() {
                 let at = RECORD * usize::from(i);
                 // Pages are larger than records, and multiples of them.
-                let extent: Extent = part_of(&pages.extents, at as u64, RECORD as u64)
+                let extent: Extent = part_of(&extents, at as u64, RECORD as u64)
                     .first()
                     .copied()
                     .unwrap_or_default();
                 queue.describe(i, &[Piece { extent, write: true }]);
             }
-            all.push((queue, Memory::of_pages(Arc::new(pages))));
+            all.push((queue, memory));
         }
         Ok(EventQueues { queues: all })
     }

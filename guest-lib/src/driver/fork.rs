@@ -100,7 +100,7 @@ pub(crate) mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use vnic_device::event::{EventKind, EventRecord};
 
-    use super::super::fake::Fake;
+    use super::super::tests::fake::Fake;
     use super::*;
     use crate::{CqBuilder, Device};
 

@@ -7,9 +7,8 @@ use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::control::{COMMAND_MAX, parse};
 use super::shared::Shared;
 use crate::Error;
-use crate::shared::{Memory, part_of};
-use crate::transport::{SharedPages, Transport};
-use std::sync::Arc;
+use crate::shared::Memory;
+use crate::transport::Transport;
 
 /// Lists that are ready for a command: their descriptions for its body, the bytes that follow the body, and the
 /// memory that must live while the command is carried out.
@@ -35,12 +34,10 @@ pub(crate) fn lists(transport: &dyn Transport, all: &[&[Extent]], limit: usize) 
             lists.bytes.extend_from_slice(bytes);
             continue;
         }
-        let pages: SharedPages = transport.allocate(bytes.len())?;
-        let chunks = part_of(&pages.extents, 0, bytes.len() as u64);
+        let (memory, chunks) = Memory::allocate(transport, bytes.len())?;
         if chunks.as_bytes().len() > each {
             return Err(too_scattered(extents.len()));
         }
-        let memory = Memory::of_pages(Arc::new(pages));
         memory.write(0, bytes);
         lists._chunks.push(memory);
         lists.heads.push(ExtentList {
@@ -83,7 +80,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::fake::Fake;
+    use crate::driver::tests::fake::Fake;
 
     fn extents(count: u64) -> Vec<Extent> {
         (0..count)

@@ -18,8 +18,6 @@ mod control;
 mod core;
 pub(crate) mod doorbells;
 mod events;
-#[cfg(test)]
-pub(crate) mod fake;
 pub(crate) mod fork;
 mod lists;
 mod shared;

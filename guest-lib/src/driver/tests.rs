@@ -1,5 +1,7 @@
 //! The driver half against a little device.
 
+pub(super) mod fake;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -7,9 +9,9 @@ use std::time::Duration;
 use vnic_device::command::Opcode;
 use vnic_device::event::{EventKind, EventRecord, FaultQueue, FaultReason, fault_detail};
 
-use super::fake::Fake;
 use crate::sync::lock;
 use crate::{Access, AsyncEvent, CommandStatus, Context, CqBuilder, Device, Error, PostReason, Rc, RecvWr};
+use fake::Fake;
 
 fn open(fake: &Arc<Fake>) -> Context {
     Device::with_transport(Arc::clone(fake) as _).expect("it starts")

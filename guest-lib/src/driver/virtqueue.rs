@@ -1,10 +1,9 @@
 //! The driver's half of a split virtqueue (virtio 1.3, section 2.7), with no optional feature.
 
-use std::sync::Arc;
-
 use vnic_device::ring::Extent;
 
 use crate::Error;
+use crate::extents::part_of;
 use crate::shared::Memory;
 use crate::sync::{Acquire, Relaxed, Release, SeqCst, fence};
 use crate::transport::{Transport, Virtqueue};
@@ -57,13 +56,8 @@ impl Queue {
             return Err(Error::Protocol(format!("a virtqueue of {size} entries")));
         }
         let size = size.min(SIZE_MAX);
-        let pages = transport.allocate(2 * PAGE)?;
-        let at = |offset: usize, len: usize| match crate::shared::part_of(
-            &pages.extents,
-            offset as u64,
-            len as u64,
-        )[..]
-        {
+        let (memory, extents) = Memory::allocate(transport, 2 * PAGE)?;
+        let at = |offset: usize, len: usize| match part_of(&extents, offset as u64, len as u64)[..] {
             [Extent { gpa, len: have }] if have == len as u64 => Ok(gpa),
             _ => Err(Error::Protocol(
                 "a page of the transport is not contiguous".into(),
@@ -78,7 +72,7 @@ impl Queue {
             used: at(used_offset, 6 + 8 * n)?,
         };
         Ok(Queue {
-            memory: Memory::of_pages(Arc::new(pages)),
+            memory,
             size,
             layout,
             available: 0,
@@ -152,7 +146,7 @@ fn used_offset(size: u16) -> usize {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::driver::fake::Fake;
+    use crate::driver::tests::fake::Fake;
 
     #[test]
     fn chains_stand_as_virtio_says() {

@@ -30,7 +30,7 @@ struct State<T> {
 impl<T> News<T> {
     pub fn new() -> Result<News<T>, Error> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|e| Error::os("making an eventfd")(e.into()))?;
+            .map_err(Error::os("making an eventfd"))?;
         Ok(News {
             fd,
             state: Mutex::new(State {
@@ -100,7 +100,7 @@ impl<T> News<T> {
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             match poll(&mut fds, left.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::os("waiting for an event")(e.into())),
+                Err(e) => return Err(Error::os("waiting for an event")(e)),
             }
         }
     }

@@ -8,6 +8,7 @@ use vnic_device::zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::driver::Core;
+use crate::pd::Plain;
 
 /// Most bytes of a copy by one command.
 const PIECE: usize = 32768;
@@ -18,49 +19,34 @@ const PIECE: usize = 32768;
 pub struct DeviceMemory(Arc<Dm>);
 
 struct Dm {
-    core: Arc<Core>,
-    epoch: u32,
-    handle: u32,
+    object: Plain,
     len: u64,
-}
-
-impl Drop for Dm {
-    fn drop(&mut self) {
-        self.core
-            .end(self.epoch, Opcode::FreeDm, self.handle, Box::new(()));
-    }
 }
 
 impl std::fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DeviceMemory({}, {} bytes)", self.0.handle, self.0.len)
+        write!(f, "DeviceMemory({}, {} bytes)", self.number(), self.0.len)
     }
 }
 
 impl DeviceMemory {
     pub(crate) fn new(core: &Arc<Core>, len: u64, log_alignment: u32) -> Result<DeviceMemory, Error> {
-        let epoch = core.epoch()?;
         let body = AllocDm {
             len,
             log_alignment,
             reserved: 0,
         };
-        let handle = core.make(epoch, Opcode::AllocDm, &body)?;
-        Ok(DeviceMemory(Arc::new(Dm {
-            core: Arc::clone(core),
-            epoch,
-            handle,
-            len,
-        })))
+        let object = Plain::new(core, core.epoch()?, Opcode::AllocDm, &body, Opcode::FreeDm)?;
+        Ok(DeviceMemory(Arc::new(Dm { object, len })))
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
-        &self.0.core
+        &self.0.object.core
     }
 
     /// Number of the memory.
     pub fn number(&self) -> u32 {
-        self.0.handle
+        self.0.object.handle
     }
 
     /// Length in bytes.
@@ -109,13 +95,12 @@ impl DeviceMemory {
         room: usize,
     ) -> Result<Vec<u8>, Error> {
         let body = CopyDm {
-            dm: self.0.handle,
+            dm: self.number(),
             len: len as u32,
             offset,
         };
-        self.0
-            .core
-            .command(Some(self.0.epoch), opcode, body.as_bytes(), list, room)
+        let Plain { core, epoch, .. } = &self.0.object;
+        core.command(Some(*epoch), opcode, body.as_bytes(), list, room)
     }
 }
 

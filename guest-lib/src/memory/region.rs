@@ -14,7 +14,8 @@ use vnic_device::verbs::reregister;
 
 use super::{DeviceMemory, Sge, SharedBuffer, accessors, bounds};
 use crate::driver::Core;
-use crate::shared::{Memory, part_of};
+use crate::extents::part_of;
+use crate::shared::Memory;
 use crate::{Access, Error, ProtectionDomain};
 
 /// Registered memory: local work requests name it by [`lkey`](MemoryRegion::lkey), peers by

@@ -94,7 +94,8 @@ impl MemoryWindow {
     /// a window of type 1. [`SendWr::local_invalidate`] unbinds one of type 2, which must be unbound before it is
     /// bound again.
     ///
-    /// If the request is not posted, or fails, call [`restore_key`](MemoryWindow::restore_key).
+    /// If the request is not posted, or fails, give the key that [`rkey`](MemoryWindow::rkey) returned before to
+    /// [`set_key`](MemoryWindow::set_key).
     ///
     /// ```no_run
     /// # fn example(pd: &vnic_verbs::ProtectionDomain, region: &vnic_verbs::MemoryRegion, qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>) -> Result<(), Box<dyn std::error::Error>> {
@@ -153,13 +154,9 @@ impl MemoryWindow {
         })
     }
 
-    /// Sets the window's key, after a bind by [`bind_raw`](MemoryWindow::bind_raw) was posted.
+    /// Sets the window's key: after a bind by [`bind_raw`](MemoryWindow::bind_raw) was posted, or back to the one before
+    /// because a bind was not carried out.
     pub fn set_key(&self, key: u32) {
-        self.rkey.store(key, Relaxed);
-    }
-
-    /// Sets the key back to one that [`rkey`](MemoryWindow::rkey) returned before: a bind was not carried out.
-    pub fn restore_key(&self, key: u32) {
         self.rkey.store(key, Relaxed);
     }
 }

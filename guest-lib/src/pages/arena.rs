@@ -1,13 +1,15 @@
 //! Memory of our own that the device sees: rings, virtqueues, buffers.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use vnic_device::ring::Extent;
 
 use super::mapping::{HUGE, Kind, Mapping};
+use super::pagemap;
 use super::pin::{Pin, Pins};
-use super::{extents, pagemap};
 use crate::Error;
+use crate::extents::part_of;
+use crate::sync::lock;
 use crate::transport::SharedPages;
 
 /// Allocates pages; small pieces come from common chunks of 2 MiB. Chunks live until the arena and all pieces are
@@ -66,13 +68,13 @@ impl Arena {
             .ok_or_else(|| Error::Setup(format!("there is no memory of {len} bytes")))?;
         if len > HUGE / 2 {
             let memory = Arc::new(Fixed::new(&self.pins, len)?);
-            let mut large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut large = lock(&self.large);
             large.retain(|m| m.strong_count() > 0);
             large.push(Arc::downgrade(&memory));
             drop(large);
             return Ok(self.piece(memory, 0, len));
         }
-        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = lock(&self.chunks);
         let found = chunks
             .iter_mut()
             .find_map(|c| Some((Arc::clone(&c.memory), take(&mut c.free, len)?)));
@@ -102,14 +104,14 @@ impl Arena {
         let found = |m: Arc<Fixed>| {
             let skip = inside(&m)?;
             let keep: Arc<dyn Send + Sync> = Arc::clone(&m) as _;
-            Some((extents::part(&m.extents, skip as u64, len as u64), keep))
+            Some((part_of(&m.extents, skip as u64, len as u64), keep))
         };
-        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = lock(&self.chunks);
         if let Some(known) = chunks.iter().find_map(|c| found(Arc::clone(&c.memory))) {
             return Some(known);
         }
         drop(chunks);
-        let large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+        let large = lock(&self.large);
         large.iter().filter_map(Weak::upgrade).find_map(found)
     }
 
@@ -117,7 +119,7 @@ impl Arena {
         SharedPages {
             start: memory.mapping.at(skip),
             len,
-            extents: extents::part(&memory.extents, skip as u64, len as u64),
+            extents: part_of(&memory.extents, skip as u64, len as u64),
             owner: Box::new(Piece {
                 arena: Arc::clone(self),
                 memory,
@@ -134,7 +136,7 @@ impl Drop for Piece {
             std::mem::forget(Arc::clone(&self.memory));
             return;
         }
-        let mut chunks = self.arena.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = lock(&self.arena.chunks);
         if let Some(chunk) = chunks.iter_mut().find(|c| Arc::ptr_eq(&c.memory, &self.memory)) {
             give_back(&mut chunk.free, self.skip, self.len);
         }
@@ -147,9 +149,9 @@ impl Fixed {
             Ok(mapping) => Fixed::fix(pins, mapping, Kind::Huge),
             // There are no huge pages, or not enough.
             Err(_) => {
-                let mapping = Mapping::new(Kind::Normal, len).map_err(|e| {
-                    Error::os(format!("cannot get {len} bytes of memory for the device"))(e.into())
-                })?;
+                let mapping = Mapping::new(Kind::Normal, len).map_err(Error::os(format!(
+                    "cannot get {len} bytes of memory for the device"
+                )))?;
                 Fixed::fix(pins, mapping, Kind::Normal)
             }
         }
@@ -254,7 +256,7 @@ mod tests {
             assert_eq!(now, s.extents);
             let known = |start, len| arena.known(start, len).map(|k| k.0);
             assert_eq!(known(start, s.len).as_ref(), Some(&s.extents));
-            assert_eq!(known(start + 100, 900), Some(extents::part(&s.extents, 100, 900)));
+            assert_eq!(known(start + 100, 900), Some(part_of(&s.extents, 100, 900)));
             assert_eq!(known(start, 16 * HUGE), None);
             seen.extend(s.extents.iter().map(|e| (e.gpa, e.len)));
         }

@@ -1,12 +1,13 @@
 //! Anonymous memory, mapped.
 
-#![expect(unsafe_code, reason = "maps, unmaps and clears memory for the device")]
+#![expect(unsafe_code, reason = "hands out and clears memory for the device")]
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::io::Errno;
 
 /// Bytes of a huge page of the size that is asked for.
 pub const HUGE: usize = 2 << 20;
@@ -24,10 +25,9 @@ pub enum Kind {
 /// A mapping of zeros.
 #[derive(Debug)]
 pub struct Mapping {
-    /// First byte and length of the mapping.
-    mapped: (NonNull<u8>, usize),
-    /// First byte that is used.
-    start: NonNull<u8>,
+    map: MmapRaw,
+    /// Offset of the first byte that is used.
+    skip: usize,
     len: usize,
     /// The file without a name that huge pages belong to. When the program is killed, the pages go when the
     /// file is closed, which is after the device was stopped; without the file they would go earlier, with the
@@ -35,71 +35,51 @@ pub struct Mapping {
     _file: Option<OwnedFd>,
 }
 
-// SAFETY: it is an address range that this value alone unmaps.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; what is behind the address is the business of whoever goes there.
-unsafe impl Sync for Mapping {}
-
 impl Mapping {
     /// Maps at least `len` bytes, at a multiple of [`HUGE`].
-    pub fn new(kind: Kind, len: usize) -> rustix::io::Result<Mapping> {
+    pub fn new(kind: Kind, len: usize) -> std::io::Result<Mapping> {
         let unit = match kind {
             Kind::Huge => HUGE,
             Kind::Normal => rustix::param::page_size(),
         };
-        let len = len
-            .max(1)
-            .checked_next_multiple_of(unit)
-            .ok_or(rustix::io::Errno::NOMEM)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let (at, size, file) = match kind {
+        let len = len.max(1).checked_next_multiple_of(unit).ok_or(Errno::NOMEM)?;
+        let (map, file) = match kind {
             // Shared: after a fork a write must not put a copy in the place of the page that the device knows.
             Kind::Huge => {
                 let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
                 let file = memfd_create("vnic-verbs", flags)?;
                 ftruncate(&file, len as u64)?;
-                // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
-                let at = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0) }?;
-                (at, len, Some(file))
+                (MmapOptions::new().len(len).map_raw(&file)?, Some(file))
             }
             // Private, because transparent huge pages are seldom allowed for shared memory. These pages get
             // pinned, and a fork copies pinned pages for the child, at once (Linux 5.10).
             Kind::Normal => {
-                let size = len.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
-                // SAFETY: as above.
-                let at = unsafe { mmap_anonymous(std::ptr::null_mut(), size, access, MapFlags::PRIVATE) }?;
-                (at, size, None)
+                let size = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
+                (MmapOptions::new().len(size).map_anon()?.into(), None)
             }
         };
-        let Some(at) = NonNull::new(at.cast::<u8>()) else {
-            return Err(rustix::io::Errno::NOMEM);
-        };
-        let skip = at.as_ptr().align_offset(HUGE).min(size - len);
-        // SAFETY: `skip` + `len` <= `size`.
-        let start = unsafe { at.add(skip) };
-        let mapping = Mapping {
-            mapped: (at, size),
-            start,
-            len,
-            _file: file,
-        };
+        let skip = map.as_ptr().align_offset(HUGE).min(map.len() - len);
         if kind == Kind::Normal {
             // Only an advice: without it there are more extents.
-            // SAFETY: the range is this mapping's, and what is advised changes nothing that can be seen.
-            let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+            let _ = map.advise_range(Advice::HugePage, skip, len);
         }
-        Ok(mapping)
+        Ok(Mapping {
+            map,
+            skip,
+            len,
+            _file: file,
+        })
     }
 
     /// First byte.
-    pub const fn start(&self) -> NonNull<u8> {
-        self.start
+    pub fn start(&self) -> NonNull<u8> {
+        self.at(0)
     }
 
     /// The byte at an offset, the last byte at most.
     pub fn at(&self, skip: usize) -> NonNull<u8> {
-        // SAFETY: the offset stays inside the mapping.
-        unsafe { self.start.add(skip.min(self.len - 1)) }
+        // SAFETY: the offset stays inside the mapping, which is nowhere at 0.
+        unsafe { NonNull::new_unchecked(self.map.as_mut_ptr().add(self.skip + skip.min(self.len - 1))) }
     }
 
     /// Length in bytes.
@@ -113,15 +93,8 @@ impl Mapping {
         let len = len.min(self.len.saturating_sub(skip));
         if len > 0 {
             // SAFETY: the range is inside the mapping, which is writable; by contract nobody else uses it.
-            unsafe { self.start.add(skip).write_bytes(0, len) }
+            unsafe { self.at(skip).write_bytes(0, len) }
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped by `new` with this length, and who holds a part of it holds this value.
-        let _ = unsafe { munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
     }
 }
 

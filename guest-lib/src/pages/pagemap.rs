@@ -6,8 +6,8 @@ use std::path::Path;
 
 use vnic_device::ring::Extent;
 
-use super::extents::coalesce;
 use crate::Error;
+use crate::extents::part_of;
 
 /// The file, for the process that reads it.
 pub const PATH: &str = "/proc/self/pagemap";
@@ -70,7 +70,12 @@ pub fn extents_by(path: &Path, start: usize, len: usize) -> Result<Vec<Extent>, 
             frames.push(frame(entry).map_err(|why| explain(why, (first + i) * page))?);
         }
     }
-    Ok(coalesce(&frames, page as u64, skip as u64, len as u64))
+    let page = page as u64;
+    let pages = frames.iter().map(|frame| Extent {
+        gpa: frame * page,
+        len: page,
+    });
+    Ok(part_of(pages, skip as u64, len as u64))
 }
 
 /// The error with its cure.

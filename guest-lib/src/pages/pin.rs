@@ -9,12 +9,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use rustix::io_uring::{IoringRegisterOp, io_uring_params, io_uring_register, io_uring_rsrc_update2, iovec};
 
 use crate::Error;
+use crate::sync::lock;
 
 /// Buffers of one table. Linux allows 16384; each costs the kernel 16 bytes.
 const SLOTS: u32 = 1024;
@@ -94,7 +95,7 @@ impl Pins {
 
     /// A free place, in a new table if all are full.
     fn slot(&self) -> Result<Slot, Error> {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = lock(&self.tables);
         let slot = |table: &Arc<Table>, index| Slot {
             table: Arc::clone(table),
             index,
@@ -146,7 +147,7 @@ impl Table {
                  empty places"
                     .into(),
             ),
-            e => Error::os("io_uring: cannot make a table of buffers")(e.into()),
+            e => Error::os("io_uring: cannot make a table of buffers")(e),
         })?;
         Ok(Table {
             ring,
@@ -155,7 +156,7 @@ impl Table {
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
 
     /// Puts memory in a place, or nothing if `len` is 0.
@@ -242,7 +243,7 @@ fn explain(error: Errno, start: usize, len: usize) -> Error {
             "{what}: not all of it is mapped and writable memory, or it is a mapping of a file on a disk. Use memory \
              of the heap, of mmap with MAP_ANONYMOUS, or of files on tmpfs or hugetlbfs"
         )),
-        e => Error::os(what)(e.into()),
+        e => Error::os(what)(e),
     }
 }
 

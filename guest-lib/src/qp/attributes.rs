@@ -1,56 +1,12 @@
 //! Attributes of queue pairs.
 
 use vnic_device::command::qp::CreateQp;
-use vnic_device::verbs::{QpState, qp_mask};
+use vnic_device::verbs::QpState;
 
 pub use vnic_device::command::qp::QpAttributes;
+pub use vnic_device::verbs::QpMask;
 
 use crate::{Access, AddressVector, Mtu};
-
-bitflags::bitflags! {
-    /// Which fields of [`QpAttributes`] are meant (`ibv_qp_attr_mask`; `SPEC.md`, section 5.5).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct QpMask: u32 {
-        /// `state`.
-        const STATE = qp_mask::STATE;
-        /// `current_state`: the device refuses the change in another state.
-        const CURRENT_STATE = qp_mask::CURRENT_STATE;
-        /// `drained_event`.
-        const DRAINED_EVENT = qp_mask::DRAINED_EVENT;
-        /// `access`.
-        const ACCESS = qp_mask::ACCESS;
-        /// `pkey_index`.
-        const PKEY_INDEX = qp_mask::PKEY_INDEX;
-        /// `port`.
-        const PORT = qp_mask::PORT;
-        /// `qkey`.
-        const QKEY = qp_mask::QKEY;
-        /// `address`.
-        const ADDRESS = qp_mask::ADDRESS;
-        /// `path_mtu`.
-        const PATH_MTU = qp_mask::PATH_MTU;
-        /// `timeout`.
-        const TIMEOUT = qp_mask::TIMEOUT;
-        /// `retry_count`.
-        const RETRY_COUNT = qp_mask::RETRY_COUNT;
-        /// `rnr_retry`.
-        const RNR_RETRY = qp_mask::RNR_RETRY;
-        /// `rq_psn`.
-        const RQ_PSN = qp_mask::RQ_PSN;
-        /// `max_rd_atomic`.
-        const MAX_RD_ATOMIC = qp_mask::MAX_RD_ATOMIC;
-        /// `min_rnr_timer`.
-        const MIN_RNR_TIMER = qp_mask::MIN_RNR_TIMER;
-        /// `sq_psn`.
-        const SQ_PSN = qp_mask::SQ_PSN;
-        /// `max_dest_rd_atomic`.
-        const MAX_DEST_RD_ATOMIC = qp_mask::MAX_DEST_RD_ATOMIC;
-        /// `destination_qp`.
-        const DESTINATION_QP = qp_mask::DESTINATION_QP;
-        /// `udp_source_port`.
-        const UDP_SOURCE_PORT = qp_mask::UDP_SOURCE_PORT;
-    }
-}
 
 /// What a queue pair needs to receive: where its peer is. Fields that its type does not have are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::send::SendRing;
 use super::{Plain, Qp, QpKind, QueuePair, XrcInitiator, XrcTarget};
 use crate::cq::{Consumed, ring_entries};
 use crate::driver::Core;
-use crate::shared::{Memory, part_of};
+use crate::shared::Memory;
 use crate::{CompletionQueue, Error, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
 /// Settings of a queue pair that is to be made. Numbers are what the program needs; the queues may
@@ -260,9 +260,7 @@ fn ring(core: &Core, len: u64) -> Result<(Memory, Vec<Extent>), Error> {
         return Ok((Memory::none(), Vec::new()));
     }
     let len = len.next_multiple_of(vnic_device::ring::ALIGNMENT);
-    let pages = core.transport.allocate(len as usize)?;
-    let extents = part_of(&pages.extents, 0, len);
-    Ok((Memory::of_pages(Arc::new(pages)), extents))
+    Memory::allocate(&*core.transport, len as usize)
 }
 
 /// A random packet number, from the keys that std gives its hash tables.

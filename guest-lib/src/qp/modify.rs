@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use vnic_device::command::Opcode;
 use vnic_device::command::qp::{ModifyQp, QpRate, QpReply};
-use vnic_device::command::{Object, Opcode};
 use vnic_device::verbs::{QpState, QpType};
 
 use super::{
@@ -65,11 +65,7 @@ impl<K: QpKind> QueuePair<K> {
     /// Asks the device for the queue pair's attributes.
     pub fn query(&self) -> Result<QpQuery, Error> {
         let qp = &*self.inner;
-        let object = Object {
-            handle: qp.number,
-            reserved: 0,
-        };
-        let reply: QpReply = qp.core.call(qp.epoch, Opcode::QueryQp, &object)?;
+        let reply: QpReply = qp.core.about(qp.epoch, Opcode::QueryQp, qp.number)?;
         Ok(QpQuery {
             attributes: reply.attributes,
             created: reply.created,
@@ -102,11 +98,7 @@ impl<K: QpKind> QueuePair<K> {
     /// The rate limit that was set.
     pub fn rate_limit(&self) -> Result<RateLimit, Error> {
         let qp = &*self.inner;
-        let object = Object {
-            handle: qp.number,
-            reserved: 0,
-        };
-        let reply: QpRate = qp.core.call(qp.epoch, Opcode::QueryQpRate, &object)?;
+        let reply: QpRate = qp.core.about(qp.epoch, Opcode::QueryQpRate, qp.number)?;
         Ok(RateLimit {
             rate: reply.rate,
             max_burst: reply.max_burst,

@@ -137,6 +137,14 @@ impl HostTransport {
         self.generation != generation()
     }
 
+    /// Does work for the device of this process. That the device is gone is the reason of all other errors.
+    fn unless_gone<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        if self.is_parents() {
+            return Err(Error::parents(&self.name));
+        }
+        work().map_err(|e| self.gone().unwrap_or(e))
+    }
+
     fn start_queue(&self, i: usize, queue: &Virtqueue, kick: &EventFd) -> vhost::Result<()> {
         let f = &self.frontend;
         f.set_vring_num(i, queue.size)?;
@@ -310,28 +318,12 @@ impl Transport for HostTransport {
     }
 
     fn allocate(&self, len: usize) -> Result<SharedPages, Error> {
-        if self.is_parents()
-            && let Some(gone) = self.gone()
-        {
-            return Err(gone);
-        }
-        self.arenas.allocate(len).map_err(|e| match self.gone() {
-            Some(gone) => gone,
-            None => e,
-        })
+        self.unless_gone(|| self.arenas.allocate(len))
     }
 
     // SAFETY: the caller's promise, as the trait says.
     unsafe fn pin(&self, start: NonNull<u8>, len: usize, write: bool) -> Result<Pinned, Error> {
-        if self.is_parents()
-            && let Some(gone) = self.gone()
-        {
-            return Err(gone);
-        }
-        adopt::pin(&self.arenas, start.as_ptr().addr(), len, write).map_err(|e| match self.gone() {
-            Some(gone) => gone,
-            None => e,
-        })
+        self.unless_gone(|| adopt::pin(&self.arenas, start.as_ptr().addr(), len, write))
     }
 }
 

@@ -16,12 +16,13 @@
 pub mod carrier;
 
 use std::fmt::{self, Write as _};
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use vnic_verbs::{Gid, MacAddress};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use carrier::Carrier;
 
 /// Version of these lines.
@@ -119,7 +120,8 @@ impl fmt::Display for Offer {
         };
         list(f, "qpn", |q| q.number)?;
         list(f, "psn", |q| q.psn)?;
-        write!(f, " gid={}", self.gid.ip_text())?;
+        // A mapped IPv4 address keeps its `::ffff:`.
+        write!(f, " gid={}", Ipv6Addr::from(self.gid.0))?;
         if let Some(mac) = self.mac {
             write!(f, " mac={mac}")?;
         }
@@ -139,17 +141,6 @@ impl fmt::Display for Offer {
             write!(f, " seed={seed}")?;
         }
         Ok(())
-    }
-}
-
-/// GIDs as addresses: a mapped IPv4 address keeps its `::ffff:`.
-trait IpText {
-    fn ip_text(&self) -> std::net::Ipv6Addr;
-}
-
-impl IpText for Gid {
-    fn ip_text(&self) -> std::net::Ipv6Addr {
-        std::net::Ipv6Addr::from(self.0)
     }
 }
 
@@ -362,7 +353,7 @@ impl Link {
     }
 
     /// Sends this side's line and reads the peer's.
-    pub fn swap(&mut self, mine: &Offer) -> Result<Offer, Failure> {
+    pub fn swap(&mut self, mine: &Offer) -> Result<Offer> {
         self.carrier.send(&mine.to_string())?;
         // A person or a script may take its time; a connected peer has no reason to.
         let patience = self.is_talkative().then_some(PATIENCE);
@@ -377,7 +368,7 @@ impl Link {
     }
 
     /// Says that this side can receive, and waits until the peer can.
-    pub fn ready(&mut self) -> Result<(), Failure> {
+    pub fn ready(&mut self) -> Result {
         self.done = None;
         self.carrier.send("ready")?;
         if self.is_talkative() {
@@ -387,7 +378,7 @@ impl Link {
     }
 
     /// Says that this side's work is complete.
-    pub fn say_done(&mut self, sent: &[u64]) -> Result<(), Failure> {
+    pub fn say_done(&mut self, sent: &[u64]) -> Result {
         let mut line = "done".to_owned();
         for (n, sent) in sent.iter().enumerate() {
             let _ = write!(line, "{}{sent}", if n == 0 { " sent=" } else { "," });
@@ -404,7 +395,7 @@ impl Link {
     }
 
     /// Waits for the peer to say that its work is complete, for at most `patience`. `None` if it will not say.
-    pub fn done_within(&mut self, patience: Duration) -> Result<Option<Account>, Failure> {
+    pub fn done_within(&mut self, patience: Duration) -> Result<Option<Account>> {
         if self.done.is_none() && self.hears_done() {
             let Some(line) = self.line(Some(patience))? else {
                 return Ok(None);
@@ -415,7 +406,7 @@ impl Link {
     }
 
     /// Sends this side's result and reads the peer's. `None` if the peer sends none.
-    pub fn compare(&mut self, mine: &Account) -> Result<Option<Account>, Failure> {
+    pub fn compare(&mut self, mine: &Account) -> Result<Option<Account>> {
         if !self.is_talkative() {
             return Ok(None);
         }
@@ -437,7 +428,7 @@ impl Link {
         }
     }
 
-    fn account(&mut self, word: &str, line: &str) -> Result<Account, Failure> {
+    fn account(&mut self, word: &str, line: &str) -> Result<Account> {
         let rest = match line.strip_prefix(word) {
             Some(rest) if rest.is_empty() || rest.starts_with(' ') => rest,
             _ => {
@@ -450,7 +441,7 @@ impl Link {
         Account::parse(rest).map_err(|e| Failure::Peer(format!("the peer's `{word}`: {e}")))
     }
 
-    fn expect_word(&mut self, word: &str) -> Result<(), Failure> {
+    fn expect_word(&mut self, word: &str) -> Result {
         let line = self.expect(Some(PATIENCE), word)?;
         if line.split_whitespace().next() == Some(word) {
             return Ok(());
@@ -461,7 +452,7 @@ impl Link {
         )))
     }
 
-    fn expect(&mut self, patience: Option<Duration>, what: &str) -> Result<String, Failure> {
+    fn expect(&mut self, patience: Option<Duration>, what: &str) -> Result<String> {
         self.line(patience)?.ok_or_else(|| {
             Failure::Peer(format!(
                 "the peer does not say {what}: it hangs, or is another program"
@@ -469,7 +460,7 @@ impl Link {
         })
     }
 
-    fn line(&mut self, patience: Option<Duration>) -> Result<Option<String>, Failure> {
+    fn line(&mut self, patience: Option<Duration>) -> Result<Option<String>> {
         let end = patience.map(|p| Instant::now() + p);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));

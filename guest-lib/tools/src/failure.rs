@@ -45,6 +45,9 @@ pub enum Failure {
     Os(String, std::io::Error),
 }
 
+/// What a step of a tool gives, or why the tool ends.
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
 impl Failure {
     /// Makes a failure of what the operating system refuses, for `map_err`.
     pub fn os(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Failure {

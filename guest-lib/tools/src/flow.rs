@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{Data, SendWr, WorkCompletion};
 
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::session::Session;
 use crate::slots::Slots;
 
@@ -18,6 +18,16 @@ pub enum Goal {
     Messages(u64),
     /// The flow ends after this time.
     Time(Duration),
+}
+
+impl Goal {
+    /// Whether message `i` of a run that began at `start` is to be sent.
+    pub fn wants(self, i: u64, start: Instant) -> bool {
+        match self {
+            Goal::Messages(n) => i < n,
+            Goal::Time(time) => start.elapsed() < time,
+        }
+    }
 }
 
 /// Progress of a queue pair.
@@ -122,7 +132,7 @@ impl Flow {
         slots: &Slots<'_>,
         mut prepare: impl FnMut(usize, u64),
         request: impl for<'a> Fn(usize, u64, Data<'a>) -> SendWr<'a>,
-    ) -> Result<(), Failure> {
+    ) -> Result {
         let size = slots.size() as usize;
         let mut copies = std::mem::take(&mut self.copies);
         for queue in 0..self.queues.len() {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, RateLimit, mtu_bytes};
+use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, RateLimit};
 
 use crate::exchange::QPS_MAX;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Where tools tell each other who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -217,7 +217,7 @@ fn parse_mtu(text: &str) -> Result<Mtu, String> {
     Mtu::ALL
         .iter()
         .copied()
-        .find(|mtu| text == mtu_bytes(*mtu).to_string())
+        .find(|mtu| text == mtu.bytes().to_string())
         .ok_or_else(|| "it is 256, 512, 1024, 2048 or 4096".into())
 }
 
@@ -261,7 +261,7 @@ impl PeerOptions {
     }
 
     /// What of these options only works if the peer answers.
-    pub fn needs_talk(&self, option: &str) -> Result<(), Failure> {
+    pub fn needs_talk(&self, option: &str) -> Result {
         if self.exchange == Exchange::Stdio && self.loopback.is_none() {
             return Err(Failure::Usage(format!(
                 "{option} needs an exchange over TCP or --loopback: over standard input the client does not hear from the \
@@ -274,7 +274,7 @@ impl PeerOptions {
 
 impl PerfOptions {
     /// Checks what goes together.
-    pub fn check(&self, allowed: &[QpType], tool: &str) -> Result<(), Failure> {
+    pub fn check(&self, allowed: &[QpType], tool: &str) -> Result {
         if !allowed.contains(&self.connection) {
             let names: Vec<_> = allowed.iter().map(|kind| type_name(*kind)).collect();
             return Err(Failure::Usage(format!(
@@ -294,7 +294,7 @@ impl PerfOptions {
 }
 
 /// The own GID that was asked for, or else the first one of RoCE v2.
-pub fn own_gid(context: &Context, index: Option<u16>) -> Result<GidEntry, Failure> {
+pub fn own_gid(context: &Context, index: Option<u16>) -> Result<GidEntry> {
     let gids = context.gids()?;
     let there: Vec<&GidEntry> = gids
         .iter()
@@ -322,13 +322,13 @@ pub fn own_gid(context: &Context, index: Option<u16>) -> Result<GidEntry, Failur
 }
 
 /// The path MTU of both: what was asked for, else what both ports can.
-pub fn path_mtu(context: &Context, wanted: Option<Mtu>) -> Result<Mtu, Failure> {
+pub fn path_mtu(context: &Context, wanted: Option<Mtu>) -> Result<Mtu> {
     let port = context.query_port()?;
     match wanted {
         Some(mtu) if mtu > port.active_mtu() => Err(Failure::Usage(format!(
             "the port carries packets of {} bytes now, not of {} (-m): raise the adapter's MTU",
-            mtu_bytes(port.active_mtu()),
-            mtu_bytes(mtu)
+            port.active_mtu().bytes(),
+            mtu.bytes()
         ))),
         Some(mtu) => Ok(mtu),
         None => Ok(port.active_mtu()),
@@ -337,7 +337,7 @@ pub fn path_mtu(context: &Context, wanted: Option<Mtu>) -> Result<Mtu, Failure> 
 
 /// The MTU with so many bytes, or the next smaller one.
 pub fn mtu_of(bytes: u32) -> Mtu {
-    let fits = |mtu: &&Mtu| mtu_bytes(**mtu) <= bytes;
+    let fits = |mtu: &&Mtu| mtu.bytes() <= bytes;
     Mtu::ALL.iter().rev().find(fits).copied().unwrap_or(Mtu::Mtu256)
 }
 

@@ -8,7 +8,7 @@ use vnic_verbs::{Context, Device, DeviceAddress};
 
 use crate::exchange::carrier::Carrier;
 use crate::exchange::{Link, Role};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::options::{Exchange, PeerOptions};
 use crate::report::Report;
 
@@ -41,7 +41,7 @@ impl Seat<'_> {
 }
 
 /// Opens a device, or the default one.
-pub fn open(address: Option<&DeviceAddress>) -> Result<Context, Failure> {
+pub fn open(address: Option<&DeviceAddress>) -> Result<Context> {
     match address {
         Some(address) => Device::open(address).map_err(|e| Failure::from(e).on(&address.to_string())),
         None => Device::open_default().map_err(|e| Failure::from(e).on("no device")),
@@ -52,8 +52,8 @@ pub fn open(address: Option<&DeviceAddress>) -> Result<Context, Failure> {
 pub fn run(
     tool: &str,
     options: &PeerOptions,
-    check: Result<(), Failure>,
-    body: impl Fn(&mut Seat<'_>) -> Result<Report, Failure> + Sync,
+    check: Result,
+    body: impl Fn(&mut Seat<'_>) -> Result<Report> + Sync,
 ) -> ExitCode {
     let report = check.and_then(|()| match &options.loopback {
         Some(other) => both_sides(options, other, &body),
@@ -63,7 +63,7 @@ pub fn run(
 }
 
 /// Prints a report, or why there is none.
-pub fn finish(tool: &str, json: bool, report: Result<Report, Failure>) -> ExitCode {
+pub fn finish(tool: &str, json: bool, report: Result<Report>) -> ExitCode {
     let printed = report.and_then(|report| report.print(json));
     match printed {
         Ok(true) => ExitCode::SUCCESS,
@@ -84,8 +84,8 @@ fn side(
     link: Link,
     options: &PeerOptions,
     watched: bool,
-    body: impl Fn(&mut Seat<'_>) -> Result<Report, Failure>,
-) -> Result<Report, Failure> {
+    body: impl Fn(&mut Seat<'_>) -> Result<Report>,
+) -> Result<Report> {
     let name = context.name().to_owned();
     let mut seat = Seat {
         context,
@@ -100,10 +100,7 @@ fn side(
     })
 }
 
-fn one_side(
-    options: &PeerOptions,
-    body: impl Fn(&mut Seat<'_>) -> Result<Report, Failure>,
-) -> Result<Report, Failure> {
+fn one_side(options: &PeerOptions, body: impl Fn(&mut Seat<'_>) -> Result<Report>) -> Result<Report> {
     // The device first: without it there is no need to wait for a peer.
     let context = open(options.device.device.as_ref())?;
     let link = match (options.exchange, &options.host) {
@@ -140,8 +137,8 @@ fn one_side(
 fn both_sides(
     options: &PeerOptions,
     other: &DeviceAddress,
-    body: &(impl Fn(&mut Seat<'_>) -> Result<Report, Failure> + Sync),
-) -> Result<Report, Failure> {
+    body: &(impl Fn(&mut Seat<'_>) -> Result<Report> + Sync),
+) -> Result<Report> {
     let client = open(options.device.device.as_ref())?;
     let server = if client.name() == other.to_string() {
         client.clone()

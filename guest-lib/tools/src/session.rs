@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{
     ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu, ProtectionDomain, QpType, SendWr,
-    SharedReceiveQueue, WorkCompletion, mtu_bytes,
+    SharedReceiveQueue, WorkCompletion,
 };
 
 use crate::exchange::{self, Account, Area, Link, Offer};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::options::{mtu_of, own_gid, path_mtu, type_name};
 use crate::queue::{Depths, QKEY, Queue};
 use crate::report::{Report, Verified};
@@ -65,7 +65,7 @@ pub struct Session {
 impl Session {
     /// Makes queue pairs, exchanges lines with the peer, and connects them. Then receives can be posted; after that both
     /// sides say [`Link::ready`].
-    pub fn connect(seat: &mut Seat<'_>, pd: &ProtectionDomain, plan: &Plan<'_>) -> Result<Session, Failure> {
+    pub fn connect(seat: &mut Seat<'_>, pd: &ProtectionDomain, plan: &Plan<'_>) -> Result<Session> {
         let context = &seat.context;
         let Plan { kind, depths, .. } = *plan;
         // One more send, for a question whether the peer is there.
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// The peer's memory, and its places for messages of `size` bytes.
-    pub fn target(&self, size: u32) -> Result<(Area, Layout), Failure> {
+    pub fn target(&self, size: u32) -> Result<(Area, Layout)> {
         let area = self
             .peer
             .area
@@ -154,7 +154,7 @@ impl Session {
     }
 
     /// Waits for completions. `into` is empty if nothing came for half a second; a reliable peer that is gone is an error.
-    pub fn take(&mut self, into: &mut Completions) -> Result<(), Failure> {
+    pub fn take(&mut self, into: &mut Completions) -> Result {
         self.wait(into, QUIET)?;
         if into.is_empty() && !self.is_lossy() {
             self.probe()?;
@@ -162,13 +162,29 @@ impl Session {
         Ok(())
     }
 
+    /// Waits until at most so many sends are outstanding; nothing is received meanwhile.
+    pub fn drain(&mut self, into: &mut Completions, left: u64) -> Result {
+        while self.outstanding > left {
+            self.take(into)?;
+            self.outstanding -= into.iter().count() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes a request of a queue pair, and waits until it is complete.
+    pub fn complete(&mut self, queue: usize, request: SendWr<'_>, into: &mut Completions) -> Result {
+        self.queues[queue].send(request.signaled())?;
+        self.outstanding = 1;
+        self.drain(into, 0)
+    }
+
     /// Takes the completions that are there.
-    pub fn take_now(&mut self, into: &mut Completions) -> Result<(), Failure> {
+    pub fn take_now(&mut self, into: &mut Completions) -> Result {
         self.wait(into, Duration::ZERO)
     }
 
     /// Waits for completions other than answers to questions. A bad one is an error.
-    fn wait(&mut self, into: &mut Completions, patience: Duration) -> Result<(), Failure> {
+    fn wait(&mut self, into: &mut Completions, patience: Duration) -> Result {
         loop {
             self.waiter.take(into, patience)?;
             if into.is_empty() {
@@ -197,7 +213,7 @@ impl Session {
 
     /// Asks whether the peer is there, by a WRITE of no bytes, which needs no key (IBTA C9-88) and changes nothing. If the
     /// peer is not there, this ends in RETRY_EXC_ERR, as any request would.
-    fn probe(&mut self) -> Result<(), Failure> {
+    fn probe(&mut self) -> Result {
         if self.kind == QpType::Rc && self.outstanding == 0 && !self.probing {
             let question = SendWr::write(Data::NONE, 0, 0).id(PROBE).signaled();
             if let Some(queue) = self.queues.first() {
@@ -209,7 +225,7 @@ impl Session {
     }
 
     /// Waits for the peer to say that its work is complete. `None` if it does not say.
-    pub fn wait_done(&mut self, link: &mut Link) -> Result<Option<Account>, Failure> {
+    pub fn wait_done(&mut self, link: &mut Link) -> Result<Option<Account>> {
         if !link.hears_done() {
             return Ok(None);
         }
@@ -250,57 +266,52 @@ impl Session {
     }
 
     /// Ends a part of the run: both sides say that their work is complete, `check` looks at what the peer did here, and
-    /// both sides compare.
+    /// both sides compare. Notes what every report begins with. Returns messages that did not arrive, on both sides.
     pub fn settle(
         &mut self,
-        link: &mut Link,
+        seat: &mut Seat<'_>,
+        report: &mut Report,
         sent: &[u64],
-        check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account, Failure>,
-    ) -> Result<Settled, Failure> {
-        link.say_done(sent)?;
-        self.settle_said(link, check)
+        check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account>,
+    ) -> Result<u64> {
+        seat.link.say_done(sent)?;
+        self.settle_said(seat, report, check)
     }
 
     /// As [`settle`](Session::settle), when this side has said so already.
     pub fn settle_said(
         &mut self,
-        link: &mut Link,
-        check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account, Failure>,
-    ) -> Result<Settled, Failure> {
-        let done = self.wait_done(link)?;
+        seat: &mut Seat<'_>,
+        report: &mut Report,
+        check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account>,
+    ) -> Result<u64> {
+        let done = self.wait_done(&mut seat.link)?;
         let here = check(self, done)?;
-        let there = link.compare(&here)?;
-        Ok(Settled { here, there })
-    }
-}
-
-/// Results of both sides.
-#[derive(Debug, Clone)]
-pub struct Settled {
-    /// Result of this side.
-    pub here: Account,
-    /// Result of the peer, if it sends one.
-    pub there: Option<Account>,
-}
-
-impl Settled {
-    /// Messages that did not arrive, on both sides.
-    pub fn lost(&self) -> u64 {
-        self.here.lost + self.there.as_ref().map_or(0, |there| there.lost)
-    }
-
-    /// An error, if data were wrong on any side.
-    pub fn bad_data(&self) -> Result<(), Failure> {
-        if self.here.bad > 0 {
-            return Err(Failure::Data(format!("{} messages from the peer", self.here.bad)));
+        let there = seat.link.compare(&here)?.unwrap_or_default();
+        if here.bad > 0 {
+            return Err(Failure::Data(format!("{} messages from the peer", here.bad)));
         }
-        match &self.there {
-            Some(there) if there.bad > 0 => Err(Failure::Data(format!(
+        if there.bad > 0 {
+            return Err(Failure::Data(format!(
                 "the peer got {} wrong messages",
                 there.bad
-            ))),
-            _ => Ok(()),
+            )));
         }
+        self.facts(report, seat);
+        Ok(here.lost + there.lost)
+    }
+
+    /// Adds the facts that every report begins with.
+    fn facts(&self, report: &mut Report, seat: &Seat<'_>) {
+        report.word("role", seat.role().name());
+        report.fact("device", seat.context.name());
+        report.fact("type", type_name(self.kind));
+        report.fact("qps", self.queues.len());
+        report.fact("mtu", self.mtu.bytes());
+        report.fact("peer", self.peer.gid.ip().to_string());
+        report.word("seed", seat.seed());
+        report.word("peer_seed", self.peer.seed);
+        report.word("events", seat.options.events);
     }
 }
 
@@ -324,7 +335,7 @@ fn offer(
     seed: u64,
     gid: &vnic_verbs::GidEntry,
     mtu: Mtu,
-) -> Result<Offer, Failure> {
+) -> Result<Offer> {
     let mac = match gid.mac {
         mac if mac == MacAddress::default() => context.query_port()?.mac(),
         mac => mac,
@@ -349,7 +360,7 @@ fn offer(
             .collect(),
         gid: gid.gid,
         mac: Some(mac),
-        mtu: Some(mtu_bytes(mtu)),
+        mtu: Some(mtu.bytes()),
         qkey: (plan.kind == QpType::Ud).then_some(QKEY),
         area: plan.area.map(|(region, slots, step)| Area {
             addr: region.addr(),
@@ -360,17 +371,4 @@ fn offer(
         }),
         seed: Some(seed),
     })
-}
-
-/// Adds the facts that every report begins with.
-pub fn facts(report: &mut Report, seat: &Seat<'_>, session: &Session) {
-    report.word("role", seat.role().name());
-    report.fact("device", seat.context.name());
-    report.fact("type", type_name(session.kind));
-    report.fact("qps", session.queues.len());
-    report.fact("mtu", mtu_bytes(session.mtu));
-    report.fact("peer", session.peer.gid.ip().to_string());
-    report.word("seed", seat.seed());
-    report.word("peer_seed", session.peer.seed);
-    report.word("events", seat.options.events);
 }

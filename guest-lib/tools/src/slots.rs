@@ -3,6 +3,7 @@
 use vnic_verbs::{MemoryRegion, Sge};
 
 use crate::exchange::Area;
+use crate::failure::{Failure, Result};
 use crate::pattern::{self, Found};
 
 /// Memory for all places of one kind.
@@ -142,6 +143,17 @@ impl<'a> Slots<'a> {
             }
         }
         None
+    }
+
+    /// An error that names the first byte of message `i` that is wrong, if one is.
+    pub fn check(&self, queue: usize, i: u64, seed: u64, what: impl FnOnce() -> String) -> Result {
+        match self.first_difference(queue, i, seed) {
+            None => Ok(()),
+            Some(at) => Err(Failure::Data(format!(
+                "{} differs from byte {at} on (seed {seed})",
+                what()
+            ))),
+        }
     }
 
     /// Content of the place of message `i`, into which earlier ones were written as well, perhaps in part.

@@ -76,15 +76,24 @@ impl Times {
 
     /// Statistics of the times; `None` without any.
     pub fn summary(&self) -> Option<Summary> {
+        self.parts(1.0)
+    }
+
+    /// Statistics of one way, if the times are there and back.
+    pub fn one_way(&self) -> Option<Summary> {
+        self.parts(2.0)
+    }
+
+    /// Statistics of one of so many equal parts of each time.
+    fn parts(&self, parts: f64) -> Option<Summary> {
         let mut sorted = self.kept.clone();
         sorted.sort_unstable();
-        let micros = |ns: f64| ns / 1000.0;
+        let micros = |ns: f64| ns / 1000.0 / parts;
         // Nearest rank: the smallest value that at least that part of all does not exceed.
         let rank = |part: f64| -> Option<f64> {
             let place = (part * sorted.len() as f64).ceil() as usize;
-            sorted
-                .get(place.saturating_sub(1))
-                .map(|ns| micros(f64::from(*ns)))
+            let ns = sorted.get(place.saturating_sub(1))?;
+            Some(micros(f64::from(*ns)))
         };
         let average = self.sum as f64 / self.count.max(1) as f64;
         let squares: f64 = sorted.iter().map(|ns| (f64::from(*ns) - average).powi(2)).sum();
@@ -98,22 +107,6 @@ impl Times {
             p99: rank(0.99)?,
             p999: rank(0.999)?,
         })
-    }
-}
-
-impl Summary {
-    /// Statistics of one way, if the times are there and back.
-    pub fn halved(self) -> Summary {
-        Summary {
-            count: self.count,
-            min: self.min / 2.0,
-            max: self.max / 2.0,
-            typical: self.typical / 2.0,
-            average: self.average / 2.0,
-            deviation: self.deviation / 2.0,
-            p99: self.p99 / 2.0,
-            p999: self.p999 / 2.0,
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vnic_verbs::{Access, Data, MemoryRegion, ProtectionDomain, RecvWr, SendWr, WorkCompletion};
 
 use crate::exchange::{Account, Role};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::flow::Goal;
 use crate::queue::GRH;
 use crate::report::Report;
@@ -32,7 +32,7 @@ pub struct Court {
 
 impl Court {
     /// Memory for messages of `size` bytes, with as many receives as fit.
-    pub fn new(pd: &ProtectionDomain, size: u32, receives: u32, datagrams: bool) -> Result<Court, Failure> {
+    pub fn new(pd: &ProtectionDomain, size: u32, receives: u32, datagrams: bool) -> Result<Court> {
         let head = if datagrams { GRH } else { 0 };
         let sends = Layout::new(1, size, 2);
         let receives = Layout::new(1, size + head, receives);
@@ -76,7 +76,7 @@ impl<'a> Volley<'a> {
         session: &'a mut Session,
         court: &'a Court,
         inline: u32,
-    ) -> Result<Volley<'a>, Failure> {
+    ) -> Result<Volley<'a>> {
         let peer_seed = session.peer.seed.unwrap_or(seat.seed());
         let volley = Volley {
             sends: Slots::new(&court.source, court.sends, court.size, 0),
@@ -95,7 +95,7 @@ impl<'a> Volley<'a> {
     }
 
     /// Posts the receive of a place.
-    fn receive(&self, place: u64) -> Result<(), Failure> {
+    fn receive(&self, place: u64) -> Result {
         let request = RecvWr::new(self.receives.sge(0, place)).id(place);
         self.session.queues[0].receive(&[request])?;
         Ok(())
@@ -109,7 +109,7 @@ impl<'a> Volley<'a> {
     }
 
     /// Sends message `i`.
-    fn send(&mut self, i: u64) -> Result<(), Failure> {
+    fn send(&mut self, i: u64) -> Result {
         let sge = self.sends.sge(0, i);
         let bytes;
         let request = if self.court.size <= self.inline {
@@ -143,7 +143,7 @@ impl<'a> Volley<'a> {
     }
 
     /// Checks message `i` in the place where it came, and posts the receive anew.
-    fn look(&mut self, completion: &WorkCompletion, i: u64) -> Result<(), Failure> {
+    fn look(&mut self, completion: &WorkCompletion, i: u64) -> Result {
         let place = completion.id();
         let len = completion.byte_len().saturating_sub(self.court.head);
         if len != self.court.size {
@@ -167,16 +167,12 @@ impl<'a> Volley<'a> {
     }
 
     /// Runs the client's side.
-    pub fn call(mut self, seat: &Seat<'_>, goal: Goal) -> Result<Score, Failure> {
+    pub fn call(mut self, seat: &Seat<'_>, goal: Goal) -> Result<Score> {
         let mut times = Times::new();
         let (mut lost, mut silent, mut i) = (0, 0, 0);
         let start = Instant::now();
         let mut progress = Progress::new(seat.watched);
-        let goes_on = |i| match goal {
-            Goal::Messages(n) => i < n,
-            Goal::Time(time) => start.elapsed() < time,
-        };
-        while goes_on(i) && silent < PATIENCE {
+        while goal.wants(i, start) && silent < PATIENCE {
             self.prepare(i);
             let begun = Instant::now();
             self.send(i)?;
@@ -207,7 +203,7 @@ impl<'a> Volley<'a> {
     }
 
     /// Waits for the answer to message `i`, and until it is sent itself. `None`: the answer is lost.
-    fn answer(&mut self, i: u64) -> Result<Option<WorkCompletion>, Failure> {
+    fn answer(&mut self, i: u64) -> Result<Option<WorkCompletion>> {
         let mut answer = None;
         let mut taken = Completions::new();
         loop {
@@ -233,7 +229,7 @@ impl<'a> Volley<'a> {
     }
 
     /// Runs the server's side, until all messages have come, or the client is done.
-    pub fn answer_all(mut self, seat: &mut Seat<'_>, goal: Goal) -> Result<Score, Failure> {
+    pub fn answer_all(mut self, seat: &mut Seat<'_>, goal: Goal) -> Result<Score> {
         let (mut next, mut came) = (0, 0);
         let mut progress = Progress::new(seat.watched);
         let mut taken = Completions::new();
@@ -280,7 +276,7 @@ impl<'a> Volley<'a> {
     }
 
     /// Runs this side.
-    pub fn play(self, seat: &mut Seat<'_>, goal: Goal) -> Result<Score, Failure> {
+    pub fn play(self, seat: &mut Seat<'_>, goal: Goal) -> Result<Score> {
         match seat.role() {
             Role::Client => self.call(seat, goal),
             Role::Server => self.answer_all(seat, goal),

@@ -33,3 +33,29 @@ macro_rules! numbers {
         }
     )*};
 }
+
+/// Bits: each as a number, in a module for those who build and check fields, and all of them as a set, for programs.
+/// Behind `+`: one more number of the module.
+macro_rules! bits {
+    ($($(#[$doc:meta])* $module:ident $set:ident: $type:ident {
+        $($(#[doc = $bit_doc:literal])* $bit:ident = $value:expr,)*
+    } $(+ {
+        $(#[doc = $other_doc:literal])* $other:ident = $other_value:expr,
+    })?)*) => { $(
+        $(#[$doc])*
+        pub mod $module {
+            $($(#[doc = $bit_doc])* pub const $bit: $type = $value;)*
+            /// Every bit there is.
+            pub const ALL: $type = super::$set::all().bits();
+            $($(#[doc = $other_doc])* pub const $other: $type = $other_value;)?
+        }
+
+        bitflags::bitflags! {
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+            pub struct $set: $type {
+                $($(#[doc = $bit_doc])* const $bit = $value;)*
+            }
+        }
+    )* };
+}

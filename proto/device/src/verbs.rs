@@ -151,27 +151,35 @@ impl QpType {
     }
 }
 
-/// Rights of a key: bits of `ibv_access_flags`, and our own at bit 31. Bits 20..=29 are optional in verbs
-/// (`IBV_ACCESS_OPTIONAL_RANGE`) and ignored.
-pub mod access {
-    /// The own QPs may write: receive buffers, destinations of READ and atomics.
-    pub const LOCAL_WRITE: u32 = 1 << 0;
-    /// Peers may WRITE.
-    pub const REMOTE_WRITE: u32 = 1 << 1;
-    /// Peers may READ.
-    pub const REMOTE_READ: u32 = 1 << 2;
-    /// Peers may do atomics.
-    pub const REMOTE_ATOMIC: u32 = 1 << 3;
-    /// Windows may be bound.
-    pub const MW_BIND: u32 = 1 << 4;
-    /// Addresses count from zero.
-    pub const ZERO_BASED: u32 = 1 << 5;
-    /// SEND with invalidate and LOCAL_INVALIDATE may invalidate the key.
-    pub const INVALIDATE: u32 = 1 << 31;
-    /// Every right there is.
-    pub const ALL: u32 = 0x3f | INVALIDATE;
-    /// Bits that may be set and mean nothing here.
-    pub const IGNORED: u32 = 0x3ff0_0000;
+bits! {
+    /// What a key allows: bits of `ibv_access_flags`, and our own at bit 31 (`SPEC.md`, section 11.1).
+    access Access: u32 {
+        /// The own queue pairs write: receives, results of READs and atomics.
+        LOCAL_WRITE = 1 << 0,
+        /// Peers WRITE. Needs LOCAL_WRITE.
+        REMOTE_WRITE = 1 << 1,
+        /// Peers READ.
+        REMOTE_READ = 1 << 2,
+        /// Peers do atomics. Needs LOCAL_WRITE.
+        REMOTE_ATOMIC = 1 << 3,
+        /// Windows may be bound.
+        MW_BIND = 1 << 4,
+        /// Addresses count from zero.
+        ZERO_BASED = 1 << 5,
+        /// LOCAL_INVALIDATE and a peer's SEND with invalidate may take the key back.
+        INVALIDATE = 1 << 31,
+    } + {
+        /// Bits that may be set and mean nothing here: they are optional in verbs (`IBV_ACCESS_OPTIONAL_RANGE`).
+        IGNORED = 0x3ff0_0000,
+    }
+}
+
+impl Access {
+    /// All rights that a peer may need: LOCAL_WRITE and the remote rights.
+    pub const REMOTE_ALL: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_ATOMIC);
 }
 
 /// Bits of `ibv_rereg_mr_flags`.
@@ -196,48 +204,49 @@ pub mod srq_mask {
     pub const ALL: u32 = 3;
 }
 
-/// Bits of `ibv_qp_attr_mask`, and our own at bit 31.
-pub mod qp_mask {
-    /// `state`.
-    pub const STATE: u32 = 1 << 0;
-    /// `current_state`: the command fails in another state.
-    pub const CURRENT_STATE: u32 = 1 << 1;
-    /// `drained_event` (`IBV_QP_EN_SQD_ASYNC_NOTIFY`).
-    pub const DRAINED_EVENT: u32 = 1 << 2;
-    /// `access`.
-    pub const ACCESS: u32 = 1 << 3;
-    /// `pkey_index`.
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    /// `port`.
-    pub const PORT: u32 = 1 << 5;
-    /// `qkey`.
-    pub const QKEY: u32 = 1 << 6;
-    /// `address` (`IBV_QP_AV`).
-    pub const ADDRESS: u32 = 1 << 7;
-    /// `path_mtu`.
-    pub const PATH_MTU: u32 = 1 << 8;
-    /// `timeout`.
-    pub const TIMEOUT: u32 = 1 << 9;
-    /// `retry_count`.
-    pub const RETRY_COUNT: u32 = 1 << 10;
-    /// `rnr_retry`.
-    pub const RNR_RETRY: u32 = 1 << 11;
-    /// `rq_psn`.
-    pub const RQ_PSN: u32 = 1 << 12;
-    /// `max_rd_atomic`.
-    pub const MAX_RD_ATOMIC: u32 = 1 << 13;
-    /// `min_rnr_timer`.
-    pub const MIN_RNR_TIMER: u32 = 1 << 15;
-    /// `sq_psn`.
-    pub const SQ_PSN: u32 = 1 << 16;
-    /// `max_dest_rd_atomic`.
-    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    /// `destination_qp`.
-    pub const DESTINATION_QP: u32 = 1 << 20;
-    /// `udp_source_port`; this bit is ours.
-    pub const UDP_SOURCE_PORT: u32 = 1 << 31;
-    /// Every bit there is.
-    pub const ALL: u32 = 0x13_bfff | UDP_SOURCE_PORT;
+bits! {
+    /// Which fields of [`QpAttributes`](crate::command::qp::QpAttributes) are meant: bits of `ibv_qp_attr_mask`, and our own at
+    /// bit 31 (`SPEC.md`, section 5.5).
+    qp_mask QpMask: u32 {
+        /// `state`.
+        STATE = 1 << 0,
+        /// `current_state`: the command fails in another state.
+        CURRENT_STATE = 1 << 1,
+        /// `drained_event` (`IBV_QP_EN_SQD_ASYNC_NOTIFY`).
+        DRAINED_EVENT = 1 << 2,
+        /// `access`.
+        ACCESS = 1 << 3,
+        /// `pkey_index`.
+        PKEY_INDEX = 1 << 4,
+        /// `port`.
+        PORT = 1 << 5,
+        /// `qkey`.
+        QKEY = 1 << 6,
+        /// `address` (`IBV_QP_AV`).
+        ADDRESS = 1 << 7,
+        /// `path_mtu`.
+        PATH_MTU = 1 << 8,
+        /// `timeout`.
+        TIMEOUT = 1 << 9,
+        /// `retry_count`.
+        RETRY_COUNT = 1 << 10,
+        /// `rnr_retry`.
+        RNR_RETRY = 1 << 11,
+        /// `rq_psn`.
+        RQ_PSN = 1 << 12,
+        /// `max_rd_atomic`.
+        MAX_RD_ATOMIC = 1 << 13,
+        /// `min_rnr_timer`.
+        MIN_RNR_TIMER = 1 << 15,
+        /// `sq_psn`.
+        SQ_PSN = 1 << 16,
+        /// `max_dest_rd_atomic`.
+        MAX_DEST_RD_ATOMIC = 1 << 17,
+        /// `destination_qp`.
+        DESTINATION_QP = 1 << 20,
+        /// `udp_source_port`; this bit is ours.
+        UDP_SOURCE_PORT = 1 << 31,
+    }
 }
 
 #[cfg(test)]
@@ -245,30 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bit_of_the_mask_is_named() {
-        use qp_mask::*;
-        let bits = [
-            STATE,
-            CURRENT_STATE,
-            DRAINED_EVENT,
-            ACCESS,
-            PKEY_INDEX,
-            PORT,
-            QKEY,
-            ADDRESS,
-            PATH_MTU,
-            TIMEOUT,
-            RETRY_COUNT,
-            RNR_RETRY,
-            RQ_PSN,
-            MAX_RD_ATOMIC,
-            MIN_RNR_TIMER,
-            SQ_PSN,
-            MAX_DEST_RD_ATOMIC,
-            DESTINATION_QP,
-            UDP_SOURCE_PORT,
-        ];
-        assert_eq!(bits.iter().sum::<u32>(), ALL);
+    fn rights_that_are_ignored_are_no_others() {
         assert_eq!(access::ALL & access::IGNORED, 0);
     }
 

@@ -10,6 +10,8 @@
 
 pub mod models;
 
+#[path = "../../../guest-lib/src/extents.rs"]
+mod extents;
 mod mem;
 mod rdma_memory;
 mod shared;

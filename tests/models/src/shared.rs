@@ -1,11 +1,9 @@
 //! In the place of the memory that a driver shares with its device.
 
-use std::sync::Arc;
-
 use vnic_device::ring::Extent;
 
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
-use crate::transport::SharedPages;
+use crate::transport::{Error, Transport};
 
 #[derive(Debug, Clone)]
 pub struct Memory {
@@ -19,8 +17,9 @@ impl Memory {
         }
     }
 
-    pub fn of_pages(pages: Arc<SharedPages>) -> Memory {
-        Memory::new(pages.extents[0].gpa)
+    pub fn allocate(transport: &dyn Transport, len: usize) -> Result<(Memory, Vec<Extent>), Error> {
+        let pages = transport.allocate(len)?;
+        Ok((Memory::new(pages.extents[0].gpa), pages.extents))
     }
 
     fn at<T>(&self, offset: usize) -> *mut T {
@@ -38,9 +37,4 @@ impl Memory {
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         AtomicU64::from_ptr(self.at(offset))
     }
-}
-
-pub fn part_of(extents: &[Extent], offset: u64, len: u64) -> Vec<Extent> {
-    let gpa = extents[0].gpa + offset;
-    vec![Extent { gpa, len }]
 }

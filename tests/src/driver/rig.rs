@@ -48,7 +48,7 @@ pub fn wait_for(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Reasons that only a frame's sender is charged with.
-const INGRESS: [DropReason; 12] = [
+const INGRESS: [DropReason; 13] = [
     DropReason::Runt,
     DropReason::MtuExceeded,
     DropReason::MalformedOffload,
@@ -57,6 +57,7 @@ const INGRESS: [DropReason; 12] = [
     DropReason::SpoofedAddress,
     DropReason::VlanNotAllowed,
     DropReason::Hairpin,
+    DropReason::OwnAddress,
     DropReason::NoDestination,
     DropReason::MacControl,
     DropReason::StormControl,
@@ -354,7 +355,7 @@ impl Rig {
             let get = |k: &str| c.get(k).copied().unwrap_or(0);
             let ingress: u64 = INGRESS.iter().map(|r| get(r.name())).sum();
             let down = get(DropReason::ReceiverDown.name());
-            let rest = get("tx_frames").checked_sub(get("tx_forwarded") + ingress);
+            let rest = get("tx_frames").checked_sub(get("tx_forwarded") + get("tx_nic_answers") + ingress);
             let Some(down_in) = rest.filter(|r| *r <= down) else {
                 bail!("{name}: frames taken are not frames forwarded and dropped: {c:?}")
             };

@@ -95,7 +95,7 @@ fn traffic_has_the_same_numbers_under_all_names() -> Result<()> {
     ] {
         assert_eq!(rig.counter(adapter, name), expected, "{adapter}: {name}");
     }
-    assert_eq!(rig.drops("a", DropReason::Hairpin), 1);
+    assert_eq!(rig.drops("a", DropReason::OwnAddress), 1);
     // What is not modelled has no value, not a zero.
     assert_eq!(value(&rig, "a", port, "PacketsReceivedSymbolError"), None);
     assert_eq!(

@@ -29,5 +29,6 @@ mod qos_send;
 mod room;
 mod seen;
 mod settings;
+mod update;
 mod vlan_keys;
 mod xdp;

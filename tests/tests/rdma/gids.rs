@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use vnic_backend::{GidKind, GidRow, GidSetting, GidSource, MacAddr, NicEventKind};
 use vnic_tests::driver::packets::{BROADCAST, eth, tagged};
+use vnic_tests::driver::rdma::{self, Driver, World};
 use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, Options};
 use vnic_wire::{arp, dhcp, ipv4, ipv6, nd, udp};
@@ -249,4 +250,68 @@ fn an_address_from_dhcp_counts_when_the_guest_has_it() -> Result<()> {
     // The answer was for the NIC: the other guest does not see it.
     ensure!(dhcp.recv(0, Instant::now() + Duration::from_millis(50)).is_none());
     rig.finish(Copies::Unknown)
+}
+
+/// A guest without an Ethernet driver answers nobody: the NIC does, for the addresses of its RDMA function.
+#[test]
+fn an_adapter_with_the_driver_of_its_function_only_is_found() -> Result<()> {
+    for cores in [1, 2] {
+        let mut world = World::new(cores, &["a", "b"])?;
+        let setting = |gid, kind| GidSetting {
+            gid,
+            kind,
+            vlan: None,
+        };
+        let nic = world.rig.nic.clone();
+        nic.set_gid("a", None, Some(setting(mapped(A), GidKind::RoceV2)))?;
+        nic.set_gid("a", None, Some(setting(SIX, GidKind::RoceV2)))?;
+        let mac = nic.adapter("a")?.spec.macs[0];
+        let asker = nic.adapter("b")?.spec.macs[0];
+        let driver = Driver::start(world.socket("a"), rdma::Options::default())?;
+        let mut guest = world.rig.attach("b", Options::default())?;
+        // (What `b` hears before, such as the announcement of `a`, is none of the answers.)
+        let mut ask = |question: &[u8], is_answer: &dyn Fn(&[u8]) -> bool| -> Result<Vec<u8>> {
+            send(&mut guest, question);
+            let end = deadline();
+            while let Some((_, _, frame)) = guest.recv(0, end) {
+                if frame[..6] == asker.0 && frame[6..12] == mac.0 && is_answer(&frame) {
+                    return Ok(frame);
+                }
+            }
+            let counted: Vec<_> = nic.counters().into_iter().filter(|s| s.value > 0).collect();
+            anyhow::bail!("nobody answers: {counted:?}")
+        };
+        let question = arp_packet(arp::REQUEST, asker, B, A);
+        let answer = ask(&eth(BROADCAST, asker, ARP, &question), &|f| f[12..14] == ARP)?;
+        let reply = arp::Header::parse(&answer[14..])?;
+        assert_eq!(
+            (reply.operation, reply.sender_mac, reply.sender_ip),
+            (arp::REPLY, mac, A)
+        );
+        let own = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+        let message = nd::solicitation(&own, &SIX, SIX, asker);
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_len: message.len() as u16,
+            next_header: nd::PROTOCOL_ICMPV6,
+            hop_limit: nd::HOP_LIMIT,
+            source: own,
+            destination: SIX,
+        };
+        let question = eth(BROADCAST, asker, IPV6, &[&header.emit()[..], &message].concat());
+        let answer = ask(&question, &|f| f[12..14] == IPV6)?;
+        assert_eq!(nd::Header::parse(&answer[54..])?.target, SIX);
+        // With an Ethernet driver the guest answers for itself.
+        let mut own = world.rig.attach("a", Options::default())?;
+        let question = eth(BROADCAST, asker, ARP, &arp_packet(arp::REQUEST, asker, B, A));
+        send(&mut guest, &question);
+        let end = deadline();
+        while own.recv(0, end).is_some_and(|(_, _, frame)| frame != question) {}
+        guest.drain();
+        ensure!(guest.try_recv(0).is_none(), "nobody else answers");
+        drop(driver);
+        world.rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
 }

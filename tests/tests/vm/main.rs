@@ -1,5 +1,6 @@
 //! Virtual machines, and programs of others, on the real daemon: each test is a case of the lab. `tests/run e2e` runs them, one at a time.
 
+mod clients;
 mod dpdk;
 mod libvirt;
 mod ports_guide;

@@ -18,6 +18,7 @@
 //! comes back when claimed addresses do not answer.
 
 mod addresses;
+mod answer;
 mod ask;
 mod hear;
 mod table;
@@ -32,6 +33,7 @@ use vnic_wire::time::Instant;
 
 use crate::rdma::{GidEntry, GidKind};
 use addresses::{Address, Addresses};
+pub use answer::{answer, may_ask};
 use hear::Heard;
 use table::Table;
 

@@ -65,5 +65,8 @@ vnic_wire::named! {
         SpoofedAddress => "spoofed_address",
         /// Storm control: the port has taken as many broadcast or unknown unicast frames from its wire as it may.
         StormControl => "storm_control",
+        /// The destination is an address of the adapter that the frame came from. Where the guest means another station, that one
+        /// has the same address.
+        OwnAddress => "own_address",
     }
 }

@@ -380,7 +380,12 @@ impl Switch {
         {
             let to = self.fdb.entry(slot).port;
             if to == ingress {
-                return Verdict::Drop(DropReason::Hairpin);
+                let own = self.fdb.entry(slot).kind == Kind::Static;
+                return Verdict::Drop(if own {
+                    DropReason::OwnAddress
+                } else {
+                    DropReason::Hairpin
+                });
             }
             if let Some(receiver) = self.port(to)
                 && receiver.member(vlan)

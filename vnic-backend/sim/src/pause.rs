@@ -20,7 +20,7 @@ use std::sync::Mutex;
 
 use vnic_fabric::Instant;
 
-use crate::oracle::{Rule, Violation};
+use crate::oracle::{Judgement, Rule, Violation};
 use crate::runner::{Failure, each, note};
 
 pub use plan::{Control, Kind, Plan};
@@ -134,13 +134,11 @@ fn compare(plan: &Plan, outcome: &mut Outcome, verbose: bool) {
     if let Some(v) = runs[1].0.violation.take() {
         outcome.violation = Some(v);
     } else if times[0] > alone * 1.2 + 0.2 || times[1] < times[0] * 1.5 {
-        outcome.violation = Some(Violation {
-            rule: Rule::Progress,
-            text: format!(
-                "the victim needs {:.2} ms alone, {:.2} with priority flow control, {:.2} with global pause",
-                alone, times[0], times[1]
-            ),
-        });
+        let broken: Judgement = Rule::Progress.broken(format!(
+            "the victim needs {:.2} ms alone, {:.2} with priority flow control, {:.2} with global pause",
+            alone, times[0], times[1]
+        ));
+        outcome.violation = broken.err();
     } else {
         outcome.mark(Mark::NoVictimOfPriorities);
         outcome.mark(Mark::VictimOfGlobalPause);
@@ -168,10 +166,8 @@ pub fn run_many(seeds: Range<u64>, jobs: usize, progress: &(dyn Fn() + Sync)) ->
         let plan = Plan::new(seed);
         let mut outcome = run(&plan, &BTreeSet::new(), false);
         if seed % 8 == 0 && outcome.violation.is_none() && run(&plan, &BTreeSet::new(), false) != outcome {
-            outcome.violation = Some(Violation {
-                rule: Rule::Counter,
-                text: "the same seed gave another run".into(),
-            });
+            let broken: Judgement = Rule::Counter.broken("the same seed gave another run");
+            outcome.violation = broken.err();
         }
         progress();
         let failed = outcome.violation.is_some();

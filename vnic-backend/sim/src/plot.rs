@@ -53,6 +53,14 @@ pub struct Axis {
     pub to: f64,
 }
 
+impl Axis {
+    /// With a label and two ends.
+    pub fn new(label: impl Into<String>, from: f64, to: f64) -> Axis {
+        let label = label.into();
+        Axis { label, from, to }
+    }
+}
+
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
@@ -73,6 +81,18 @@ pub struct Line {
     pub look: Look,
     /// Number of its colour.
     pub color: usize,
+}
+
+impl Line {
+    /// In a colour of its own.
+    pub fn strong(name: impl Into<String>, points: Vec<(f64, f64)>, color: usize) -> Line {
+        Line {
+            name: name.into(),
+            points,
+            look: Look::Strong,
+            color,
+        }
+    }
 }
 
 /// Lines over two axes.

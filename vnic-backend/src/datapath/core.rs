@@ -373,6 +373,22 @@ impl Core {
         }
     }
 
+    /// Sends a frame that the NIC itself made in the name of an adapter's guest.
+    pub fn send_own(&mut self, port: PortId, frame: &[u8], now: Instant) {
+        let f = RawFrame {
+            head: frame,
+            len: frame.len(),
+            hdr: Default::default(),
+            segs: &[],
+            skip: 0,
+        };
+        let verdict = self.switch.forward(now, port, f.head, f.len);
+        if let Some(reason) = self.dispatch(&verdict, &f, &Metadata::of(port)) {
+            self.count_drop(port, reason);
+        }
+        self.flush();
+    }
+
     /// Gives an adapter's guest a frame that the NIC itself made.
     pub fn give_guest(&mut self, port: PortId, frame: &[u8]) {
         let Some(mut frame) = OwnedFrame::copy(&OutFrame::of(frame), Metadata::of(port)) else {

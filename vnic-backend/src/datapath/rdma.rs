@@ -146,7 +146,10 @@ impl Functions {
         let mut work = 0;
         while let Some((port, frame)) = core.out.round.inbound.pop_front() {
             work += 1;
-            if core.guarded(|_| self.inbound(port, &frame, now)).is_none() {
+            if core
+                .guarded(|core| self.inbound(core, port, &frame, now))
+                .is_none()
+            {
                 self.fail(core, sleeper, port);
             }
         }
@@ -176,13 +179,16 @@ impl Functions {
     }
 
     /// Hands a frame from the switch to a function.
-    fn inbound(&mut self, port: PortId, frame: &Inbound, now: Instant) {
+    fn inbound(&mut self, core: &mut Core, port: PortId, frame: &Inbound, now: Instant) {
         let Some(function) = self.get_mut(port) else {
             return;
         };
         match frame {
             Inbound::Sent(head) => function.guest_sent(now, head),
             Inbound::Received(head) => function.guest_received(now, head),
+            Inbound::Asked(head) => {
+                function.answer_neighbour(head, &mut |frame| core.send_own(port, frame, now))
+            }
             Inbound::Roce(bytes) => self.packet(port, bytes, now),
         }
     }

@@ -560,7 +560,10 @@ impl TxPath {
             priority = change.qos.classification.priority(f.head) & 7;
         }
         let tells = self.learns && may_tell_address(f.head);
-        let verdict = self.judge(f, len, tells, visit.core);
+        if tells && gids::is_answer(f.head) {
+            return self.hear(priority, f, len, visit);
+        }
+        let verdict = self.judge(f, len, visit.core);
         if visit.core.out.round.waiting.pressed && self.must_wait(&verdict, f.head, visit.core) {
             // A receiver has no room, and its queue is lossless: its senders wait.
             return Step::Wait;
@@ -578,11 +581,23 @@ impl TxPath {
         step
     }
 
+    /// Takes a frame that answers a question of the NIC itself: it has arrived.
+    #[cold]
+    fn hear(&mut self, priority: u8, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
+        visit.core.learn(self.port, f);
+        visit.core.captured(self.port, Direction::Ingress, f, None);
+        self.counters.queues[self.pair].add(Q::TxNicAnswers as usize, 1);
+        // No receiver counts it.
+        visit.sums.dropped += 1;
+        self.count(priority, f.head, len, &mut visit.sums);
+        Step::Done
+    }
+
     /// Drops a frame with a refused claim.
     #[cold]
     fn refuse(&mut self, buffer: u16, f: &RawFrame<'_>, claim: Claim, visit: &mut Visit<'_>) -> Step {
         let len = f.len as u64;
-        let reason = match self.judge(f, len, false, visit.core) {
+        let reason = match self.judge(f, len, visit.core) {
             Verdict::Drop(reason @ (DropReason::InvalidSource | DropReason::SpoofedSource)) => reason,
             _ => DropReason::SpoofedAddress,
         };
@@ -610,11 +625,8 @@ impl TxPath {
 
     /// Verdict for a frame.
     #[inline(always)]
-    fn judge(&self, f: &RawFrame<'_>, len: u64, tells: bool, core: &mut Core) -> Verdict {
-        if tells && gids::is_answer(f.head) {
-            // The frame answers a question of the NIC itself: its receiver is behind the port it came from.
-            Verdict::Drop(DropReason::Hairpin)
-        } else if len > FRAME_MAX as u64 {
+    fn judge(&self, f: &RawFrame<'_>, len: u64, core: &mut Core) -> Verdict {
+        if len > FRAME_MAX as u64 {
             Verdict::Drop(DropReason::MtuExceeded)
         } else if let Err(reason) = f.admissible(self.mtu) {
             Verdict::Drop(reason)

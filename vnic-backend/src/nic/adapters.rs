@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 
-use super::state::{AdapterEntry, RdmaEntry, not_found};
+use super::state::{AdapterEntry, RdmaEntry, State, not_found};
 use super::{Inner, Nic, congestion, qos, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
@@ -13,6 +13,7 @@ use crate::types::*;
 use crate::vhost::{self, Endpoint};
 
 /// Setup of an adapter: its parameters, and the settings that act on it before a guest can attach.
+#[derive(Debug, Clone)]
 pub struct AdapterSetup {
     /// Parameters of the adapter.
     pub spec: AdapterSpec,
@@ -36,74 +37,77 @@ impl From<AdapterSpec> for AdapterSetup {
     }
 }
 
+/// What an adapter keeps when a restart makes it anew.
+#[derive(Clone)]
+struct Kept {
+    /// Port of the adapter at the switch.
+    id: PortId,
+    /// Counters of the adapter.
+    counters: Arc<AdapterCounters>,
+    /// Counters of the RDMA function.
+    rdma: Option<Arc<RdmaCounters>>,
+    /// The operator's entries of the GID table, by index.
+    gids: Vec<(u16, GidSetting)>,
+}
+
 impl Nic {
     /// Adds an adapter and opens its socket. On return the socket listens, and the whole setup acts. An error about a setting
     /// names its key.
     pub fn add_adapter(&self, setup: impl Into<AdapterSetup>) -> Result<AdapterStatus, NicError> {
-        let AdapterSetup {
-            mut spec,
-            settings,
-            qos,
-            congestion,
-        } = setup.into();
-        congestion::check(&congestion)?;
-        check::adapter(&spec, &self.inner.config)?;
-        check::settings(&settings, &spec)?;
-        let change = qos::change(&qos, &settings.qos)?;
-        let plain =
-            congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
-        let default = qos == QosSpec::default() && settings.qos == QosKeys::default();
+        let setup = setup.into();
+        congestion::check(&setup.congestion)?;
+        self.inner.check_spec(&setup.spec, &setup.settings)?;
         let mut state = self.inner.state()?;
-        state.free_name("adapter", &spec.name)?;
-        for (field, macs) in [("macs", &spec.macs), ("mac-address-list", &settings.macs)] {
-            check::free_macs(field, macs, state.adapters.values().map(AdapterEntry::owned))?;
-        }
+        state.free_name("adapter", &setup.spec.name)?;
+        state.check_macs(&setup.spec, &setup.settings)?;
         if state.adapters.len() >= ADAPTERS_MAX {
             return Err(NicError::Limit(format!(
                 "a NIC has at most {ADAPTERS_MAX} adapters"
             )));
         }
-        let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
-        let core = self.inner.core_for(spec.data_core, load);
-        spec.data_core = Some(self.inner.config.data_cores[core]);
-        let id = state.free_id();
-        let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
-        let (workers, hub) = (self.inner.workers.clone(), self.inner.hub.clone());
-        let adapter = Arc::new(Endpoint::new(spec, id, core, counters, workers, hub)?);
-        let config = settings::port_config(&adapter, &settings);
-        let allowed = AllowedAddresses::new(&adapter.spec.allowed_addresses);
-        let side = Side::Adapter(adapter.counters.clone(), allowed);
-        self.inner.add_to_cores(id, core, &config, side);
-        let mut entry = AdapterEntry {
-            adapter,
+        let kept = Kept {
+            id: state.free_id(),
+            counters: Arc::new(AdapterCounters::new(usize::from(*QUEUE_PAIRS_RANGE.end()))),
             rdma: None,
-            wanted: settings.clone(),
-            qos,
-            congestion,
-            threads: Vec::new(),
+            gids: Vec::new(),
         };
-        let opened = self.inner.add_rdma(&mut entry, config.vlan).and_then(|()| {
-            if !default {
-                self.inner.send_qos(entry.adapter.id, change);
-            }
-            self.inner.start_with(&entry.adapter, settings, true);
-            if !plain {
-                self.inner.send_congestion(&entry);
-            }
-            open_sockets(&mut entry, self.inner.config.confine)
-        });
-        if let Err(error) = opened {
-            self.inner.end_adapter(&mut entry);
-            return Err(error);
-        }
-        let adapter = &entry.adapter;
-        let name = adapter.spec.name.clone();
-        let status = adapter.status();
-        state.names.insert(id, name.clone());
+        let name = setup.spec.name.clone();
+        let entry = self.inner.make_adapter(&state, setup, kept)?;
+        let status = entry.adapter.status();
+        state.names.insert(status.port, name.clone());
         state.adapters.insert(name.clone(), entry);
         self.inner.bind_faults(&state, &name);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
+        Ok(status)
+    }
+
+    /// Changes the specification of an adapter. VLANs, anti-spoofing, further addresses and the users of VMMs act on return,
+    /// under traffic; the rest waits for [`Nic::restart_adapter`]. An error leaves everything unchanged.
+    pub fn update_adapter(&self, mut spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+        let state = self.inner.state()?;
+        let entry = state.adapter(&spec.name)?;
+        let (before, waiting) = (entry.adapter.spec(), entry.adapter.wanted());
+        spec.data_core = spec.data_core.or(before.data_core);
+        self.inner.check_spec(&spec, &entry.wanted)?;
+        state.check_macs(&spec, &entry.wanted)?;
+        if spec == *waiting {
+            return Ok(entry.adapter.status());
+        }
+        let acting = at_once(&before, &spec);
+        let settings = entry.adapter.settings();
+        let config = settings::port_config(&acting, &settings);
+        // Under the lock, so that two calls reach all cores in the same order.
+        if config != settings::port_config(&before, &settings) {
+            let id = entry.adapter.id;
+            self.inner.everywhere(move |w| w.set_port(id, config));
+        }
+        let waits = acting != spec;
+        entry.adapter.set_specs(acting, spec);
+        let status = entry.adapter.status();
+        drop(state);
+        let event = NicEventKind::AdapterChanged { waits };
+        self.inner.hub.publish(&status.spec.name, event);
         Ok(status)
     }
 
@@ -117,9 +121,13 @@ impl Nic {
         Ok(())
     }
 
-    /// Applies settings that wait for a restart ([`Nic::configure_adapter`]), and closes the connection to the adapter's
-    /// guest, so that its link goes down and comes back when its VMM reconnects.
+    /// Applies what waits for a restart ([`Nic::configure_adapter`], [`Nic::update_adapter`]), and closes the connection to the
+    /// adapter's guest, so that its link goes down and comes back when its VMM reconnects. If the adapter cannot be made with
+    /// its new specification, it is made with the old one, and the new one waits on.
     pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
+        if let Some(status) = self.inner.make_anew(name)? {
+            return Ok(status);
+        }
         let (adapter, rdma) = self.inner.endpoints(name)?;
         self.apply_waiting(name)?;
         adapter.restart();
@@ -141,18 +149,181 @@ impl Nic {
     }
 }
 
+/// Specification that acts after a change from `before` to `wanted` under traffic.
+fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
+    let first_stays = before.macs.first() == wanted.macs.first();
+    let macs = if first_stays { &wanted.macs } else { &before.macs };
+    AdapterSpec {
+        macs: macs.clone(),
+        vlan: wanted.vlan.clone(),
+        anti_spoofing: wanted.anti_spoofing,
+        socket_access: SocketAccess {
+            users: wanted.socket_access.users.clone(),
+            ..before.socket_access.clone()
+        },
+        ..before.clone()
+    }
+}
+
+impl State {
+    /// Refuses addresses that another adapter has, or will have after its next restart.
+    fn check_macs(&self, spec: &AdapterSpec, settings: &AdapterSettings) -> Result<(), NicError> {
+        for (field, macs) in [("macs", &spec.macs), ("mac-address-list", &settings.macs)] {
+            let others = self.adapters.iter().filter(|(name, _)| **name != spec.name);
+            check::free_macs(field, macs, others.map(|(_, entry)| entry.owned()))?;
+        }
+        Ok(())
+    }
+}
+
 impl Inner {
+    /// Checks a specification, and settings for it.
+    fn check_spec(&self, spec: &AdapterSpec, settings: &AdapterSettings) -> Result<(), NicError> {
+        check::adapter(spec, &self.config)?;
+        check::settings(settings, spec)
+    }
+
+    /// Makes an adapter of a checked setup; its sockets listen on return.
+    fn make_adapter(&self, state: &State, setup: AdapterSetup, kept: Kept) -> Result<AdapterEntry, NicError> {
+        let AdapterSetup {
+            mut spec,
+            settings,
+            qos,
+            congestion,
+        } = setup;
+        let change = qos::change(&qos, &settings.qos)?;
+        let plain =
+            congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
+        let default = qos == QosSpec::default() && settings.qos == QosKeys::default();
+        let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
+        let core = self.core_for(spec.data_core, load);
+        spec.data_core = Some(self.config.data_cores[core]);
+        let config = settings::port_config(&spec, &settings);
+        let allowed = AllowedAddresses::new(&spec.allowed_addresses);
+        let (id, pairs) = (kept.id, usize::from(spec.queue_pairs));
+        let (workers, hub) = (self.workers.clone(), self.hub.clone());
+        let adapter = Arc::new(Endpoint::new(
+            spec,
+            id,
+            core,
+            kept.counters.clone(),
+            workers,
+            hub,
+        )?);
+        let side = Side::Adapter(adapter.counters.clone(), pairs, allowed);
+        self.add_to_cores(id, core, &config, side);
+        let mut entry = AdapterEntry {
+            adapter,
+            rdma: None,
+            wanted: settings.clone(),
+            qos,
+            congestion,
+            threads: Vec::new(),
+        };
+        let opened = self.add_rdma(&mut entry, config.vlan, &kept).and_then(|()| {
+            if !default {
+                self.send_qos(id, change);
+            }
+            self.start_with(&entry.adapter, settings, true);
+            if !plain {
+                self.send_congestion(&entry);
+            }
+            open_sockets(&mut entry, self.config.confine)
+        });
+        if let Err(error) = opened {
+            self.end_adapter(&mut entry);
+            return Err(error);
+        }
+        Ok(entry)
+    }
+
+    /// Makes an adapter anew whose specification waits for a restart; `None`: none waits. The lock is held meanwhile: nobody
+    /// sees a NIC without the adapter.
+    fn make_anew(&self, name: &str) -> Result<Option<AdapterStatus>, NicError> {
+        let mut state = self.state()?;
+        let entry = state.adapter(name)?;
+        let (acting, wanted) = (entry.adapter.spec(), entry.adapter.wanted());
+        if acting == wanted {
+            return Ok(None);
+        }
+        let Some(mut old) = state.adapters.remove(name) else {
+            return Ok(None);
+        };
+        let kept = self.kept(&old);
+        let setup = |spec: &AdapterSpec| AdapterSetup {
+            spec: spec.clone(),
+            settings: old.wanted.clone(),
+            qos: old.qos.clone(),
+            congestion: old.congestion,
+        };
+        let (new, before) = (setup(&wanted), setup(&acting));
+        self.end_adapter(&mut old);
+        let made = match self.make_adapter(&state, new, kept.clone()) {
+            Ok(entry) => Ok((entry, None)),
+            Err(error) => self
+                .make_adapter(&state, before, kept)
+                .map(|entry| (entry, Some(error))),
+        };
+        let (entry, refused) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                drop(state);
+                self.forget(old.adapter.id, name);
+                self.hub.publish(name, NicEventKind::AdapterRemoved);
+                return Err(error);
+            }
+        };
+        if refused.is_some() {
+            let acting = AdapterSpec::clone(&entry.adapter.spec());
+            entry.adapter.set_specs(acting, AdapterSpec::clone(&wanted));
+        }
+        let status = entry.adapter.status();
+        state.adapters.insert(name.to_owned(), entry);
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(Some(status)),
+        }
+    }
+
+    /// What an adapter keeps when it is made anew.
+    fn kept(&self, entry: &AdapterEntry) -> Kept {
+        let id = entry.adapter.id;
+        let rows = self.workers[entry.adapter.core].call(move |w| Some(w.functions.get_mut(id)?.snapshot()));
+        let rows = rows.flatten().map(|snapshot| snapshot.gids).unwrap_or_default();
+        let operators = rows.into_iter().filter(|row| row.source == GidSource::Operator);
+        let setting = |row: GidRow| {
+            let GidRow {
+                index,
+                gid,
+                kind,
+                vlan,
+                ..
+            } = row;
+            (index, GidSetting { gid, kind, vlan })
+        };
+        Kept {
+            id,
+            counters: entry.adapter.counters.clone(),
+            rdma: entry.rdma.as_ref().map(|rdma| rdma.counters.clone()),
+            gids: operators.map(setting).collect(),
+        }
+    }
+
     /// Gives an adapter its RDMA function, if it is to have one.
-    fn add_rdma(&self, entry: &mut AdapterEntry, vlans: VlanMode) -> Result<(), NicError> {
-        let spec = &entry.adapter.spec;
+    fn add_rdma(&self, entry: &mut AdapterEntry, vlans: VlanMode, kept: &Kept) -> Result<(), NicError> {
+        let spec = entry.adapter.spec();
         let (Some(_), Some(&mac)) = (&spec.rdma_socket, spec.macs.first()) else {
             return Ok(());
         };
-        let counters = Arc::new(RdmaCounters::default());
+        let counters = kept.rdma.clone().unwrap_or_default();
         let config = device_config(mac, spec.mtu, spec.rdma_memory_mib);
         let identity = Identity::new(mac, vlans, self.gids.clone()).allowing(&spec.allowed_addresses);
-        let function =
+        let mut function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
+        for (index, gid) in &kept.gids {
+            // An entry that the new address's own GIDs leave no room for is gone.
+            let _ = function.set_gid_by_operator(Some(*index), Some(*gid));
+        }
         let id = entry.adapter.id;
         self.workers[entry.adapter.core].post(move |w| w.add_function(id, function));
         entry.rdma = Some(RdmaEntry {

@@ -54,7 +54,7 @@ impl Nic {
         let id = adapter.id;
         let flows =
             self.inner.workers[adapter.core].ask(move |w| Some(w.functions.get_mut(id)?.flows(w.core.now)));
-        flows.flatten().ok_or_else(|| no_function(&adapter.spec.name))
+        flows.flatten().ok_or_else(|| no_function(&adapter.spec().name))
     }
 
     /// Flows of a guest's own RoCE over Ethernet that congestion control limits now (`soft_roce`).

@@ -16,7 +16,7 @@ impl Nic {
     /// Status of an adapter's RDMA function; `None`: the adapter has none.
     pub fn rdma(&self, adapter: &str) -> Result<Option<RdmaStatus>, NicError> {
         let (adapter, rdma) = self.inner.endpoints(adapter)?;
-        let (Some(socket), Some(rdma)) = (adapter.spec.rdma_socket.clone(), rdma) else {
+        let (Some(socket), Some(rdma)) = (adapter.spec().rdma_socket.clone(), rdma) else {
             return Ok(None);
         };
         let status = rdma.status();
@@ -31,7 +31,7 @@ impl Nic {
             let state = self.inner.lock();
             let functions = state.adapters.iter().filter_map(|(name, entry)| {
                 let (adapter, rdma) = (&entry.adapter, entry.rdma.as_ref()?.endpoint.status());
-                let socket = adapter.spec.rdma_socket.clone()?;
+                let socket = adapter.spec().rdma_socket.clone()?;
                 Some((name.clone(), socket, rdma, self.start_snapshot(adapter)))
             });
             functions.collect()
@@ -56,7 +56,7 @@ impl Nic {
         let id = adapter.id;
         let set = self.inner.workers[adapter.core]
             .call(move |w| Some(w.functions.get_mut(id)?.set_gid_by_operator(index, gid)));
-        let set = set.flatten().ok_or_else(|| no_function(&adapter.spec.name))?;
+        let set = set.flatten().ok_or_else(|| no_function(&adapter.spec().name))?;
         set.map_err(refusal)
     }
 
@@ -91,7 +91,7 @@ impl Nic {
         let id = adapter.id;
         let answer = self.inner.workers[adapter.core]
             .ask(move |w| Some(question(w.functions.get_mut(id)?, w.core.now)));
-        answer.flatten().ok_or_else(|| no_function(&adapter.spec.name))
+        answer.flatten().ok_or_else(|| no_function(&adapter.spec().name))
     }
 
     /// Limits the rate of a queue pair, in kbit/s, whatever its own rate is; 0: no limit. It acts at once, in any state, and
@@ -101,7 +101,7 @@ impl Nic {
         let id = adapter.id;
         let set = self.inner.workers[adapter.core]
             .call(move |w| Some(w.functions.get_mut(id)?.set_ceiling(qp, kbps, w.core.now)));
-        let set = set.flatten().ok_or_else(|| no_function(&adapter.spec.name))?;
+        let set = set.flatten().ok_or_else(|| no_function(&adapter.spec().name))?;
         set.map_err(|error| rate_refusal(error, qp))
     }
 

@@ -67,14 +67,14 @@ impl Nic {
 impl State {
     pub(super) fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let entry = self.adapter(name)?;
-        let spec = &entry.adapter.spec;
+        let spec = &*entry.adapter.wanted();
         check::settings(settings, spec)?;
         qos::change(&entry.qos, &settings.qos)?;
-        let others = self.adapters.values().filter(|e| e.adapter.spec.name != name);
+        let others = self.adapters.iter().filter(|(other, _)| *other != name);
         check::free_macs(
             "mac-address-list",
             &settings.macs,
-            others.map(AdapterEntry::owned),
+            others.map(|(_, entry)| entry.owned()),
         )
     }
 }
@@ -87,8 +87,9 @@ impl Inner {
         if before == settings && !anew {
             return;
         }
-        let config = port_config(adapter, &settings);
-        if config != port_config(adapter, &before) {
+        let spec = adapter.spec();
+        let config = port_config(&spec, &settings);
+        if config != port_config(&spec, &before) {
             let id = adapter.id;
             self.everywhere(move |w| w.set_port(id, config));
         }
@@ -113,8 +114,7 @@ impl Inner {
 }
 
 /// Configuration of an adapter's port of the switch.
-pub(super) fn port_config(adapter: &Endpoint, settings: &AdapterSettings) -> PortConfig {
-    let spec = &adapter.spec;
+pub(super) fn port_config(spec: &AdapterSpec, settings: &AdapterSettings) -> PortConfig {
     PortConfig {
         vlan: match settings.vlan_id {
             0 => spec.vlan.clone(),

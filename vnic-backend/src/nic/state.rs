@@ -149,10 +149,11 @@ impl AdapterEntry {
     }
 
     /// Name of the adapter and all its addresses, also those that it gets at its next restart.
-    pub fn owned(&self) -> (&str, impl Iterator<Item = MacAddr>) {
-        let (spec, more) = (&self.adapter.spec, self.adapter.settings().macs);
-        let waiting = self.wanted.macs.clone();
-        (&spec.name, spec.macs.iter().copied().chain(more).chain(waiting))
+    pub fn owned(&self) -> (String, impl Iterator<Item = MacAddr>) {
+        let (spec, wanted) = (self.adapter.spec(), self.adapter.wanted());
+        let more = [self.adapter.settings().macs, self.wanted.macs.clone()];
+        let own = [spec.macs.clone(), wanted.macs.clone()];
+        (spec.name.clone(), own.into_iter().chain(more).flatten())
     }
 
     /// Speed of the adapter's link in bit/s.

@@ -195,7 +195,7 @@ fn device(config: &DeviceConfig) -> Result<Device, VerbsError> {
 }
 
 impl Function {
-    /// Makes a function without a driver. The limits of `config` are valid.
+    /// Makes a function without a driver. The limits of `config` are valid; its counters go on from what is published.
     pub fn new(
         config: DeviceConfig,
         identity: Identity,
@@ -222,7 +222,7 @@ impl Function {
             scratch: Default::default(),
             identity,
             earlier: Earlier {
-                counters: [0; Counters::COUNT],
+                counters: published.snapshot(),
                 received: ReceivedByPriority::default(),
             },
             published: Published {

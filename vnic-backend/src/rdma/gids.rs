@@ -69,6 +69,16 @@ impl Function {
         self.apply_gids();
     }
 
+    /// Answers a frame that asks for the Ethernet address of one of the function's addresses.
+    pub fn answer_neighbour(&self, head: &[u8], emit: &mut dyn FnMut(&[u8])) {
+        let gids = self.device.gids();
+        let has = |gid, vlan| {
+            gids.iter()
+                .any(|(_, entry)| entry.gid == gid && entry.vlan == vlan)
+        };
+        vnic_engine::gids::answer(head, self.identity.claimant.mac, has, emit);
+    }
+
     /// Removes the addresses of a guest whose Ethernet driver is gone.
     pub fn guest_down(&mut self, now: Instant) {
         self.gids.learner.guest_down(now);

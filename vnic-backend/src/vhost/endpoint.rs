@@ -1,6 +1,6 @@
 //! A socket of an adapter: shared by the control plane, the socket's thread and the vhost-user device.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -44,8 +44,8 @@ impl Role {
 pub struct Endpoint {
     /// Function to which the socket leads.
     pub role: Role,
-    /// Specification of the adapter.
-    pub spec: AdapterSpec,
+    /// Specifications of the adapter.
+    specs: Arc<Mutex<Specs>>,
     /// Port of the adapter at the switch.
     pub id: PortId,
     /// Index of the adapter's data core.
@@ -63,6 +63,14 @@ pub struct Endpoint {
     state: Mutex<State>,
     /// Eventfd that wakes the socket's thread when the adapter ends or is restarted.
     bell: OwnedFd,
+}
+
+/// Specifications of an adapter, for both of its sockets.
+struct Specs {
+    /// The one that acts.
+    acting: Arc<AdapterSpec>,
+    /// The one that acts after the next restart.
+    wanted: Arc<AdapterSpec>,
 }
 
 struct State {
@@ -108,7 +116,11 @@ impl Endpoint {
             link: Arc::default(),
             settings: Mutex::default(),
             budgets: Arc::new(Budgets::new(spec.vmm)),
-            spec,
+            specs: {
+                let acting = Arc::new(spec);
+                let wanted = acting.clone();
+                Arc::new(Mutex::new(Specs { acting, wanted }))
+            },
             id,
             core,
             counters,
@@ -121,21 +133,43 @@ impl Endpoint {
 
     /// Makes the RDMA endpoint of the adapter whose Ethernet endpoint this is.
     pub fn rdma(&self) -> Result<Endpoint, NicError> {
-        let (spec, counters) = (self.spec.clone(), self.counters.clone());
+        let (spec, counters) = (AdapterSpec::clone(&self.spec()), self.counters.clone());
         let (workers, hub) = (self.workers.clone(), self.hub.clone());
         Ok(Endpoint {
             role: Role::Rdma,
+            specs: self.specs.clone(),
             link: self.link.clone(),
             budgets: self.budgets.clone(),
             ..Endpoint::new(spec, self.id, self.core, counters, workers, hub)?
         })
     }
 
+    fn specs(&self) -> MutexGuard<'_, Specs> {
+        self.specs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The specification that acts.
+    pub fn spec(&self) -> Arc<AdapterSpec> {
+        self.specs().acting.clone()
+    }
+
+    /// The specification that acts after the next restart.
+    pub fn wanted(&self) -> Arc<AdapterSpec> {
+        self.specs().wanted.clone()
+    }
+
+    /// Sets the specification that acts, as far as it can under traffic, and the one that acts after the next restart.
+    pub fn set_specs(&self, acting: AdapterSpec, wanted: AdapterSpec) {
+        let (acting, wanted) = (Arc::new(acting), Arc::new(wanted));
+        *self.specs() = Specs { acting, wanted };
+    }
+
     /// The path of the socket.
-    pub fn socket(&self) -> &Path {
-        match (self.role, &self.spec.rdma_socket) {
-            (Role::Rdma, Some(socket)) => socket,
-            _ => &self.spec.eth_socket,
+    pub fn socket(&self) -> PathBuf {
+        let spec = self.spec();
+        match (self.role, &spec.rdma_socket) {
+            (Role::Rdma, Some(socket)) => socket.clone(),
+            _ => spec.eth_socket.clone(),
         }
     }
 
@@ -160,7 +194,8 @@ impl Endpoint {
     pub fn status(&self) -> AdapterStatus {
         let s = self.state();
         AdapterStatus {
-            spec: self.spec.clone(),
+            spec: AdapterSpec::clone(&self.spec()),
+            wanted: AdapterSpec::clone(&self.wanted()),
             settings: self.acting(),
             port: self.id,
             state: s.attach,
@@ -221,7 +256,7 @@ impl Endpoint {
 
     /// Publishes an event of the adapter.
     pub fn event(&self, kind: NicEventKind) {
-        self.hub.publish(&self.spec.name, kind);
+        self.hub.publish(&self.spec().name, kind);
     }
 
     /// Signals by which the adapter's data core interrupts guests.
@@ -321,7 +356,7 @@ impl Endpoint {
             } else {
                 *link &= !self.role.bit();
             }
-            let (id, up, mac) = (self.id, *link != 0, self.spec.macs.first().copied());
+            let (id, up, mac) = (self.id, *link != 0, self.spec().macs.first().copied());
             let tell = |w: &WorkerHandle| w.start(move |w| w.set_link(id, up, mac));
             let told: Vec<_> = self.workers.iter().map(tell).collect();
             drop(link);
@@ -343,7 +378,7 @@ impl Endpoint {
         if *link == 0 {
             return;
         }
-        for mac in self.spec.macs.iter().copied().chain(self.settings().macs) {
+        for mac in self.spec().macs.iter().copied().chain(self.settings().macs) {
             let id = self.id;
             self.workers[core].post(move |w| w.set_link(id, true, Some(mac)));
         }
@@ -437,7 +472,7 @@ impl Endpoint {
 
     /// Removes the socket from the file system, if the daemon listened on it.
     pub fn remove_socket(&self) {
-        if self.spec.socket_role == SocketRole::Listen {
+        if self.spec().socket_role == SocketRole::Listen {
             let _ = std::fs::remove_file(self.socket());
         }
     }

@@ -77,7 +77,7 @@ impl Ethernet {
             mergeable: setup.has(f::MRG_RXBUF),
             asks: setup.has(f::CSUM),
             accepts: Accepts::from_features(setup.features),
-            mtu: setup.endpoint.spec.mtu,
+            mtu: setup.endpoint.spec().mtu,
         };
         self.running.resize(setup.rings.len(), false);
         self.running[i] = true;
@@ -93,15 +93,15 @@ impl Function for Ethernet {
     const NO_SUCH_RING: &str = "no such ring: the adapter has fewer queue pairs";
 
     fn rings(endpoint: &Endpoint) -> usize {
-        2 * usize::from(endpoint.spec.queue_pairs)
+        2 * usize::from(endpoint.spec().queue_pairs)
     }
 
     fn queues(endpoint: &Endpoint) -> u64 {
-        endpoint.spec.queue_pairs.into()
+        endpoint.spec().queue_pairs.into()
     }
 
     fn offered(endpoint: &Endpoint) -> u64 {
-        if endpoint.spec.queue_pairs > 1 {
+        if endpoint.spec().queue_pairs > 1 {
             OFFERED | f::MQ
         } else {
             OFFERED

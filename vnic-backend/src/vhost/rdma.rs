@@ -123,7 +123,7 @@ impl Function for Rdma {
             config_len: CONFIG_LEN,
             event_queues: EVENT_QUEUES,
             wake_queues: WAKE_QUEUES,
-            mac: setup.endpoint.spec.macs.first().map_or([0; 6], |m| m.0),
+            mac: setup.endpoint.spec().macs.first().map_or([0; 6], |m| m.0),
             ..Config::default()
         };
         let mut bytes = config.as_bytes().to_vec();

@@ -33,20 +33,50 @@ struct Server {
     listener: Option<UnixListener>,
 }
 
+/// Number of connections in a row, of one VMM, after which an event tells that none was used.
+const UNUSED_MAX: u32 = 3;
+
+/// Connections in a row on which no driver ran.
+#[derive(Default)]
+struct Unused {
+    by: Caller,
+    times: u32,
+}
+
+impl Unused {
+    /// Notes a connection that has ended. True: an event is due.
+    fn ended(&mut self, by: Caller, useful: bool) -> bool {
+        if useful || by != self.by {
+            *self = Unused { by, times: 0 };
+        }
+        self.times = self.times.saturating_add(u32::from(!useful));
+        self.times == UNUSED_MAX
+    }
+}
+
 impl Server {
     /// Serves the socket until [`Endpoint::end`].
     fn serve(&self) {
         let (mut pause, mut unlisted) = (Duration::ZERO, Refused::new(None));
+        let mut unused = Unused::default();
         while !self.endpoint.is_ending() {
             let Some(stream) = self.next_connection(&mut unlisted) else {
                 continue;
             };
             let caller = admit::caller(&stream);
-            if !admit::may_attach(&self.endpoint.spec.socket_access, caller) {
+            if !admit::may_attach(&self.endpoint.spec().socket_access, caller) {
                 self.tell(unlisted.refuse(stream, caller, Instant::now()));
                 continue;
             }
             let useful = self.converse(stream, caller);
+            if unused.ended(caller, useful) {
+                let queue_pairs = self.endpoint.spec().queue_pairs;
+                let event = NicEventKind::VmmUnused {
+                    by: caller,
+                    queue_pairs,
+                };
+                self.endpoint.event(event);
+            }
             // A VMM that cannot use the adapter and reconnects at once (as QEMU does that asks for too many queues) must
             // not fill the log.
             pause = if useful {
@@ -304,18 +334,18 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
         Role::Ethernet => ("eth_socket", "vhost"),
         Role::Rdma => ("rdma_socket", "rdma"),
     };
-    let role = endpoint.spec.socket_role;
+    let role = endpoint.spec().socket_role;
     let listener = match role {
         SocketRole::Listen => {
-            let access = &endpoint.spec.socket_access;
-            Some(socket_listener(field, endpoint.socket(), access)?)
+            let access = &endpoint.spec().socket_access;
+            Some(socket_listener(field, &endpoint.socket(), access)?)
         }
         SocketRole::Connect => None,
     };
     let filter = confine.then(|| Filter::socket(role)).transpose();
     let filter = filter.map_err(NicError::os("making a filter of system calls; see --no-sandbox"))?;
     let (tell, told) = answer();
-    let name = format!("{prefix}-{}", endpoint.spec.name);
+    let name = format!("{prefix}-{}", endpoint.spec().name);
     let thread = std::thread::Builder::new()
         .name(name)
         .spawn(move || {

@@ -21,8 +21,9 @@ pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 /// Bytes of the option with an Ethernet address (section 4.6.1).
 pub const LINK_ADDRESS_LEN: usize = 8;
-/// Type of that option for the sender of the packet.
+/// Type of that option for the sender of the packet, and for the target of an advertisement.
 const SOURCE_LINK_ADDRESS: u8 = 1;
+const TARGET_LINK_ADDRESS: u8 = 2;
 
 /// A neighbour solicitation or advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +79,37 @@ pub fn solicitation(
         flags: 0,
         target,
     };
+    message(header, SOURCE_LINK_ADDRESS, mac, source, destination)
+}
+
+/// A neighbour advertisement of `target`, which is also its source, with these flags and the Ethernet address of the target as its
+/// option, checksum included.
+pub fn advertisement(
+    target: &[u8; 16],
+    destination: &[u8; 16],
+    flags: u32,
+    mac: crate::MacAddr,
+) -> [u8; HEADER_LEN + LINK_ADDRESS_LEN] {
+    let header = Header {
+        kind: NEIGHBOUR_ADVERTISEMENT,
+        checksum: 0,
+        flags,
+        target: *target,
+    };
+    message(header, TARGET_LINK_ADDRESS, mac, target, destination)
+}
+
+fn message(
+    header: Header,
+    option: u8,
+    mac: crate::MacAddr,
+    source: &[u8; 16],
+    destination: &[u8; 16],
+) -> [u8; HEADER_LEN + LINK_ADDRESS_LEN] {
     let mut b = [0; HEADER_LEN + LINK_ADDRESS_LEN];
     b[..HEADER_LEN].copy_from_slice(&header.emit());
     // Length in units of 8 bytes.
-    b[HEADER_LEN..HEADER_LEN + 2].copy_from_slice(&[SOURCE_LINK_ADDRESS, 1]);
+    b[HEADER_LEN..HEADER_LEN + 2].copy_from_slice(&[option, 1]);
     b[HEADER_LEN + 2..].copy_from_slice(&mac.0);
     let pseudo = checksum::pseudo_v6(source, destination, PROTOCOL_ICMPV6, b.len() as u32);
     let sum = !checksum::fold(pseudo + checksum::sum(&b));
@@ -105,14 +133,19 @@ mod tests {
         }
 
         #[test]
-        fn a_solicitation_has_the_checksum_that_another_library_computes(
-            source: [u8; 16], destination: [u8; 16], target: [u8; 16], mac: [u8; 6]
+        fn messages_have_the_checksum_that_another_library_computes(
+            source: [u8; 16], destination: [u8; 16], target: [u8; 16], mac: [u8; 6], flags in 0u32..8
         ) {
-            let b = solicitation(&source, &destination, target, crate::MacAddr(mac));
-            let (header, payload) = etherparse::Icmpv6Header::from_slice(&b).unwrap();
-            let computed = header.icmp_type.calc_checksum(source, destination, payload).unwrap();
-            prop_assert_eq!(computed, header.checksum);
-            prop_assert_eq!(Header::parse(&b).unwrap().target, target);
+            let mac = crate::MacAddr(mac);
+            for (b, source) in [
+                (solicitation(&source, &destination, target, mac), source),
+                (advertisement(&target, &destination, flags << 29, mac), target),
+            ] {
+                let (header, payload) = etherparse::Icmpv6Header::from_slice(&b).unwrap();
+                let computed = header.icmp_type.calc_checksum(source, destination, payload).unwrap();
+                prop_assert_eq!(computed, header.checksum);
+                prop_assert_eq!(Header::parse(&b).unwrap().target, target);
+            }
         }
     }
 

@@ -1,15 +1,12 @@
 //! Numbers of the interface, by the names of the header.
 //!
 //! A test compares each of them with `infiniband/verbs.h`.
-#![allow(
-    dead_code,
-    reason = "the vocabulary is whole, whether or not all of it is said here"
-)]
+
+#![cfg_attr(not(test), expect(dead_code, reason = "some are said by tests alone"))]
 
 use std::ffi::c_uint;
 
 // ibv_gid_type
-pub const IBV_GID_TYPE_IB: c_uint = 0;
 pub const IBV_GID_TYPE_ROCE_V1: c_uint = 1;
 pub const IBV_GID_TYPE_ROCE_V2: c_uint = 2;
 
@@ -24,58 +21,25 @@ pub const IBV_NODE_UNSPECIFIED: c_uint = 7;
 
 // ibv_transport_type
 pub const IBV_TRANSPORT_IB: c_uint = 0;
-pub const IBV_TRANSPORT_IWARP: c_uint = 1;
-pub const IBV_TRANSPORT_USNIC: c_uint = 2;
-pub const IBV_TRANSPORT_USNIC_UDP: c_uint = 3;
-pub const IBV_TRANSPORT_UNSPECIFIED: c_uint = 4;
 
 // ibv_device_cap_flags
-pub const IBV_DEVICE_RESIZE_MAX_WR: c_uint = 1;
-pub const IBV_DEVICE_BAD_PKEY_CNTR: c_uint = 2;
-pub const IBV_DEVICE_BAD_QKEY_CNTR: c_uint = 4;
-pub const IBV_DEVICE_RAW_MULTI: c_uint = 8;
-pub const IBV_DEVICE_AUTO_PATH_MIG: c_uint = 16;
-pub const IBV_DEVICE_CHANGE_PHY_PORT: c_uint = 32;
-pub const IBV_DEVICE_UD_AV_PORT_ENFORCE: c_uint = 64;
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 128;
-pub const IBV_DEVICE_SHUTDOWN_PORT: c_uint = 256;
-pub const IBV_DEVICE_INIT_TYPE: c_uint = 512;
 pub const IBV_DEVICE_PORT_ACTIVE_EVENT: c_uint = 1024;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: c_uint = 2048;
 pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 0x1000;
 pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 0x2000;
-pub const IBV_DEVICE_N_NOTIFY_CQ: c_uint = 0x4000;
 pub const IBV_DEVICE_MEM_WINDOW: c_uint = 0x20000;
-pub const IBV_DEVICE_UD_IP_CSUM: c_uint = 0x40000;
 pub const IBV_DEVICE_XRC: c_uint = 0x100000;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: c_uint = 0x200000;
-pub const IBV_DEVICE_MEM_WINDOW_TYPE_2A: c_uint = 0x800000;
 pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 0x1000000;
-pub const IBV_DEVICE_RC_IP_CSUM: c_uint = 0x2000000;
-pub const IBV_DEVICE_RAW_IP_CSUM: c_uint = 0x4000000;
 
 // ibv_fork_status
-pub const IBV_FORK_DISABLED: c_uint = 0;
-pub const IBV_FORK_ENABLED: c_uint = 1;
 pub const IBV_FORK_UNNEEDED: c_uint = 2;
 
 // ibv_atomic_cap
 pub const IBV_ATOMIC_NONE: c_uint = 0;
 pub const IBV_ATOMIC_HCA: c_uint = 1;
 pub const IBV_ATOMIC_GLOB: c_uint = 2;
-
-// ibv_raw_packet_caps
-pub const IBV_RAW_PACKET_CAP_CVLAN_STRIPPING: c_uint = 1;
-pub const IBV_RAW_PACKET_CAP_SCATTER_FCS: c_uint = 2;
-pub const IBV_RAW_PACKET_CAP_IP_CSUM: c_uint = 4;
-pub const IBV_RAW_PACKET_CAP_DELAY_DROP: c_uint = 8;
-
-// ibv_mtu
-pub const IBV_MTU_256: c_uint = 1;
-pub const IBV_MTU_512: c_uint = 2;
-pub const IBV_MTU_1024: c_uint = 3;
-pub const IBV_MTU_2048: c_uint = 4;
-pub const IBV_MTU_4096: c_uint = 5;
 
 // ibv_port_state
 pub const IBV_PORT_NOP: c_uint = 0;
@@ -86,34 +50,9 @@ pub const IBV_PORT_ACTIVE: c_uint = 4;
 pub const IBV_PORT_ACTIVE_DEFER: c_uint = 5;
 
 // link layer
-pub const IBV_LINK_LAYER_UNSPECIFIED: c_uint = 0;
-pub const IBV_LINK_LAYER_INFINIBAND: c_uint = 1;
 pub const IBV_LINK_LAYER_ETHERNET: c_uint = 2;
 
 // ibv_port_cap_flags
-pub const IBV_PORT_SM: c_uint = 2;
-pub const IBV_PORT_NOTICE_SUP: c_uint = 4;
-pub const IBV_PORT_TRAP_SUP: c_uint = 8;
-pub const IBV_PORT_OPT_IPD_SUP: c_uint = 16;
-pub const IBV_PORT_AUTO_MIGR_SUP: c_uint = 32;
-pub const IBV_PORT_SL_MAP_SUP: c_uint = 64;
-pub const IBV_PORT_MKEY_NVRAM: c_uint = 128;
-pub const IBV_PORT_PKEY_NVRAM: c_uint = 256;
-pub const IBV_PORT_LED_INFO_SUP: c_uint = 512;
-pub const IBV_PORT_SYS_IMAGE_GUID_SUP: c_uint = 2048;
-pub const IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP: c_uint = 0x1000;
-pub const IBV_PORT_EXTENDED_SPEEDS_SUP: c_uint = 0x4000;
-pub const IBV_PORT_CAP_MASK2_SUP: c_uint = 0x8000;
-pub const IBV_PORT_CM_SUP: c_uint = 0x10000;
-pub const IBV_PORT_SNMP_TUNNEL_SUP: c_uint = 0x20000;
-pub const IBV_PORT_REINIT_SUP: c_uint = 0x40000;
-pub const IBV_PORT_DEVICE_MGMT_SUP: c_uint = 0x80000;
-pub const IBV_PORT_VENDOR_CLASS_SUP: c_uint = 0x100000;
-pub const IBV_PORT_DR_NOTICE_SUP: c_uint = 0x200000;
-pub const IBV_PORT_CAP_MASK_NOTICE_SUP: c_uint = 0x400000;
-pub const IBV_PORT_BOOT_MGMT_SUP: c_uint = 0x800000;
-pub const IBV_PORT_LINK_LATENCY_SUP: c_uint = 0x1000000;
-pub const IBV_PORT_CLIENT_REG_SUP: c_uint = 0x2000000;
 pub const IBV_PORT_IP_BASED_GIDS: c_uint = 0x4000000;
 
 // ibv_event_type
@@ -169,19 +108,10 @@ pub const IBV_WC_COMP_SWAP: c_uint = 3;
 pub const IBV_WC_FETCH_ADD: c_uint = 4;
 pub const IBV_WC_BIND_MW: c_uint = 5;
 pub const IBV_WC_LOCAL_INV: c_uint = 6;
-pub const IBV_WC_TSO: c_uint = 7;
-pub const IBV_WC_ATOMIC_WRITE: c_uint = 9;
 pub const IBV_WC_RECV: c_uint = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: c_uint = 129;
 
 // ibv_create_cq_wc_flags
-pub const IBV_WC_EX_WITH_BYTE_LEN: c_uint = 1;
-pub const IBV_WC_EX_WITH_IMM: c_uint = 2;
-pub const IBV_WC_EX_WITH_QP_NUM: c_uint = 4;
-pub const IBV_WC_EX_WITH_SRC_QP: c_uint = 8;
-pub const IBV_WC_EX_WITH_SLID: c_uint = 16;
-pub const IBV_WC_EX_WITH_SL: c_uint = 32;
-pub const IBV_WC_EX_WITH_DLID_PATH_BITS: c_uint = 64;
 pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: c_uint = 128;
 pub const IBV_WC_EX_WITH_CVLAN: c_uint = 256;
 pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: c_uint = 2048;
@@ -189,13 +119,9 @@ pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: c_uint = 2048;
 // extended completions
 pub const IBV_WC_STANDARD_FLAGS: c_uint = 127;
 
-// sets of extended completions
-pub const IBV_CREATE_CQ_SUP_WC_FLAGS: c_uint = 4095;
-
 // ibv_wc_flags
 pub const IBV_WC_GRH: c_uint = 1;
 pub const IBV_WC_WITH_IMM: c_uint = 2;
-pub const IBV_WC_IP_CSUM_OK: c_uint = 4;
 pub const IBV_WC_WITH_INV: c_uint = 8;
 
 // ibv_access_flags
@@ -203,8 +129,6 @@ pub const IBV_ACCESS_LOCAL_WRITE: c_uint = 1;
 pub const IBV_ACCESS_REMOTE_WRITE: c_uint = 2;
 pub const IBV_ACCESS_REMOTE_READ: c_uint = 4;
 pub const IBV_ACCESS_REMOTE_ATOMIC: c_uint = 8;
-pub const IBV_ACCESS_MW_BIND: c_uint = 16;
-pub const IBV_ACCESS_ZERO_BASED: c_uint = 32;
 pub const IBV_ACCESS_ON_DEMAND: c_uint = 64;
 pub const IBV_ACCESS_HUGETLB: c_uint = 128;
 pub const IBV_ACCESS_RELAXED_ORDERING: c_uint = 0x100000;
@@ -269,7 +193,6 @@ pub const IBV_SRQ_INIT_ATTR_TM: c_uint = 16;
 pub const IBV_QPT_RC: c_uint = 2;
 pub const IBV_QPT_UC: c_uint = 3;
 pub const IBV_QPT_UD: c_uint = 4;
-pub const IBV_QPT_RAW_PACKET: c_uint = 8;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_QPT_XRC_RECV: c_uint = 10;
 
@@ -278,16 +201,7 @@ pub const IBV_QP_INIT_ATTR_PD: c_uint = 1;
 pub const IBV_QP_INIT_ATTR_XRCD: c_uint = 2;
 pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: c_uint = 4;
 pub const IBV_QP_INIT_ATTR_MAX_TSO_HEADER: c_uint = 8;
-pub const IBV_QP_INIT_ATTR_IND_TABLE: c_uint = 16;
-pub const IBV_QP_INIT_ATTR_RX_HASH: c_uint = 32;
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: c_uint = 64;
-
-// ibv_qp_create_flags
-pub const IBV_QP_CREATE_BLOCK_SELF_MCAST_LB: c_uint = 2;
-pub const IBV_QP_CREATE_SCATTER_FCS: c_uint = 256;
-pub const IBV_QP_CREATE_CVLAN_STRIPPING: c_uint = 512;
-pub const IBV_QP_CREATE_SOURCE_QPN: c_uint = 1024;
-pub const IBV_QP_CREATE_PCI_WRITE_END_PADDING: c_uint = 2048;
 
 // ibv_qp_create_send_ops_flags
 pub const IBV_QP_EX_WITH_RDMA_WRITE: c_uint = 1;
@@ -335,18 +249,9 @@ pub const IBV_QP_RATE_LIMIT: c_uint = 33554432;
 
 // ibv_qp_state
 pub const IBV_QPS_RESET: c_uint = 0;
-pub const IBV_QPS_INIT: c_uint = 1;
-pub const IBV_QPS_RTR: c_uint = 2;
-pub const IBV_QPS_RTS: c_uint = 3;
-pub const IBV_QPS_SQD: c_uint = 4;
-pub const IBV_QPS_SQE: c_uint = 5;
-pub const IBV_QPS_ERR: c_uint = 6;
-pub const IBV_QPS_UNKNOWN: c_uint = 7;
 
 // ibv_mig_state
 pub const IBV_MIG_MIGRATED: c_uint = 0;
-pub const IBV_MIG_REARM: c_uint = 1;
-pub const IBV_MIG_ARMED: c_uint = 2;
 
 // ibv_wr_opcode
 pub const IBV_WR_RDMA_WRITE: c_uint = 0;
@@ -369,16 +274,12 @@ pub const IBV_SEND_SOLICITED: c_uint = 4;
 pub const IBV_SEND_INLINE: c_uint = 8;
 pub const IBV_SEND_IP_CSUM: c_uint = 16;
 
-// ibv_cq_attr_mask
-pub const IBV_CQ_ATTR_MODERATE: c_uint = 1;
-
 // ibv_cq_init_attr_mask
 pub const IBV_CQ_INIT_ATTR_MASK_FLAGS: c_uint = 1;
 pub const IBV_CQ_INIT_ATTR_MASK_PD: c_uint = 2;
 
 // ibv_create_cq_attr_flags
 pub const IBV_CREATE_CQ_ATTR_SINGLE_THREADED: c_uint = 1;
-pub const IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: c_uint = 2;
 
 // ibv_parent_domain_init_attr_mask
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: c_uint = 1;

@@ -222,5 +222,5 @@ fn numbers_are_those_of_the_header() {
         .map(|(name, here)| format!("{name}: {here} here, {} in the header", theirs[*name]))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(ours.len() > 250, "only {} were compared", ours.len());
+    assert!(ours.len() > 200, "only {} were compared", ours.len());
 }

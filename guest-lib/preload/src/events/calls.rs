@@ -5,23 +5,17 @@
     reason = "follows the pointers in events to the objects that they are about"
 )]
 
+use super::Kind;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::the;
 use crate::objects::{Cq, Qp, Srq};
 
-/// The object of an event.
-enum About {
-    Cq,
-    Qp,
-    Srq,
-    Nothing,
-}
-
-fn about(kind: u32) -> About {
-    match kind {
-        IBV_EVENT_CQ_ERR => About::Cq,
+/// The kind of the object that an event is about, if it is about one.
+fn about(event: u32) -> Option<Kind> {
+    match event {
+        IBV_EVENT_CQ_ERR => Some(Kind::Cq),
         IBV_EVENT_QP_FATAL
         | IBV_EVENT_QP_REQ_ERR
         | IBV_EVENT_QP_ACCESS_ERR
@@ -29,9 +23,9 @@ fn about(kind: u32) -> About {
         | IBV_EVENT_SQ_DRAINED
         | IBV_EVENT_PATH_MIG
         | IBV_EVENT_PATH_MIG_ERR
-        | super::dispatcher::LAST_WQE_REACHED => About::Qp,
-        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => About::Srq,
-        _ => About::Nothing,
+        | IBV_EVENT_QP_LAST_WQE_REACHED => Some(Kind::Qp),
+        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => Some(Kind::Srq),
+        _ => None,
     }
 }
 
@@ -59,10 +53,10 @@ pub unsafe fn context_of(event: *const ibv_async_event) -> *mut ibv_context {
     // SAFETY: an object is not destroyed before its events are acknowledged.
     unsafe {
         match about((*event).event_type) {
-            About::Cq => (*(*event).element.cq).context,
-            About::Qp => (*(*event).element.qp).context,
-            About::Srq => (*(*event).element.srq).context,
-            About::Nothing => std::ptr::null_mut(),
+            Some(Kind::Cq) => (*(*event).element.cq).context,
+            Some(Kind::Qp) => (*(*event).element.qp).context,
+            Some(Kind::Srq) => (*(*event).element.srq).context,
+            None => std::ptr::null_mut(),
         }
     }
 }
@@ -75,10 +69,10 @@ pub unsafe fn acknowledge(event: *const ibv_async_event) {
     // SAFETY: an object is not destroyed before its events are acknowledged.
     let counts = unsafe {
         match about((*event).event_type) {
-            About::Cq => the::<Cq>((*event).element.cq.cast()).asynchronous.clone(),
-            About::Qp => the::<Qp>((*event).element.qp.cast()).asynchronous.clone(),
-            About::Srq => the::<Srq>((*event).element.srq).asynchronous.clone(),
-            About::Nothing => return,
+            Some(Kind::Cq) => the::<Cq>((*event).element.cq.cast()).asynchronous.clone(),
+            Some(Kind::Qp) => the::<Qp>((*event).element.qp.cast()).asynchronous.clone(),
+            Some(Kind::Srq) => the::<Srq>((*event).element.srq).asynchronous.clone(),
+            None => return,
         }
     };
     counts.acknowledge(1);

@@ -51,7 +51,7 @@ struct State {
 impl Dispatcher {
     /// A dispatcher for a device that was opened.
     pub fn new(device: &vnic_verbs::Context) -> Result<Dispatcher, Errno> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(os)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let theirs = stop.try_clone().map_err(|_| Errno::NO_MEMORY)?;
         let lists = Arc::new(Lists::default());
         let thread = std::thread::Builder::new().name("vnic-async".into()).spawn({
@@ -113,10 +113,6 @@ impl Drop for Dispatcher {
     }
 }
 
-fn os(e: io::Errno) -> Errno {
-    Errno(e.raw_os_error())
-}
-
 /// Blocks signals, which are for the program's own threads.
 fn block_signals() {
     // SAFETY: changes nothing but which signals this thread takes; the set is filled before it is used.
@@ -174,7 +170,7 @@ fn address(event: AsyncEvent) -> To {
         A::QpAccessError { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_QP_ACCESS_ERR),
         A::CommunicationEstablished { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_COMM_EST),
         A::SendQueueDrained { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_SQ_DRAINED),
-        A::LastWqeReached { qp } => To::Object(Kind::Qp, qp, LAST_WQE_REACHED),
+        A::LastWqeReached { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_QP_LAST_WQE_REACHED),
         A::SrqError { srq, .. } => To::Object(Kind::Srq, srq, IBV_EVENT_SRQ_ERR),
         A::SrqLimitReached { srq } => To::Object(Kind::Srq, srq, IBV_EVENT_SRQ_LIMIT_REACHED),
         A::DeviceFatal => To::Everybody(IBV_EVENT_DEVICE_FATAL),
@@ -186,9 +182,6 @@ fn address(event: AsyncEvent) -> To {
         _ => To::Nobody,
     }
 }
-
-/// `IBV_EVENT_QP_LAST_WQE_REACHED`.
-pub const LAST_WQE_REACHED: u32 = 16;
 
 impl Lists {
     fn dispatch(&self, event: AsyncEvent) {

@@ -16,26 +16,34 @@ pub fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
+/// What `take` finds. Waits for it at a descriptor, unless that is non-blocking.
+pub fn wait_for<T>(fd: BorrowedFd<'_>, take: impl Fn() -> Result<Option<T>, Errno>) -> Result<T, Errno> {
+    loop {
+        if let Some(found) = take()? {
+            return Ok(found);
+        }
+        if is_nonblocking(fd) {
+            return Err(Errno::AGAIN);
+        }
+        wait_readable(fd)?;
+    }
+}
+
 /// Makes a new descriptor blocking, as programs expect.
 pub fn make_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    let flags = fcntl_getfl(fd).map_err(errno)?;
-    fcntl_setfl(fd, flags - OFlags::NONBLOCK).map_err(errno)
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? - OFlags::NONBLOCK)?)
 }
 
 /// Waits until a descriptor is readable. A signal ends the wait with EINTR, unless its handler was installed with
 /// `SA_RESTART`.
-pub fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     loop {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {
             Ok(_) => return Ok(()),
             Err(io::Errno::INTR) if !may_interrupt() => {}
-            Err(e) => return Err(errno(e)),
+            Err(e) => return Err(e.into()),
         }
     }
-}
-
-fn errno(e: io::Errno) -> Errno {
-    Errno(e.raw_os_error())
 }
 
 /// Whether there is a handler that ends waiting. `poll` ends at every signal, while `read`, which this replaces,

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Unacknowledged, is_nonblocking, wait_readable};
+use super::{Unacknowledged, wait_for};
 use crate::errno::Errno;
 use crate::sync::lock;
 
@@ -53,9 +53,8 @@ struct State {
 impl Mailbox {
     /// A mailbox without events.
     pub fn new() -> Result<Mailbox, Errno> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| Errno(e.raw_os_error()))?;
         Ok(Mailbox {
-            fd,
+            fd: eventfd(0, EventfdFlags::CLOEXEC)?,
             state: Mutex::default(),
         })
     }
@@ -111,15 +110,7 @@ impl Mailbox {
 
     /// Takes the oldest event. Waits for one unless the descriptor is non-blocking.
     pub fn get(&self) -> Result<Letter, Errno> {
-        loop {
-            if let Some(letter) = self.take()? {
-                return Ok(letter);
-            }
-            if is_nonblocking(self.fd.as_fd()) {
-                return Err(Errno::AGAIN);
-            }
-            wait_readable(self.fd.as_fd())?;
-        }
+        wait_for(self.fd.as_fd(), || self.take())
     }
 
     /// Makes the descriptor readable, or not.
@@ -143,6 +134,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
+    use crate::events::interrupts::is_nonblocking;
 
     fn readable(mailbox: &Mailbox) -> bool {
         let now = Timespec::default();

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::errno::{self, Errno};
-use crate::handle::{maybe, take_back, the};
+use crate::errno;
+use crate::handle::{end, maybe, the};
 use crate::objects::{Mr, Pd, mr};
 
 export! {
@@ -17,8 +17,7 @@ export! {
     /// `man 3 ibv_dealloc_pd`; parent domains, too.
     "IBVERBS_1.1" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, of (*pd).context, as code {
         the::<Pd>(pd).uses.none()?;
-        drop(take_back::<Pd>(pd));
-        Ok(())
+        end::<Pd>(pd)
     }
 
     /// `man 3 ibv_reg_mr`.
@@ -38,12 +37,6 @@ export! {
     "IBVERBS_1.8" fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: size_t, iova: u64, access: c_uint)
         -> *mut ibv_mr, of (*pd).context, as pointer {
         Mr::register(the(pd), addr, length, iova, access)
-    }
-
-    /// `man 3 ibv_reg_dmabuf_mr`: our device cannot reach such memory.
-    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
-        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
-        Err(Errno::UNSUPPORTED)
     }
 
     /// `man 3 ibv_dereg_mr`.
@@ -70,4 +63,10 @@ export! {
             refusal.code
         }))
     }
+}
+
+lacking! {
+    /// `man 3 ibv_reg_dmabuf_mr`: our device cannot reach such memory.
+    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
+        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer;
 }

@@ -40,11 +40,6 @@ export! {
         Ok(())
     }
 
-    /// `man 3 ibv_alloc_dmah`.
-    "IBVERBS_1.15" fn ibv_alloc_dmah(context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void, of context, as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
-
     /// `man 3 ibv_reg_mr_ex`: memory at an address. Our devices do not have the other kinds.
     "IBVERBS_1.15" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr, of (*pd).context,
         as pointer {
@@ -58,62 +53,55 @@ export! {
         let iova = if comp_mask & IBV_REG_MR_MASK_IOVA == 0 { addr.addr() as u64 } else { iova };
         Ok(super::memory::ibv_reg_mr_iova2(pd, addr, length, iova, access))
     }
+}
+
+lacking! {
+    /// `man 3 ibv_alloc_dmah`.
+    "IBVERBS_1.15" fn ibv_alloc_dmah(context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void, of context, as pointer;
 
     /// `man 3 ibv_dm_export_dmabuf_fd`.
-    "IBVERBS_1.16" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int, of (*dm).context, as signed {
-        Err(Errno::UNSUPPORTED)
-    }
+    "IBVERBS_1.16" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int, of (*dm).context, as signed;
 
     /// `man 3 ibv_alloc_buf`.
     "IBVERBS_1.17" fn ibv_alloc_buf(pd: *mut ibv_pd, _size: size_t, _buf: *mut *mut c_void) -> *mut c_void,
-        of (*pd).context, as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
+        of (*pd).context, as pointer;
 
     /// `man 3 ibv_alloc_buf`.
     "IBVERBS_1.17" fn ibv_reg_buf_mr(pd: *mut ibv_pd, _buf: *mut c_void, _addr: *mut c_void, _length: size_t,
-        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
+        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer;
 
     /// `man 3 ibv_query_comp_cntr_caps`.
     "IBVERBS_1.18" fn _ibv_query_comp_cntr_caps(context: *mut ibv_context, _caps: *mut c_void, _size: size_t) -> c_int,
-        of context, as code {
-        Err(Errno::UNSUPPORTED)
-    }
+        of context, as code;
 
     /// `man 3 ibv_create_comp_cntr`.
     "IBVERBS_1.18" fn ibv_create_comp_cntr(context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void, of context,
-        as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
+        as pointer;
 
     /// `man 3 ibv_qp_attach_comp_cntr`.
     "IBVERBS_1.18" fn ibv_qp_attach_comp_cntr(qp: *mut ibv_qp, _counter: *mut c_void, _attr: *mut c_void) -> c_int,
-        of (*qp).context, as code {
-        Err(Errno::UNSUPPORTED)
-    }
-}
-
-/// Functions of objects that only the real library can have made.
-macro_rules! real_only {
-    ($($version:literal fn $name:ident($($arg:ident: $type:ty),*) $(-> $ret:ty)?, as $convention:ident;)*) => {
-        export! {$(
-            /// For objects of the real library.
-            $version fn $name($($arg: $type),*) $(-> $ret)?, if false, as $convention { Err(Errno::UNSUPPORTED) }
-        )*}
-    };
+        of (*qp).context, as code;
 }
 
 real_only! {
+    /// For objects of the real library.
     "IBVERBS_1.15" fn ibv_dealloc_dmah(dmah: *mut c_void) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.17" fn ibv_free_buf(buf: *mut c_void), as plain;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_export_buf_dmabuf_fd(buf: *mut c_void) -> c_int, as signed;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_destroy_comp_cntr(counter: *mut c_void) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_set_comp_cntr(counter: *mut c_void, value: u64) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_set_err_comp_cntr(counter: *mut c_void, value: u64) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_inc_comp_cntr(counter: *mut c_void, amount: u64) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_inc_err_comp_cntr(counter: *mut c_void, amount: u64) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_read_comp_cntr(counter: *mut c_void, value: *mut u64) -> c_int, as code;
+    /// For objects of the real library.
     "IBVERBS_1.18" fn ibv_read_err_comp_cntr(counter: *mut c_void, value: *mut u64) -> c_int, as code;
 }

@@ -2,14 +2,16 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::query;
+use super::query::{query_device_ex, query_port, query_rt_values};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{maybe, take_back, the};
+use crate::handle::{end, maybe, the};
 use crate::objects::qp::{Extended, Wanted};
 use crate::objects::{Channel, Cq, Dm, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
-use crate::work::{fields, poll, post};
+use crate::work::fields;
+use crate::work::poll::poll_cq;
+use crate::work::post::{bind_mw, post_recv, post_send, post_srq_recv};
 
 /// Fields that completions of an extended queue may have. There are no local identifiers (LIDs) and path bits on
 /// Ethernet: they read as 0, as those of other devices.
@@ -30,8 +32,7 @@ operation! {
     /// `man 3 ibv_dealloc_td`.
     fn dealloc_td(td: *mut ibv_td) -> c_int, as code {
         the::<Td>(td).uses.none()?;
-        drop(take_back::<Td>(td));
-        Ok(())
+        end::<Td>(td)
     }
 
     /// `man 3 ibv_alloc_parent_domain`.
@@ -49,8 +50,7 @@ operation! {
 
     /// `man 3 ibv_dealloc_mw`.
     fn dealloc_mw(mw: *mut ibv_mw) -> c_int, as code {
-        drop(take_back::<Mw>(mw));
-        Ok(())
+        end::<Mw>(mw)
     }
 
     /// `man 3 ibv_advise_mr`: advice about pages on demand, which our devices do not have.
@@ -71,8 +71,7 @@ operation! {
     /// `man 3 ibv_free_dm`.
     fn free_dm(dm: *mut ibv_dm) -> c_int, as code {
         the::<Dm>(dm).uses.none()?;
-        drop(take_back::<Dm>(dm));
-        Ok(())
+        end::<Dm>(dm)
     }
 
     /// `man 3 ibv_reg_dm_mr`.
@@ -96,16 +95,16 @@ operation! {
     fn create_cq_ex(context: *mut ibv_context, attributes: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex, as pointer {
         let wanted = &*attributes;
         let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        only(wanted.comp_mask.into(), known.into(), Errno::INVALID)?;
+        only(wanted.comp_mask, known, Errno::INVALID)?;
         if wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
-            only(wanted.flags.into(), IBV_CREATE_CQ_ATTR_SINGLE_THREADED.into(), Errno::UNSUPPORTED)?;
+            only(wanted.flags, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, Errno::UNSUPPORTED)?;
         }
         let parent = if wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
             Some(maybe::<Pd>(wanted.parent_domain).ok_or(Errno::INVALID)?)
         } else {
             None
         };
-        only(wanted.wc_flags, FIELDS.into(), Errno::UNSUPPORTED)?;
+        only(wanted.wc_flags, FIELDS, Errno::UNSUPPORTED)?;
         let wanted = cq::Wanted {
             entries: wanted.cqe,
             context: wanted.cq_context,
@@ -124,7 +123,7 @@ operation! {
         let has = |bit: c_uint| wanted.comp_mask & bit != 0;
         let known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ
             | IBV_SRQ_INIT_ATTR_TM;
-        only(wanted.comp_mask.into(), known.into(), Errno::INVALID)?;
+        only(wanted.comp_mask, known, Errno::INVALID)?;
         let kind = if has(IBV_SRQ_INIT_ATTR_TYPE) { wanted.srq_type } else { IBV_SRQT_BASIC };
         let pd = if has(IBV_SRQ_INIT_ATTR_PD) { maybe::<Pd>(wanted.pd) } else { None };
         let pd = pd.ok_or(Errno::INVALID)?;
@@ -154,8 +153,7 @@ operation! {
     /// `man 3 ibv_close_xrcd`.
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int, as code {
         the::<Xrcd>(xrcd).uses.none()?;
-        drop(take_back::<Xrcd>(xrcd));
-        Ok(())
+        end::<Xrcd>(xrcd)
     }
 
     /// `man 3 ibv_create_qp_ex`.
@@ -190,7 +188,7 @@ operation! {
     fn open_qp(context: *mut ibv_context, attributes: *mut ibv_qp_open_attr) -> *mut ibv_qp, as pointer {
         let wanted = &*attributes;
         let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        only(wanted.comp_mask.into(), (needed | IBV_QP_OPEN_ATTR_CONTEXT).into(), Errno::INVALID)?;
+        only(wanted.comp_mask, needed | IBV_QP_OPEN_ATTR_CONTEXT, Errno::INVALID)?;
         if wanted.comp_mask & needed != needed || wanted.qp_type != IBV_QPT_XRC_RECV {
             return Err(Errno::INVALID);
         }
@@ -209,42 +207,17 @@ operation! {
 /// A context with the functions that the program's inline functions call by way of it, and zeros. A missing function
 /// makes them return EOPNOTSUPP.
 pub fn operations() -> verbs_context {
-    verbs_context {
-        context: ibv_context {
-            ops: ibv_context_ops {
-                poll_cq: Some(poll::POLL_CQ),
-                post_send: Some(post::post_send),
-                post_recv: Some(post::post_recv),
-                post_srq_recv: Some(post::post_srq_recv),
-                bind_mw: Some(post::bind_mw),
-                req_notify_cq: Some(req_notify_cq),
-                alloc_mw: Some(alloc_mw),
-                dealloc_mw: Some(dealloc_mw),
-                ..zeros()
-            },
-            ..zeros()
-        },
-        query_port: Some(query::query_port),
-        query_device_ex: Some(query::query_device_ex),
-        query_rt_values: Some(query::query_rt_values),
-        advise_mr: Some(advise_mr),
-        alloc_null_mr: Some(alloc_null_mr),
-        reg_dm_mr: Some(reg_dm_mr),
-        alloc_dm: Some(alloc_dm),
-        free_dm: Some(free_dm),
-        modify_qp_rate_limit: Some(modify_qp_rate_limit),
-        alloc_parent_domain: Some(alloc_parent_domain),
-        dealloc_td: Some(dealloc_td),
-        alloc_td: Some(alloc_td),
-        modify_cq: Some(modify_cq),
-        create_cq_ex: Some(create_cq_ex),
-        open_qp: Some(open_qp),
-        create_qp_ex: Some(create_qp_ex),
-        get_srq_num: Some(get_srq_num),
-        create_srq_ex: Some(create_srq_ex),
-        open_xrcd: Some(open_xrcd),
-        close_xrcd: Some(close_xrcd),
-        sz: size_of::<verbs_context>(),
-        ..zeros()
+    let mut all: verbs_context = zeros();
+    all.sz = size_of::<verbs_context>();
+    give! {
+        all.context.ops;
+        poll_cq post_send post_recv post_srq_recv bind_mw req_notify_cq alloc_mw dealloc_mw
     }
+    give! {
+        all;
+        query_port query_device_ex query_rt_values advise_mr alloc_null_mr reg_dm_mr alloc_dm free_dm
+        modify_qp_rate_limit alloc_parent_domain dealloc_td alloc_td modify_cq create_cq_ex open_qp create_qp_ex
+        get_srq_num create_srq_ex open_xrcd close_xrcd
+    }
+    all
 }

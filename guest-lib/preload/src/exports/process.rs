@@ -11,42 +11,29 @@ own! {
     /// `man 3 ibv_fork_init`. Our memory needs nothing: if the kernel pins it, a child gets copies of it; if it is
     /// shared, it stays shared.
     fn ibv_fork_init() -> c_int, as plain {
-        match real_function!(ibv_fork_init, "IBVERBS_1.1").find::<c_fn!(fn() -> c_int)>() {
-            Some(real) => Ok(real()),
-            None => Ok(0),
-        }
+        Ok(real_function!(ibv_fork_init, "IBVERBS_1.1").find::<c_fn!(fn() -> c_int)>().map_or(0, |real| real()))
     }
 
     /// `man 3 ibv_is_fork_initialized`.
     fn ibv_is_fork_initialized() -> c_uint, as plain {
-        match real_function!(ibv_is_fork_initialized, "IBVERBS_1.13").find::<c_fn!(fn() -> c_uint)>() {
-            Some(real) => Ok(real()),
-            None => Ok(IBV_FORK_UNNEEDED),
-        }
+        let real = real_function!(ibv_is_fork_initialized, "IBVERBS_1.13").find::<c_fn!(fn() -> c_uint)>();
+        Ok(real.map_or(IBV_FORK_UNNEEDED, |real| real()))
     }
 
     /// For providers.
     fn ibv_dontfork_range(base: *mut c_void, size: size_t) -> c_int, as plain {
-        match real_function!(ibv_dontfork_range, "IBVERBS_1.1").find::<Range>() {
-            Some(real) => Ok(real(base, size)),
-            None => Ok(0),
-        }
+        Ok(real_function!(ibv_dontfork_range, "IBVERBS_1.1").find::<Range>().map_or(0, |real| real(base, size)))
     }
 
     /// For providers.
     fn ibv_dofork_range(base: *mut c_void, size: size_t) -> c_int, as plain {
-        match real_function!(ibv_dofork_range, "IBVERBS_1.1").find::<Range>() {
-            Some(real) => Ok(real(base, size)),
-            None => Ok(0),
-        }
+        Ok(real_function!(ibv_dofork_range, "IBVERBS_1.1").find::<Range>().map_or(0, |real| real(base, size)))
     }
 
     /// Directory of the kernel's files.
     fn ibv_get_sysfs_path() -> *mut c_char, as pointer {
-        match real_function!(ibv_get_sysfs_path, "IBVERBS_1.0").find::<c_fn!(fn() -> *mut c_char)>() {
-            Some(real) => Ok(real()),
-            None => Ok(c"/sys".as_ptr().cast_mut()),
-        }
+        let real = real_function!(ibv_get_sysfs_path, "IBVERBS_1.0").find::<c_fn!(fn() -> *mut c_char)>();
+        Ok(real.map_or(c"/sys".as_ptr().cast_mut(), |real| real()))
     }
 
     /// Reads a short file of the kernel as a text, without its newline.
@@ -54,8 +41,7 @@ own! {
         let path = [CStr::from_ptr(dir).to_bytes(), CStr::from_ptr(file).to_bytes()].join(&b'/');
         let mut bytes = Vec::new();
         std::fs::File::open(OsStr::from_bytes(&path))
-            .and_then(|f| f.take(room as u64).read_to_end(&mut bytes))
-            .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
+            .and_then(|f| f.take(room as u64).read_to_end(&mut bytes))?;
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         }
@@ -76,23 +62,23 @@ export! {
     "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if crate::context::is_nothing(fd), as pointer {
         Err(Errno::UNSUPPORTED)
     }
+}
 
+lacking! {
+    /// `man 3 ibv_import_pd`.
+    "IBVERBS_1.10" fn ibv_import_pd(context: *mut ibv_context, _handle: u32) -> *mut ibv_pd, of context, as pointer;
+
+    /// `man 3 ibv_import_mr`.
+    "IBVERBS_1.10" fn ibv_import_mr(pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr, of (*pd).context, as pointer;
+
+    /// `man 3 ibv_import_dm`.
+    "IBVERBS_1.13" fn ibv_import_dm(context: *mut ibv_context, _handle: u32) -> *mut ibv_dm, of context, as pointer;
 }
 
 export! {
     /// `man 3 ibv_import_pd`.
-    "IBVERBS_1.10" fn ibv_import_pd(context: *mut ibv_context, _handle: u32) -> *mut ibv_pd, of context, as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
-
-    /// `man 3 ibv_import_pd`.
     "IBVERBS_1.10" fn ibv_unimport_pd(pd: *mut ibv_pd), of (*pd).context, as plain {
         Ok(())
-    }
-
-    /// `man 3 ibv_import_mr`.
-    "IBVERBS_1.10" fn ibv_import_mr(pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr, of (*pd).context, as pointer {
-        Err(Errno::UNSUPPORTED)
     }
 
     /// `man 3 ibv_import_mr`.
@@ -101,40 +87,24 @@ export! {
     }
 
     /// `man 3 ibv_import_dm`.
-    "IBVERBS_1.13" fn ibv_import_dm(context: *mut ibv_context, _handle: u32) -> *mut ibv_dm, of context, as pointer {
-        Err(Errno::UNSUPPORTED)
-    }
-
-    /// `man 3 ibv_import_dm`.
     "IBVERBS_1.13" fn ibv_unimport_dm(dm: *mut ibv_dm), of (*dm).context, as plain {
         Ok(())
     }
-
 }
 
-export! {
+real_only! {
     /// For providers of old versions.
-    "IBVERBS_1.1" fn ibv_register_driver(name: *const c_char, make: *const c_void), if false, as plain {
-        Ok(())
-    }
+    "IBVERBS_1.1" fn ibv_register_driver(name: *const c_char, make: *const c_void), as plain;
 
     /// For librdmacm: converts the kernel's attributes of a queue pair to those of the header.
-    "IBVERBS_1.0" fn ibv_copy_qp_attr_from_kern(into: *mut ibv_qp_attr, from: *const c_void), if false, as plain {
-        Ok(())
-    }
+    "IBVERBS_1.0" fn ibv_copy_qp_attr_from_kern(into: *mut ibv_qp_attr, from: *const c_void), as plain;
 
     /// For librdmacm: converts the kernel's attributes of an address.
-    "IBVERBS_1.1" fn ibv_copy_ah_attr_from_kern(into: *mut ibv_ah_attr, from: *const c_void), if false, as plain {
-        Ok(())
-    }
+    "IBVERBS_1.1" fn ibv_copy_ah_attr_from_kern(into: *mut ibv_ah_attr, from: *const c_void), as plain;
 
     /// For librdmacm: converts the kernel's path record.
-    "IBVERBS_1.0" fn ibv_copy_path_rec_from_kern(into: *mut c_void, from: *const c_void), if false, as plain {
-        Ok(())
-    }
+    "IBVERBS_1.0" fn ibv_copy_path_rec_from_kern(into: *mut c_void, from: *const c_void), as plain;
 
     /// For librdmacm: converts a path record to the kernel's.
-    "IBVERBS_1.0" fn ibv_copy_path_rec_to_kern(into: *mut c_void, from: *const c_void), if false, as plain {
-        Ok(())
-    }
+    "IBVERBS_1.0" fn ibv_copy_path_rec_to_kern(into: *mut c_void, from: *const c_void), as plain;
 }

@@ -7,7 +7,7 @@ use vnic_verbs::Gid;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{maybe, take_back, the};
+use crate::handle::{end, maybe, the};
 use crate::objects::{Ah, Channel, Cq, Pd, Qp, Srq, ah, cq, qp};
 
 export! {
@@ -21,8 +21,7 @@ export! {
     "IBVERBS_1.0" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int, of (*channel).context,
         as code {
         the::<Channel>(channel).uses.none()?;
-        drop(take_back::<Channel>(channel));
-        Ok(())
+        end::<Channel>(channel)
     }
 
     /// `man 3 ibv_create_cq`.
@@ -134,16 +133,6 @@ export! {
         Ok(the::<Qp>(qp.cast()).extended())
     }
 
-    /// `man 3 ibv_query_ece`: our connections have no enhancements.
-    "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
-        Err(Errno::UNSUPPORTED)
-    }
-
-    /// `man 3 ibv_set_ece`.
-    "IBVERBS_1.10" fn ibv_set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
-        Err(Errno::UNSUPPORTED)
-    }
-
     /// `man 3 ibv_attach_mcast`.
     "IBVERBS_1.1" fn ibv_attach_mcast(qp: *mut ibv_qp, group: *const ibv_gid, _lid: u16) -> c_int, of (*qp).context,
         as code {
@@ -178,7 +167,14 @@ export! {
 
     /// `man 3 ibv_destroy_ah`.
     "IBVERBS_1.1" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int, of (*ah).context, as code {
-        drop(take_back::<Ah>(ah));
-        Ok(())
+        end::<Ah>(ah)
     }
+}
+
+lacking! {
+    /// `man 3 ibv_query_ece`: our connections have no enhancements.
+    "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code;
+
+    /// `man 3 ibv_set_ece`.
+    "IBVERBS_1.10" fn ibv_set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code;
 }

@@ -24,10 +24,7 @@ pub struct Ah {
     _needs: Use,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Ah {
-    type C = ibv_ah;
-}
+object!(Ah: ibv_ah);
 
 impl Ah {
     /// Makes an address handle.

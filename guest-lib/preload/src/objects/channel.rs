@@ -12,8 +12,8 @@ use vnic_verbs::CompletionChannel;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::{Errno, complain};
-use crate::events::{Unacknowledged, is_nonblocking, make_blocking, wait_readable};
-use crate::handle::{Object, Use, Uses, publish};
+use crate::events::{Unacknowledged, make_blocking, wait_for};
+use crate::handle::{Use, Uses, publish};
 use crate::sync::lock;
 
 /// A completion channel.
@@ -33,10 +33,7 @@ struct Listed {
     completions: Unacknowledged,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Channel {
-    type C = ibv_comp_channel;
-}
+object!(Channel: ibv_comp_channel);
 
 impl Channel {
     /// Makes a completion channel.
@@ -70,15 +67,7 @@ impl Channel {
     /// Takes the oldest event and returns its queue; the program must acknowledge it. Waits unless the descriptor
     /// is non-blocking.
     pub fn get(&self) -> Result<*mut ibv_cq, Errno> {
-        loop {
-            if let Some(cq) = self.take()? {
-                return Ok(cq);
-            }
-            if is_nonblocking(self.inner.as_fd()) {
-                return Err(Errno::AGAIN);
-            }
-            wait_readable(self.inner.as_fd())?;
-        }
+        wait_for(self.inner.as_fd(), || self.take())
     }
 
     fn take(&self) -> Result<Option<*mut ibv_cq>, Errno> {

@@ -16,7 +16,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
-use crate::handle::{Object, Use, Uses, maybe, publish, take_back, the};
+use crate::handle::{Object, Use, Uses, end, maybe, publish, the};
 use crate::work::cursor::Cursor;
 
 /// A completion queue; the program sees the extended one, whichever it asked for.
@@ -34,10 +34,7 @@ pub struct Cq {
     _needs: Vec<Use>,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Cq {
-    type C = ibv_cq_ex;
-}
+object!(Cq: ibv_cq_ex);
 
 /// Settings of a new queue.
 pub struct Wanted<'a> {
@@ -144,8 +141,7 @@ impl Cq {
         context.forget(Kind::Cq, cq.inner.number(), pointer.addr(), &cq.asynchronous);
         cq.completions.wait();
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Cq>(pointer) });
-        Ok(())
+        unsafe { end::<Cq>(pointer) }
     }
 }
 

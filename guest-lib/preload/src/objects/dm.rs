@@ -11,7 +11,7 @@ use super::{Mr, Pd, mr, only};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{Object, Use, Uses, publish, the};
+use crate::handle::{Use, Uses, publish, the};
 
 /// Device memory.
 #[repr(C)]
@@ -22,15 +22,12 @@ pub struct Dm {
     _needs: Use,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Dm {
-    type C = ibv_dm;
-}
+object!(Dm: ibv_dm);
 
 impl Dm {
     /// Allocates device memory, of zeros.
     pub fn alloc(context: &Context, attributes: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Errno> {
-        only(attributes.comp_mask.into(), 0, Errno::INVALID)?;
+        only(attributes.comp_mask, 0u32, Errno::INVALID)?;
         if attributes.length == 0 {
             return Err(Errno::INVALID);
         }

@@ -15,7 +15,7 @@ use vnic_verbs::{Access, MemoryRegion, Reregister};
 use super::{Pd, only};
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::handle::{Object, Use, publish, take_back, the};
+use crate::handle::{Object, Use, end, publish, the};
 use crate::sync::lock;
 
 /// A memory region.
@@ -27,10 +27,7 @@ pub struct Mr {
     needs: Mutex<Needs>,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Mr {
-    type C = ibv_mr;
-}
+object!(Mr: ibv_mr);
 
 struct Needs {
     _pd: Use,
@@ -114,8 +111,7 @@ impl Mr {
         }
         drop(inner);
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Mr>(pointer) });
-        Ok(())
+        unsafe { end::<Mr>(pointer) }
     }
 
     /// Changes the region.
@@ -125,12 +121,7 @@ impl Mr {
     pub unsafe fn change(&self, change: &Change<'_>) -> Result<(), Refusal> {
         let has = |flag: u32| change.flags & flag != 0;
         let wrong = |errno| Refusal { code: INPUT, errno };
-        only(
-            change.flags.into(),
-            IBV_REREG_MR_FLAGS_SUPPORTED.into(),
-            Errno::INVALID,
-        )
-        .map_err(wrong)?;
+        only(change.flags, IBV_REREG_MR_FLAGS_SUPPORTED, Errno::INVALID).map_err(wrong)?;
         if change.flags == 0 || has(IBV_REREG_MR_CHANGE_PD) && change.pd.is_none() {
             return Err(wrong(Errno::INVALID));
         }

@@ -19,10 +19,7 @@ pub struct Mw {
     _needs: Use,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Mw {
-    type C = ibv_mw;
-}
+object!(Mw: ibv_mw);
 
 impl Mw {
     /// Makes a memory window.

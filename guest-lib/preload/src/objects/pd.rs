@@ -30,15 +30,8 @@ pub struct Td {
     _needs: Use,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Pd {
-    type C = ibv_pd;
-}
-
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Td {
-    type C = ibv_td;
-}
+object!(Pd: ibv_pd);
+object!(Td: ibv_td);
 
 impl Pd {
     /// Makes a protection domain.
@@ -74,7 +67,7 @@ impl Pd {
         attributes: &ibv_parent_domain_init_attr,
     ) -> Result<*mut ibv_pd, Errno> {
         let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        only(attributes.comp_mask.into(), known.into(), Errno::INVALID)?;
+        only(attributes.comp_mask, known, Errno::INVALID)?;
         if attributes.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0
             && (attributes.alloc.is_none() || attributes.free.is_none())
         {
@@ -91,7 +84,7 @@ impl Pd {
 impl Td {
     /// Makes a thread domain.
     pub fn alloc(context: &Context, attributes: &ibv_td_init_attr) -> Result<*mut ibv_td, Errno> {
-        only(attributes.comp_mask.into(), 0, Errno::INVALID)?;
+        only(attributes.comp_mask, 0u32, Errno::INVALID)?;
         Ok(publish(Td {
             base: UnsafeCell::new(ibv_td {
                 context: context.pointer(),

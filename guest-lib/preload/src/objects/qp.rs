@@ -23,7 +23,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
-use crate::handle::{Object, Use, Uses, publish, take_back, the};
+use crate::handle::{Object, Use, Uses, end, publish, the};
 use crate::sync::lock;
 use crate::work::batch::Batch;
 
@@ -48,12 +48,26 @@ pub struct Qp {
     _needs: Vec<Use>,
 }
 
-// SAFETY: `repr(C)`, and its first field is a structure that begins with that.
-unsafe impl Object for Qp {
-    type C = ibv_qp_ex;
-}
+object!(Qp: ibv_qp_ex);
 
 impl Qp {
+    /// A queue pair with nothing special.
+    fn new(base: ibv_qp_ex, inner: AnyQp, needs: Vec<Use>) -> Qp {
+        Qp {
+            base: UnsafeCell::new(base),
+            inner,
+            batch: Batch::default(),
+            asynchronous: Unacknowledged::default(),
+            uses: Uses::default(),
+            extended: false,
+            capacity: zeros(),
+            signal_all: false,
+            groups: Mutex::default(),
+            _target: None,
+            _needs: needs,
+        }
+    }
+
     /// The program's pointer, unless it asked for an extended queue pair.
     pub fn plain(&self) -> *mut ibv_qp {
         self.c().cast()
@@ -98,7 +112,7 @@ impl Qp {
 
     /// Limits the rate of the queue pair.
     pub fn limit_rate(&self, limit: &ibv_qp_rate_limit_attr) -> Result<(), Errno> {
-        only(limit.comp_mask.into(), 0, Errno::INVALID)?;
+        only(limit.comp_mask, 0u32, Errno::INVALID)?;
         Ok(self.inner.set_rate_limit(RateLimit {
             rate: limit.rate_limit,
             max_burst: limit.max_burst_sz,
@@ -119,8 +133,7 @@ impl Qp {
         }
         context.forget(Kind::Qp, qp.inner.number(), pointer.addr(), &qp.asynchronous);
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Qp>(pointer) });
-        Ok(())
+        unsafe { end::<Qp>(pointer) }
     }
 
     /// Gives a queue pair to the program, and its events to the context's mailbox.

@@ -15,7 +15,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
-use crate::handle::{Object, Use, Uses, publish, take_back, the};
+use crate::handle::{Object, Use, Uses, end, publish, the};
 
 /// A shared receive queue.
 #[repr(C)]
@@ -31,10 +31,7 @@ pub struct Srq {
     _needs: Vec<Use>,
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Srq {
-    type C = ibv_srq;
-}
+object!(Srq: ibv_srq);
 
 impl Srq {
     /// Makes a shared receive queue, for XRC with its domain and completion queue. The capacity that
@@ -85,11 +82,7 @@ impl Srq {
 
     /// Changes the attributes that `mask` names.
     pub fn modify(&self, attributes: &ibv_srq_attr, mask: u32) -> Result<(), Errno> {
-        only(
-            mask.into(),
-            (IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT).into(),
-            Errno::INVALID,
-        )?;
+        only(mask, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, Errno::INVALID)?;
         if mask & IBV_SRQ_MAX_WR != 0 {
             self.inner.set_max_wr(attributes.max_wr)?;
         }
@@ -128,7 +121,6 @@ impl Srq {
         srq.uses.none()?;
         context.forget(Kind::Srq, srq.inner.number(), pointer.addr(), &srq.asynchronous);
         // SAFETY: by the caller's promise, and nothing of ours has it.
-        drop(unsafe { take_back::<Srq>(pointer) });
-        Ok(())
+        unsafe { end::<Srq>(pointer) }
     }
 }

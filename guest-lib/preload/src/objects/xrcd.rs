@@ -17,7 +17,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::devices::Seat;
 use crate::errno::Errno;
-use crate::handle::{Object, Use, Uses, publish};
+use crate::handle::{Use, Uses, publish};
 use crate::sync::lock;
 
 /// An XRC domain.
@@ -47,11 +47,7 @@ struct ByFile {
 /// Domains of this process that were opened by a file. Another process has other domains: each has its own
 /// device.
 static BY_FILE: Mutex<Vec<ByFile>> = Mutex::new(Vec::new());
-
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Xrcd {
-    type C = ibv_xrcd;
-}
+object!(Xrcd: ibv_xrcd);
 
 impl Xrcd {
     /// Opens a new domain, or that of a file.
@@ -109,7 +105,7 @@ impl Shared {
         fd: BorrowedFd<'_>,
         attributes: &ibv_xrcd_init_attr,
     ) -> Result<Arc<Shared>, Errno> {
-        let status = fstat(fd).map_err(|e| Errno(e.raw_os_error()))?;
+        let status = fstat(fd)?;
         let file = (status.st_dev, status.st_ino);
         let mut all = lock(&BY_FILE);
         all.retain(|one| one.shared.strong_count() > 0);

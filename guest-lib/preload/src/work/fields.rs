@@ -119,21 +119,10 @@ readers! {
 /// Gives a completion queue the functions that read fields. A program that reads a field without asking for it reads zeros
 /// or the truth: all of them cost nothing.
 pub fn equip(cq: &mut ibv_cq_ex) {
-    cq.start_poll = Some(start_poll);
-    cq.next_poll = Some(next_poll);
-    cq.end_poll = Some(end_poll);
-    cq.read_opcode = Some(read_opcode);
-    cq.read_vendor_err = Some(read_vendor_err);
-    cq.read_byte_len = Some(read_byte_len);
-    cq.read_imm_data = Some(read_imm_data);
-    cq.read_qp_num = Some(read_qp_num);
-    cq.read_src_qp = Some(read_src_qp);
-    cq.read_wc_flags = Some(read_wc_flags);
-    cq.read_slid = Some(read_slid);
-    cq.read_sl = Some(read_sl);
-    cq.read_dlid_path_bits = Some(read_dlid_path_bits);
-    cq.read_completion_ts = Some(read_completion_ts);
-    cq.read_cvlan = Some(read_cvlan);
-    cq.read_flow_tag = Some(read_flow_tag);
-    cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+    give! {
+        cq;
+        start_poll next_poll end_poll read_opcode read_vendor_err read_byte_len read_imm_data read_qp_num read_src_qp
+        read_wc_flags read_slid read_sl read_dlid_path_bits read_completion_ts read_cvlan read_flow_tag
+        read_completion_wallclock_ns
+    }
 }

@@ -81,15 +81,8 @@ fn failed(completion: &WorkCompletion) -> ibv_wc {
         status: status(completion),
         opcode: opcode(completion),
         vendor_err: completion.vendor_error(),
-        byte_len: 0,
-        datum: ibv_wc_datum { imm_data: 0 },
         qp_num: completion.qp(),
-        src_qp: 0,
-        wc_flags: 0,
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
+        ..zeros()
     }
 }
 

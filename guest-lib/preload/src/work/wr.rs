@@ -88,6 +88,39 @@ impl Drop for Ending<'_> {
     }
 }
 
+/// Functions that begin a request.
+macro_rules! beginnings {
+    ($($(#[$doc:meta])* fn $name:ident($qp:ident $(, $arg:ident: $type:ty)*) => $begins:expr;)*) => {
+        operation! {$(
+            $(#[$doc])* fn $name($qp: *mut ibv_qp_ex $(, $arg: $type)*), as plain { $begins; Ok(()) }
+        )*}
+    };
+}
+
+beginnings! {
+    /// `ibv_wr_send`.
+    fn wr_send(qp) => begin_data(qp, Operation::Send, 0, NOWHERE);
+    /// `ibv_wr_send_imm`.
+    fn wr_send_imm(qp, imm: u32) => begin_data(qp, Operation::SendImm, u32::from_be(imm), NOWHERE);
+    /// `ibv_wr_send_inv`.
+    fn wr_send_inv(qp, rkey: u32) => begin_data(qp, Operation::SendInvalidate, rkey, NOWHERE);
+    /// `ibv_wr_rdma_write`.
+    fn wr_rdma_write(qp, rkey: u32, addr: u64) => begin_data(qp, Operation::Write, 0, (addr, rkey));
+    /// `ibv_wr_rdma_write_imm`.
+    fn wr_rdma_write_imm(qp, rkey: u32, addr: u64, imm: u32)
+        => begin_data(qp, Operation::WriteImm, u32::from_be(imm), (addr, rkey));
+    /// `ibv_wr_rdma_read`.
+    fn wr_rdma_read(qp, rkey: u32, addr: u64) => begin_data(qp, Operation::Read, 0, (addr, rkey));
+    /// `ibv_wr_atomic_cmp_swp`.
+    fn wr_atomic_cmp_swp(qp, rkey: u32, addr: u64, compare: u64, swap: u64)
+        => begin_atomic(qp, Operation::CompareSwap, (compare, swap), (addr, rkey));
+    /// `ibv_wr_atomic_fetch_add`.
+    fn wr_atomic_fetch_add(qp, rkey: u32, addr: u64, add: u64)
+        => begin_atomic(qp, Operation::FetchAdd, (add, 0), (addr, rkey));
+    /// `ibv_wr_local_inv`.
+    fn wr_local_inv(qp, key: u32) => begin(qp, SendWr::local_invalidate(key), Place::Whole, None);
+}
+
 operation! {
     /// `ibv_wr_start`.
     fn wr_start(qp: *mut ibv_qp_ex), as plain {
@@ -110,60 +143,6 @@ operation! {
     fn wr_abort(qp: *mut ibv_qp_ex), as plain {
         requests(qp).clear();
         the::<Qp>(qp).batch.give_back();
-        Ok(())
-    }
-
-    /// `ibv_wr_send`.
-    fn wr_send(qp: *mut ibv_qp_ex), as plain {
-        begin_data(qp, Operation::Send, 0, NOWHERE);
-        Ok(())
-    }
-
-    /// `ibv_wr_send_imm`.
-    fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32), as plain {
-        begin_data(qp, Operation::SendImm, u32::from_be(imm), NOWHERE);
-        Ok(())
-    }
-
-    /// `ibv_wr_send_inv`.
-    fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32), as plain {
-        begin_data(qp, Operation::SendInvalidate, rkey, NOWHERE);
-        Ok(())
-    }
-
-    /// `ibv_wr_rdma_write`.
-    fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64), as plain {
-        begin_data(qp, Operation::Write, 0, (addr, rkey));
-        Ok(())
-    }
-
-    /// `ibv_wr_rdma_write_imm`.
-    fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm: u32), as plain {
-        begin_data(qp, Operation::WriteImm, u32::from_be(imm), (addr, rkey));
-        Ok(())
-    }
-
-    /// `ibv_wr_rdma_read`.
-    fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64), as plain {
-        begin_data(qp, Operation::Read, 0, (addr, rkey));
-        Ok(())
-    }
-
-    /// `ibv_wr_atomic_cmp_swp`.
-    fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, compare: u64, swap: u64), as plain {
-        begin_atomic(qp, Operation::CompareSwap, (compare, swap), (addr, rkey));
-        Ok(())
-    }
-
-    /// `ibv_wr_atomic_fetch_add`.
-    fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64), as plain {
-        begin_atomic(qp, Operation::FetchAdd, (add, 0), (addr, rkey));
-        Ok(())
-    }
-
-    /// `ibv_wr_local_inv`.
-    fn wr_local_inv(qp: *mut ibv_qp_ex, key: u32), as plain {
-        begin(qp, SendWr::local_invalidate(key), Place::Whole, None);
         Ok(())
     }
 
@@ -249,13 +228,10 @@ pub fn equip(qp: &mut ibv_qp_ex, kind: c_uint, wanted: u64) -> Result<(), Errno>
     if wanted & !operations(kind) != 0 {
         return Err(Errno::UNSUPPORTED);
     }
-    qp.wr_start = Some(wr_start);
-    qp.wr_complete = Some(wr_complete);
-    qp.wr_abort = Some(wr_abort);
-    qp.wr_set_inline_data = Some(wr_set_inline_data);
-    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
-    qp.wr_set_sge = Some(wr_set_sge);
-    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    give! {
+        qp;
+        wr_start wr_complete wr_abort wr_set_inline_data wr_set_inline_data_list wr_set_sge wr_set_sge_list
+    }
     qp.wr_set_ud_addr = (kind == IBV_QPT_UD).then_some(wr_set_ud_addr as _);
     qp.wr_set_xrc_srqn = (kind == IBV_QPT_XRC_SEND).then_some(wr_set_xrc_srqn as _);
     let wants = |operation: c_uint| wanted & u64::from(operation) != 0;

@@ -45,6 +45,7 @@ use super::files::Outside;
 use super::maps::{self, Mapping};
 use super::memory::{Arena, Arenas, HUGE, Part, next_size};
 use crate::Error;
+use crate::extents::push;
 use crate::sync::lock;
 use crate::transport::Pinned;
 pub(super) use fork::watch;
@@ -151,11 +152,11 @@ pub(super) fn pin(arenas: &Arenas, start: usize, len: usize, write: bool) -> Res
     }
     Err(Error::os(format!(
         "memory at {start:#x} is mapped anew while it is registered"
-    ))(Errno::AGAIN.into()))
+    ))(Errno::AGAIN))
 }
 
 fn bad_address(at: usize, why: &str) -> Error {
-    Error::os(format!("memory at {at:#x} cannot be registered: {why}"))(Errno::FAULT.into())
+    Error::os(format!("memory at {at:#x} cannot be registered: {why}"))(Errno::FAULT)
 }
 
 /// The pieces of a range of whole pages, in order.
@@ -201,7 +202,7 @@ fn look(start: usize, end: usize, write: bool) -> Result<Vec<Piece>, Error> {
             ControlFlow::Continue(())
         }
     })
-    .map_err(|e| Error::os("reading /proc/self/maps")(e.into()))?;
+    .map_err(Error::os("reading /proc/self/maps"))?;
     if let Some((at, why)) = wrong {
         return Err(bad_address(at, why));
     }
@@ -255,10 +256,7 @@ impl Pool {
             };
             let (from, to) = (m.start.max(start), m.end.min(end));
             let (gpa, len) = (gpa + (from - m.start) as u64, (to - from) as u64);
-            match extents.last_mut() {
-                Some(last) if last.gpa + last.len == gpa => last.len += len,
-                _ => extents.push(Extent { gpa, len }),
-            }
+            push(&mut extents, Extent { gpa, len });
         }
         Ok(Pinned {
             extents,
@@ -442,7 +440,7 @@ fn whole_pages(mapping: &Mapping, all: &Mapping) -> Result<Mapping, Error> {
                 ControlFlow::Continue(())
             }
         })
-        .map_err(|e| Error::os("reading /proc/self/maps")(e.into()))?;
+        .map_err(Error::os("reading /proc/self/maps"))?;
     }
     if !huge {
         return Ok(*mapping);

@@ -1,17 +1,14 @@
 //! Memory that the program already shares with others: `MAP_SHARED` mappings of files. The daemon gets the same
 //! file, so that all who share it see the same bytes.
 
-#![expect(unsafe_code, reason = "maps files that the program shares already")]
-
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, read_dir};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::maps::{FileId, Mapping};
 use crate::Error;
@@ -22,20 +19,7 @@ pub(super) struct Outside {
     file: File,
     id: FileId,
     offset: u64,
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: an address range that this value alone unmaps, and that nobody reads or writes through it.
-unsafe impl Send for Outside {}
-// SAFETY: as above.
-unsafe impl Sync for Outside {}
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `open` with this length, and no reference into it was ever given out.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-    }
+    map: MmapRaw,
 }
 
 impl Outside {
@@ -53,26 +37,13 @@ impl Outside {
             .unwrap_or(u64::MAX)
             .saturating_sub(mapping.offset);
         let len = mapping.len().min(usize::try_from(there).unwrap_or(usize::MAX));
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
-        let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                mapping.offset,
-            )
-        }
-        .map_err(|e| Error::os(format!("mapping {} once more", shown(name)))(e.into()))?;
-        let start = NonNull::new(at.cast::<u8>())
-            .ok_or_else(|| Error::os("mapping a file once more")(Errno::NOMEM.into()))?;
+        let map = MmapOptions::new().offset(mapping.offset).len(len).map_raw(&file);
+        let map = map.map_err(Error::os(format!("mapping {} once more", shown(name))))?;
         Ok(Outside {
             file,
             id: mapping.file,
             offset: mapping.offset,
-            start,
-            len,
+            map,
         })
     }
 
@@ -87,11 +58,11 @@ impl Outside {
 
     /// Address of the first byte.
     pub fn start(&self) -> usize {
-        self.start.as_ptr().addr()
+        self.map.as_ptr().addr()
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.map.len()
     }
 
     /// Whether `len` bytes of a file from `offset` are in it.
@@ -100,7 +71,7 @@ impl Outside {
             && offset
                 .checked_sub(self.offset)
                 .and_then(|skip| skip.checked_add(len as u64))
-                .is_some_and(|end| end <= self.len as u64)
+                .is_some_and(|end| end <= self.len() as u64)
     }
 }
 
@@ -112,7 +83,7 @@ fn reach(mapping: &Mapping, name: &[u8]) -> Result<File, Error> {
              memory of malloc or mmap(MAP_PRIVATE), or of a file in /dev/shm (shm_open) or of memfd_create",
             shown(name),
             mapping.start
-        ))(Errno::OPNOTSUPP.into())
+        ))(Errno::OPNOTSUPP)
     };
     let mut why = "it has no file that this process could open again (that of shmget, and of \
                    MAP_SHARED with MAP_ANONYMOUS, opens only for CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE)";

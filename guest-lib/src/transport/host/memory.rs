@@ -6,10 +6,10 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vhost::VhostUserMemoryRegionInfo;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vmm_sys_util::eventfd::EventFd;
@@ -82,8 +82,7 @@ impl Announced {
 pub(super) struct Arena {
     file: OwnedFd,
     id: FileId,
-    start: NonNull<u8>,
-    len: usize,
+    map: MmapRaw,
     huge: bool,
     free: Mutex<Free>,
     /// The process that made it.
@@ -92,18 +91,6 @@ pub(super) struct Arena {
 
 /// All arenas of this process, of all devices: by them the library knows memory that is in one of them.
 static ARENAS: Mutex<Vec<Weak<Arena>>> = Mutex::new(Vec::new());
-
-// SAFETY: an address range that this value alone unmaps.
-unsafe impl Send for Arena {}
-// SAFETY: as above; what is in the range is the business of those it was given to.
-unsafe impl Sync for Arena {}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; whoever has a part of it holds the arena.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
 
 /// A part that was given out; it is free again when it is dropped.
 pub(super) struct Part {
@@ -162,8 +149,7 @@ impl Arena {
 
     /// An arena of normal pages, of which each may be mapped elsewhere, too.
     pub fn of_normal_pages(len: usize) -> Result<Arc<Arena>, Error> {
-        Arena::of_pages(len, false)
-            .map_err(|e| Error::os(format!("cannot get {len} bytes of shared memory"))(e.into()))
+        Arena::of_pages(len, false).map_err(Error::os(format!("cannot get {len} bytes of shared memory")))
     }
 
     /// The arena that a file belongs to.
@@ -183,16 +169,16 @@ impl Arena {
 
     /// Address of the mapping as a whole.
     pub fn start(&self) -> usize {
-        self.start.as_ptr().addr()
+        self.map.as_ptr().addr()
     }
 
     /// Whether a mapping shows the whole arena. Such mappings are ours, and the daemon's if it is in this process.
     /// A mapping in place of memory of the program's is always smaller: see [`next_size`].
     pub fn is_all_in(&self, mapping: &Mapping) -> bool {
-        mapping.offset == 0 && mapping.len() == self.len
+        mapping.offset == 0 && mapping.len() == self.map.len()
     }
 
-    fn of_pages(len: usize, huge: bool) -> rustix::io::Result<Arc<Arena>> {
+    fn of_pages(len: usize, huge: bool) -> std::io::Result<Arc<Arena>> {
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if huge {
             flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -202,24 +188,12 @@ impl Arena {
         // The daemon may rely on the seal: what it maps stays there.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // Of huge pages the kernel sets aside what is mapped, or refuses.
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
-        let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )
-        }?;
-        let start = NonNull::new(at.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
+        let map = MmapOptions::new().len(len).map_raw(&file)?;
         let id = FileId::of(&file)?;
         let arena = Arc::new(Arena {
             file,
             id,
-            start,
-            len,
+            map,
             huge,
             free: Mutex::new(Free::new(len)),
             generation: generation(),
@@ -246,12 +220,13 @@ impl Arena {
             at,
             len,
         };
+        // SAFETY: within the mapping.
+        let byte = |at| unsafe { self.map.as_mut_ptr().add(at) };
         for (from, len) in dirty {
             // SAFETY: within the mapping, and free: nobody else in this process uses it.
-            unsafe { self.start.add(from).write_bytes(0, len) };
+            unsafe { byte(from).write_bytes(0, len) };
         }
-        // SAFETY: within the mapping.
-        let start = unsafe { self.start.add(at) };
+        let start = NonNull::new(byte(at))?;
         Some(SharedPages {
             start,
             len,
@@ -301,7 +276,7 @@ impl Arenas {
         let size = next_size(told.own.len(), len).ok_or_else(too_much)?;
         self.make_room(&mut told)?;
         let arena = Arena::new(size)?;
-        self.tell(arena.start(), arena.len, arena.file(), 0)?;
+        self.tell(arena.start(), arena.map.len(), arena.file(), 0)?;
         let pages = arena.take(len).ok_or_else(too_much)?;
         told.own.push(arena);
         Ok(pages)
@@ -314,7 +289,7 @@ impl Arenas {
             return Ok(());
         }
         self.make_room(&mut told)?;
-        self.tell(arena.start(), arena.len, arena.file(), 0)?;
+        self.tell(arena.start(), arena.map.len(), arena.file(), 0)?;
         told.others.push(Arc::clone(arena));
         Ok(())
     }

@@ -3,9 +3,8 @@
 #![expect(unsafe_code, reason = "registers of a PCI device, mapped")]
 
 use std::fs::File;
-use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use memmap2::MmapRaw;
 
 use super::capability::BARS;
 
@@ -29,68 +28,36 @@ pub trait Registers: Send + Sync {
 /// BARs of a function, mapped.
 #[derive(Debug, Default)]
 pub struct Bars {
-    bars: [Option<Bar>; BARS],
+    bars: [Option<MmapRaw>; BARS],
 }
-
-/// A BAR, mapped.
-#[derive(Debug)]
-struct Bar {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: registers of a device, at an address that this value alone unmaps; any thread may use it.
-unsafe impl Send for Bar {}
-// SAFETY: accesses are single volatile loads and stores; what their order means is the device's business.
-unsafe impl Sync for Bar {}
 
 impl Bars {
     /// Maps a BAR by its file `resourceN` of sysfs.
     pub fn map(&mut self, bar: u8, file: &File) -> std::io::Result<()> {
-        let len = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
         let place = self
             .bars
             .get_mut(usize::from(bar))
             .ok_or_else(|| std::io::Error::other("there is no such BAR"))?;
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
-        let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        }?;
-        let start = NonNull::new(at.cast()).ok_or_else(|| std::io::Error::other("mapped at 0"))?;
-        *place = Some(Bar { start, len });
+        *place = Some(MmapRaw::map_raw(file)?);
         Ok(())
     }
 
     /// Bytes of a BAR; 0 if it is not mapped.
     pub fn len(&self, bar: u8) -> u64 {
         let bar = self.bars.get(usize::from(bar)).and_then(Option::as_ref);
-        bar.map_or(0, |b| b.len as u64)
+        bar.map_or(0, |b| b.len() as u64)
     }
 
     /// Address of a register, if it is there and aligned.
-    fn at<T>(&self, bar: u8, offset: u32) -> Option<NonNull<T>> {
+    fn at<T>(&self, bar: u8, offset: u32) -> Option<*mut T> {
         let bar = self.bars.get(usize::from(bar))?.as_ref()?;
         let offset = usize::try_from(offset).ok()?;
         let end = offset.checked_add(size_of::<T>())?;
-        if end > bar.len || offset % size_of::<T>() != 0 {
+        if end > bar.len() || offset % size_of::<T>() != 0 {
             return None;
         }
         // SAFETY: `offset` + the register's size <= the mapping's length.
-        Some(unsafe { bar.start.add(offset) }.cast())
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and all addresses in it come from this value.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        Some(unsafe { bar.as_mut_ptr().add(offset) }.cast())
     }
 }
 

@@ -23,6 +23,8 @@ const VIRTIO: u32 = 0x1af4;
 const MODERN: u32 = 0x1040;
 /// The driver that gives a function's interrupt to a program.
 pub const UIO: &str = "uio_pci_generic";
+/// Folder of the kernel's drivers for PCI.
+pub const DRIVERS: &str = "sys/bus/pci/drivers";
 /// The driver that makes a device of the virtio bus of a function, for other drivers.
 const VIRTIO_PCI: &str = "virtio-pci";
 /// Folder with the configurations of opened devices.
@@ -149,8 +151,7 @@ impl Function {
 
     /// The kernel's driver of the function.
     pub fn driver(&self) -> Option<String> {
-        let link = std::fs::read_link(self.file("driver")).ok()?;
-        Some(link.file_name()?.to_str()?.to_owned())
+        driver_in(&self.file(""))
     }
 
     /// Who has the function.
@@ -172,10 +173,7 @@ impl Function {
         entries
             .filter_map(|e| e.ok()?.file_name().into_string().ok())
             .filter(|name| name.starts_with("virtio"))
-            .find_map(|name| {
-                let link = std::fs::read_link(self.file(&name).join("driver")).ok()?;
-                Some(link.file_name()?.to_str()?.to_owned())
-            })
+            .find_map(|name| driver_in(&self.file(&name)))
     }
 
     /// Gives the function to the driver for programs, if no driver uses it.
@@ -193,11 +191,7 @@ impl Function {
                 )));
             }
         }
-        if !self
-            .machine
-            .path(Path::new("sys/bus/pci/drivers").join(UIO))
-            .exists()
-        {
+        if !self.machine.path(DRIVERS).join(UIO).exists() {
             return Err(Error::Setup(format!(
                 "the kernel's driver {UIO} is not loaded: modprobe {UIO}"
             )));
@@ -255,15 +249,14 @@ impl Function {
     /// Opens the function's PCI configuration space, and locks it against all others who do so.
     pub fn open_space(&self) -> Result<Space, Error> {
         let path = self.file("config");
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.map_err(|e| denied(&path, e))?;
+        let file = open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
             Errno::WOULDBLOCK => Error::Setup(format!(
                 "{} is in use by another program, and only one can have it. Which one: fuser -v {}",
                 self.address,
                 path.display()
             )),
-            e => Error::os(format!("cannot lock {}", path.display()))(e.into()),
+            e => Error::os(format!("cannot lock {}", path.display()))(e),
         })?;
         Ok(Space { file })
     }
@@ -274,9 +267,8 @@ impl Function {
         for region in layout.regions() {
             if bars.len(region.bar) == 0 {
                 let path = self.file(&format!("resource{}", region.bar));
-                let file = OpenOptions::new().read(true).write(true).open(&path);
-                let file = file.map_err(|e| denied(&path, e))?;
-                bars.map(region.bar, &file).map_err(|e| denied(&path, e))?;
+                bars.map(region.bar, &open(&path)?)
+                    .map_err(|e| denied(&path, e))?;
             }
             if u64::from(region.offset) + u64::from(region.len) > bars.len(region.bar) {
                 return Err(Error::NoDevice(format!(
@@ -374,6 +366,18 @@ fn above_others(file: File) -> File {
         Ok(above) => above.into(),
         Err(_) => file,
     }
+}
+
+/// The driver of a device, by its folder.
+fn driver_in(folder: &Path) -> Option<String> {
+    let link = std::fs::read_link(folder.join("driver")).ok()?;
+    Some(link.file_name()?.to_str()?.to_owned())
+}
+
+/// Opens a file for reading and writing.
+fn open(path: &Path) -> Result<File, Error> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    opened.map_err(|e| denied(path, e))
 }
 
 /// Writes to a file of sysfs.

@@ -1,7 +1,7 @@
 //! A modern virtio device over PCI: its life from reset to reset (virtio 1.3, sections 3.1.1 and 4.1).
 
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use vnic_device::config::{Config, MAGIC};
@@ -10,6 +10,7 @@ use vnic_device::zerocopy::FromBytes;
 use super::capability::Layout;
 use super::registers::Registers;
 use crate::Error;
+use crate::sync::lock;
 use crate::transport::{Virtqueue, identity};
 
 /// Offsets in the common configuration (section 4.1.4.3).
@@ -255,7 +256,7 @@ impl<R: Registers> Device<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.selected)
     }
 
     /// Selects a queue, for as long as the result is kept.

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{LINE_MAX, shorten};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Time that a client tries to reach a server that does not listen yet.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// Waits for one client. `waiting` is called with the port once it listens.
-    pub fn listen(port: u16, waiting: impl FnOnce(u16)) -> Result<Carrier, Failure> {
+    pub fn listen(port: u16, waiting: impl FnOnce(u16)) -> Result<Carrier> {
         // A socket of IPv6 takes IPv4, too; a machine may have no IPv6.
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|e| match e.kind() {
@@ -45,7 +45,7 @@ impl Carrier {
     }
 
     /// Connects to a server.
-    pub fn connect(host: &str, port: u16) -> Result<Carrier, Failure> {
+    pub fn connect(host: &str, port: u16) -> Result<Carrier> {
         let end = Instant::now() + CONNECT_PATIENCE;
         let addresses: Vec<_> = (host, port)
             .to_socket_addrs()
@@ -65,7 +65,7 @@ impl Carrier {
         }
     }
 
-    fn tcp(stream: TcpStream) -> Result<Carrier, Failure> {
+    fn tcp(stream: TcpStream) -> Result<Carrier> {
         stream.set_nodelay(true).map_err(Failure::os("TCP_NODELAY"))?;
         stream
             .set_write_timeout(Some(super::PATIENCE))
@@ -92,7 +92,7 @@ impl Carrier {
     }
 
     /// Sends a line.
-    pub fn send(&mut self, line: &str) -> Result<(), Failure> {
+    pub fn send(&mut self, line: &str) -> Result {
         match self {
             Carrier::Tcp(stream, _) => stream
                 .write_all(format!("{line}\n").as_bytes())
@@ -110,7 +110,7 @@ impl Carrier {
     }
 
     /// Reads the next line, without its newline; `None` if none came within the time.
-    pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<String>, Failure> {
+    pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<String>> {
         match self {
             Carrier::Tcp(stream, lines) => lines.next(
                 patience,
@@ -154,7 +154,7 @@ impl Lines {
         from: impl AsFd,
         mut read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
         ended: &str,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>> {
         let end = patience.map(|p| Instant::now() + p);
         loop {
             if let Some(line) = self.take()? {
@@ -184,7 +184,7 @@ impl Lines {
     }
 
     /// Takes a whole line that has arrived.
-    fn take(&mut self) -> Result<Option<String>, Failure> {
+    fn take(&mut self) -> Result<Option<String>> {
         let Some(at) = self.buffer.iter().position(|b| *b == b'\n') else {
             if self.buffer.len() > LINE_MAX {
                 return Err(Failure::Peer(format!(

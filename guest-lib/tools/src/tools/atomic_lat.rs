@@ -7,13 +7,11 @@ use std::time::Instant;
 use vnic_verbs::{Access, AtomicScope, QpType, SendWr};
 
 use crate::exchange::{Account, Role};
-use crate::failure::Failure;
-use crate::flow::Goal;
+use crate::failure::{Failure, Result};
 use crate::options::{Atomic, AtomicOptions};
-use crate::queue::Depths;
 use crate::report::Report;
 use crate::seat::{self, Progress, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::session::{Plan, Session, who_verified};
 use crate::stats::Times;
 use crate::wait::Completions;
 
@@ -41,29 +39,18 @@ pub fn run(options: &AtomicOptions) -> ExitCode {
     })
 }
 
-fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> Result<(), Failure> {
+fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> Result {
     let perf = &options.perf;
     let verify = !perf.peer.no_verify;
     // Memory for the counter, and for the old values.
     let pd = seat.context.alloc_pd()?;
     let counter = pd.allocate(SIZE as usize, Access::REMOTE_ALL)?;
     let answer = pd.allocate(SIZE as usize, Access::LOCAL_WRITE)?;
-    let mut run = perf.run(SIZE);
-    run.push(("atomic", options.atomic_type.name().into()));
-    let plan = Plan {
-        tool: TOOL,
-        kind: QpType::Rc,
-        qps: 1,
-        depths: Depths {
-            sends: 1,
-            receives: 0,
-            inline: 0,
-        },
-        service_level: perf.service_level,
-        srq: None,
-        run,
+    let mut plan = Plan {
         area: Some((&counter, 1, SIZE.into())),
+        ..perf.plan(TOOL, SIZE, 1, 0)
     };
+    plan.run.push(("atomic", options.atomic_type.name().into()));
     let mut session = Session::connect(seat, &pd, &plan)?;
     let (target, _) = session.target(SIZE)?;
     seat.link.ready()?;
@@ -71,14 +58,9 @@ fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> R
     let counts = seat.role() == Role::Client;
     let mut taken = Completions::new();
     // Makes a request, and returns the old value.
-    let mut ask = |session: &mut Session, request: SendWr<'_>| -> Result<u64, Failure> {
+    let mut ask = |session: &mut Session, request: SendWr<'_>| -> Result<u64> {
         answer.store(0, u64::MAX);
-        session.queues[0].send(request.signaled())?;
-        session.outstanding = 1;
-        while session.outstanding > 0 {
-            session.take(&mut taken)?;
-            session.outstanding -= taken.iter().count() as u64;
-        }
+        session.complete(0, request, &mut taken)?;
         Ok(answer.load(0))
     };
     let into = answer.slice(..);
@@ -90,11 +72,7 @@ fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> R
         // Adding 0 shows where the counting begins.
         let first = ask(&mut session, SendWr::fetch_add(into, addr, rkey, 0))?;
         let start = Instant::now();
-        let goes_on = |i| match perf.goal() {
-            Goal::Messages(n) => i < n,
-            Goal::Time(time) => start.elapsed() < time,
-        };
-        while goes_on(i) {
+        while perf.goal().wants(i, start) {
             let now = first.wrapping_add(i);
             let request = match options.atomic_type {
                 Atomic::FetchAndAdd => SendWr::fetch_add(into, addr, rkey, 1),
@@ -117,7 +95,7 @@ fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> R
         }
     }
 
-    let settled = session.settle(&mut seat.link, &[i], |_, peer| {
+    session.settle(seat, report, &[i], |_, peer| {
         let expected = peer.and_then(|p| p.sent?.first().copied()).or(perf.iters());
         match expected {
             Some(n) if !counts && verify && counter.load(0) != n => Err(Failure::Data(format!(
@@ -127,12 +105,8 @@ fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> R
             _ => Ok(Account::default()),
         }
     })?;
-    settled.bad_data()?;
-    facts(report, seat, &session);
     report.fact("atomic", options.atomic_type.name());
-    if let Some(summary) = times.summary() {
-        report.latency(SIZE.into(), &summary);
-    }
+    report.latency(SIZE.into(), times.summary());
     report.lost(0, 0);
     report.verified(who_verified(seat, true, true));
     Ok(())

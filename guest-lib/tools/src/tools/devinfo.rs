@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use vnic_verbs::{Capabilities, Context, MacAddress, PortState, mtu_bytes};
+use vnic_verbs::{Capabilities, Context, MacAddress, PortState};
 
 use super::show_gids::kind_name;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::options::DeviceOptions;
 use crate::report::Report;
 use crate::seat;
@@ -37,7 +37,7 @@ fn line(
     json.insert(key.to_owned(), value);
 }
 
-fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
+fn info(context: &Context, verbose: bool) -> Result<Report> {
     let device = context.query_device();
     let port = context.query_port()?;
     let mut report = Report::new("devinfo");
@@ -98,8 +98,8 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
             PortState::Down => "PORT_DOWN",
         }),
     );
-    say("max_mtu", json!(mtu_bytes(port.max_mtu())));
-    say("active_mtu", json!(mtu_bytes(port.active_mtu())));
+    say("max_mtu", json!(port.max_mtu().bytes()));
+    say("active_mtu", json!(port.active_mtu().bytes()));
     say("mac", json!(MacAddress(port.mac).to_string()));
     say("link_layer", json!("Ethernet"));
     if verbose {
@@ -125,7 +125,7 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
 }
 
 /// Prints the number of objects, and the counters that are not zero.
-fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>) -> Result<(), Failure> {
+fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>) -> Result {
     report.note("    objects: used of most");
     let mut all = Map::new();
     for r in context.resources()? {

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{
     Access, ConnectOptions, Data, Endpoint, MacAddress, MemoryRegion, QueuePair, Rc, RecvWr, SendWr,
-    WorkCompletion, mtu_bytes,
+    WorkCompletion,
 };
 
 use crate::exchange::{Account, Offer, Queue, Role};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::options::{PingpongOptions, mtu_of, own_gid, path_mtu};
 use crate::pattern;
 use crate::report::{Report, Verified};
@@ -35,7 +35,7 @@ pub fn run(options: &PingpongOptions) -> ExitCode {
     seat::run(TOOL, &options.peer, Ok(()), |seat| pingpong(seat, options))
 }
 
-fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Failure> {
+fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report> {
     let context = &seat.context;
     let size = options.size.unwrap_or(SIZE) as usize;
     let places = receives(options);
@@ -73,7 +73,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
         }],
         gid: gid.gid,
         mac: Some(gid.mac).filter(|mac| *mac != MacAddress::default()),
-        mtu: Some(mtu_bytes(mtu)),
+        mtu: Some(mtu.bytes()),
         qkey: None,
         area: None,
         seed: Some(seat.seed()),
@@ -122,29 +122,13 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
     let mut report = Report::new(TOOL);
     report.word("role", seat.role().name());
     report.fact("device", seat.context.name());
-    report.fact("mtu", mtu_bytes(mtu));
+    report.fact("mtu", mtu.bytes());
     report.fact("peer", peer.gid.ip().to_string());
     report.word("qpn", game.qp.number());
     report.word("seed", seeds[0]);
     report.word("peer_seed", seeds[1]);
-    report.word("size", size);
-    report.word("iterations", options.iters);
-    report.word("seconds", took.as_secs_f64());
-    // Both directions count, as in the original.
-    let bytes = 2 * options.iters * size as u64;
-    let seconds = took.as_secs_f64().max(1e-9);
-    report.note(format!(
-        "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec",
-        bytes as f64 * 8e-6 / seconds
-    ));
-    report.note(format!(
-        "{} iters in {seconds:.2} seconds = {:.2} usec/iter",
-        options.iters,
-        seconds * 1e6 / options.iters as f64
-    ));
-    if let Some(summary) = times.summary() {
-        report.latency(size as u64, &summary);
-    }
+    report.pingpong(size as u32, options.iters, took);
+    report.latency(size as u64, times.summary());
     report.lost(0, options.iters);
     report.verified(if seat.options.no_verify {
         Verified::Off
@@ -175,7 +159,7 @@ struct Game {
 }
 
 impl Game {
-    fn send(&self, i: u64) -> Result<(), Failure> {
+    fn send(&self, i: u64) -> Result {
         if let Some([mine, _]) = self.seeds {
             let mut message = vec![0; self.size];
             pattern::fill(mine.wrapping_add(i), 0, &mut message);
@@ -187,7 +171,7 @@ impl Game {
     }
 
     /// Checks message `i` in its place.
-    fn look(&self, i: u64, place: usize, len: u32) -> Result<(), Failure> {
+    fn look(&self, i: u64, place: usize, len: u32) -> Result {
         if len as usize != self.size {
             return Err(Failure::Data(format!(
                 "message {i} has {len} bytes, not {}",
@@ -206,7 +190,7 @@ impl Game {
 
     /// The client sends message 0. The side that gets message `i` checks it and sends its own: the server number `i`, the
     /// client the next.
-    fn play(&mut self, seat: &Seat<'_>, iters: u64) -> Result<Times, Failure> {
+    fn play(&mut self, seat: &Seat<'_>, iters: u64) -> Result<Times> {
         let is_client = seat.role() == Role::Client;
         let mut times = Times::new();
         let mut progress = Progress::new(seat.watched);
@@ -249,14 +233,14 @@ impl Game {
 
     /// Asks whether the peer is still there. A WRITE of no bytes needs no key (IBTA C9-88) and changes nothing; if nobody
     /// acknowledges it, it completes with RETRY_EXC_ERR, as every request would.
-    fn ask(&self) -> Result<(), Failure> {
+    fn ask(&self) -> Result {
         let question = SendWr::write(Data::NONE, 0, 0).id(QUESTION).signaled();
         self.qp.post_send(&[question])?;
         Ok(())
     }
 
     /// Waits until the peer says that it has all its messages. If the peer is gone instead, the queue pair knows why.
-    fn wait_done(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
+    fn wait_done(&self, seat: &mut Seat<'_>) -> Result {
         loop {
             let failure = match seat.link.done_within(QUIET) {
                 Ok(Some(_)) => return Ok(()),
@@ -277,7 +261,7 @@ impl Game {
 }
 
 /// Makes a completion with an error a failure.
-fn good(completion: &WorkCompletion) -> Result<(), Failure> {
+fn good(completion: &WorkCompletion) -> Result {
     if completion.is_success() {
         return Ok(());
     }

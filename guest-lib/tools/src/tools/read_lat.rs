@@ -6,14 +6,12 @@ use std::time::Instant;
 use vnic_verbs::{Access, QpType, SendWr};
 
 use crate::exchange::{Account, Role};
-use crate::failure::Failure;
-use crate::flow::Goal;
+use crate::failure::Result;
 use crate::options::PerfOptions;
 use crate::perf::seed_of;
-use crate::queue::Depths;
 use crate::report::Report;
-use crate::seat::{self, Progress, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::seat::{Progress, Seat};
+use crate::session::{Plan, Session, who_verified};
 use crate::slots::{Layout, Slots};
 use crate::stats::Times;
 use crate::wait::Completions;
@@ -23,14 +21,12 @@ const TOOL: &str = "read_lat";
 /// Runs the tool.
 pub fn run(options: &PerfOptions) -> ExitCode {
     let check = options.check(&[QpType::Rc], TOOL);
-    seat::run(TOOL, &options.peer, check, |seat| {
-        options.each_size(seat, TOOL, 2, |seat, size, report| {
-            one(seat, options, size, report)
-        })
+    options.each_size(TOOL, check, 2, |seat, size, report| {
+        one(seat, options, size, report)
     })
 }
 
-fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result<(), Failure> {
+fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result {
     // Two places to read from, in turn, and one to read into: each READ changes its content.
     let pd = seat.context.alloc_pd()?;
     let offered = Layout::new(1, size, 2);
@@ -41,18 +37,8 @@ fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Repor
     let sink = pd.allocate(layout.bytes(1), Access::LOCAL_WRITE)?;
     let into = Slots::new(&sink, layout, size, 0);
     let plan = Plan {
-        tool: TOOL,
-        kind: QpType::Rc,
-        qps: 1,
-        depths: Depths {
-            sends: 1,
-            receives: 0,
-            inline: 0,
-        },
-        service_level: options.service_level,
-        srq: None,
-        run: options.run(size),
         area: Some((&source, offered.count, offered.step)),
+        ..options.plan(TOOL, size, 1, 0)
     };
     let mut session = Session::connect(seat, &pd, &plan)?;
     let (target, there) = session.target(size)?;
@@ -64,39 +50,24 @@ fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Repor
     let mut progress = Progress::new(seat.watched);
     let mut taken = Completions::new();
     let start = Instant::now();
-    let goes_on = |i| match options.goal() {
-        Goal::Messages(n) => i < n,
-        Goal::Time(time) => start.elapsed() < time,
-    };
     let mut i = 0;
-    while reads && goes_on(i) {
+    while reads && options.goal().wants(i, start) {
         if there.count == 1 {
             into.wipe(0, i);
         }
         let begun = Instant::now();
         let read = SendWr::read(into.sge(0, i), target.addr + there.offset(0, i), target.rkey);
-        session.queues[0].send(read.id(i).signaled())?;
-        session.outstanding = 1;
-        while session.outstanding > 0 {
-            session.take(&mut taken)?;
-            session.outstanding -= taken.iter().count() as u64;
-        }
+        session.complete(0, read.id(i), &mut taken)?;
         times.add(begun.elapsed());
-        if !options.peer.no_verify
-            && let Some(at) = into.first_difference(0, i, seed_of(seed, 0, i % there.count))
-        {
-            return Err(Failure::Data(format!("READ {i} differs from byte {at} on")));
+        if !options.peer.no_verify {
+            into.check(0, i, seed_of(seed, 0, i % there.count), || format!("READ {i}"))?;
         }
         i += 1;
         progress.at(i, || format!("{i} messages"));
     }
 
-    let settled = session.settle(&mut seat.link, &[i], |_, _| Ok(Account::default()))?;
-    settled.bad_data()?;
-    facts(report, seat, &session);
-    if let Some(summary) = times.summary() {
-        report.latency(size.into(), &summary);
-    }
+    session.settle(seat, report, &[i], |_, _| Ok(Account::default()))?;
+    report.latency(size.into(), times.summary());
     report.lost(0, 0);
     report.verified(who_verified(seat, reads, !reads));
     Ok(())

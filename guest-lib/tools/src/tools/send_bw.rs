@@ -7,17 +7,14 @@ use std::time::Duration;
 use vnic_verbs::{Access, QpType, RecvWr, SendWr, WorkCompletion};
 
 use crate::exchange::{Account, Role};
-use crate::failure::Failure;
-use crate::flow::Flow;
+use crate::failure::{Failure, Result};
 use crate::options::BandwidthOptions;
-use crate::perf::seed_of;
-use crate::queue::{Depths, GRH};
+use crate::perf::{Bench, seed_of};
+use crate::queue::GRH;
 use crate::report::Report;
-use crate::seat::{self, Progress, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::seat::Seat;
+use crate::session::{Session, who_verified};
 use crate::slots::{Layout, Slots};
-use crate::stats::Meter;
-use crate::wait::Completions;
 
 const TOOL: &str = "send_bw";
 /// Outstanding requests by default.
@@ -25,19 +22,10 @@ const DEPTH: u32 = 128;
 
 /// Runs the tool.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
-    let check = options.check_bandwidth(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL);
-    seat::run(TOOL, &options.perf.peer, check, |seat| {
-        let one = |seat: &mut Seat<'_>, size, report: &mut Report| one(seat, options, size, report);
-        options.perf.each_size(seat, TOOL, 65536, one)
-    })
+    options.each_size(TOOL, &[QpType::Rc, QpType::Uc, QpType::Ud], one)
 }
 
-fn one(
-    seat: &mut Seat<'_>,
-    options: &BandwidthOptions,
-    size: u32,
-    report: &mut Report,
-) -> Result<(), Failure> {
+fn one(seat: &mut Seat<'_>, options: &BandwidthOptions, size: u32, report: &mut Report) -> Result {
     let perf = &options.perf;
     let verify = !perf.peer.no_verify;
     let depth = options.tx_depth.unwrap_or(DEPTH);
@@ -51,20 +39,7 @@ fn one(
     let head = if perf.connection == QpType::Ud { GRH } else { 0 };
     let places = Layout::new(options.qps, size + head, options.rx_depth);
     let sink = pd.allocate(places.bytes(options.qps), Access::LOCAL_WRITE)?;
-    let plan = Plan {
-        tool: TOOL,
-        kind: perf.connection,
-        qps: options.qps,
-        depths: Depths {
-            sends: depth,
-            receives: places.count as u32,
-            inline: perf.inline_size,
-        },
-        service_level: perf.service_level,
-        srq: None,
-        run: options.run(size),
-        area: None,
-    };
+    let plan = options.plan(TOOL, size, depth, places.count as u32);
     let mut session = Session::connect(seat, &pd, &plan)?;
     let mut receiver = Receiver {
         slots: Slots::new(&sink, places, size, head),
@@ -84,25 +59,17 @@ fn one(
     let from = Slots::new(&source, layout, size, 0);
     let seed = seat.seed();
     let inline = size <= perf.inline_size && size > 0;
-    let window = if verify {
-        layout.count.min(depth.into())
-    } else {
-        depth.into()
-    };
     let qps = session.queues.len();
-    let mut flow = Flow::start(qps, perf.goal(), window, options.cq_mod).inline(inline);
-    let mut meter = Meter::start(options.part(window));
-    let mut progress = Progress::new(seat.watched);
-    let mut taken = Completions::new();
+    let mut bench = Bench::start(seat, options, layout, depth, inline);
     let numbered = session.is_lossy();
     // Messages that shall come: known from the start, or when the peer says so.
     let mut expected = perf.iters().filter(|_| receives).map(|n| n * qps as u64);
     let (mut said, mut told) = (false, !receives);
     loop {
-        let sent = !sends || flow.is_finished();
+        let sent = !sends || bench.flow.is_finished();
         if sent && !said {
             // The peer hears of it at once: it may wait for messages that are lost.
-            let counts = if sends { flow.sent() } else { vec![0; qps] };
+            let counts = if sends { bench.flow.sent() } else { vec![0; qps] };
             seat.link.say_done(&counts)?;
             said = true;
         }
@@ -111,7 +78,7 @@ fn one(
             break;
         }
         if !sent {
-            flow.post(
+            bench.flow.post(
                 &mut session,
                 &from,
                 |queue, i| {
@@ -125,23 +92,18 @@ fn one(
                 },
             )?;
         }
-        session.take(&mut taken)?;
-        for completion in taken.iter() {
+        session.take(&mut bench.taken)?;
+        for completion in bench.taken.iter() {
             let queue = session.queue_of(completion);
             if completion.is_receive() {
                 receiver.look(&session, queue, completion)?;
             } else {
-                flow.completed(&mut session, completion);
+                bench.flow.completed(&mut session, completion);
             }
         }
-        if sends {
-            meter.done(flow.done());
-        } else {
-            meter.done(receiver.came);
-        }
-        let n = flow.done() + receiver.came;
-        progress.at(n, || format!("{n} messages"));
-        if taken.is_empty() && receives && sent {
+        let done = bench.flow.done();
+        bench.count(if sends { done } else { receiver.came }, done + receiver.came);
+        if bench.taken.is_empty() && receives && sent {
             // Nothing comes: is the peer done? All that it sent before it said so has arrived by now, or is lost.
             if told {
                 break;
@@ -157,30 +119,21 @@ fn one(
         }
     }
 
-    let sent = if sends { flow.sent() } else { vec![0; qps] };
+    let sent = if sends { bench.flow.sent() } else { vec![0; qps] };
     let lost = expected.map_or(0, |n| n.saturating_sub(receiver.came));
     if lost > 0 && !session.is_lossy() {
         return Err(Failure::Data(format!("{lost} messages did not come")));
     }
-    let settled = session.settle_said(&mut seat.link, |_, _| {
-        Ok(Account {
-            lost,
-            ..Account::default()
-        })
-    })?;
-    settled.bad_data()?;
-    facts(report, seat, &session);
-    let rate = meter.rate(size.into());
-    report.bandwidth(
-        size.into(),
-        if sends { flow.done() } else { receiver.came },
-        &rate,
-    );
+    let account = Account {
+        lost,
+        ..Account::default()
+    };
+    let lost = session.settle_said(seat, report, |_, _| Ok(account))?;
+    let done = if sends { bench.flow.done() } else { receiver.came };
+    report.bandwidth(size.into(), done, &bench.meter.rate(size.into()));
     report.word("received", receiver.came);
-    report.lost(
-        settled.lost(),
-        sent.iter().sum::<u64>().max(expected.unwrap_or(0)),
-    );
+    let of = sent.iter().sum::<u64>().max(expected.unwrap_or(0));
+    report.lost(lost, of);
     report.verified(who_verified(seat, receives, sends));
     if receives && receiver.came == 0 {
         report.fail("no message came through");
@@ -201,13 +154,13 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    fn post(&self, session: &Session, queue: usize, place: u64) -> Result<(), Failure> {
+    fn post(&self, session: &Session, queue: usize, place: u64) -> Result {
         session.queues[queue].receive(&[RecvWr::new(self.slots.sge(queue, place)).id(place)])?;
         Ok(())
     }
 
     /// Checks a message, and posts its receive anew.
-    fn look(&mut self, session: &Session, queue: usize, completion: &WorkCompletion) -> Result<(), Failure> {
+    fn look(&mut self, session: &Session, queue: usize, completion: &WorkCompletion) -> Result {
         let place = completion.id();
         let expected = self.next[queue];
         // Numbers have 32 bits on the wire; messages before this one may be lost.
@@ -222,13 +175,9 @@ impl Receiver<'_> {
                 self.size
             )));
         }
-        if let Some(seed) = self.seed
-            && let Some(at) = self.slots.first_difference(queue, place, seed_of(seed, queue, i))
-        {
-            return Err(Failure::Data(format!(
-                "message {i} of queue pair {queue} differs from byte {at} on (seed {})",
-                seed_of(seed, queue, i)
-            )));
+        if let Some(seed) = self.seed {
+            let what = || format!("message {i} of queue pair {queue}");
+            self.slots.check(queue, place, seed_of(seed, queue, i), what)?;
         }
         self.next[queue] = expected.max(i + 1);
         self.came += 1;

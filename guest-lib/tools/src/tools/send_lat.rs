@@ -4,12 +4,11 @@ use std::process::ExitCode;
 
 use vnic_verbs::QpType;
 
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::options::PerfOptions;
-use crate::queue::Depths;
 use crate::report::Report;
-use crate::seat::{self, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::seat::Seat;
+use crate::session::{Session, who_verified};
 use crate::volley::{Court, Volley};
 
 const TOOL: &str = "send_lat";
@@ -19,43 +18,24 @@ const RECEIVES: u32 = 64;
 /// Runs the tool.
 pub fn run(options: &PerfOptions) -> ExitCode {
     let check = options.check(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL);
-    seat::run(TOOL, &options.peer, check, |seat| {
-        options.each_size(seat, TOOL, 2, |seat, size, report| {
-            one(seat, options, size, report)
-        })
+    options.each_size(TOOL, check, 2, |seat, size, report| {
+        one(seat, options, size, report)
     })
 }
 
-fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result<(), Failure> {
+fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result {
     let pd = seat.context.alloc_pd()?;
     let court = Court::new(&pd, size, RECEIVES, options.connection == QpType::Ud)?;
-    let plan = Plan {
-        tool: TOOL,
-        kind: options.connection,
-        qps: 1,
-        depths: Depths {
-            sends: 4,
-            receives: RECEIVES,
-            inline: options.inline_size,
-        },
-        service_level: options.service_level,
-        srq: None,
-        run: options.run(size),
-        area: None,
-    };
+    let plan = options.plan(TOOL, size, 4, RECEIVES);
     let mut session = Session::connect(seat, &pd, &plan)?;
     let volley = Volley::new(seat, &mut session, &court, options.inline_size)?;
     seat.link.ready()?;
     let score = volley.play(seat, options.goal())?;
 
     let account = score.account.clone();
-    let settled = session.settle(&mut seat.link, &[score.sent], |_, _| Ok(account))?;
-    settled.bad_data()?;
-    facts(report, seat, &session);
+    session.settle(seat, report, &[score.sent], |_, _| Ok(account))?;
     // One way is half of there and back.
-    if let Some(summary) = score.times.summary() {
-        report.latency(size.into(), &summary.halved());
-    }
+    report.latency(size.into(), score.times.one_way());
     report.lost(score.account.lost, score.sent);
     report.verified(who_verified(seat, true, true));
     score.judge(report);

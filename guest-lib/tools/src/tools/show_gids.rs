@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use vnic_verbs::{Context, GidKind};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::options::DeviceOptions;
 use crate::report::Report;
 use crate::seat;
@@ -16,7 +16,7 @@ pub fn run(options: &DeviceOptions) -> ExitCode {
     seat::finish("show_gids", options.json, report)
 }
 
-fn table(context: &Context) -> Result<Report, Failure> {
+fn table(context: &Context) -> Result<Report> {
     let mut report = Report::new("show_gids");
     report.word("device", context.name());
     report.note(format!(

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use vnic_verbs::{Access, QpType, RecvWr, SendWr, SharedReceiveQueue};
 
 use crate::exchange::{Account, Role};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::options::SrqOptions;
 use crate::perf::seed_of;
 use crate::queue::Depths;
 use crate::report::Report;
 use crate::seat::{self, Progress, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::session::{Plan, Session, who_verified};
 use crate::slots::{Layout, Slots};
 use crate::wait::Completions;
 
@@ -34,7 +34,7 @@ struct Turn {
     sending: bool,
 }
 
-fn pingpong(seat: &mut Seat<'_>, options: &SrqOptions) -> Result<Report, Failure> {
+fn pingpong(seat: &mut Seat<'_>, options: &SrqOptions) -> Result<Report> {
     let pingpong = &options.pingpong;
     let size = pingpong.size.unwrap_or(4096);
     let (iters, verify) = (pingpong.iters, !pingpong.peer.no_verify);
@@ -136,32 +136,19 @@ fn pingpong(seat: &mut Seat<'_>, options: &SrqOptions) -> Result<Report, Failure
             progress.at(came, || format!("{came} messages"));
         }
     }
-    let seconds = begun.elapsed().as_secs_f64().max(1e-9);
+    let took = begun.elapsed();
 
     let sent: Vec<u64> = turns.iter().map(|turn| turn.sent).collect();
-    let settled = session.settle(&mut seat.link, &sent, |_, _| Ok(Account::default()))?;
-    settled.bad_data()?;
     let mut report = Report::new(TOOL);
-    facts(&mut report, seat, &session);
-    report.word("size", size);
-    report.word("iterations", iters);
-    report.word("seconds", seconds);
-    let bytes = 2 * came * u64::from(size);
-    report.note(format!(
-        "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec",
-        bytes as f64 * 8e-6 / seconds
-    ));
-    report.note(format!(
-        "{came} iters in {seconds:.2} seconds = {:.2} usec/iter",
-        seconds * 1e6 / came as f64
-    ));
+    session.settle(seat, &mut report, &sent, |_, _| Ok(Account::default()))?;
+    report.pingpong(size, came, took);
     report.lost(0, came);
     report.verified(who_verified(seat, true, true));
     Ok(report)
 }
 
 /// Posts the receive of a place to the shared queue.
-fn receive(srq: &SharedReceiveQueue, sink: &Slots<'_>, place: u64) -> Result<(), Failure> {
+fn receive(srq: &SharedReceiveQueue, sink: &Slots<'_>, place: u64) -> Result {
     srq.post(&[RecvWr::new(sink.sge(0, place)).id(place)])?;
     Ok(())
 }

@@ -4,15 +4,15 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use vnic_verbs::{QpType, mtu_bytes};
+use vnic_verbs::QpType;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::flow::Goal;
 use crate::options::{PingpongOptions, path_mtu};
 use crate::queue::Depths;
 use crate::report::Report;
 use crate::seat::{self, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::session::{Plan, Session, who_verified};
 use crate::volley::{Court, Volley};
 
 /// Runs `ud_pingpong`.
@@ -34,8 +34,8 @@ fn pingpong(
     options: &PingpongOptions,
     tool: &'static str,
     kind: QpType,
-) -> Result<Report, Failure> {
-    let most = mtu_bytes(path_mtu(&seat.context, options.peer.mtu)?);
+) -> Result<Report> {
+    let most = path_mtu(&seat.context, options.peer.mtu)?.bytes();
     // A datagram is one packet: without -s, as long as fits.
     let size = match (kind, options.size) {
         (_, None) if kind == QpType::Ud => most.min(4096),
@@ -67,24 +67,13 @@ fn pingpong(
     seat.link.ready()?;
     let begun = Instant::now();
     let score = volley.play(seat, Goal::Messages(options.iters))?;
-    let seconds = begun.elapsed().as_secs_f64().max(1e-9);
+    let took = begun.elapsed();
 
     let account = score.account.clone();
-    let settled = session.settle(&mut seat.link, &[score.sent], |_, _| Ok(account))?;
-    settled.bad_data()?;
     let mut report = Report::new(tool);
-    facts(&mut report, seat, &session);
-    report.word("size", size);
-    report.word("iterations", score.sent);
-    report.word("seconds", seconds);
-    let bytes = 2 * score.sent * u64::from(size);
-    report.note(format!(
-        "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec",
-        bytes as f64 * 8e-6 / seconds
-    ));
-    if let Some(summary) = score.times.summary() {
-        report.latency(size.into(), &summary);
-    }
+    session.settle(seat, &mut report, &[score.sent], |_, _| Ok(account))?;
+    report.pingpong(size, score.sent, took);
+    report.latency(size.into(), score.times.summary());
     report.lost(score.account.lost, score.sent);
     report.verified(who_verified(seat, true, true));
     score.judge(&mut report);

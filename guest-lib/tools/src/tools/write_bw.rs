@@ -3,20 +3,17 @@
 
 use std::process::ExitCode;
 
-use vnic_verbs::{Access, MemoryRegion, ProtectionDomain, QpType, SendWr, mtu_bytes};
+use vnic_verbs::{Access, MemoryRegion, ProtectionDomain, QpType, SendWr};
 
 use crate::exchange::{Account, Area, Role};
-use crate::failure::Failure;
-use crate::flow::Flow;
+use crate::failure::{Failure, Result};
 use crate::options::BandwidthOptions;
 use crate::pattern::Found;
-use crate::perf::seed_of;
-use crate::queue::Depths;
+use crate::perf::{Bench, seed_of};
 use crate::report::Report;
-use crate::seat::{self, Progress, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::seat::Seat;
+use crate::session::{Plan, Session, who_verified};
 use crate::slots::{Layout, Slots};
-use crate::stats::Meter;
 use crate::wait::Completions;
 
 const TOOL: &str = "write_bw";
@@ -25,19 +22,10 @@ const DEPTH: u32 = 128;
 
 /// Runs the tool.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
-    let check = options.check_bandwidth(&[QpType::Rc, QpType::Uc], TOOL);
-    seat::run(TOOL, &options.perf.peer, check, |seat| {
-        let one = |seat: &mut Seat<'_>, size, report: &mut Report| one(seat, options, size, report);
-        options.perf.each_size(seat, TOOL, 65536, one)
-    })
+    options.each_size(TOOL, &[QpType::Rc, QpType::Uc], one)
 }
 
-fn one(
-    seat: &mut Seat<'_>,
-    options: &BandwidthOptions,
-    size: u32,
-    report: &mut Report,
-) -> Result<(), Failure> {
+fn one(seat: &mut Seat<'_>, options: &BandwidthOptions, size: u32, report: &mut Report) -> Result {
     let perf = &options.perf;
     let verify = !perf.peer.no_verify;
     let depth = options.tx_depth.unwrap_or(DEPTH);
@@ -48,18 +36,8 @@ fn one(
     let source = pd.allocate(layout.bytes(options.qps), Access::LOCAL_WRITE)?;
     let sink = pd.allocate(layout.bytes(options.qps), Access::REMOTE_ALL)?;
     let plan = Plan {
-        tool: TOOL,
-        kind: perf.connection,
-        qps: options.qps,
-        depths: Depths {
-            sends: depth,
-            receives: 0,
-            inline: perf.inline_size,
-        },
-        service_level: perf.service_level,
-        srq: None,
-        run: options.run(size),
         area: Some((&sink, layout.count, layout.step)),
+        ..options.plan(TOOL, size, depth, 0)
     };
     let mut session = Session::connect(seat, &pd, &plan)?;
     let (target, there) = session.target(size)?;
@@ -68,39 +46,24 @@ fn one(
     // Message i of a queue pair comes from place i mod L of this side's memory, and goes to place i mod R of the peer's. It is
     // made anew for each message, so no place is reused before its last message is complete.
     let from = Slots::new(&source, layout, size, 0);
-    let window = if verify {
-        layout.count.min(depth.into())
-    } else {
-        depth.into()
-    };
     let mut sent = vec![0; session.queues.len()];
     if seat.role() == Role::Client || options.bidirectional {
         let seed = seat.seed();
         let inline = size <= perf.inline_size && size > 0;
-        let mut flow = Flow::start(session.queues.len(), perf.goal(), window, options.cq_mod).inline(inline);
-        let mut meter = Meter::start(options.part(window));
-        let mut progress = Progress::new(seat.watched);
-        let mut taken = Completions::new();
-        while !flow.is_finished() {
-            flow.post(
-                &mut session,
-                &from,
-                |queue, i| {
-                    if verify {
-                        from.fill(queue, i, seed_of(seed, queue, i));
-                    }
-                },
-                |queue, i, data| SendWr::write(data, target.addr + there.offset(queue, i), target.rkey),
-            )?;
-            session.take(&mut taken)?;
-            for completion in taken.iter() {
-                flow.completed(&mut session, completion);
-            }
-            meter.done(flow.done());
-            progress.at(flow.done(), || format!("{} messages", flow.done()));
-        }
-        sent = flow.sent();
-        report.bandwidth(size.into(), flow.done(), &meter.rate(size.into()));
+        let mut bench = Bench::start(seat, options, layout, depth, inline);
+        bench.run(
+            &mut session,
+            &from,
+            |queue, i| {
+                if verify {
+                    from.fill(queue, i, seed_of(seed, queue, i));
+                }
+            },
+            |queue, i, data| SendWr::write(data, target.addr + there.offset(queue, i), target.rkey),
+            |_, _| Ok(()),
+        )?;
+        sent = bench.flow.sent();
+        report.bandwidth(size.into(), bench.flow.done(), &bench.meter.rate(size.into()));
         if verify && !seat.link.is_talkative() && !session.is_lossy() {
             // The peer may be a program that does not check: read the memory back.
             read_back(&pd, &mut session, &target, &there, size, &sent, seed)?;
@@ -109,7 +72,7 @@ fn one(
 
     let sink = Slots::new(&sink, layout, size, 0);
     let expects = seat.role() == Role::Server || options.bidirectional;
-    let settled = session.settle(&mut seat.link, &sent, |session, peer| {
+    let lost = session.settle(seat, report, &sent, |session, peer| {
         let counts = peer
             .and_then(|p| p.sent)
             .or_else(|| perf.iters().map(|n| vec![n; session.queues.len()]));
@@ -118,9 +81,7 @@ fn one(
             _ => Ok(Account::default()),
         }
     })?;
-    settled.bad_data()?;
-    facts(report, seat, &session);
-    report.lost(settled.lost(), sent.iter().sum());
+    report.lost(lost, sent.iter().sum());
     let reads_back = !seat.link.is_talkative() && !session.is_lossy();
     report.verified(who_verified(
         seat,
@@ -131,9 +92,9 @@ fn one(
 }
 
 /// Checks what the peer wrote: each place has its last message. Over UC, pieces of it may be of an earlier one.
-fn look(session: &Session, sink: &Slots<'_>, counts: &[u64]) -> Result<Account, Failure> {
+fn look(session: &Session, sink: &Slots<'_>, counts: &[u64]) -> Result<Account> {
     let seed = session.peer.seed.unwrap_or(0);
-    let packet = mtu_bytes(session.mtu) as usize;
+    let packet = session.mtu.bytes() as usize;
     let mut account = Account::default();
     for (queue, sent) in counts.iter().enumerate().take(session.queues.len()) {
         for place in 0..sink.layout.count {
@@ -150,9 +111,9 @@ fn look(session: &Session, sink: &Slots<'_>, counts: &[u64]) -> Result<Account, 
                 Found::Last => {}
                 Found::Older => account.lost += 1,
                 Found::Foreign(at) => {
+                    let seed = seed_of(seed, queue, last);
                     return Err(Failure::Data(format!(
-                        "message {last} of queue pair {queue} differs from byte {at} on (seed {})",
-                        seed_of(seed, queue, last)
+                        "message {last} of queue pair {queue} differs from byte {at} on (seed {seed})"
                     )));
                 }
             }
@@ -170,7 +131,7 @@ fn read_back(
     size: u32,
     sent: &[u64],
     seed: u64,
-) -> Result<(), Failure> {
+) -> Result {
     if size == 0 {
         return Ok(());
     }
@@ -184,23 +145,11 @@ fn read_back(
                 break;
             };
             back.fill(.., 0);
-            let read = SendWr::read(
-                slot.sge(0, 0),
-                target.addr + there.offset(queue, last),
-                target.rkey,
-            )
-            .signaled();
-            session.queues[queue].send(read)?;
-            session.outstanding = 1;
-            while session.outstanding > 0 {
-                session.take(&mut taken)?;
-                session.outstanding -= taken.iter().count() as u64;
-            }
-            if let Some(at) = slot.first_difference(0, 0, seed_of(seed, queue, last)) {
-                return Err(Failure::Data(format!(
-                    "message {last}, read back, differs from byte {at} on"
-                )));
-            }
+            let from = target.addr + there.offset(queue, last);
+            let read = SendWr::read(slot.sge(0, 0), from, target.rkey);
+            session.complete(queue, read, &mut taken)?;
+            let seed = seed_of(seed, queue, last);
+            slot.check(0, 0, seed, || format!("message {last}, read back,"))?;
         }
     }
     Ok(())

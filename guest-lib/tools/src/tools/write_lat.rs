@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use vnic_verbs::{Access, Data, MemoryRegion, QpType, SendWr};
 
 use crate::exchange::{Account, Role};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::flow::Goal;
 use crate::options::PerfOptions;
 use crate::perf::seed_of;
-use crate::queue::Depths;
 use crate::report::Report;
-use crate::seat::{self, Progress, Seat};
-use crate::session::{Plan, Session, facts, who_verified};
+use crate::seat::{Progress, Seat};
+use crate::session::{Plan, Session, who_verified};
 use crate::slots::{Layout, Slots};
 use crate::stats::Times;
 use crate::wait::Completions;
@@ -34,32 +33,20 @@ pub fn run(options: &PerfOptions) -> ExitCode {
         )),
         _ => Ok(()),
     });
-    seat::run(TOOL, &options.peer, check, |seat| {
-        options.each_size(seat, TOOL, 2, |seat, size, report| {
-            one(seat, options, size, report)
-        })
+    options.each_size(TOOL, check, 2, |seat, size, report| {
+        one(seat, options, size, report)
     })
 }
 
-fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result<(), Failure> {
+fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result {
     // Two places, in turn: while one is looked at, the next message may already come into the other.
     let pd = seat.context.alloc_pd()?;
     let layout = Layout::new(1, size, 2);
     let source = pd.allocate(layout.bytes(1), Access::LOCAL_WRITE)?;
     let sink = pd.allocate(layout.bytes(1), Access::REMOTE_ALL)?;
     let plan = Plan {
-        tool: TOOL,
-        kind: options.connection,
-        qps: 1,
-        depths: Depths {
-            sends: 4,
-            receives: 0,
-            inline: options.inline_size,
-        },
-        service_level: options.service_level,
-        srq: None,
-        run: options.run(size),
         area: Some((&sink, layout.count, layout.step)),
+        ..options.plan(TOOL, size, 4, 0)
     };
     let mut session = Session::connect(seat, &pd, &plan)?;
     let (target, there) = session.target(size)?;
@@ -135,31 +122,21 @@ fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Repor
         watch.look(i)?;
         watch.expect(i + 2);
         // The send is complete, or soon will be: its place is needed again in the next but one round.
-        while session.outstanding > 1 {
-            session.take(&mut taken)?;
-            session.outstanding -= taken.iter().count() as u64;
-        }
+        session.drain(&mut taken, 1)?;
         i += 1;
         progress.at(i, || format!("{i} messages"));
     }
-    while session.outstanding > 0 {
-        session.take(&mut taken)?;
-        session.outstanding -= taken.iter().count() as u64;
-    }
+    session.drain(&mut taken, 0)?;
 
     let account = Account {
         lost,
         ..Account::default()
     };
-    let settled = session.settle(&mut seat.link, &[i], |_, _| Ok(account))?;
-    settled.bad_data()?;
-    facts(report, seat, &session);
-    if let Some(summary) = times.summary() {
-        report.latency(size.into(), &summary.halved());
-    }
-    report.lost(settled.lost(), i + lost);
+    let all_lost = session.settle(seat, report, &[i], |_, _| Ok(account))?;
+    report.latency(size.into(), times.one_way());
+    report.lost(all_lost, i + lost);
     report.verified(who_verified(seat, true, true));
-    if settled.lost() > 0 {
+    if all_lost > 0 {
         report.fail(format!(
             "message {i} was lost, and an unreliable connection does not repeat it: the run ended there"
         ));
@@ -210,15 +187,11 @@ impl Watch<'_> {
     }
 
     /// Checks message `i`.
-    fn look(&self, i: u64) -> Result<(), Failure> {
-        let wrong = if self.verify {
-            self.slots.first_difference(0, i, seed_of(self.seed, 0, i))
-        } else {
-            None
-        };
-        match wrong {
-            None => Ok(()),
-            Some(at) => Err(Failure::Data(format!("message {i} differs from byte {at} on"))),
+    fn look(&self, i: u64) -> Result {
+        if !self.verify {
+            return Ok(());
         }
+        let seed = seed_of(self.seed, 0, i);
+        self.slots.check(0, i, seed, || format!("message {i}"))
     }
 }

@@ -1,37 +1,38 @@
 //! Commands about the device as a whole.
 
-/// Bits of [`DeviceReply::capabilities`]. RC is always there.
-pub mod capabilities {
-    /// UC queue pairs.
-    pub const UC: u64 = 1 << 0;
-    /// UD queue pairs and address handles.
-    pub const UD: u64 = 1 << 1;
-    /// XRC queue pairs, domains and receive queues.
-    pub const XRC: u64 = 1 << 2;
-    /// Shared receive queues.
-    pub const SRQ: u64 = 1 << 3;
-    /// Memory windows of type 1.
-    pub const MW_TYPE_1: u64 = 1 << 4;
-    /// Memory windows of type 2.
-    pub const MW_TYPE_2: u64 = 1 << 5;
-    /// Multicast groups.
-    pub const MULTICAST: u64 = 1 << 6;
-    /// SEND with invalidate, LOCAL_INVALIDATE, regions with that right.
-    pub const INVALIDATE: u64 = 1 << 7;
-    /// SET_GID.
-    pub const SET_GID: u64 = 1 << 8;
-    /// Address vectors without an Ethernet address.
-    pub const RESOLVE: u64 = 1 << 9;
-    /// Completions carry their time.
-    pub const COMPLETION_TIME: u64 = 1 << 10;
-    /// Device memory.
-    pub const DEVICE_MEMORY: u64 = 1 << 11;
-    /// Rate limits of queue pairs. Since 1.1.
-    pub const RATE_LIMIT: u64 = 1 << 12;
-    /// Every bit there is.
-    pub const ALL: u64 = (1 << 13) - 1;
-    /// Bits of version 1.0.
-    pub const ALL_1_0: u64 = (1 << 12) - 1;
+bits! {
+    /// What a device can do beyond RC (`SPEC.md`, section 5.4).
+    capabilities Capabilities: u64 {
+        /// UC queue pairs.
+        UC = 1 << 0,
+        /// UD queue pairs and address handles.
+        UD = 1 << 1,
+        /// XRC queue pairs, domains and receive queues.
+        XRC = 1 << 2,
+        /// Shared receive queues.
+        SRQ = 1 << 3,
+        /// Memory windows of type 1.
+        MW_TYPE_1 = 1 << 4,
+        /// Memory windows of type 2.
+        MW_TYPE_2 = 1 << 5,
+        /// Multicast groups.
+        MULTICAST = 1 << 6,
+        /// SEND with invalidate, LOCAL_INVALIDATE, regions with that right.
+        INVALIDATE = 1 << 7,
+        /// The driver may set GIDs.
+        SET_GID = 1 << 8,
+        /// Address vectors need no Ethernet address: the device finds it out.
+        RESOLVE = 1 << 9,
+        /// Completions carry their time.
+        COMPLETION_TIME = 1 << 10,
+        /// Device memory.
+        DEVICE_MEMORY = 1 << 11,
+        /// Queue pairs can have a rate limit. Since 1.1.
+        RATE_LIMIT = 1 << 12,
+    } + {
+        /// Bits of version 1.0.
+        ALL_1_0 = (1 << 12) - 1,
+    }
 }
 
 layouts! {
@@ -61,7 +62,7 @@ layouts! {
 
     /// Reply to [`Opcode::QueryDevice`](super::Opcode::QueryDevice).
     struct DeviceReply: 184 {
-        /// [`capabilities`].
+        /// [`Capabilities`].
         0 capabilities: u64,
         /// Most bytes of a region.
         8 max_mr_size: u64,

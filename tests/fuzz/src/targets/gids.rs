@@ -26,6 +26,11 @@ pub fn run(bytes: &[u8]) {
             }
             _ => learner.received(now, &frame),
         }
+        let answered = |answer: &[u8]| {
+            assert_eq!(answer[6..12], MAC.0, "from the interface");
+            assert!(answer.len() <= 90, "{} bytes", answer.len());
+        };
+        vnic_engine::gids::answer(&frame, MAC, |_, _| way & 4 != 0, &mut |f| answered(f));
         let mut asked = 0;
         learner.poll(now, &mut |_| asked += 1);
         assert!(asked <= usize::from(ENTRIES), "{asked} questions at a time");

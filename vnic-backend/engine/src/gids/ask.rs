@@ -1,12 +1,9 @@
 //! Questions to the guest: do you still have this address?
 
 use vnic_wire::gid::Gid;
-use vnic_wire::vlan::Tci;
-use vnic_wire::{EtherType, MacAddr, arp, ethernet, ipv6, nd, vlan};
+use vnic_wire::{EtherType, MacAddr, arp, ipv6, nd};
 
-/// The longest question: a neighbour solicitation behind a VLAN tag.
-const LEN_MAX: usize =
-    ethernet::HEADER_LEN + vlan::HEADER_LEN + ipv6::HEADER_LEN + nd::HEADER_LEN + nd::LINK_ADDRESS_LEN;
+use super::answer::send;
 
 /// The NIC's own address towards the guest with this one: locally administered, unicast, and different.
 pub(super) fn nic_mac(MacAddr([a, rest @ ..]): MacAddr) -> MacAddr {
@@ -20,43 +17,21 @@ pub(super) fn nic_mac(MacAddr([a, rest @ ..]): MacAddr) -> MacAddr {
 /// IPv6 it is a neighbour solicitation from the NIC's link-local address; one from `::` would be a test for duplicates,
 /// and make the guest answer to everybody.
 pub(super) fn frame(nic: MacAddr, guest: MacAddr, gid: Gid, vlan: Option<u16>, emit: &mut dyn FnMut(&[u8])) {
-    let mut frame = [0; LEN_MAX];
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        frame[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    let ethertype = match gid.to_ipv4() {
-        Some(_) => EtherType::ARP,
-        None => EtherType::IPV6,
-    };
-    put(&ethernet::Header {
-        destination: guest,
-        source: nic,
-        ethertype: if vlan.is_some() {
-            EtherType::VLAN
-        } else {
-            ethertype
-        },
-    }
-    .emit());
-    if let Some(id) = vlan {
-        let tci = Tci::new(0, false, id);
-        put(&vlan::Header { tci, ethertype }.emit());
-    }
     match gid.to_ipv4() {
-        Some(target_ip) => put(&arp::Header {
-            operation: arp::REQUEST,
-            sender_mac: nic,
-            sender_ip: [0; 4],
-            target_mac: MacAddr::default(),
-            target_ip,
+        Some(target_ip) => {
+            let probe = arp::Header {
+                operation: arp::REQUEST,
+                sender_mac: nic,
+                sender_ip: [0; 4],
+                target_mac: MacAddr::default(),
+                target_ip,
+            };
+            send(guest, nic, vlan, EtherType::ARP, &[&probe.emit()], emit);
         }
-        .emit()),
         None => {
             let source = Gid::from_mac(nic).0;
             let message = nd::solicitation(&source, &gid.0, gid.0, nic);
-            put(&ipv6::Header {
+            let header = ipv6::Header {
                 traffic_class: 0,
                 flow_label: 0,
                 payload_len: message.len() as u16,
@@ -64,10 +39,9 @@ pub(super) fn frame(nic: MacAddr, guest: MacAddr, gid: Gid, vlan: Option<u16>, e
                 hop_limit: nd::HOP_LIMIT,
                 source,
                 destination: gid.0,
-            }
-            .emit());
-            put(&message);
+            };
+            let parts: [&[u8]; 2] = [&header.emit(), &message];
+            send(guest, nic, vlan, EtherType::IPV6, &parts, emit);
         }
     }
-    emit(&frame[..at.max(ethernet::FRAME_MIN)]);
 }

@@ -48,8 +48,8 @@ pub(super) struct Outer<'a> {
     pub vlan: Option<u16>,
     /// Whether it is ARP or ICMPv6, which answer our questions.
     pub asked_for: bool,
-    ethertype: EtherType,
-    payload: &'a [u8],
+    pub ethertype: EtherType,
+    pub payload: &'a [u8],
 }
 
 /// The Ethernet header and one VLAN tag at most: an interface with more tags is not known.

@@ -634,3 +634,81 @@ fn addresses_that_are_not_allowed_are_neither_learned_nor_set_by_the_driver() {
     assert_eq!(set(own, GidSource::Driver), Err(GidError::Exists(1)));
     assert_eq!(set(b, GidSource::Operator), Ok(9));
 }
+
+/// Answers to a frame by the interface with address [`OTHER`], which has [`B`] and [`SIX`] without a VLAN, and [`C`] in VLAN 7.
+fn answers(head: &[u8]) -> Vec<Vec<u8>> {
+    let has = |gid: Gid, vlan| match vlan {
+        None => gid == Gid::from_ipv4(B) || gid == Gid(SIX),
+        Some(id) => id == 7 && gid == Gid::from_ipv4(C),
+    };
+    let mut all = Vec::new();
+    vnic_engine::gids::answer(head, OTHER, has, &mut |frame| all.push(frame.to_vec()));
+    all
+}
+
+#[test]
+fn questions_for_an_address_of_the_interface_are_answered() {
+    use vnic_wire::{arp as a, ipv6 as v6, nd};
+    for (question, ip, vlan) in [
+        (arp(REQUEST, A, B), B, None),
+        (tagged(EtherType::VLAN, 7, &arp(REQUEST, A, C)), C, Some(7)),
+    ] {
+        let [answer] = answers(&question).try_into().expect("one answer");
+        let at = if vlan.is_some() { 18 } else { 14 };
+        assert_eq!((&answer[..6], &answer[6..12]), (&MAC.0[..], &OTHER.0[..]));
+        let reply = a::Header::parse(&answer[at..]).expect("ARP");
+        assert_eq!(
+            (reply.operation, reply.sender_mac, reply.sender_ip),
+            (REPLY, OTHER, ip)
+        );
+        assert_eq!((reply.target_mac, reply.target_ip), (MAC, A));
+        assert!(answer.len() >= 60);
+    }
+    // An ordinary solicitation, and a test for duplicates, whose sender has no address yet.
+    for (source, to, flags) in [(LINK, LINK, 3 << 29), ([0; 16], group(1), 1 << 29)] {
+        let [answer] = answers(&solicitation(source, SIX))
+            .try_into()
+            .expect("one answer");
+        let packet = v6::Header::parse(&answer[14..]).expect("IPv6");
+        assert_eq!(
+            (packet.source, packet.destination, packet.hop_limit),
+            (SIX, to, 255)
+        );
+        let message = nd::Header::parse(&answer[54..]).expect("an advertisement");
+        assert_eq!(
+            (message.kind, message.target, message.flags),
+            (nd::NEIGHBOUR_ADVERTISEMENT, SIX, flags)
+        );
+        // The Ethernet address of the target.
+        assert_eq!((&answer[78..80], &answer[80..86]), (&[2, 1][..], &OTHER.0[..]));
+        let group = source == [0; 16];
+        assert_eq!(answer[..6] == [0x33, 0x33, 0, 0, 0, 1], group);
+    }
+}
+
+#[test]
+fn other_frames_are_not_answered() {
+    let asked = solicitation(LINK, SIX);
+    for (what, frame) in [
+        ("another's address", arp(REQUEST, A, A)),
+        ("an address of another VLAN", arp(REQUEST, A, C)),
+        (
+            "the same in that VLAN",
+            tagged(EtherType::VLAN, 7, &arp(REQUEST, A, B)),
+        ),
+        ("an answer", arp(REPLY, A, B)),
+        ("the interface's own", with_source(arp(REQUEST, A, B), OTHER)),
+        ("an advertisement", advertisement(LINK, SIX)),
+        (
+            "a solicitation that has passed a router",
+            with_hop_limit(asked.clone(), 254),
+        ),
+        ("another IPv6 address", solicitation(LINK, GATEWAY)),
+        ("ordinary traffic", ipv6(LINK)),
+    ] {
+        assert_eq!(answers(&frame).len(), 0, "{what}");
+    }
+    for len in 0..asked.len() {
+        assert_eq!(answers(&asked[..len]).len(), 0, "{len} bytes");
+    }
+}

@@ -91,7 +91,7 @@ fn targets(s: &Switch, from: u16, vlan: u16, tci: Option<u16>) -> Vec<(u16, TagE
 fn own_addresses_are_known_before_anyone_speaks() {
     let mut s = switch(vec![owner(A), owner(B)]);
     assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
-    assert_eq!(send(&mut s, 0.0, 0, A, A), Verdict::Drop(DropReason::Hairpin));
+    assert_eq!(send(&mut s, 0.0, 0, A, A), Verdict::Drop(DropReason::OwnAddress));
     s.set_link(PortId(1), false);
     assert_eq!(
         send(&mut s, 0.0, 0, B, A),

@@ -263,7 +263,11 @@ impl Model {
             && let Some(k) = self.known.get(&(vlan, to))
         {
             return if k.port == port {
-                Err(DropReason::Hairpin)
+                Err(if k.is_static {
+                    DropReason::OwnAddress
+                } else {
+                    DropReason::Hairpin
+                })
             } else if self.ports[&k.port].1 {
                 Ok([k.port].into())
             } else {

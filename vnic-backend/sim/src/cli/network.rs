@@ -120,12 +120,7 @@ pub(super) fn run(args: &Run) -> Result<bool> {
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string(&output::json(&loaded, &outcome))? + "\n";
-        match json_out {
-            true => std::io::stdout().write_all(text.as_bytes())?,
-            false => {
-                std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
-            }
-        }
+        output::save(path, text)?;
     }
     if let Some(folder) = &args.csv {
         output::csv(folder, &loaded.scenario, &outcome)?;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -101,12 +101,7 @@ pub(super) fn run(args: &Suite) -> Result<bool> {
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&as_json(&done, seconds))? + "\n";
-        match json_out {
-            true => std::io::stdout().write_all(text.as_bytes())?,
-            false => {
-                std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
-            }
-        }
+        output::save(path, text)?;
     }
     if let Some(folder) = &args.report {
         report::write(folder, &done, args.note.as_deref())?;
@@ -204,7 +199,7 @@ fn as_json(done: &[Done], seconds: f64) -> Value {
                     "flows": s.flows.len(),
                     "end_ns": o.end,
                     "hash": format!("{:016x}", o.hash),
-                    "totals": output::totals_json(o),
+                    "totals": o.totals,
                 })
             })
             .collect();

@@ -16,13 +16,16 @@ use vnic_wire::roce::{Frame, build};
 use vnic_wire::time::Instant;
 
 use crate::memory::SimMemory;
-use crate::oracle::{Judgement, Rule, Violation, broken};
+use crate::oracle::{Judgement, Rule, Violation};
 use model::{Kind, Model};
 
 /// Bytes of memory of each device.
 const MEMORY: usize = 64 << 10;
 /// Verbs of a run.
 const VERBS: usize = 400;
+
+/// A verb in words, and what came of it.
+type Answer = (String, Result<(), VerbsError>);
 
 /// Two devices, and what there should be in them.
 struct Fuzz {
@@ -154,13 +157,12 @@ impl Fuzz {
         let after = self.devices[dev].resources();
         if let Err(error) = result {
             if before != after {
-                return broken(
-                    Rule::Verb,
-                    format!("{what} was refused ({error}) but changed what is in use: {before:?} {after:?}"),
-                );
+                return Rule::Verb.broken(format!(
+                    "{what} was refused ({error}) but changed what is in use: {before:?} {after:?}"
+                ));
             }
             if error.to_string().trim().is_empty() {
-                return broken(Rule::Verb, format!("{what}: {error:?} names no reason"));
+                return Rule::Verb.broken(format!("{what}: {error:?} names no reason"));
             }
         }
         self.check_use(dev, &what, &after)?;
@@ -202,10 +204,9 @@ impl Fuzz {
             };
             let expected = self.models[dev].count(kind);
             if usage.used as usize != expected || usage.used > usage.limit {
-                return broken(
-                    Rule::Verb,
-                    format!("after {what}: {usage:?} of {name}, the model has {expected}"),
-                );
+                return Rule::Verb.broken(format!(
+                    "after {what}: {usage:?} of {name}, the model has {expected}"
+                ));
             }
         }
         Ok(())
@@ -221,13 +222,13 @@ impl Fuzz {
             1 => self.models[dev].dead(kind),
             _ => self.models[dev].live(kind),
         };
-        if list.is_empty() {
-            return self.rng.u32(0..100);
+        match self.rng.choice(list) {
+            Some(handle) => *handle,
+            None => self.rng.u32(0..100),
         }
-        list[self.rng.usize(0..list.len())]
     }
 
-    fn verb(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn verb(&mut self, dev: usize) -> Judgement<Answer> {
         match self.rng.u32(0..100) {
             0..=14 => self.create(dev),
             15..=22 => self.destroy(dev),
@@ -244,11 +245,11 @@ impl Fuzz {
         kind: Kind,
         what: &str,
         result: Result<u32, VerbsError>,
-    ) -> Result<Result<(), VerbsError>, Violation> {
+    ) -> Judgement<Result<(), VerbsError>> {
         match result {
             Ok(handle) => {
                 if self.models[dev].live(kind).contains(&handle) {
-                    return broken(Rule::Verb, format!("{what} gave {handle:#x}, which is in use"));
+                    return Rule::Verb.broken(format!("{what} gave {handle:#x}, which is in use"));
                 }
                 self.models[dev].add(kind, handle);
                 Ok(Ok(()))
@@ -256,10 +257,8 @@ impl Fuzz {
             Err(VerbsError::LimitReached { object, limit }) => {
                 let used = self.models[dev].count(kind);
                 if used < limit as usize && object != Object::Multicast {
-                    return broken(
-                        Rule::Verb,
-                        format!("{what}: limit {limit} of {object}, but {used} are used"),
-                    );
+                    return Rule::Verb
+                        .broken(format!("{what}: limit {limit} of {object}, but {used} are used"));
                 }
                 Ok(Err(VerbsError::LimitReached { object, limit }))
             }
@@ -267,7 +266,7 @@ impl Fuzz {
         }
     }
 
-    fn create(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn create(&mut self, dev: usize) -> Judgement<Answer> {
         use Kind as K;
         let (pd, cq, other_cq) = (
             self.pick(dev, K::Pd),
@@ -282,11 +281,8 @@ impl Fuzz {
             0..=1 => (K::Pd, "alloc_pd".to_owned(), device.alloc_pd().map(|h| h.0)),
             2..=3 => {
                 let entries = values::size(rng, limits.max_cqe.min(1000));
-                (
-                    K::Cq,
-                    format!("create_cq {entries}"),
-                    device.create_cq(entries).map(|h| h.0),
-                )
+                let made = device.create_cq(entries).map(|h| h.0);
+                (K::Cq, format!("create_cq {entries}"), made)
             }
             4..=5 => {
                 let (iova, access, spans) = values::region(rng, MEMORY as u64);
@@ -308,11 +304,8 @@ impl Fuzz {
                     max_wr: values::size(rng, limits.max_srq_wr.min(50)),
                     max_sge: values::size(rng, limits.max_srq_sge.min(8)),
                 };
-                (
-                    K::Srq,
-                    format!("create_srq {init:?}"),
-                    device.create_srq(init).map(|h| h.0),
-                )
+                let made = device.create_srq(init).map(|h| h.0);
+                (K::Srq, format!("create_srq {init:?}"), made)
             }
             9..=10 => {
                 let vector = values::address(rng);
@@ -322,18 +315,15 @@ impl Fuzz {
             11 => (K::Xrcd, "open_xrcd".to_owned(), device.open_xrcd().map(|h| h.0)),
             _ => {
                 let init = values::qp_init(rng, &limits, pd, cq, other_cq, srq, xrcd);
-                (
-                    K::Qp,
-                    format!("create_qp {init:?}"),
-                    device.create_qp(&init).map(|h| h.0),
-                )
+                let made = device.create_qp(&init).map(|h| h.0);
+                (K::Qp, format!("create_qp {init:?}"), made)
             }
         };
         let result = self.made(dev, kind, &what, result)?;
         Ok((what, result))
     }
 
-    fn destroy(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn destroy(&mut self, dev: usize) -> Judgement<Answer> {
         let kind = Kind::ALL[self.rng.usize(0..Kind::ALL.len())];
         let handle = self.pick(dev, kind);
         let device = &mut self.devices[dev];
@@ -350,20 +340,20 @@ impl Fuzz {
         let what = format!("destroy {kind:?} {handle:#x}");
         let live = self.models[dev].live(kind).contains(&handle);
         match &result {
-            Ok(()) if !live => return broken(Rule::Verb, format!("{what} succeeded, but it is not there")),
+            Ok(()) if !live => return Rule::Verb.broken(format!("{what} succeeded, but it is not there")),
             Ok(()) => self.models[dev].remove(kind, handle),
             Err(VerbsError::NoSuch(_)) if live => {
-                return broken(Rule::Verb, format!("{what}: {result:?}, but it is there"));
+                return Rule::Verb.broken(format!("{what}: {result:?}, but it is there"));
             }
             Err(VerbsError::NoSuch(_)) => {}
-            Err(_) if !live => return broken(Rule::Verb, format!("{what}: {result:?}, and it is not there")),
+            Err(_) if !live => return Rule::Verb.broken(format!("{what}: {result:?}, and it is not there")),
             Err(VerbsError::InUse { users, .. }) if *users > 0 => {}
-            Err(error) => return broken(Rule::Verb, format!("{what}: {error:?}")),
+            Err(error) => return Rule::Verb.broken(format!("{what}: {error:?}")),
         }
         Ok((what, result))
     }
 
-    fn modify(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn modify(&mut self, dev: usize) -> Judgement<Answer> {
         if self.rng.u32(0..8) > 0 {
             return self.modify_qp(dev);
         }
@@ -376,10 +366,8 @@ impl Fuzz {
         Ok(match rng.u32(0..6) {
             0 => {
                 let entries = values::size(rng, 1000);
-                (
-                    format!("resize_cq {cq:?} {entries}"),
-                    device.resize_cq(cq, entries),
-                )
+                let what = format!("resize_cq {cq:?} {entries}");
+                (what, device.resize_cq(cq, entries))
             }
             1 => (format!("arm_cq {cq:?}"), device.arm_cq(cq, values::arm(rng))),
             2 => {
@@ -400,23 +388,19 @@ impl Fuzz {
             }
             4 => {
                 let gid = values::any_gid(rng);
-                (
-                    format!("attach_multicast {qp:?} {gid}"),
-                    device.attach_multicast(qp, gid),
-                )
+                let what = format!("attach_multicast {qp:?} {gid}");
+                (what, device.attach_multicast(qp, gid))
             }
             _ => {
                 let gid = values::any_gid(rng);
-                (
-                    format!("detach_multicast {qp:?} {gid}"),
-                    device.detach_multicast(qp, gid),
-                )
+                let what = format!("detach_multicast {qp:?} {gid}");
+                (what, device.detach_multicast(qp, gid))
             }
         })
     }
 
     /// Any attributes, with any mask; or, so that it comes somewhere, those that the next state needs.
-    fn modify_qp(&mut self, dev: usize) -> Result<(String, Result<(), VerbsError>), Violation> {
+    fn modify_qp(&mut self, dev: usize) -> Judgement<Answer> {
         let qp = values::qp(self.pick(dev, Kind::Qp));
         let peers = self.models[1 - dev].live(Kind::Qp).to_vec();
         let rng = &mut self.rng;
@@ -451,30 +435,24 @@ impl Fuzz {
         let (Ok(before), Ok(after), Ok(init), Some(to)) = (before, after, init, to) else {
             return match result {
                 Err(VerbsError::NoSuch(Object::Qp)) => Ok((what, result)),
-                _ => broken(
-                    Rule::Verb,
-                    format!("{what}: {result:?} for a queue pair that is not there"),
-                ),
+                _ => Rule::Verb.broken(format!("{what}: {result:?} for a queue pair that is not there")),
             };
         };
         match &result {
-            Err(_) if before != after => broken(
-                Rule::Verb,
-                format!("{what}: {result:?}, but {before:?} became {after:?}"),
-            ),
-            Ok(()) if after.state != to => broken(
-                Rule::Verb,
-                format!("{what} succeeded, but it is in {:?}", after.state),
-            ),
-            Ok(()) if state::transition(init.qp_type, before.state, to, mask).is_err() => broken(
-                Rule::Verb,
-                format!("{what} succeeded against the table of states"),
-            ),
+            Err(_) if before != after => {
+                Rule::Verb.broken(format!("{what}: {result:?}, but {before:?} became {after:?}"))
+            }
+            Ok(()) if after.state != to => {
+                Rule::Verb.broken(format!("{what} succeeded, but it is in {:?}", after.state))
+            }
+            Ok(()) if state::transition(init.qp_type, before.state, to, mask).is_err() => {
+                Rule::Verb.broken(format!("{what} succeeded against the table of states"))
+            }
             _ => Ok((what, result)),
         }
     }
 
-    fn work(&mut self, dev: usize) -> (String, Result<(), VerbsError>) {
+    fn work(&mut self, dev: usize) -> Answer {
         let qp = values::qp(self.pick(dev, Kind::Qp));
         let srq = values::srq(self.pick(dev, Kind::Srq));
         let cq = values::cq(self.pick(dev, Kind::Cq));
@@ -498,10 +476,8 @@ impl Fuzz {
             }
             7 => {
                 let wr = values::recv(rng, keys[0]);
-                (
-                    format!("post_srq_recv {srq:?} {wr:?}"),
-                    device.post_srq_recv(srq, wr),
-                )
+                let what = format!("post_srq_recv {srq:?} {wr:?}");
+                (what, device.post_srq_recv(srq, wr))
             }
             _ => {
                 let mut out = Vec::new();

@@ -6,7 +6,7 @@ use vnic_engine::rdma::{Span, VerbsError};
 
 use super::model::Kind;
 use super::{Fuzz, MEMORY, values};
-use crate::oracle::{Judgement, Rule, broken};
+use crate::oracle::{Judgement, Rule};
 
 /// Completions that waited in each queue when the list was read last.
 pub type Waited = HashMap<u32, u32>;
@@ -69,13 +69,10 @@ impl Fuzz {
         let sum = of_qps.map(|(s, r)| u64::from(s) + u64::from(r)).sum::<u64>()
             + of_srqs.map(u64::from).sum::<u64>();
         if device.held_in_all() != sum {
-            return broken(
-                Rule::Verb,
-                format!(
-                    "after {what}: {} held in all, {sum} in queues",
-                    device.held_in_all()
-                ),
-            );
+            return Rule::Verb.broken(format!(
+                "after {what}: {} held in all, {sum} in queues",
+                device.held_in_all()
+            ));
         }
         Ok(())
     }
@@ -85,10 +82,7 @@ impl Fuzz {
         let mut named = Vec::new();
         while let Some(cq) = self.devices[dev].next_completed() {
             if named.contains(&cq.0) || !self.models[dev].live(Kind::Cq).contains(&cq.0) {
-                return broken(
-                    Rule::Verb,
-                    format!("after {what}: {cq:?} is named, after {named:x?}"),
-                );
+                return Rule::Verb.broken(format!("after {what}: {cq:?} is named, after {named:x?}"));
             }
             named.push(cq.0);
         }
@@ -101,10 +95,9 @@ impl Fuzz {
         for (cq, waits) in &now {
             let before = self.waited[dev].get(cq).copied().unwrap_or(0);
             if *waits > before && !named.contains(cq) {
-                return broken(
-                    Rule::Verb,
-                    format!("after {what}: {waits} wait in {cq:#x}, {before} before, and it is not named"),
-                );
+                return Rule::Verb.broken(format!(
+                    "after {what}: {waits} wait in {cq:#x}, {before} before, and it is not named"
+                ));
             }
         }
         self.waited[dev] = now;

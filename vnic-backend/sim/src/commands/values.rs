@@ -135,12 +135,10 @@ pub fn qp_init(rng: &mut Rng, limits: &Limits, pd: u32, send: u32, recv: u32, sr
 
 pub fn attributes(rng: &mut Rng, dev: usize, peers: &[u32]) -> QpAttributes {
     let wild = rng.u32(0..10) == 0;
-    let peer = if peers.is_empty() {
-        rng.u32(0..1 << 24)
-    } else if wild {
-        rng.u32(..)
-    } else {
-        peers[rng.usize(0..peers.len())]
+    let peer = match peers {
+        [] => rng.u32(0..1 << 24),
+        _ if wild => rng.u32(..),
+        _ => peers[rng.usize(0..peers.len())],
     };
     let mut small = |most: u8| if wild { rng.u8(..) } else { rng.u8(0..=most) };
     let [a, b, c, d, e, f] = [small(4), small(4), small(31), small(20), small(7), small(7)];

@@ -1,5 +1,7 @@
 //! What came of a run.
 
+use serde::Serialize;
+
 /// Everything of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
@@ -91,7 +93,7 @@ pub struct Series {
 }
 
 /// Sums of the whole network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     /// Packets with payload that hosts received.
     pub data_packets: u64,
@@ -102,6 +104,7 @@ pub struct Totals {
     /// XOFF frames, and when the last one was sent, in ns.
     pub pauses: u64,
     /// See `pauses`.
+    #[serde(rename = "last_pause_ns")]
     pub last_pause: u64,
     /// XOFF frames since the record's `from`.
     pub pauses_measured: u64,
@@ -112,7 +115,9 @@ pub struct Totals {
     /// Dropped packets.
     pub drops: u64,
     /// When the first packet was marked, and the first pause sent, in ns.
+    #[serde(rename = "first_mark_ns")]
     pub first_mark: Option<u64>,
     /// See `first_mark`.
+    #[serde(rename = "first_pause_ns")]
     pub first_pause: Option<u64>,
 }

@@ -1,6 +1,7 @@
 //! What is said of an outcome: a summary for people, JSON with everything, CSV for spreadsheets.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -206,7 +207,7 @@ pub fn json(loaded: &Loaded, outcome: &Outcome) -> Value {
         "end_ns": outcome.end,
         "fairness": fairness(scenario, outcome),
         "throughput_bps": rates.iter().sum::<f64>(),
-        "totals": totals_json(outcome),
+        "totals": outcome.totals,
         "bins": bins(scenario, outcome),
         "queues": queues,
         "flows": flows,
@@ -221,24 +222,6 @@ pub fn json(loaded: &Loaded, outcome: &Outcome) -> Value {
             "marks": s.marks,
             "drops": s.drops,
         },
-    })
-}
-
-/// Sums of the whole network.
-pub fn totals_json(outcome: &Outcome) -> Value {
-    let t = &outcome.totals;
-    json!({
-        "data_packets": t.data_packets,
-        "packet_hops": t.packet_hops,
-        "events": t.events,
-        "pauses": t.pauses,
-        "pauses_measured": t.pauses_measured,
-        "last_pause_ns": t.last_pause,
-        "first_pause_ns": t.first_pause,
-        "cnps": t.cnps,
-        "marks": t.marks,
-        "first_mark_ns": t.first_mark,
-        "drops": t.drops,
     })
 }
 
@@ -278,6 +261,14 @@ fn queue_json(name: &str, q: &QueueOutcome) -> Value {
     })
 }
 
+/// Writes a file; `-` is standard output.
+pub fn save(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    if path.as_os_str() == "-" {
+        return Ok(std::io::stdout().write_all(bytes.as_ref())?);
+    }
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Writes `flows.csv`, `queues.csv` and, where there are samples, `series.csv` into a folder.
 pub fn csv(folder: &Path, scenario: &Scenario, outcome: &Outcome) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -289,8 +280,7 @@ pub fn csv(folder: &Path, scenario: &Scenario, outcome: &Outcome) -> Result<()> 
         files.push(("series.csv", series_csv(scenario, outcome)));
     }
     for (name, text) in files {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        save(&folder.join(name), text)?;
     }
     Ok(())
 }

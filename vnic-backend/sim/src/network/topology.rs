@@ -8,6 +8,9 @@ pub const GBIT: u64 = 1_000_000_000;
 /// One microsecond, the propagation of the papers' links, in ns.
 pub const US: u64 = 1_000;
 
+/// One millisecond, in ns.
+pub const MS: u64 = 1_000 * US;
+
 impl Topology {
     fn new(hosts: usize, switches: usize) -> Topology {
         Topology {

@@ -91,8 +91,6 @@ pub struct Poisson<'a> {
     pub load: f64,
     /// Speed of a host's link, in bit/s.
     pub rate: u64,
-    /// How large flows are.
-    pub sizes: &'a Sizes,
     /// When the first may arrive, in ns.
     pub from: u64,
     /// And the last.
@@ -100,15 +98,36 @@ pub struct Poisson<'a> {
 }
 
 impl Poisson<'_> {
-    /// The flows, by their start.
-    pub fn flows(&self, seed: u64) -> Vec<Flow> {
+    /// Single flows of such sizes, by their start.
+    pub fn flows(&self, sizes: &Sizes, seed: u64) -> Vec<Flow> {
+        let hosts = self.hosts;
+        self.arrivals(sizes.mean(), seed, |time, rng| {
+            let from = rng.usize(..hosts.len());
+            let to = (from + rng.usize(1..hosts.len())) % hosts.len();
+            vec![Flow::new(hosts[from], hosts[to], time, Some(sizes.draw(rng)))]
+        })
+    }
+
+    /// Incasts: each time `fan_in` hosts send so many bytes to one. Flows by their start.
+    pub fn incasts(&self, fan_in: usize, bytes: u64, seed: u64) -> Vec<Flow> {
+        let fan_in = fan_in.min(self.hosts.len().saturating_sub(1));
+        let mut order = self.hosts.to_vec();
+        self.arrivals((fan_in as u64 * bytes) as f64, seed, |time, rng| {
+            rng.shuffle(&mut order);
+            let flow = |from: &usize| Flow::new(*from, order[0], time, Some(bytes));
+            order[1..=fan_in].iter().map(flow).collect()
+        })
+    }
+
+    /// What `come` says, at times that make the load if that is so many bytes on average.
+    fn arrivals(&self, bytes: f64, seed: u64, mut come: impl FnMut(u64, &mut Rng) -> Vec<Flow>) -> Vec<Flow> {
         let mut rng = Rng::with_seed(seed);
         let mut flows = Vec::new();
         let bytes_per_ns = self.load * self.rate as f64 / 8e9 * self.hosts.len() as f64;
-        if self.hosts.len() < 2 || bytes_per_ns <= 0.0 {
+        if self.hosts.len() < 2 || bytes <= 0.0 || bytes_per_ns <= 0.0 {
             return flows;
         }
-        let gap = self.sizes.mean() / bytes_per_ns;
+        let gap = bytes / bytes_per_ns;
         let mut time = self.from as f64;
         loop {
             // 1 - x is never 0. Not the platform's logarithm: a seed is the same run everywhere.
@@ -116,63 +135,7 @@ impl Poisson<'_> {
             if time >= self.until as f64 {
                 return flows;
             }
-            let from = rng.usize(..self.hosts.len());
-            let to = (from + rng.usize(1..self.hosts.len())) % self.hosts.len();
-            let bytes = self.sizes.draw(&mut rng);
-            flows.push(Flow::new(
-                self.hosts[from],
-                self.hosts[to],
-                time as u64,
-                Some(bytes),
-            ));
-        }
-    }
-}
-
-/// Incasts that come as a Poisson process: each time `fan_in` hosts send to one.
-#[derive(Debug, Clone, Copy)]
-pub struct Incasts<'a> {
-    /// Hosts.
-    pub hosts: &'a [usize],
-    /// How many send at a time.
-    pub fan_in: usize,
-    /// How much each of them sends.
-    pub bytes: u64,
-    /// Part of the hosts' links that this uses on average, 0..=1.
-    pub load: f64,
-    /// Speed of a host's link, in bit/s.
-    pub rate: u64,
-    /// When the first may come, in ns.
-    pub from: u64,
-    /// And the last.
-    pub until: u64,
-}
-
-impl Incasts<'_> {
-    /// The flows, by their start.
-    pub fn flows(&self, seed: u64) -> Vec<Flow> {
-        let mut rng = Rng::with_seed(seed);
-        let mut flows = Vec::new();
-        let bytes_per_ns = self.load * self.rate as f64 / 8e9 * self.hosts.len() as f64;
-        let fan_in = self.fan_in.min(self.hosts.len().saturating_sub(1));
-        if fan_in == 0 || bytes_per_ns <= 0.0 {
-            return flows;
-        }
-        let gap = (fan_in as u64 * self.bytes) as f64 / bytes_per_ns;
-        let mut time = self.from as f64;
-        let mut order: Vec<usize> = self.hosts.to_vec();
-        loop {
-            time -= libm::log(1.0 - rng.f64()) * gap;
-            if time >= self.until as f64 {
-                return flows;
-            }
-            rng.shuffle(&mut order);
-            let senders = &order[1..=fan_in];
-            flows.extend(
-                senders
-                    .iter()
-                    .map(|from| Flow::new(*from, order[0], time as u64, Some(self.bytes))),
-            );
+            flows.extend(come(time as u64, &mut rng));
         }
     }
 }
@@ -268,11 +231,10 @@ mod tests {
             hosts: &hosts,
             load: 0.5,
             rate: 100_000_000_000,
-            sizes: &sizes,
             from: 0,
             until: 100_000_000,
         };
-        let flows = poisson.flows(7);
+        let flows = poisson.flows(&sizes, 7);
         let bytes: u64 = flows.iter().filter_map(|f| f.bytes).sum();
         let load = bytes as f64 * 8.0 / (0.1 * 64.0 * 100e9);
         assert!((load - 0.5).abs() < 0.02, "{load}");
@@ -283,16 +245,14 @@ mod tests {
     #[test]
     fn incasts_have_senders_that_differ() {
         let hosts: Vec<usize> = (0..320).collect();
-        let incasts = Incasts {
+        let incasts = Poisson {
             hosts: &hosts,
-            fan_in: 60,
-            bytes: 500_000,
             load: 0.02,
             rate: 100_000_000_000,
             from: 0,
             until: 20_000_000,
         };
-        let flows = incasts.flows(3);
+        let flows = incasts.incasts(60, 500_000, 3);
         assert!(flows.len() >= 60 && flows.len().is_multiple_of(60));
         for burst in flows.chunks(60) {
             let mut from: Vec<_> = burst.iter().map(|f| f.from).collect();

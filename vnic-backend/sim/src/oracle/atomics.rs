@@ -4,8 +4,7 @@ use vnic_engine::rdma::{SendOp, Span};
 
 use super::bytes;
 use super::keys::Side;
-use super::{Judgement, Oracle, Rule, Seq, broken};
-use crate::memory::SimMemory;
+use super::{Judgement, Oracle, Rule, Seq};
 
 /// One replacement of a cell's value.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +38,7 @@ fn made_by(op: &SendOp, step: &Step) -> bool {
 
 impl Oracle {
     /// A completed atomic: carried out once, and its answer is what was there.
-    pub(super) fn check_atomic(&mut self, index: usize, what: &str, memories: &[SimMemory]) -> Judgement {
+    pub(super) fn check_atomic(&mut self, index: usize, what: &str) -> Judgement {
         let send = &self.sends[index];
         let Some(remote) = send.leaves.iter().find(|l| l.ask.side == Side::Remote) else {
             return Ok(());
@@ -55,7 +54,7 @@ impl Oracle {
             .flat_map(|l| self.keys.ask(&l.ask, send.posted, self.now).1)
             .collect();
         let dev = self.qps[send.qp].dev;
-        let bytes = bytes::read(&memories[dev], &here);
+        let bytes = bytes::read(&self.memories[dev], &here);
         let Ok(answer) = bytes.as_slice().try_into().map(u64::from_ne_bytes) else {
             return Ok(());
         };
@@ -63,34 +62,30 @@ impl Oracle {
         let steps = self.cells.entry((remote.ask.dev, at)).or_default();
         let mut mine = steps.iter_mut().filter(|s| made_by(&op, s));
         let judgement = match (mine.next(), mine.next()) {
-            (Some(_), Some(_)) => broken(Rule::Integrity, format!("{what} was carried out twice")),
-            (Some(step), None) if step.taken || step.at < posted => broken(
-                Rule::Integrity,
-                format!("{what} completed, but what it did was done by another"),
-            ),
+            (Some(_), Some(_)) => Rule::Integrity.broken(format!("{what} was carried out twice")),
+            (Some(step), None) if step.taken || step.at < posted => {
+                Rule::Integrity.broken(format!("{what} completed, but what it did was done by another"))
+            }
             (Some(step), None) => {
                 step.taken = true;
                 if step.old == answer {
                     Ok(())
                 } else {
-                    broken(
-                        Rule::Integrity,
-                        format!("{what} answers {answer:#x}, but {:#x} was there", step.old),
-                    )
+                    Rule::Integrity.broken(format!(
+                        "{what} answers {answer:#x}, but {:#x} was there",
+                        step.old
+                    ))
                 }
             }
             (None, _) => match op {
                 SendOp::FetchAdd { add: 0, .. } => Ok(()),
-                SendOp::FetchAdd { .. } => broken(
-                    Rule::Integrity,
-                    format!("{what} completed and was never carried out"),
-                ),
-                SendOp::CompareSwap { compare, .. } if answer == compare => broken(
-                    Rule::Integrity,
-                    format!("{what} answers what it compared with, but did not swap"),
-                ),
-                _ if !steps.is_empty() && !was_there(steps, answer, posted, now) => broken(
-                    Rule::Integrity,
+                SendOp::FetchAdd { .. } => {
+                    Rule::Integrity.broken(format!("{what} completed and was never carried out"))
+                }
+                SendOp::CompareSwap { compare, .. } if answer == compare => {
+                    Rule::Integrity.broken(format!("{what} answers what it compared with, but did not swap"))
+                }
+                _ if !steps.is_empty() && !was_there(steps, answer, posted, now) => Rule::Integrity.broken(
                     format!("{what} answers {answer:#x}, which was not there meanwhile"),
                 ),
                 _ => Ok(()),
@@ -101,26 +96,24 @@ impl Oracle {
     }
 
     /// Each cell is a chain, and its end is what memory holds.
-    pub(super) fn check_cells(&self, memories: &[SimMemory]) -> Judgement {
+    pub(super) fn check_cells(&self) -> Judgement {
         for ((dev, at), steps) in &self.cells {
             for pair in steps.windows(2) {
                 if pair[0].new != pair[1].old && !self.terms.hostile {
-                    return broken(
-                        Rule::Integrity,
-                        format!("dev{dev}: the cell at {at:#x} changed between two atomics"),
-                    );
+                    return Rule::Integrity.broken(format!(
+                        "dev{dev}: the cell at {at:#x} changed between two atomics"
+                    ));
                 }
             }
             let end = u64::from_ne_bytes(
-                bytes::read(&memories[*dev], &[Span { at: *at, len: 8 }])
+                bytes::read(&self.memories[*dev], &[Span { at: *at, len: 8 }])
                     .try_into()
                     .unwrap_or_default(),
             );
             if steps.last().is_some_and(|s| s.new != end) && !self.terms.hostile {
-                return broken(
-                    Rule::Integrity,
-                    format!("dev{dev}: the cell at {at:#x} holds {end:#x}, not what the last atomic left"),
-                );
+                return Rule::Integrity.broken(format!(
+                    "dev{dev}: the cell at {at:#x} holds {end:#x}, not what the last atomic left"
+                ));
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use vnic_engine::rdma::{Access, QpState, QpType, SendOp, Status};
 use super::keys::{Allowed, Ask, Side};
 use super::receives::GRH_LEN;
 use super::sends::Send;
-use super::{Judgement, Oracle, Rule, Seq, broken};
+use super::{Judgement, Oracle, Rule, Seq};
 
 /// "The peer does not answer": whether that is so shows at the end.
 #[derive(Debug)]
@@ -137,10 +137,7 @@ impl Oracle {
         if allowed {
             return Ok(());
         }
-        broken(
-            Rule::Cause,
-            format!("{text}, but nothing explains that ({flaws:?})"),
-        )
+        Rule::Cause.broken(format!("{text}, but nothing explains that ({flaws:?})"))
     }
 
     /// Could a message have found no receive?
@@ -192,14 +189,11 @@ impl Oracle {
             };
             if !(self.terms.tight_timers || enough || late || asked || absent && (long_enough || trouble > 0))
             {
-                return broken(
-                    Rule::Cause,
-                    format!(
-                        "{} after {waited} ns; the peer was {}there and {trouble} packets met trouble",
-                        claim.text,
-                        if absent || asked { "not " } else { "" }
-                    ),
-                );
+                return Rule::Cause.broken(format!(
+                    "{} after {waited} ns; the peer was {}there and {trouble} packets met trouble",
+                    claim.text,
+                    if absent || asked { "not " } else { "" }
+                ));
             }
         }
         Ok(())
@@ -212,10 +206,7 @@ impl Oracle {
         if !self.qps[qp].strict || lives.into_iter().any(|q| self.may_fail(index, q, status)) {
             return Ok(());
         }
-        broken(
-            Rule::Cause,
-            format!("{what} ended {status:?}, but nothing explains that"),
-        )
+        Rule::Cause.broken(format!("{what} ended {status:?}, but nothing explains that"))
     }
 
     fn may_fail(&self, index: usize, qp: usize, status: Status) -> bool {
@@ -275,6 +266,6 @@ impl Oracle {
         if flaws.any_remote() || own {
             return Ok(());
         }
-        broken(Rule::Cause, format!("{text}, but its peer did nothing wrong"))
+        Rule::Cause.broken(format!("{text}, but its peer did nothing wrong"))
     }
 }

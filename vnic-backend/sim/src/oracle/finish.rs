@@ -4,8 +4,7 @@ use vnic_engine::rdma::{QpNumber, QpState, QpType, Status};
 
 use super::receives::Recv;
 use super::sends::{Fate, Send};
-use super::{Judgement, Oracle, Qp, Rule, broken};
-use crate::memory::SimMemory;
+use super::{Judgement, Oracle, Qp, Rule};
 
 /// What a run has checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,15 +39,12 @@ impl Oracle {
                 .filter(|r| self.queues[r.queue].srq == queue.srq);
             let taken = recvs.any(|r| self.queues[r.queue].dev == queue.dev && taken(r));
             if taken && (queue.open.len() as u64) < u64::from(limit) {
-                return broken(
-                    Rule::Event,
-                    format!(
-                        "dev{} {:?} has {} receives left, its limit is {limit}, and it told nobody",
-                        queue.dev,
-                        queue.srq,
-                        queue.open.len()
-                    ),
-                );
+                return Rule::Event.broken(format!(
+                    "dev{} {:?} has {} receives left, its limit is {limit}, and it told nobody",
+                    queue.dev,
+                    queue.srq,
+                    queue.open.len()
+                ));
             }
         }
         Ok(())
@@ -63,10 +59,10 @@ impl Oracle {
         {
             let paused = qp.attributes.state == QpState::Sqd;
             if paused && qp.reasons.is_empty() && qp.attributes.rnr_retry != 7 && qp.attributes.timeout > 0 {
-                return broken(
-                    Rule::Event,
-                    format!("dev{} QP {:#x} drained and told nobody", qp.dev, qp.number.0),
-                );
+                return Rule::Event.broken(format!(
+                    "dev{} QP {:#x} drained and told nobody",
+                    qp.dev, qp.number.0
+                ));
             }
         }
         Ok(())
@@ -93,18 +89,15 @@ impl Oracle {
             if waits_for_ever || never_ready || paused || unsignaled {
                 continue;
             }
-            return broken(
-                Rule::Progress,
-                format!(
-                    "{} is stuck in {:?} with {} requests, the first is {:?} {:#x} of {} bytes",
-                    self.name(index),
-                    qp.attributes.state,
-                    qp.sends.len(),
-                    s.op,
-                    s.id,
-                    s.len
-                ),
-            );
+            return Rule::Progress.broken(format!(
+                "{} is stuck in {:?} with {} requests, the first is {:?} {:#x} of {} bytes",
+                self.name(index),
+                qp.attributes.state,
+                qp.sends.len(),
+                s.op,
+                s.id,
+                s.len
+            ));
         }
         Ok(())
     }
@@ -125,24 +118,23 @@ impl Oracle {
     }
 
     /// All queue pairs were moved to error and all completion queues polled.
-    pub fn finish(&mut self, memories: &[SimMemory]) -> Result<Finish, super::Violation> {
+    pub fn finish(&mut self) -> Judgement<Finish> {
         // What a queue that overran did not tell may have been done or not.
         let lost = self.qps.iter().filter(|q| q.lost);
         for send in lost.flat_map(|q| q.sends.clone()).collect::<Vec<_>>() {
             self.unfulfilled(send);
         }
         self.nothing_missing()?;
-        self.check_cells(memories)?;
+        self.check_cells()?;
         let mut finish = Finish {
             posted: (self.sends.len() + self.recvs.len()) as u64,
             ..Finish::default()
         };
-        for (dev, memory) in memories.iter().enumerate() {
+        for (dev, memory) in self.memories.iter().enumerate() {
             if let Some((at, expected, found)) = self.bytes[dev].differs(memory) {
-                return broken(
-                    Rule::Integrity,
-                    format!("dev{dev}: at the end, byte {at:#x} is {found:#04x} instead of {expected:#04x}"),
-                );
+                return Rule::Integrity.broken(format!(
+                    "dev{dev}: at the end, byte {at:#x} is {found:#04x} instead of {expected:#04x}"
+                ));
             }
             finish.bytes += self.bytes[dev].known() as u64;
         }
@@ -160,19 +152,17 @@ impl Oracle {
                 s.signaled || qp.broken
             });
             if let Some(send) = unseen {
-                return broken(
-                    Rule::Completion,
-                    format!("{}: {} never completed", self.name(index), self.describe(*send)),
-                );
+                return Rule::Completion.broken(format!(
+                    "{}: {} never completed",
+                    self.name(index),
+                    self.describe(*send)
+                ));
             }
             if qp.init.srq.is_some() && qp.last_wqe == 0 {
-                return broken(
-                    Rule::Event,
-                    format!(
-                        "{} is in error and told nobody that it takes no more receives",
-                        self.name(index)
-                    ),
-                );
+                return Rule::Event.broken(format!(
+                    "{} is in error and told nobody that it takes no more receives",
+                    self.name(index)
+                ));
             }
             let Some(queue) = qp.queue.map(|q| &self.queues[q]) else {
                 continue;
@@ -180,14 +170,11 @@ impl Oracle {
             if queue.srq.is_none()
                 && let Some(recv) = queue.open.first()
             {
-                return broken(
-                    Rule::Completion,
-                    format!(
-                        "{}: receive {:#x} was never flushed",
-                        self.name(index),
-                        self.recvs[*recv].id
-                    ),
-                );
+                return Rule::Completion.broken(format!(
+                    "{}: receive {:#x} was never flushed",
+                    self.name(index),
+                    self.recvs[*recv].id
+                ));
             }
         }
         Ok(())
@@ -220,14 +207,11 @@ impl Oracle {
                     && !self.went_wrong(index)
             };
             if certain && s.delivered.len() != 1 {
-                return broken(
-                    Rule::Delivery,
-                    format!(
-                        "{} succeeded and was received {} times",
-                        self.describe(index),
-                        s.delivered.len()
-                    ),
-                );
+                return Rule::Delivery.broken(format!(
+                    "{} succeeded and was received {} times",
+                    self.describe(index),
+                    s.delivered.len()
+                ));
             }
         }
         Ok(())
@@ -263,10 +247,10 @@ impl Oracle {
         for (index, qp) in self.qps.iter().enumerate() {
             let excused = !qp.strict || qp.lost || !qp.reasons.is_empty();
             if qp.flushed && !excused {
-                return broken(
-                    Rule::Cause,
-                    format!("{} was flushed, and nothing explains that", self.name(index)),
-                );
+                return Rule::Cause.broken(format!(
+                    "{} was flushed, and nothing explains that",
+                    self.name(index)
+                ));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vnic_engine::rdma::{Access, MrHandle, MwHandle, MwType, PdHandle, QpNumber, Span, SpanList};
+use vnic_engine::rdma::{Access, MrHandle, MwHandle, MwType, PdHandle, QpNumber, Sge, Span, SpanList};
 
 use super::Seq;
 use super::bytes::Right;
@@ -36,7 +36,7 @@ pub enum Target {
 }
 
 /// Who shows a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The owner, in a scatter/gather element.
     Local,
@@ -76,6 +76,22 @@ pub struct Ask {
     pub need: Access,
 }
 
+impl Ask {
+    /// What an element asks of the owner's keys.
+    pub fn local(dev: usize, pd: PdHandle, qp: QpNumber, element: &Sge, need: Access) -> Ask {
+        Ask {
+            dev,
+            pd,
+            qp,
+            side: Side::Local,
+            key: element.lkey,
+            addr: element.addr,
+            len: u64::from(element.len),
+            need,
+        }
+    }
+}
+
 /// All keys there ever were.
 #[derive(Debug, Default)]
 pub struct Keys {
@@ -106,12 +122,6 @@ pub struct Region {
 struct Window {
     pd: PdHandle,
     kind: MwType,
-}
-
-impl std::hash::Hash for Side {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (*self as u8).hash(state);
-    }
 }
 
 impl Region {

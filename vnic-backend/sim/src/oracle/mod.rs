@@ -18,6 +18,7 @@ mod tally;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 
 use vnic_engine::rdma::{
     AddressVector, AhHandle, Completion, CqHandle, MrHandle, MwHandle, MwType, PdHandle, QpAttributes,
@@ -27,8 +28,8 @@ use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 
 use crate::memory::{SimMemory, Touch};
-use bytes::{Bytes, Grant, Right};
-use keys::{Allowed, Keys, Region};
+use bytes::{Bytes, Right};
+use keys::{Keys, Region};
 
 pub use finish::Finish;
 pub use queues::{Cq, Queue};
@@ -64,6 +65,16 @@ pub enum Rule {
     Panic,
 }
 
+impl Rule {
+    /// A broken rule, in words.
+    pub(crate) fn broken<T>(self, text: impl Into<String>) -> Judgement<T> {
+        Err(Violation {
+            rule: self,
+            text: text.into(),
+        })
+    }
+}
+
 /// A rule was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
@@ -91,16 +102,8 @@ impl Violation {
     }
 }
 
-/// The answer to each thing the oracle is told.
-pub type Judgement = Result<(), Violation>;
-
-/// A broken rule, in words.
-pub(crate) fn broken<T>(rule: Rule, text: impl Into<String>) -> Result<T, Violation> {
-    Err(Violation {
-        rule,
-        text: text.into(),
-    })
-}
+/// The answer to each thing the oracle is told, and of each part of a run.
+pub type Judgement<T = ()> = Result<T, Violation>;
 
 /// What the oracle has to know about the run as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -172,10 +175,11 @@ struct Names {
 
 /// See the module.
 // Wide: a map for each kind of object that the oracle remembers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Oracle {
     terms: Terms,
     now: Seq,
+    memories: Rc<Vec<SimMemory>>,
     bytes: Vec<Bytes>,
     pub(crate) keys: Keys,
     qps: Vec<Qp>,
@@ -223,32 +227,14 @@ pub enum Mishap {
 }
 
 impl Oracle {
-    /// A judge over devices with memories of these lengths.
-    pub fn new(terms: Terms, memories: &[usize]) -> Oracle {
+    /// A judge over devices with these memories.
+    pub fn new(terms: Terms, memories: &Rc<Vec<SimMemory>>) -> Oracle {
         Oracle {
             terms,
-            now: 0,
-            bytes: memories.iter().map(|len| Bytes::new(*len)).collect(),
-            keys: Keys::default(),
-            qps: Vec::new(),
-            current: HashMap::new(),
-            sends: Vec::new(),
-            recvs: Vec::new(),
-            by_id: HashMap::new(),
-            queues: Vec::new(),
-            srqs: HashMap::new(),
-            cqs: HashMap::new(),
-            addresses: HashMap::new(),
+            memories: Rc::clone(memories),
+            bytes: memories.iter().map(|m| Bytes::new(m.len() as usize)).collect(),
             names: memories.iter().map(|_| Names::default()).collect(),
-            groups: HashMap::new(),
-            cells: HashMap::new(),
-            trouble: HashMap::new(),
-            copies: HashMap::new(),
-            rnr_naks: HashMap::new(),
-            time: 0,
-            claims: Vec::new(),
-            touches: Vec::new(),
-            tally: Tally::default(),
+            ..Oracle::default()
         }
     }
 
@@ -314,37 +300,10 @@ impl Oracle {
 
     /// Takes back what dead keys gave, and gives what new ones allow.
     pub(crate) fn renew_grants(&mut self) {
-        let now = self.now;
-        let Oracle {
-            sends,
-            recvs,
-            keys,
-            bytes,
-            ..
-        } = self;
-        let all = sends
-            .iter_mut()
-            .map(|s| &mut s.leaves)
-            .chain(recvs.iter_mut().map(|r| &mut r.leaves));
-        for leave in all.flatten() {
-            let (allowed, spans) = keys.reach(&leave.ask, now, now);
-            match (&leave.grant, allowed != Allowed::Never && !leave.over) {
-                (Some(grant), false) => {
-                    bytes[grant.dev].revoke(grant.right, &grant.spans);
-                    leave.grant = None;
-                }
-                (None, true) => {
-                    let grant = Grant {
-                        dev: leave.ask.dev,
-                        key: leave.ask.key,
-                        right: leave.right,
-                        spans: spans.to_vec(),
-                    };
-                    bytes[grant.dev].grant(grant.right, &grant.spans);
-                    leave.grant = Some(grant);
-                }
-                _ => {}
-            }
+        let sends = self.sends.iter_mut().flat_map(|s| &mut s.leaves);
+        let recvs = self.recvs.iter_mut().flat_map(|r| &mut r.leaves);
+        for leave in sends.chain(recvs) {
+            leave.renew(&self.keys, &mut self.bytes, self.now);
         }
     }
 
@@ -362,7 +321,7 @@ impl Oracle {
 
     /// A queue pair was created. One that is not `strict` will be attacked.
     pub fn created(&mut self, dev: usize, number: QpNumber, init: &QpInit, strict: bool) {
-        let seq = self.tick();
+        self.tick();
         let queue = match init.srq {
             Some(srq) => self.srqs.get(&(dev, srq)).copied(),
             None if matches!(init.qp_type, QpType::XrcInitiator | QpType::XrcTarget) => None,
@@ -407,7 +366,6 @@ impl Oracle {
             }
         }
         self.current.insert((dev, number), index);
-        let _ = seq;
     }
 
     /// Two queue pairs are told of each other.
@@ -482,16 +440,13 @@ impl Oracle {
     // ---- the engine at work -----------------------------------------------------------------------------
 
     /// Looks at what the engine did to a device's memory since the last time.
-    pub fn watch(&mut self, dev: usize, memory: &SimMemory) -> Judgement {
+    pub fn watch(&mut self, dev: usize) -> Judgement {
         let mut touches = std::mem::take(&mut self.touches);
         touches.clear();
-        let outside = memory.take(&mut touches);
+        let outside = self.memories[dev].take(&mut touches);
         let mut judgement = Ok(());
         if outside > 0 {
-            judgement = broken(
-                Rule::Protection,
-                format!("dev{dev}: an access outside the memory"),
-            );
+            judgement = Rule::Protection.broken(format!("dev{dev}: an access outside the memory"));
         }
         for touch in &touches {
             if judgement.is_ok() {
@@ -511,10 +466,9 @@ impl Oracle {
         let mut judgement = Ok(());
         if let Some(first) = self.bytes[dev].forbidden(right, at, len) {
             if !(self.terms.hostile && self.keys.open_to_peers(dev, right, at, len)) {
-                judgement = broken(
-                    Rule::Protection,
-                    format!("dev{dev}: {touch:?}, but nothing allows {right:?} at {first:#x}"),
-                );
+                judgement = Rule::Protection.broken(format!(
+                    "dev{dev}: {touch:?}, but nothing allows {right:?} at {first:#x}"
+                ));
             } else {
                 // An attacker with the right key: what is there now is nobody's business.
                 self.bytes[dev].scatter(&[Span { at, len }], None);
@@ -565,29 +519,20 @@ impl Oracle {
     }
 
     /// A completion was polled.
-    pub fn completed(
-        &mut self,
-        dev: usize,
-        cq: CqHandle,
-        c: &Completion,
-        memories: &[SimMemory],
-    ) -> Judgement {
+    pub fn completed(&mut self, dev: usize, cq: CqHandle, c: &Completion) -> Judgement {
         self.tick();
         self.cq_completed(dev, cq, c)?;
         match self.by_id.get(&c.wr_id).copied() {
-            Some((_, tag)) if tag != c.tag => broken(
-                Rule::Completion,
-                format!("dev{dev}: {:#x} has the tag {:#x}, not {tag:#x}", c.wr_id, c.tag),
-            ),
-            Some((Work::Send(index), _)) => self.send_completed(index, dev, cq, c, memories),
-            Some((Work::Recv(index), _)) => self.recv_completed(index, dev, cq, c, memories),
-            None => broken(
-                Rule::Completion,
-                format!(
-                    "dev{dev}: a completion with the unknown identifier {:#x}",
-                    c.wr_id
-                ),
-            ),
+            Some((_, tag)) if tag != c.tag => Rule::Completion.broken(format!(
+                "dev{dev}: {:#x} has the tag {:#x}, not {tag:#x}",
+                c.wr_id, c.tag
+            )),
+            Some((Work::Send(index), _)) => self.send_completed(index, dev, cq, c),
+            Some((Work::Recv(index), _)) => self.recv_completed(index, dev, cq, c),
+            None => Rule::Completion.broken(format!(
+                "dev{dev}: a completion with the unknown identifier {:#x}",
+                c.wr_id
+            )),
         }
     }
 

@@ -4,10 +4,10 @@ use vnic_engine::rdma::{
     Arm, Completion, CqHandle, Event, PdHandle, QpNumber, QpState, QpType, SrqHandle, Status,
 };
 
-use super::{Judgement, Oracle, Rule, Seq, broken};
+use super::{Judgement, Oracle, Rule, Seq};
 
 /// A receive queue: of one queue pair, or shared.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Queue {
     pub(super) dev: usize,
     /// Where an XRC shared receive queue completes; of others, the queue pairs say it.
@@ -43,20 +43,13 @@ impl Queue {
             cq,
             srq,
             pd,
-            open: Vec::new(),
-            users: Vec::new(),
-            posted: 0,
-            messages: 0,
-            wasted: 0,
-            limit: None,
-            gone: false,
-            failed: false,
+            ..Queue::default()
         }
     }
 }
 
 /// A completion queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cq {
     entries: u32,
     /// Armed, and not fired yet.
@@ -74,15 +67,7 @@ impl Oracle {
     /// A completion queue was created or resized; it has room for so many.
     pub fn cq(&mut self, dev: usize, cq: CqHandle, entries: u32) {
         self.tick();
-        let fresh = Cq {
-            entries,
-            armed: None,
-            fired: false,
-            overrun: false,
-            owes: false,
-            ghosts: 0,
-        };
-        self.cqs.entry((dev, cq)).or_insert(fresh).entries = entries;
+        self.cqs.entry((dev, cq)).or_default().entries = entries;
     }
 
     /// A completion queue is gone.
@@ -96,10 +81,9 @@ impl Oracle {
         self.tick();
         if let Some(cq) = self.cqs.get_mut(&(dev, handle)) {
             if cq.owes {
-                return broken(
-                    Rule::Event,
-                    format!("dev{dev}: {handle:?} told of a solicited completion, and none came out"),
-                );
+                return Rule::Event.broken(format!(
+                    "dev{dev}: {handle:?} told of a solicited completion, and none came out"
+                ));
             }
             cq.armed = Some(match (cq.armed.filter(|_| !cq.fired), arm) {
                 // A request for all is stronger than one for solicited ones (IBTA 11.4.2.2).
@@ -186,10 +170,9 @@ impl Oracle {
 
     pub(super) fn cq_completed(&mut self, dev: usize, handle: CqHandle, c: &Completion) -> Judgement {
         let Some(cq) = self.cqs.get_mut(&(dev, handle)) else {
-            return broken(
-                Rule::Completion,
-                format!("dev{dev}: a completion from {handle:?}, which is not there"),
-            );
+            return Rule::Completion.broken(format!(
+                "dev{dev}: a completion from {handle:?}, which is not there"
+            ));
         };
         if c.status != Status::Success || c.solicited {
             cq.owes = false;
@@ -201,10 +184,9 @@ impl Oracle {
             Some(Arm::Solicited) => c.status != Status::Success || c.solicited,
         };
         if wakes && !cq.fired {
-            return broken(
-                Rule::Event,
-                format!("dev{dev}: {handle:?} was armed, has a completion, and told nobody"),
-            );
+            return Rule::Event.broken(format!(
+                "dev{dev}: {handle:?} was armed, has a completion, and told nobody"
+            ));
         }
         Ok(())
     }
@@ -219,7 +201,7 @@ impl Oracle {
                     return Ok(());
                 };
                 if cq.armed.is_none() || cq.fired {
-                    return broken(Rule::Event, format!("{text}, but it was not armed"));
+                    return Rule::Event.broken(format!("{text}, but it was not armed"));
                 }
                 cq.fired = true;
                 cq.owes = cq.armed == Some(Arm::Solicited);
@@ -231,13 +213,10 @@ impl Oracle {
                     return Ok(());
                 };
                 if u64::from(cq.entries) >= expected && !cq.overrun {
-                    return broken(
-                        Rule::Event,
-                        format!(
-                            "{text}: {} entries, and only {expected} completions could come",
-                            cq.entries
-                        ),
-                    );
+                    return Rule::Event.broken(format!(
+                        "{text}: {} entries, and only {expected} completions could come",
+                        cq.entries
+                    ));
                 }
                 cq.overrun = true;
                 self.lose(dev, handle);
@@ -254,7 +233,7 @@ impl Oracle {
                     }
                     return Ok(());
                 }
-                broken(Rule::Event, text)
+                Rule::Event.broken(text)
             }
             Event::SrqLimitReached(srq) => {
                 let Some(queue) = self.srqs.get(&(dev, srq)).copied() else {
@@ -262,7 +241,7 @@ impl Oracle {
                 };
                 let queue = &mut self.queues[queue];
                 let Some((limit, _)) = queue.limit.take() else {
-                    return broken(Rule::Event, format!("{text}, but it has no limit"));
+                    return Rule::Event.broken(format!("{text}, but it has no limit"));
                 };
                 let queue = &self.queues[self.srqs[&(dev, srq)]];
                 let mut users = queue.users.iter().map(|q| &self.qps[*q]);
@@ -272,10 +251,9 @@ impl Oracle {
                     && users.all(|q| q.init.qp_type != QpType::Ud);
                 let left = queue.posted.saturating_sub(queue.messages);
                 if counted && left >= u64::from(limit) {
-                    return broken(
-                        Rule::Event,
-                        format!("{text}: the limit is {limit}, but at least {left} receives are left"),
-                    );
+                    return Rule::Event.broken(format!(
+                        "{text}: the limit is {limit}, but at least {left} receives are left"
+                    ));
                 }
                 Ok(())
             }
@@ -286,7 +264,7 @@ impl Oracle {
                 if std::mem::take(&mut self.qps[*qp].drain) {
                     Ok(())
                 } else {
-                    broken(Rule::Event, format!("{text}, but nobody asked"))
+                    Rule::Event.broken(format!("{text}, but nobody asked"))
                 }
             }
             Event::LastWqeReached(qp) => {
@@ -294,14 +272,14 @@ impl Oracle {
                     return Ok(());
                 };
                 if self.qps[*qp].init.srq.is_none() {
-                    return broken(Rule::Event, format!("{text}, but it has no shared receive queue"));
+                    return Rule::Event.broken(format!("{text}, but it has no shared receive queue"));
                 }
                 let qp = &mut self.qps[*qp];
                 qp.flushed = true;
                 qp.last_wqe += 1;
                 match qp.last_wqe {
                     1 => Ok(()),
-                    _ => broken(Rule::Event, format!("{text}, and not for the first time")),
+                    _ => Rule::Event.broken(format!("{text}, and not for the first time")),
                 }
             }
             Event::CommunicationEstablished(qp) => {
@@ -311,10 +289,10 @@ impl Oracle {
                 let qp = &mut self.qps[*qp];
                 qp.established += 1;
                 if qp.established > 1 || qp.attributes.state != QpState::Rtr {
-                    return broken(
-                        Rule::Event,
-                        format!("{text}: time {} in {:?}", qp.established, qp.attributes.state),
-                    );
+                    return Rule::Event.broken(format!(
+                        "{text}: time {} in {:?}",
+                        qp.established, qp.attributes.state
+                    ));
                 }
                 Ok(())
             }

@@ -1,15 +1,13 @@
 //! The receiving half: what was posted to receive queues, and which message came into it.
 
 use vnic_engine::rdma::{
-    Access, Completion, CompletionOp, CqHandle, QpNumber, QpType, RecvWr, SendOp, Sge, Span, SrqHandle,
-    Status,
+    Access, Completion, CompletionOp, CqHandle, QpNumber, QpType, RecvWr, SendOp, Span, SrqHandle, Status,
 };
 
 use super::bytes::{self, Right};
 use super::keys::{Allowed, Ask, Side};
 use super::sends::{Fate, Leave, Send};
-use super::{Judgement, Oracle, Rule, Seq, Work, broken};
-use crate::memory::SimMemory;
+use super::{Judgement, Oracle, Rule, Seq, Work};
 
 /// Bytes in front of a datagram (IBTA 11.4.2.1).
 pub(super) const GRH_LEN: u64 = 40;
@@ -20,7 +18,6 @@ pub struct Recv {
     /// Identifier.
     pub id: u64,
     pub(super) queue: usize,
-    pub(super) sges: Vec<Sge>,
     pub(super) capacity: u64,
     pub(super) posted: Seq,
     pub(super) leaves: Vec<Leave>,
@@ -48,33 +45,15 @@ impl Oracle {
         let mut recv = Recv {
             id: wr.id,
             queue,
-            sges: wr.sges.to_vec(),
             capacity: wr.sges.iter().map(|s| u64::from(s.len)).sum(),
             posted: now,
             leaves: Vec::new(),
             fate: Fate::Open,
         };
         if let Some(pd) = q.pd {
-            recv.leaves = recv
-                .sges
-                .iter()
-                .filter(|s| s.len > 0)
-                .map(|sge| Leave {
-                    ask: Ask {
-                        dev: q.dev,
-                        pd,
-                        qp: number,
-                        side: Side::Local,
-                        key: sge.lkey,
-                        addr: sge.addr,
-                        len: u64::from(sge.len),
-                        need: Access::LOCAL_WRITE,
-                    },
-                    right: Right::Write,
-                    grant: None,
-                    over: false,
-                })
-                .collect();
+            let elements = wr.sges.iter().filter(|s| s.len > 0);
+            let asks = elements.map(|s| Ask::local(q.dev, pd, number, s, Access::LOCAL_WRITE));
+            recv.leaves = asks.map(|ask| Leave::new(ask, Right::Write)).collect();
         }
         let index = self.recvs.len();
         self.by_id.insert(wr.id, (Work::Recv(index), wr.tag));
@@ -98,10 +77,7 @@ impl Oracle {
             recv.fate = Fate::Forgotten;
         }
         for leave in &mut recv.leaves {
-            leave.over = true;
-            if let Some(grant) = leave.grant.take() {
-                self.bytes[grant.dev].revoke(grant.right, &grant.spans);
-            }
+            leave.end(&mut self.bytes);
         }
     }
 
@@ -121,41 +97,28 @@ impl Oracle {
         dev: usize,
         cq: CqHandle,
         c: &Completion,
-        memories: &[SimMemory],
     ) -> Judgement {
         let queue = self.recvs[index].queue;
         let shared = self.queues[queue].srq.is_some();
         let what = format!("dev{dev} QP {:#x}: receive {:#x}", c.qp.0, c.wr_id);
-        match self.recvs[index].fate {
-            Fate::Open => {}
-            Fate::Forgotten => {
-                self.recvs[index].fate = Fate::Done(c.status);
-                self.ghost_came(dev, cq);
-                return Ok(());
-            }
-            Fate::Done(before) => {
-                return broken(
-                    Rule::Completion,
-                    format!("{what} completed twice: {before:?}, then {:?}", c.status),
-                );
-            }
+        if self.recvs[index].fate.is_over(c.status, &what)? {
+            self.ghost_came(dev, cq);
+            return Ok(());
         }
-        let Some(qp) = self.taker(index, queue, c, memories) else {
-            return broken(
-                Rule::Completion,
-                format!("{what} completed for a queue pair that does not use this queue"),
-            );
+        let Some(qp) = self.taker(index, queue, c) else {
+            return Rule::Completion.broken(format!(
+                "{what} completed for a queue pair that does not use this queue"
+            ));
         };
         if self.queues[queue].cq.or(self.qps[qp].init.recv_cq) != Some(cq) {
-            return broken(Rule::Completion, format!("{what} completed at {cq:?}"));
+            return Rule::Completion.broken(format!("{what} completed at {cq:?}"));
         }
         let place = self.queues[queue].open.iter().position(|r| *r == index);
         if place != Some(0) && !shared {
             if !self.qps[qp].lost {
-                return broken(
-                    Rule::Completion,
-                    format!("{what} completed before receives that were posted earlier"),
-                );
+                return Rule::Completion.broken(format!(
+                    "{what} completed before receives that were posted earlier"
+                ));
             }
             let lost: Vec<_> = self.queues[queue].open.drain(..place.unwrap_or(0)).collect();
             for lost in lost {
@@ -170,7 +133,7 @@ impl Oracle {
         };
         self.tally.seen(self.qps[qp].init.qp_type, op, c.status);
         let judgement = match c.status {
-            Status::Success => self.received(index, qp, c, &what, memories),
+            Status::Success => self.received(index, qp, c, &what),
             Status::FlushError => {
                 self.queues[queue].wasted += 1;
                 self.qps[qp].flushed = true;
@@ -191,12 +154,12 @@ impl Oracle {
 
     /// The queue pair that took a receive: there may be several lives of that number, and the first completions to come
     /// are those of the first.
-    fn taker(&self, recv: usize, queue: usize, c: &Completion, memories: &[SimMemory]) -> Option<usize> {
+    fn taker(&self, recv: usize, queue: usize, c: &Completion) -> Option<usize> {
         let users = self.queues[queue].users.iter().copied();
         let lives: Vec<usize> = users.filter(|q| self.qps[*q].number == c.qp).collect();
         let fits = |qp: &usize| {
             let due = self.due(recv, *qp);
-            due.iter().any(|s| self.compare(*s, recv, c, memories).is_none())
+            due.iter().any(|s| self.compare(*s, recv, c).is_none())
         };
         let fit = lives
             .iter()
@@ -231,32 +194,25 @@ impl Oracle {
     }
 
     /// A message came.
-    fn received(
-        &mut self,
-        index: usize,
-        qp: usize,
-        c: &Completion,
-        what: &str,
-        memories: &[SimMemory],
-    ) -> Judgement {
+    fn received(&mut self, index: usize, qp: usize, c: &Completion, what: &str) -> Judgement {
         if !self.qps[qp].strict {
             return Ok(());
         }
         match self.qps[qp].init.qp_type {
             QpType::Rc | QpType::XrcTarget | QpType::XrcInitiator => {
                 let Some(send) = self.next_message(index, qp) else {
-                    return broken(Rule::Delivery, format!("{what} got a message that nobody sent"));
+                    return Rule::Delivery.broken(format!("{what} got a message that nobody sent"));
                 };
-                if let Some(difference) = self.compare(send, index, c, memories) {
-                    return broken(
-                        Rule::Delivery,
-                        format!("{what} should have got {}: {difference}", self.describe(send)),
-                    );
+                if let Some(difference) = self.compare(send, index, c) {
+                    return Rule::Delivery.broken(format!(
+                        "{what} should have got {}: {difference}",
+                        self.describe(send)
+                    ));
                 }
                 self.delivered(send, index, qp, what)
             }
-            QpType::Uc => self.received_unreliable(index, qp, c, what, memories),
-            QpType::Ud => self.received_datagram(index, qp, c, what, memories),
+            QpType::Uc => self.received_unreliable(index, qp, c, what),
+            QpType::Ud => self.received_datagram(index, qp, c, what),
         }
     }
 
@@ -281,22 +237,15 @@ impl Oracle {
 
     /// A message of an unreliable connection. Those before it may be lost. A responder takes up again at any first packet
     /// (IBTA 9.8.2.2), so what the network repeats or holds back comes again or late; else messages are in order.
-    fn received_unreliable(
-        &mut self,
-        index: usize,
-        qp: usize,
-        c: &Completion,
-        what: &str,
-        memories: &[SimMemory],
-    ) -> Judgement {
+    fn received_unreliable(&mut self, index: usize, qp: usize, c: &Completion, what: &str) -> Judgement {
         let Some(peer) = self.qps[qp].peer else {
-            return broken(Rule::Delivery, format!("{what} got a message without a peer"));
+            return Rule::Delivery.broken(format!("{what} got a message without a peer"));
         };
         let orderly = self.orderly(self.qps[peer].dev, self.qps[qp].dev);
         let mut why = String::new();
         let candidates = self.due(index, qp);
         for send in candidates {
-            match self.compare(send, index, c, memories) {
+            match self.compare(send, index, c) {
                 None => {
                     if orderly {
                         let place = self.qps[peer].undelivered.iter().position(|s| *s == send);
@@ -310,22 +259,14 @@ impl Oracle {
                 Some(_) => {}
             }
         }
-        broken(
-            Rule::Delivery,
-            format!("{what} got a message that its peer did not send, or not then{why}"),
-        )
+        Rule::Delivery.broken(format!(
+            "{what} got a message that its peer did not send, or not then{why}"
+        ))
     }
 
-    fn received_datagram(
-        &mut self,
-        index: usize,
-        qp: usize,
-        c: &Completion,
-        what: &str,
-        memories: &[SimMemory],
-    ) -> Judgement {
+    fn received_datagram(&mut self, index: usize, qp: usize, c: &Completion, what: &str) -> Judgement {
         let Some(source) = c.source else {
-            return broken(Rule::Delivery, format!("{what}: a datagram without a source"));
+            return Rule::Delivery.broken(format!("{what}: a datagram without a source"));
         };
         let to = self.qps[qp].dev;
         let mut why = String::new();
@@ -347,20 +288,17 @@ impl Oracle {
                 continue;
             }
             let difference = self
-                .compare(send, index, c, memories)
-                .or_else(|| self.wrong_source(send, index, c, memories));
+                .compare(send, index, c)
+                .or_else(|| self.wrong_source(send, index, c));
             match difference {
                 None => return self.delivered(send, index, qp, what),
                 Some(difference) => why = format!("; not {}: {difference}", self.describe(send)),
             }
         }
-        broken(
-            Rule::Delivery,
-            format!(
-                "{what} got a datagram of {} bytes from {source:?} that was not sent, or again{why}",
-                c.byte_len
-            ),
-        )
+        Rule::Delivery.broken(format!(
+            "{what} got a datagram of {} bytes from {source:?} that was not sent, or again{why}",
+            c.byte_len
+        ))
     }
 
     /// Is this datagram meant for this queue pair?
@@ -391,13 +329,7 @@ impl Oracle {
     }
 
     /// What the completion and the 40 bytes in front say of the sender, if it is wrong.
-    fn wrong_source(
-        &mut self,
-        send: usize,
-        recv: usize,
-        c: &Completion,
-        memories: &[SimMemory],
-    ) -> Option<String> {
+    fn wrong_source(&mut self, send: usize, recv: usize, c: &Completion) -> Option<String> {
         let s = &self.sends[send];
         let from = self.qps[s.qp].dev;
         let vector = self.addresses.get(&(from, s.ud?.ah))?.vector;
@@ -408,7 +340,7 @@ impl Oracle {
         }
         let dev = self.qps[self.queues[self.recvs[recv].queue].users[0]].dev;
         let grh = bytes::read(
-            &memories[dev],
+            &self.memories[dev],
             &super::keys::slice(&self.buffer(recv), 0, GRH_LEN),
         );
         let (from_at, to_at) = match (gid.to_ipv4(), vector.dgid.to_ipv4()) {
@@ -428,7 +360,7 @@ impl Oracle {
     }
 
     /// How a completion and its buffer differ from a message, if they do.
-    fn compare(&self, send: usize, recv: usize, c: &Completion, memories: &[SimMemory]) -> Option<String> {
+    fn compare(&self, send: usize, recv: usize, c: &Completion) -> Option<String> {
         let s = &self.sends[send];
         let (op, imm, invalidated) = match s.op {
             SendOp::Send => (CompletionOp::Recv, None, None),
@@ -464,7 +396,7 @@ impl Oracle {
                 (target.ask.dev, spans.to_vec())
             }
         };
-        let found = bytes::read(&memories[dev], &super::keys::slice(&spans, front, s.len));
+        let found = bytes::read(&self.memories[dev], &super::keys::slice(&spans, front, s.len));
         bytes::difference(data, &found).map(|at| {
             format!(
                 "byte {at} of {} is {:#04x?} instead of {:#04x?}",
@@ -479,7 +411,7 @@ impl Oracle {
     fn delivered(&mut self, send: usize, recv: usize, qp: usize, what: &str) -> Judgement {
         self.sends[send].delivered.push(qp);
         if self.sends[send].posted > self.now {
-            return broken(Rule::Delivery, format!("{what} got a message of the future"));
+            return Rule::Delivery.broken(format!("{what} got a message of the future"));
         }
         let s = &self.sends[send];
         let front = if s.ud.is_some() { GRH_LEN } else { 0 };

@@ -5,10 +5,9 @@ use vnic_engine::rdma::{
     SendOp, SendWr, Sge, SrqHandle, Status, UdDestination,
 };
 
-use super::bytes::{self, Grant, Right};
-use super::keys::{Allowed, Ask, Side};
-use super::{Judgement, Oracle, Rule, Seq, Work, broken};
-use crate::memory::SimMemory;
+use super::bytes::{self, Bytes, Grant, Right};
+use super::keys::{Allowed, Ask, Keys, Side};
+use super::{Judgement, Oracle, Rule, Seq, Work};
 
 /// Leave that a request gives, or would give if its key allowed it.
 #[derive(Debug)]
@@ -23,6 +22,48 @@ pub struct Leave {
     pub over: bool,
 }
 
+impl Leave {
+    pub(super) fn new(ask: Ask, right: Right) -> Leave {
+        Leave {
+            ask,
+            right,
+            grant: None,
+            over: false,
+        }
+    }
+
+    /// Takes back what a dead key gave, and gives what a new one allows.
+    pub(super) fn renew(&mut self, keys: &Keys, bytes: &mut [Bytes], now: Seq) {
+        let (allowed, spans) = keys.reach(&self.ask, now, now);
+        match (&self.grant, allowed != Allowed::Never && !self.over) {
+            (Some(_), false) => self.take_back(bytes),
+            (None, true) => {
+                let grant = Grant {
+                    dev: self.ask.dev,
+                    key: self.ask.key,
+                    right: self.right,
+                    spans: spans.to_vec(),
+                };
+                bytes[grant.dev].grant(grant.right, &grant.spans);
+                self.grant = Some(grant);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_back(&mut self, bytes: &mut [Bytes]) {
+        if let Some(grant) = self.grant.take() {
+            bytes[grant.dev].revoke(grant.right, &grant.spans);
+        }
+    }
+
+    /// Its request is complete.
+    pub(super) fn end(&mut self, bytes: &mut [Bytes]) {
+        self.over = true;
+        self.take_back(bytes);
+    }
+}
+
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -32,6 +73,22 @@ pub enum Fate {
     Done(Status),
     /// Its queue pair is gone.
     Forgotten,
+}
+
+impl Fate {
+    /// A completion came. True: of a queue pair that is gone; what was in the completion queue before may still be polled.
+    pub(super) fn is_over(&mut self, status: Status, what: &str) -> Judgement<bool> {
+        match *self {
+            Fate::Open => Ok(false),
+            Fate::Forgotten => {
+                *self = Fate::Done(status);
+                Ok(true)
+            }
+            Fate::Done(before) => {
+                Rule::Completion.broken(format!("{what} completed twice: {before:?}, then {status:?}"))
+            }
+        }
+    }
 }
 
 /// A posted send request.
@@ -141,7 +198,9 @@ impl Oracle {
         self.sends.push(send);
         self.qps[qp].sends.push_back(index);
         self.by_id.insert(wr.id, (Work::Send(index), wr.tag));
-        self.renew_grants_of(index);
+        for leave in &mut self.sends[index].leaves {
+            leave.renew(&self.keys, &mut self.bytes, self.now);
+        }
     }
 
     /// A request as it was posted, without what follows from that.
@@ -193,34 +252,15 @@ impl Oracle {
         };
         let Some(pd) = q.init.pd else { return };
         for sge in send.local.iter().filter(|s| s.len > 0) {
-            let ask = Ask {
-                dev: q.dev,
-                pd,
-                qp: q.number,
-                side: Side::Local,
-                key: sge.lkey,
-                addr: sge.addr,
-                len: u64::from(sge.len),
-                need,
-            };
-            send.leaves.push(Leave {
-                ask,
-                right,
-                grant: None,
-                over: false,
-            });
+            let ask = Ask::local(q.dev, pd, q.number, sge, need);
+            send.leaves.push(Leave::new(ask, right));
         }
         if let Some(ask) = self.remote_ask(send) {
             let right = match send.op {
                 SendOp::Read { .. } => Right::Read,
                 _ => Right::Write,
             };
-            send.leaves.push(Leave {
-                ask,
-                right,
-                grant: None,
-                over: false,
-            });
+            send.leaves.push(Leave::new(ask, right));
         }
     }
 
@@ -345,23 +385,6 @@ impl Oracle {
         self.qps[*self.current.get(&(dev, ud.qp))?].queue
     }
 
-    fn renew_grants_of(&mut self, index: usize) {
-        let now = self.now;
-        for leave in &mut self.sends[index].leaves {
-            let (allowed, spans) = self.keys.reach(&leave.ask, now, now);
-            if allowed != Allowed::Never {
-                let grant = Grant {
-                    dev: leave.ask.dev,
-                    key: leave.ask.key,
-                    right: leave.right,
-                    spans: spans.to_vec(),
-                };
-                self.bytes[grant.dev].grant(grant.right, &grant.spans);
-                leave.grant = Some(grant);
-            }
-        }
-    }
-
     /// A completion of a send queue.
     pub(super) fn send_completed(
         &mut self,
@@ -369,7 +392,6 @@ impl Oracle {
         dev: usize,
         cq: CqHandle,
         c: &Completion,
-        memories: &[SimMemory],
     ) -> Judgement {
         let qp = self.sends[index].qp;
         let who = self.name(qp);
@@ -377,25 +399,11 @@ impl Oracle {
         let what = format!("{who}: {op:?} {:#x}", c.wr_id);
         let q = &self.qps[qp];
         if q.dev != dev || q.number != c.qp || q.init.send_cq != Some(cq) {
-            return broken(
-                Rule::Completion,
-                format!("{what} completed at dev{dev} {cq:?} for {:?}", c.qp),
-            );
+            return Rule::Completion.broken(format!("{what} completed at dev{dev} {cq:?} for {:?}", c.qp));
         }
-        match self.sends[index].fate {
-            Fate::Open => {}
-            // What was in the completion queue before its QP went may still be polled.
-            Fate::Forgotten => {
-                self.sends[index].fate = Fate::Done(c.status);
-                self.ghost_came(dev, cq);
-                return Ok(());
-            }
-            Fate::Done(before) => {
-                return broken(
-                    Rule::Completion,
-                    format!("{what} completed twice: {before:?}, then {:?}", c.status),
-                );
-            }
+        if self.sends[index].fate.is_over(c.status, &what)? {
+            self.ghost_came(dev, cq);
+            return Ok(());
         }
         self.resume_for(index);
         // Those before it have completed without being seen.
@@ -409,15 +417,12 @@ impl Oracle {
                     self.unfulfilled(first);
                     continue;
                 }
-                return broken(
-                    Rule::Completion,
-                    format!(
-                        "{what} completed {:?} before {:?} {:#x}",
-                        c.status, skipped.op, skipped.id
-                    ),
-                );
+                return Rule::Completion.broken(format!(
+                    "{what} completed {:?} before {:?} {:#x}",
+                    c.status, skipped.op, skipped.id
+                ));
             }
-            self.fulfilled(first, None, memories)?;
+            self.fulfilled(first, None)?;
         }
         self.tally.seen(
             self.qps[qp].init.qp_type,
@@ -427,12 +432,12 @@ impl Oracle {
         match c.status {
             Status::Success => {
                 if self.qps[qp].broken {
-                    return broken(Rule::Completion, format!("{what} succeeded behind an error"));
+                    return Rule::Completion.broken(format!("{what} succeeded behind an error"));
                 }
                 if !self.sends[index].signaled {
-                    return broken(Rule::Completion, format!("{what} was not signaled but completed"));
+                    return Rule::Completion.broken(format!("{what} was not signaled but completed"));
                 }
-                self.fulfilled(index, Some(c), memories)
+                self.fulfilled(index, Some(c))
             }
             Status::FlushError => {
                 self.qps[qp].flushed = true;
@@ -442,10 +447,9 @@ impl Oracle {
             }
             status => {
                 if self.qps[qp].broken && self.qps[qp].strict {
-                    return broken(
-                        Rule::Completion,
-                        format!("{what} completed {status:?} behind an error instead of being flushed"),
-                    );
+                    return Rule::Completion.broken(format!(
+                        "{what} completed {status:?} behind an error instead of being flushed"
+                    ));
                 }
                 self.failed(index, status);
                 self.break_by(index);
@@ -506,16 +510,7 @@ impl Oracle {
     pub fn forbids(&self, dev: usize, pd: PdHandle, right: &[Sge], wrong: &[Sge]) -> bool {
         let changed = wrong.iter().filter(|s| !right.contains(s) && s.len > 0);
         changed.into_iter().all(|s| {
-            let ask = Ask {
-                dev,
-                pd,
-                qp: QpNumber(0),
-                side: Side::Local,
-                key: s.lkey,
-                addr: s.addr,
-                len: u64::from(s.len),
-                need: Access::LOCAL_WRITE,
-            };
+            let ask = Ask::local(dev, pd, QpNumber(0), s, Access::LOCAL_WRITE);
             self.keys.reach(&ask, self.now, self.now).0 == Allowed::Never
         })
     }
@@ -523,15 +518,12 @@ impl Oracle {
     /// The leaves of a request end.
     fn end_leaves(&mut self, index: usize, which: impl Fn(&Leave) -> bool) {
         for leave in self.sends[index].leaves.iter_mut().filter(|l| which(l)) {
-            leave.over = true;
-            if let Some(grant) = leave.grant.take() {
-                self.bytes[grant.dev].revoke(grant.right, &grant.spans);
-            }
+            leave.end(&mut self.bytes);
         }
     }
 
     /// It was carried out.
-    fn fulfilled(&mut self, index: usize, c: Option<&Completion>, memories: &[SimMemory]) -> Judgement {
+    fn fulfilled(&mut self, index: usize, c: Option<&Completion>) -> Judgement {
         let qp = self.sends[index].qp;
         let reliable = self.qps[qp].init.qp_type.reliable();
         self.sends[index].fate = Fate::Done(Status::Success);
@@ -545,7 +537,7 @@ impl Oracle {
             );
             self.check_success(index, c, &what)?;
             if reliable {
-                self.check_bytes(index, c, &what, memories)?;
+                self.check_bytes(index, c, &what)?;
             }
         }
         // A peer may answer a READ again and again while its key lives; a WRITE or atomic must not be repeated. What an
@@ -561,14 +553,11 @@ impl Oracle {
         let send = &self.sends[index];
         if let Some(c) = c {
             if c.op != send.completion_op() {
-                return broken(Rule::Completion, format!("{what} completed as {:?}", c.op));
+                return Rule::Completion.broken(format!("{what} completed as {:?}", c.op));
             }
             let brought = if send.atomic() { 8 } else { send.len };
             if send.brings() && u64::from(c.byte_len) != brought {
-                return broken(
-                    Rule::Completion,
-                    format!("{what} of {brought} bytes reports {}", c.byte_len),
-                );
+                return Rule::Completion.broken(format!("{what} of {brought} bytes reports {}", c.byte_len));
             }
         }
         for leave in &send.leaves {
@@ -577,25 +566,17 @@ impl Oracle {
                 continue;
             }
             if self.keys.ask(&leave.ask, send.posted, self.now).0 == Allowed::Never {
-                return broken(
-                    Rule::Protection,
-                    format!("{what} succeeded although {:?} is forbidden", leave.ask),
-                );
+                return Rule::Protection
+                    .broken(format!("{what} succeeded although {:?} is forbidden", leave.ask));
             }
         }
         Ok(())
     }
 
     /// Bytes where a reliable request put them.
-    fn check_bytes(
-        &mut self,
-        index: usize,
-        c: Option<&Completion>,
-        what: &str,
-        memories: &[SimMemory],
-    ) -> Judgement {
+    fn check_bytes(&mut self, index: usize, c: Option<&Completion>, what: &str) -> Judgement {
         if self.sends[index].atomic() {
-            return self.check_atomic(index, what, memories);
+            return self.check_atomic(index, what);
         }
         let send = &self.sends[index];
         let Some(data) = &send.data else { return Ok(()) };
@@ -614,21 +595,18 @@ impl Oracle {
         }
         let found: Vec<u8> = targets
             .iter()
-            .flat_map(|g| bytes::read(&memories[g.dev], &g.spans))
+            .flat_map(|g| bytes::read(&self.memories[g.dev], &g.spans))
             .collect();
         if found.len() == data.len()
             && let Some(at) = bytes::difference(data, &found)
         {
-            return broken(
-                Rule::Integrity,
-                format!(
-                    "{what}: byte {at} of {} is {:#04x} instead of {:#04x}{}",
-                    data.len(),
-                    found[at],
-                    data[at],
-                    if c.is_none() { " (unsignaled)" } else { "" }
-                ),
-            );
+            return Rule::Integrity.broken(format!(
+                "{what}: byte {at} of {} is {:#04x} instead of {:#04x}{}",
+                data.len(),
+                found[at],
+                data[at],
+                if c.is_none() { " (unsignaled)" } else { "" }
+            ));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use vnic_fabric::{DropReason, Instant};
 
 use super::plan::Plan;
-use crate::oracle::{Judgement, Rule, broken};
+use crate::oracle::{Judgement, Rule};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -49,10 +49,9 @@ impl Oracle {
         match known {
             Some(f @ Fate::UnderWay) => *f = fate,
             other => {
-                return broken(
-                    Rule::Delivery,
-                    format!("frame {number} of flow {flow} is {fate:?}, it was {other:?}"),
-                );
+                return Rule::Delivery.broken(format!(
+                    "frame {number} of flow {flow} is {fate:?}, it was {other:?}"
+                ));
             }
         }
         record.under_way -= 1;
@@ -64,13 +63,10 @@ impl Oracle {
         self.ends(now, flow, number, Fate::Delivered)?;
         let record = &mut self.flows[flow];
         if number < record.delivered {
-            return broken(
-                Rule::Delivery,
-                format!(
-                    "frame {number} of flow {flow} comes after frame {}",
-                    record.delivered - 1
-                ),
-            );
+            return Rule::Delivery.broken(format!(
+                "frame {number} of flow {flow} comes after frame {}",
+                record.delivered - 1
+            ));
         }
         record.delivered = number + 1;
         Ok(())
@@ -95,13 +91,10 @@ impl Oracle {
             _ => false,
         };
         if !allowed {
-            return broken(
-                Rule::Delivery,
-                format!(
-                    "{reason:?} for frame {number} of flow {flow}, priority {priority}, at {} us",
-                    now.0 / 1000
-                ),
-            );
+            return Rule::Delivery.broken(format!(
+                "{reason:?} for frame {number} of flow {flow}, priority {priority}, at {} us",
+                now.0 / 1000
+            ));
         }
         Ok(())
     }

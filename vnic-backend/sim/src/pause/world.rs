@@ -15,7 +15,7 @@ use super::oracle::Oracle;
 use super::plan::{Control, Flow, GUEST, Kind, Plan, WIRE, time};
 use super::port::{Frame, Port};
 use super::{Mark, Outcome};
-use crate::oracle::{Judgement, Rule, broken};
+use crate::oracle::{Judgement, Rule};
 
 /// What happens at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -267,14 +267,11 @@ impl<'a> World<'a> {
         let port = &self.ports[out];
         let waits: u64 = port.egress.bytes().iter().sum();
         if port.buffers.used() != waits || waits > port.most() {
-            return broken(
-                Rule::Counter,
-                format!(
-                    "port {out}: {waits} bytes wait, {} counted, at most {}",
-                    port.buffers.used(),
-                    port.most()
-                ),
-            );
+            return Rule::Counter.broken(format!(
+                "port {out}: {waits} bytes wait, {} counted, at most {}",
+                port.buffers.used(),
+                port.most()
+            ));
         }
         self.serve(out)
     }
@@ -514,16 +511,13 @@ impl<'a> World<'a> {
                 (true, ..) => (false, false),
             };
             if (must_send && !sent) || (must_end && self.oracle.under_way(i) != 0) {
-                return broken(
-                    Rule::Progress,
-                    format!(
+                return Rule::Progress.broken(format!(
                         "flow {i} has sent {} of {} frames, {} are under way at {} us; nothing moved for {quiet:?}",
                         self.sent[i],
                         flow.frames,
                         self.oracle.under_way(i),
                         self.now.0 / 1000
-                    ),
-                );
+                    ));
             }
         }
         let ends = [
@@ -535,7 +529,7 @@ impl<'a> World<'a> {
             && let Some(end) = ends.into_iter().flatten().min()
             && quiet > end * 3 + Duration::from_millis(50)
         {
-            return broken(Rule::Progress, format!("nothing moved for {quiet:?}"));
+            return Rule::Progress.broken(format!("nothing moved for {quiet:?}"));
         }
         if ring && !done && !guarded && !limited {
             self.outcome.mark(Mark::Deadlock);
@@ -573,14 +567,11 @@ impl<'a> World<'a> {
         let slowest = flows().map(|f| f.alone().0).max().unwrap_or(0);
         let most = slowest.max(start + alone) + alone / 20 + 100_000;
         if self.now.0 > most {
-            return broken(
-                Rule::Progress,
-                format!(
-                    "{} us for what a full link does in {} us",
-                    self.now.0 / 1000,
-                    most / 1000
-                ),
-            );
+            return Rule::Progress.broken(format!(
+                "{} us for what a full link does in {} us",
+                self.now.0 / 1000,
+                most / 1000
+            ));
         }
         Ok(())
     }

@@ -55,20 +55,16 @@ fn over_time(title: &str, what: &str, units: &[(&'static str, f64)], mut lines: 
     }
     Some(Chart {
         title: title.to_owned(),
-        x: Axis {
-            label: format!("time ({time})"),
-            from: 0.0,
-            to: farthest(&lines),
-        },
-        y: Axis {
-            label: if value.is_empty() {
+        x: Axis::new(format!("time ({time})"), 0.0, farthest(&lines)),
+        y: Axis::new(
+            if value.is_empty() {
                 what.to_owned()
             } else {
                 format!("{what} ({value})")
             },
-            from: 0.0,
-            to: head_room(greatest(&lines)),
-        },
+            0.0,
+            head_room(greatest(&lines)),
+        ),
         logarithmic: false,
         lines,
     })
@@ -136,20 +132,12 @@ fn of_flows(title: &str, what: &str, runs: &[Run<'_>], rows: fn(&Outcome) -> &[V
                 1 => format!("each of {} flows", rows.len()),
                 _ => format!("{} of {} flows", rows.len().div_ceil(step), rows.len()),
             };
-            lines.push(Line {
-                name: "mean".to_owned(),
-                points: mean_of(times, rows),
-                look: Look::Strong,
-                color: 1,
-            });
+            lines.push(Line::strong("mean", mean_of(times, rows), 1));
         }
     } else {
-        lines.extend(runs.iter().enumerate().map(|(n, run)| Line {
-            name: run.name.to_owned(),
-            points: mean_of(&run.outcome.series.time, rows(run.outcome)),
-            look: Look::Strong,
-            color: n,
-        }));
+        let mean = |run: &Run<'_>| mean_of(&run.outcome.series.time, rows(run.outcome));
+        let line = |(n, run): (usize, &Run<'_>)| Line::strong(run.name, mean(run), n);
+        lines.extend(runs.iter().enumerate().map(line));
     }
     over_time(title, what, &RATES, lines)
 }
@@ -198,12 +186,7 @@ pub fn queue(title: &str, runs: &[Run<'_>]) -> Option<Chart> {
         let row = o.series.queues.get(n)?;
         Some(series(&o.series.time, row))
     });
-    let line = |(color, (name, points))| Line {
-        name,
-        points,
-        look: Look::Strong,
-        color,
-    };
+    let line = |(color, (name, points))| Line::strong(name, points, color);
     let lines = rows.into_iter().enumerate().map(line).collect();
     over_time(title, "queue", &SIZES, lines)
 }
@@ -224,35 +207,18 @@ pub fn queue_distribution(title: &str, runs: &[Run<'_>]) -> Option<Chart> {
     let lines: Vec<Line> = rows
         .into_iter()
         .enumerate()
-        .map(|(color, (name, row))| Line {
-            name,
-            points: steps(row.iter().map(|b| b / size)),
-            look: Look::Strong,
-            color,
-        })
+        .map(|(color, (name, row))| Line::strong(name, steps(row.iter().map(|b| b / size)), color))
         .collect();
     if lines.is_empty() {
         return None;
     }
     Some(Chart {
         title: title.to_owned(),
-        x: Axis {
-            label: format!("queue ({name})"),
-            from: 0.0,
-            to: head_room(max / size),
-        },
-        y: percent("time (%)"),
+        x: Axis::new(format!("queue ({name})"), 0.0, head_room(max / size)),
+        y: Axis::new("time (%)", 0.0, 100.0),
         logarithmic: false,
         lines,
     })
-}
-
-fn percent(label: &str) -> Axis {
-    Axis {
-        label: label.to_owned(),
-        from: 0.0,
-        to: 100.0,
-    }
 }
 
 /// Values from the least to the greatest, each with the percent that do not exceed it.
@@ -269,11 +235,9 @@ pub fn slowdown(title: &str, runs: &[Run<'_>]) -> Option<Chart> {
     let lines: Vec<Line> = runs
         .iter()
         .enumerate()
-        .map(|(color, run)| Line {
-            name: run.name.to_owned(),
-            points: steps(slowdowns(&run.outcome.flows).into_iter().map(|s| s.max(1.0))),
-            look: Look::Strong,
-            color,
+        .map(|(color, run)| {
+            let slowdowns = slowdowns(&run.outcome.flows).into_iter();
+            Line::strong(run.name, steps(slowdowns.map(|s| s.max(1.0))), color)
         })
         .filter(|l| l.points.len() > 1)
         .collect();
@@ -282,12 +246,12 @@ pub fn slowdown(title: &str, runs: &[Run<'_>]) -> Option<Chart> {
     }
     Some(Chart {
         title: title.to_owned(),
-        x: Axis {
-            label: "slowdown: time to complete, relative to that alone".to_owned(),
-            from: 1.0,
-            to: farthest(&lines).max(2.0) * 1.05,
-        },
-        y: percent("flows (%)"),
+        x: Axis::new(
+            "slowdown: time to complete, relative to that alone",
+            1.0,
+            farthest(&lines).max(2.0) * 1.05,
+        ),
+        y: Axis::new("flows (%)", 0.0, 100.0),
         logarithmic: true,
         lines,
     })
@@ -313,20 +277,15 @@ pub fn signals(title: &str, run: &Run<'_>) -> Option<Chart> {
         .iter()
         .enumerate()
         .filter(|(_, (_, values))| values.iter().any(|v| *v > 0))
-        .map(|(color, (name, values))| Line {
-            name: (*name).to_owned(),
-            points: series_of
-                .time
-                .chunks(group)
-                .zip(values.chunks(group))
-                .filter(|(times, _)| times.len() == group)
-                .map(|(times, values)| {
-                    let sum: u64 = values.iter().sum();
-                    (times[times.len() - 1] as f64, sum as f64 * per_ms)
-                })
-                .collect(),
-            look: Look::Strong,
-            color,
+        .map(|(color, (name, values))| {
+            let groups = series_of.time.chunks_exact(group).zip(values.chunks_exact(group));
+            let point = |(times, values): (&[u64], &[u64])| {
+                (
+                    times[group - 1] as f64,
+                    values.iter().sum::<u64>() as f64 * per_ms,
+                )
+            };
+            Line::strong(*name, groups.map(point).collect(), color)
         })
         .collect();
     over_time(title, "in one ms", &[("", 1.0)], lines)

@@ -70,11 +70,7 @@ mod tests {
 
     #[test]
     fn peaks_stay() {
-        let axis = Axis {
-            label: String::new(),
-            from: 0.0,
-            to: 1000.0,
-        };
+        let axis = Axis::new("", 0.0, 1000.0);
         let chart = Chart {
             title: String::new(),
             x: axis.clone(),

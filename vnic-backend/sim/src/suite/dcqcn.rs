@@ -9,11 +9,11 @@ mod thresholds;
 
 use vnic_engine::congestion::dcqcn::{Dcqcn, Parameters};
 
-use super::{Check, Trial};
+use super::{Check, Trial, check, kb, percent};
 use crate::network::measures::{fairness, throughputs};
 use crate::network::scenario::Topology;
 use crate::network::scenario::{Control, Record};
-use crate::network::topology::{GBIT, US};
+use crate::network::topology::{GBIT, MS, US};
 use crate::network::traffic::{Starts, incast};
 use crate::network::{Outcome, Scenario};
 
@@ -25,9 +25,6 @@ pub(super) fn trials() -> Vec<Trial> {
     trials.extend([plus::P1, plus::P2, plus::P3, plus::P4]);
     trials
 }
-
-/// ns.
-const MS: u64 = 1_000_000;
 
 /// Bytes of a frame with a full packet: Ethernet, IPv4, UDP, BTH, 1024 bytes, ICRC, FCS.
 const FRAME: f64 = (14 + 20 + 8 + 12 + 1024 + 4 + 4) as f64;
@@ -83,33 +80,6 @@ impl Incast {
             ..Scenario::new(name, topology)
         }
     }
-}
-
-/// A row.
-fn check(
-    what: impl Into<String>,
-    published: impl Into<String>,
-    accepted: impl Into<String>,
-    measured: impl Into<String>,
-    pass: bool,
-) -> Check {
-    Check {
-        what: what.into(),
-        published: published.into(),
-        accepted: accepted.into(),
-        measured: measured.into(),
-        pass,
-    }
-}
-
-/// KB as a person reads them.
-fn kb(bytes: f64) -> String {
-    format!("{:.1} KB", bytes / 1000.0)
-}
-
-/// Percent as a person reads them.
-fn percent(part: f64) -> String {
-    format!("{:.1} %", part * 100.0)
 }
 
 /// Mean of the recorded queue, in bytes.

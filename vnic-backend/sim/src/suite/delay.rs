@@ -8,22 +8,11 @@ pub(super) mod windowed;
 use crate::network::scenario::Record;
 use crate::network::{Outcome, Scenario};
 
-use super::{Check, Trial};
+use super::Trial;
 
 /// Them.
 pub(super) fn trials() -> Vec<Trial> {
     [timely::TRIALS, hpcc::TRIALS, swift::TRIALS].concat()
-}
-
-/// A row of the report.
-fn check(what: impl Into<String>, published: &str, accepted: &str, measured: String, pass: bool) -> Check {
-    Check {
-        what: what.into(),
-        published: published.into(),
-        accepted: accepted.into(),
-        measured,
-        pass,
-    }
 }
 
 /// Statistics from a time on in ns; nothing is sampled.
@@ -32,16 +21,6 @@ fn from(from: u64) -> Record {
         from,
         ..Record::default()
     }
-}
-
-/// A part as percent.
-fn percent(part: f64) -> String {
-    format!("{:.1} %", part * 100.0)
-}
-
-/// Bytes as KB (1000).
-fn kilobytes(bytes: f64) -> String {
-    format!("{:.1} KB", bytes / 1e3)
 }
 
 /// Mean round trip of the packets that were measured, in us.

@@ -27,6 +27,33 @@ pub struct Check {
     pub pass: bool,
 }
 
+/// A row of the report.
+fn check(
+    what: impl Into<String>,
+    published: impl Into<String>,
+    accepted: impl Into<String>,
+    measured: impl Into<String>,
+    pass: bool,
+) -> Check {
+    Check {
+        what: what.into(),
+        published: published.into(),
+        accepted: accepted.into(),
+        measured: measured.into(),
+        pass,
+    }
+}
+
+/// KB as a person reads them.
+fn kb(bytes: f64) -> String {
+    format!("{:.1} KB", bytes / 1000.0)
+}
+
+/// Percent as a person reads them.
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
 /// Where a case can run: the single-switch part has a time to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -109,6 +136,16 @@ pub struct Trial {
     pub scenarios: fn() -> Vec<Scenario>,
     /// Rows, from the outcomes.
     pub judge: fn(&[Scenario], &[Outcome]) -> Vec<Check>,
+}
+
+impl Trial {
+    const fn new(
+        id: &'static str,
+        scenarios: fn() -> Vec<Scenario>,
+        judge: fn(&[Scenario], &[Outcome]) -> Vec<Check>,
+    ) -> Trial {
+        Trial { id, scenarios, judge }
+    }
 }
 
 /// A published result.

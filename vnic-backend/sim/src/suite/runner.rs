@@ -2,11 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Case, Check, Known, Size};
+use super::{Case, Check, Known, Size, check};
 use crate::network::{self, Outcome, Scenario};
 use crate::oracle::Violation;
+use crate::runner::each;
 
 /// What is said of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,12 +58,6 @@ pub trait Watcher: Sync {
     }
 }
 
-/// One scenario of one case, to be run.
-struct Job {
-    case: usize,
-    scenario: usize,
-}
-
 type Slot = Mutex<Option<Result<Outcome, String>>>;
 
 /// Runs cases on so many threads.
@@ -81,30 +75,28 @@ fn run_with(cases: &[Case], threads: usize, watcher: &dyn Watcher, simulate: Sim
         .iter()
         .map(|list| list.iter().map(|_| Mutex::default()).collect())
         .collect();
-    let mut jobs: Vec<Job> = Vec::new();
+    // A case, and one of its scenarios.
+    let mut jobs: Vec<(usize, usize)> = Vec::new();
     for (case, list) in scenarios.iter().enumerate() {
-        jobs.extend((0..list.len()).map(|scenario| Job { case, scenario }));
+        jobs.extend((0..list.len()).map(|scenario| (case, scenario)));
     }
     // The long ones first, so that no thread is left with one at the end.
-    jobs.sort_by_key(|job| {
-        let scenario = &scenarios[job.case][job.scenario];
-        let switches = u64::from(cases[job.case].about.size == Size::Switch);
-        (switches, u64::MAX - scenario.duration, job.case, job.scenario)
+    jobs.sort_by_key(|&(case, scenario)| {
+        let switches = u64::from(cases[case].about.size == Size::Switch);
+        (
+            switches,
+            u64::MAX - scenarios[case][scenario].duration,
+            case,
+            scenario,
+        )
     });
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let scenario = &scenarios[job.case][job.scenario];
-                    watcher.begins(&cases[job.case], scenario);
-                    let result = one(scenario, watcher, simulate);
-                    if let Ok(mut slot) = slots[job.case][job.scenario].lock() {
-                        *slot = Some(result);
-                    }
-                }
-            });
+    each(0..jobs.len() as u64, threads, true, &|number| {
+        let (case, scenario) = jobs[number as usize];
+        let result = one(&cases[case], &scenarios[case][scenario], watcher, simulate);
+        if let Ok(mut slot) = slots[case][scenario].lock() {
+            *slot = Some(result);
         }
+        false
     });
     let mut done = Vec::new();
     for ((case, scenarios), slots) in cases.iter().zip(scenarios).zip(slots) {
@@ -114,7 +106,13 @@ fn run_with(cases: &[Case], threads: usize, watcher: &dyn Watcher, simulate: Sim
     done
 }
 
-fn one(scenario: &Scenario, watcher: &dyn Watcher, simulate: Simulate<'_>) -> Result<Outcome, String> {
+fn one(
+    case: &Case,
+    scenario: &Scenario,
+    watcher: &dyn Watcher,
+    simulate: Simulate<'_>,
+) -> Result<Outcome, String> {
+    watcher.begins(case, scenario);
     let mut told = 0;
     let mut progress = |part: f64| {
         let permille = (part.clamp(0.0, 1.0) * 1000.0) as u64;
@@ -177,13 +175,7 @@ fn judge(case: Case, scenarios: Vec<Scenario>, results: Vec<Option<Result<Outcom
 }
 
 fn failed(what: &str, message: String) -> Check {
-    Check {
-        what: what.to_owned(),
-        published: "-".to_owned(),
-        accepted: "it runs".to_owned(),
-        measured: message,
-        pass: false,
-    }
+    check(what, "-", "it runs", message, false)
 }
 
 fn verdict(check: &Check, known: &[Known]) -> Verdict {
@@ -214,13 +206,7 @@ pub(super) mod tests {
     }
 
     fn row(what: &str, pass: bool) -> Check {
-        Check {
-            what: what.to_owned(),
-            published: "1 | 2".to_owned(),
-            accepted: "3".to_owned(),
-            measured: "4".to_owned(),
-            pass,
-        }
+        check(what, "1 | 2", "3", "4", pass)
     }
 
     /// A case that checks that each outcome is that of its scenario.

@@ -7,22 +7,20 @@ use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
 use super::arena::Arena;
-use super::setup::percent;
-use super::world::{Step, Stop, World, refused};
+use super::plan::percent;
+use super::world::{World, granted, refused};
 use crate::oracle::keys::Region;
-use crate::oracle::{Rule, broken};
+use crate::oracle::{Judgement, Rule};
 
 /// Time after which no packet of a former life is under way, in nanoseconds.
 const TIME_WAIT: u64 = 100_000_000;
 
 impl World {
     /// Changes something.
-    pub(super) fn administer(&mut self, rng: &mut Rng) -> Step {
-        let living = self.living();
-        if living.is_empty() {
+    pub(super) fn administer(&mut self, rng: &mut Rng) -> Judgement {
+        let Some(slot) = rng.choice(self.living()) else {
             return Ok(());
-        }
-        let slot = living[rng.usize(0..living.len())];
+        };
         let dev = self.slot(slot).dev;
         match rng.u32(0..14) {
             0..=2 => self.pause(slot, rng),
@@ -40,13 +38,13 @@ impl World {
     }
 
     /// The state that a queue pair is really in.
-    pub(super) fn state_of(&mut self, dev: usize, number: QpNumber) -> Result<QpState, Stop> {
+    pub(super) fn state_of(&mut self, dev: usize, number: QpNumber) -> Judgement<QpState> {
         let queried = self.nodes[dev].device().query_qp(number);
-        queried.map(|a| a.state).or_else(|e| refused("query_qp", e))
+        granted("query_qp", queried.map(|a| a.state))
     }
 
     /// Brings the owner's knowledge up to date.
-    fn look_at(&mut self, slot: usize) -> Result<QpState, Stop> {
+    fn look_at(&mut self, slot: usize) -> Judgement<QpState> {
         let (dev, number) = (self.slot(slot).dev, self.number(slot));
         let state = self.state_of(dev, number)?;
         self.slot_mut(slot).attributes.state = state;
@@ -54,7 +52,7 @@ impl World {
     }
 
     /// Stops the send queue for a while.
-    fn pause(&mut self, slot: usize, rng: &mut Rng) -> Step {
+    fn pause(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         if self.look_at(slot)? != QpState::Rts {
             return Ok(());
         }
@@ -68,7 +66,7 @@ impl World {
     }
 
     /// Lets a send queue go on.
-    pub(super) fn resume(&mut self, slot: usize) -> Step {
+    pub(super) fn resume(&mut self, slot: usize) -> Judgement {
         if !self.slot(slot).alive {
             return Ok(());
         }
@@ -78,35 +76,26 @@ impl World {
         }
     }
 
-    fn destroy(&mut self, slot: usize) -> Step {
+    fn destroy(&mut self, slot: usize) -> Judgement {
         let (dev, number) = (self.slot(slot).dev, self.number(slot));
-        let groups: Vec<Gid> = self.nodes[dev]
-            .groups
-            .iter()
-            .filter(|(s, _)| *s == slot)
-            .map(|(_, gid)| *gid)
-            .collect();
-        for gid in groups {
-            self.leave(slot, gid)?;
-        }
-        self.nodes[dev]
-            .device()
-            .destroy_qp(number)
-            .or_else(|e| refused("destroy_qp", e))?;
+        self.leave_all(slot)?;
+        granted("destroy_qp", self.device(dev).destroy_qp(number))?;
         self.slot_mut(slot).alive = false;
-        if let Some(queue) = self
-            .slot(slot)
-            .receives
-            .filter(|q| self.receives[*q].srq.is_none())
-        {
+        if let Some(queue) = self.own_queue(slot) {
             self.receives[queue].alive = false;
         }
         self.oracle.destroyed(dev, number);
         self.stirred(dev)
     }
 
+    /// The receive queue of a queue pair that is not shared.
+    fn own_queue(&self, slot: usize) -> Option<usize> {
+        let queue = self.slot(slot).receives?;
+        self.receives[queue].srq.is_none().then_some(queue)
+    }
+
     /// Both ends of a connection go back to RESET and are connected anew, when the old packets are gone.
-    fn start_again(&mut self, slot: usize, rng: &mut Rng) -> Step {
+    fn start_again(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         let peer = self.slot(slot).peer;
         let ends: Vec<usize> = [Some(slot), peer].into_iter().flatten().collect();
         if ends
@@ -121,14 +110,13 @@ impl World {
             let s = self.slot_mut(*end);
             s.open.clear();
             s.connect = Some(0);
-            let (dev, queue) = (s.dev, s.receives);
-            let queue = queue.filter(|q| self.receives[*q].srq.is_none());
+            let dev = s.dev;
+            let queue = self.own_queue(*end);
             self.ledger.forget(dev);
             // Completions of the former life may still come; they are of no interest.
             self.books
                 .retain(|_, b| b.slot != Some(*end) && (queue.is_none() || b.receives != queue));
-            let s = self.slot_mut(*end);
-            if let Some(queue) = s.receives.filter(|q| self.receives[*q].srq.is_none()) {
+            if let Some(queue) = queue {
                 self.receives[queue].open = 0;
             }
         }
@@ -149,7 +137,7 @@ impl World {
     }
 
     /// The time of a late connection has come.
-    pub(super) fn connect_now(&mut self, slot: usize) -> Step {
+    pub(super) fn connect_now(&mut self, slot: usize) -> Judgement {
         match self.look_at(slot)? {
             QpState::Reset => self.connect(slot)?,
             QpState::Init => {
@@ -165,7 +153,7 @@ impl World {
         Ok(())
     }
 
-    fn deregister(&mut self, dev: usize, rng: &mut Rng) -> Step {
+    fn deregister(&mut self, dev: usize, rng: &mut Rng) -> Judgement {
         let Some(index) = self.living_region(dev, rng) else {
             return Ok(());
         };
@@ -184,10 +172,9 @@ impl World {
 
     fn living_region(&self, dev: usize, rng: &mut Rng) -> Option<usize> {
         let regions = &self.nodes[dev].regions;
-        let living: Vec<usize> = (0..regions.len()).filter(|r| regions[*r].alive).collect();
         // The large one stays: without it little could be posted any more.
-        let small: Vec<usize> = living.into_iter().filter(|r| *r % 3 != 0).collect();
-        (!small.is_empty()).then(|| small[rng.usize(0..small.len())])
+        let small = (0..regions.len()).filter(|r| regions[*r].alive && r % 3 != 0);
+        rng.choice(small.collect::<Vec<_>>())
     }
 
     /// Could a window show this region? Only its owner's requests would have made it.
@@ -196,7 +183,7 @@ impl World {
         access.contains(Access::MW_BIND) && !self.nodes[dev].windows.is_empty()
     }
 
-    fn reregister(&mut self, dev: usize, rng: &mut Rng) -> Step {
+    fn reregister(&mut self, dev: usize, rng: &mut Rng) -> Judgement {
         let Some(index) = self.living_region(dev, rng) else {
             return Ok(());
         };
@@ -211,12 +198,7 @@ impl World {
             // Changing how addresses count needs a new translation.
             change.access = Some(Access::LOCAL_WRITE | Access::REMOTE_READ | zero);
         }
-        let before = self
-            .oracle
-            .keys
-            .region(dev, mr)
-            .map(|r| r.iova)
-            .unwrap_or_default();
+        let before = self.oracle.keys.region(dev, mr).map_or(0, |r| r.iova);
         let iova = change.translation.as_ref().map_or(before, |(iova, _)| *iova);
         let access = change.access.unwrap_or(r.access);
         let pd = self.nodes[dev].pds[r.pd];
@@ -245,7 +227,7 @@ impl World {
         }
     }
 
-    fn resize(&mut self, dev: usize, rng: &mut Rng) -> Step {
+    fn resize(&mut self, dev: usize, rng: &mut Rng) -> Judgement {
         let cq = rng.usize(0..self.nodes[dev].cqs.len());
         let small = self.plan.small_cqs > 0 && rng.bool();
         let entries = if small {
@@ -267,16 +249,12 @@ impl World {
         }
     }
 
-    fn limit(&mut self, rng: &mut Rng) -> Step {
-        let shared: Vec<usize> = (0..self.receives.len())
-            .filter(|r| self.receives[*r].srq.is_some())
-            .collect();
-        if shared.is_empty() {
-            return Ok(());
-        }
-        let queue = shared[rng.usize(0..shared.len())];
-        let (dev, depth) = (self.receives[queue].dev, self.receives[queue].depth);
-        let Some(srq) = self.receives[queue].srq else {
+    fn limit(&mut self, rng: &mut Rng) -> Judgement {
+        let shared = self
+            .receives
+            .iter()
+            .filter_map(|r| Some((r.dev, r.depth, r.srq?)));
+        let Some((dev, depth, srq)) = rng.choice(shared.collect::<Vec<_>>()) else {
             return Ok(());
         };
         let limit = rng.u32(0..=depth);
@@ -293,7 +271,7 @@ impl World {
     }
 
     /// Verbs that cannot be carried out now.
-    fn must_be_refused(&mut self, slot: usize) -> Step {
+    fn must_be_refused(&mut self, slot: usize) -> Judgement {
         let s = self.slot(slot);
         let (dev, init) = (s.dev, s.init);
         let node = &mut self.nodes[dev];
@@ -324,34 +302,33 @@ impl World {
         if wrong.is_empty() {
             return Ok(());
         }
-        broken(
-            Rule::Verb,
-            format!("dev{dev}: {} was not refused", wrong.join(", ")),
-        )
-        .map_err(Stop::Broken)
+        Rule::Verb.broken(format!("dev{dev}: {} was not refused", wrong.join(", ")))
     }
 
-    fn regroup(&mut self, rng: &mut Rng) -> Step {
+    fn regroup(&mut self, rng: &mut Rng) -> Judgement {
         let groups: Vec<(usize, Gid)> = self.nodes.iter().flat_map(|n| n.groups.clone()).collect();
-        if groups.is_empty() {
-            return Ok(());
+        match rng.choice(groups) {
+            Some((slot, gid)) => self.leave(slot, gid),
+            None => Ok(()),
         }
-        let (slot, gid) = groups[rng.usize(0..groups.len())];
-        self.leave(slot, gid)
     }
 
-    fn leave(&mut self, slot: usize, gid: Gid) -> Step {
+    /// A queue pair leaves the groups that it is in.
+    pub(super) fn leave_all(&mut self, slot: usize) -> Judgement {
+        let groups = self.nodes[self.slot(slot).dev].groups.clone();
+        let mut own = groups.into_iter().filter(|(member, _)| *member == slot);
+        own.try_for_each(|(_, gid)| self.leave(slot, gid))
+    }
+
+    fn leave(&mut self, slot: usize, gid: Gid) -> Judgement {
         let (dev, number) = (self.slot(slot).dev, self.number(slot));
-        self.nodes[dev]
-            .device()
-            .detach_multicast(number, gid)
-            .or_else(|e| refused("detach_multicast", e))?;
+        granted("detach_multicast", self.device(dev).detach_multicast(number, gid))?;
         self.nodes[dev].groups.retain(|g| *g != (slot, gid));
         Ok(())
     }
 
     /// Changes attributes of a queue pair at work.
-    fn retune(&mut self, slot: usize, rng: &mut Rng) -> Step {
+    fn retune(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         if self.look_at(slot)? != QpState::Rts || self.slot(slot).kind != QpType::Rc {
             return Ok(());
         }
@@ -362,10 +339,11 @@ impl World {
             attributes.access = Access::REMOTE;
         }
         let mask = AttributeMask::MIN_RNR_TIMER | AttributeMask::ACCESS;
-        self.nodes[dev]
-            .device()
-            .modify_qp(number, &attributes, mask, Instant(self.now))
-            .or_else(|e| refused("modify_qp", e))?;
+        let now = Instant(self.now);
+        granted(
+            "modify_qp",
+            self.device(dev).modify_qp(number, &attributes, mask, now),
+        )?;
         self.slot_mut(slot).attributes = attributes;
         self.oracle.modified(dev, number, QpState::Rts, &attributes);
         self.stirred(dev)

@@ -11,17 +11,17 @@ use vnic_wire::{EtherType, aeth, atomiceth, bth, deth, ethernet, reth, vlan, xrc
 
 use super::capture::Seen;
 use super::node::GID_COUNT;
-use super::setup::{QKEY, gid_entry, percent};
-use super::world::{Step, World};
+use super::plan::percent;
+use super::setup::{QKEY, gid_entry};
+use super::world::World;
+use crate::oracle::Judgement;
 
 impl World {
     /// A forged packet comes to somebody.
-    pub(super) fn attack(&mut self, rng: &mut Rng) -> Step {
-        let living = self.living();
-        if living.is_empty() {
+    pub(super) fn attack(&mut self, rng: &mut Rng) -> Judgement {
+        let Some(slot) = rng.choice(self.living()) else {
             return Ok(());
-        }
-        let slot = living[rng.usize(0..living.len())];
+        };
         let to = self.slot(slot).dev;
         let harmless = self.slot(slot).strict;
         let mut headers = self.forge(slot, rng);

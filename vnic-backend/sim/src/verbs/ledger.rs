@@ -7,8 +7,8 @@ use vnic_wire::transport::Extended;
 
 use super::node::Book;
 use super::plan::What;
-use super::world::{Step, Stop, World};
-use crate::oracle::{Rule, broken};
+use super::world::World;
+use crate::oracle::{Judgement, Rule};
 
 /// What the world saw of a device.
 #[derive(Debug, Default, Clone)]
@@ -111,7 +111,7 @@ impl Ledger {
 
 impl World {
     /// The devices count what the world counted.
-    pub(super) fn audit(&mut self) -> Step {
+    pub(super) fn audit(&mut self) -> Judgement {
         let changed = self
             .plan
             .actions
@@ -132,7 +132,7 @@ impl World {
         Ok(())
     }
 
-    fn compare(&self, dev: usize, c: &Counters, calm: bool) -> Step {
+    fn compare(&self, dev: usize, c: &Counters, calm: bool) -> Judgement {
         let a = &self.ledger.accounts[dev];
         let mut rows = vec![
             (
@@ -187,22 +187,14 @@ impl World {
         }
         for (name, counted, seen) in rows {
             if counted != seen {
-                return broken(
-                    Rule::Counter,
-                    format!("dev{dev}: {name} is {counted}; the world saw {seen}"),
-                )
-                .map_err(Stop::Broken);
+                return Rule::Counter.broken(format!("dev{dev}: {name} is {counted}; the world saw {seen}"));
             }
         }
         if c.out_of_buffer < c.resp_rnr_nak {
-            return broken(
-                Rule::Counter,
-                format!(
-                    "dev{dev}: {} RNR NAKs for {} packets out of buffer",
-                    c.resp_rnr_nak, c.out_of_buffer
-                ),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Counter.broken(format!(
+                "dev{dev}: {} RNR NAKs for {} packets out of buffer",
+                c.resp_rnr_nak, c.out_of_buffer
+            ));
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{EtherType, MacAddr};
 
 use super::capture::Seen;
-use super::world::{Step, Stop, World};
-use crate::oracle::{Mishap, Rule, broken};
+use super::world::World;
+use crate::oracle::{Judgement, Mishap, Rule};
 
 /// A packet on its way.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ struct Port<'a> {
     budget: u32,
     /// Priorities that may send.
     open: u8,
-    stop: Step,
+    stop: Judgement,
 }
 
 impl Sink for Port<'_> {
@@ -54,7 +54,7 @@ impl Sink for Port<'_> {
         self.budget = self.budget.saturating_sub(1);
         if self.open >> packet.priority & 1 == 0 && self.stop.is_ok() {
             let text = format!("dev{} sends of closed priority {}", self.from, packet.priority);
-            self.stop = broken(Rule::Progress, text).map_err(Stop::Broken);
+            self.stop = Rule::Progress.broken(text);
         }
         if self.stop.is_ok() {
             self.stop = self.world.carry(self.from, packet);
@@ -99,7 +99,7 @@ fn words(verdict: &Verdict) -> String {
 
 impl World {
     /// Lets a device send.
-    pub(super) fn transmit(&mut self, dev: usize) -> Step {
+    pub(super) fn transmit(&mut self, dev: usize) -> Judgement {
         let Some(mut device) = self.nodes[dev].device.take() else {
             return Ok(());
         };
@@ -129,25 +129,17 @@ impl World {
     }
 
     /// Takes a packet from a device.
-    fn carry(&mut self, from: usize, packet: &Outgoing<'_>) -> Step {
+    fn carry(&mut self, from: usize, packet: &Outgoing<'_>) -> Judgement {
         self.ledger.sent(from, packet);
         if !packet.headers.is_consistent() {
-            return broken(
-                Rule::Delivery,
-                format!(
-                    "dev{from} sends headers that contradict each other: {:?}",
-                    packet.headers
-                ),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Delivery.broken(format!(
+                "dev{from} sends headers that contradict each other: {:?}",
+                packet.headers
+            ));
         }
         let receivers = self.receivers(from, packet.path.eth.destination);
         if receivers.is_empty() {
-            return broken(
-                Rule::Delivery,
-                format!("dev{from} sends to nobody: {:?}", packet.path),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Delivery.broken(format!("dev{from} sends to nobody: {:?}", packet.path));
         }
         let frame = if self.plan.wire || self.capture.wants_frames() {
             Some(self.build(packet)?)
@@ -170,29 +162,34 @@ impl World {
         Ok(())
     }
 
-    fn build(&self, packet: &Outgoing<'_>) -> Result<Vec<u8>, Stop> {
+    fn build(&self, packet: &Outgoing<'_>) -> Judgement<Vec<u8>> {
         let mut payload = vec![0; packet.payload.len()];
         let read = packet.payload.read(&mut payload);
         let mut frame = Vec::new();
         let built = roce::build(packet.path, &packet.headers, &payload, &mut frame);
         if read.is_err() || built.is_err() {
-            return broken(
-                Rule::Delivery,
-                format!("{:?} cannot be built: {read:?} {built:?}", packet.headers),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Delivery.broken(format!(
+                "{:?} cannot be built: {read:?} {built:?}",
+                packet.headers
+            ));
         }
         Ok(frame)
     }
 
     /// Delivered at once, the payload straight from the sender's memory, unless a fault holds it back.
-    fn carry_value(&mut self, to: usize, packet: &Outgoing<'_>, seen: &Seen, frame: Option<&[u8]>) -> Step {
+    fn carry_value(
+        &mut self,
+        to: usize,
+        packet: &Outgoing<'_>,
+        seen: &Seen,
+        frame: Option<&[u8]>,
+    ) -> Judgement {
         let facts = facts(seen.from, to, packet.path, &packet.headers, packet.payload.len());
         let mut copy = None;
         if !self.net.faults.is_empty() || self.nodes[to].device.is_none() {
             let mut bytes = vec![0; packet.payload.len()];
             if packet.payload.read(&mut bytes).is_err() {
-                return broken(Rule::Protection, "a payload that cannot be read").map_err(Stop::Broken);
+                return Rule::Protection.broken("a payload that cannot be read");
             }
             copy = Some(bytes.into());
         }
@@ -243,7 +240,7 @@ impl World {
     }
 
     /// A packet is there.
-    pub(super) fn arrive(&mut self, arrival: &Arrival<Parcel>, payload: Option<Payload<'_>>) -> Step {
+    pub(super) fn arrive(&mut self, arrival: &Arrival<Parcel>, payload: Option<Payload<'_>>) -> Judgement {
         let to = usize::from(arrival.to.0);
         match &arrival.item {
             Parcel::Frame(frame) => {
@@ -275,15 +272,11 @@ impl World {
     }
 
     /// A frame comes to a device.
-    pub(super) fn receive_frame(&mut self, to: usize, bytes: &[u8], damaged: bool) -> Step {
+    pub(super) fn receive_frame(&mut self, to: usize, bytes: &[u8], damaged: bool) -> Judgement {
         let Ok(frame) = Frame::parse(bytes) else {
             self.ledger.unreadable += 1;
             if !damaged {
-                return broken(
-                    Rule::Delivery,
-                    format!("dev{to} gets a frame that cannot be parsed"),
-                )
-                .map_err(Stop::Broken);
+                return Rule::Delivery.broken(format!("dev{to} gets a frame that cannot be parsed"));
             }
             return Ok(());
         };
@@ -291,8 +284,7 @@ impl World {
             self.ledger.bad_icrc[to] += 1;
             self.nodes[to].device().count_bad_icrc();
             if !damaged {
-                return broken(Rule::Delivery, format!("dev{to} gets a frame with a wrong ICRC"))
-                    .map_err(Stop::Broken);
+                return Rule::Delivery.broken(format!("dev{to} gets a frame with a wrong ICRC"));
             }
             return Ok(());
         }
@@ -300,7 +292,7 @@ impl World {
         self.receive(to, &incoming)
     }
 
-    fn receive(&mut self, to: usize, incoming: &Incoming<'_>) -> Step {
+    fn receive(&mut self, to: usize, incoming: &Incoming<'_>) -> Judgement {
         self.ledger.received(to, incoming);
         if let Extended::Aeth(aeth) = incoming.headers.extended
             && matches!(aeth.syndrome, Syndrome::RnrNak { .. })

@@ -110,6 +110,36 @@ pub struct ReceiveSlot {
     pub is_xrc: bool,
 }
 
+impl ReceiveSlot {
+    /// One for so many receives of so many elements, of `size` bytes behind `front`. It is a queue pair's own and not for extended
+    /// reliable connections.
+    pub fn new(
+        dev: usize,
+        pd: usize,
+        policy: Policy,
+        (depth, max_sge): (u32, u32),
+        front: u64,
+        size: u64,
+    ) -> Self {
+        ReceiveSlot {
+            dev,
+            srq: None,
+            slot: None,
+            pd,
+            policy,
+            depth,
+            open: 0,
+            size,
+            front,
+            max_sge,
+            refill: None,
+            refills: 0,
+            alive: true,
+            is_xrc: false,
+        }
+    }
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct QpSlot {
@@ -208,4 +238,15 @@ pub struct Book {
     pub window: Option<(usize, usize, bool)>,
     /// Region whose key it ends.
     pub region: Option<(usize, usize)>,
+}
+
+impl Book {
+    /// Of a request that uses memory of its own and of its peer's.
+    pub fn of(local: Vec<Piece>, remote: Vec<Piece>) -> Book {
+        Book {
+            local,
+            remote,
+            ..Book::default()
+        }
+    }
 }

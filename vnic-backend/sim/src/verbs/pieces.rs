@@ -4,12 +4,13 @@ use fastrand::Rng;
 use vnic_engine::rdma::{Access, QpState, RecvWr, Span};
 
 use super::node::{Book, Holder, Piece};
-use super::world::{Step, World, refused, tag};
+use super::world::{World, refused, tag};
+use crate::oracle::Judgement;
 use crate::oracle::keys::slice;
 
 impl World {
     /// Posts receives until there are as many as wanted, at most `many`.
-    pub(super) fn fill(&mut self, queue: usize, many: u32) -> Step {
+    pub(super) fn fill(&mut self, queue: usize, many: u32) -> Judgement {
         let mut rng = Rng::with_seed(self.plan.seed ^ self.next_id ^ (queue as u64) << 32);
         for _ in 0..many {
             let r = &self.receives[queue];

@@ -151,8 +151,9 @@ pub struct Cut {
     pub actions: BTreeSet<usize>,
 }
 
-fn chance(rng: &mut Rng, percent: u32) -> bool {
-    rng.u32(0..100) < percent
+/// Whether something is so, which is so in so many of a hundred cases.
+pub fn percent(rng: &mut Rng, n: u32) -> bool {
+    rng.u32(0..100) < n
 }
 
 impl Plan {
@@ -160,7 +161,7 @@ impl Plan {
     pub fn new(seed: u64, profile: Option<Profile>) -> Plan {
         let profile = profile.unwrap_or_else(|| Profile::of(seed));
         let mut rng = Rng::with_seed(seed ^ 0x7665_7262_735f_7631);
-        let wire = chance(&mut rng, 60);
+        let wire = percent(&mut rng, 60);
         let clean = profile == Profile::Clean;
         let count = match rng.u32(0..20) {
             0..=9 => 2,
@@ -178,7 +179,7 @@ impl Plan {
         let pairs = (0..rng.usize(1..=3) + count / 2)
             .map(|_| {
                 let a = rng.usize(0..count);
-                let b = if chance(&mut rng, 8) {
+                let b = if percent(&mut rng, 8) {
                     a
                 } else {
                     (a + rng.usize(1..count)) % count
@@ -193,7 +194,7 @@ impl Plan {
                     },
                     a,
                     b,
-                    victim: profile == Profile::Hostile && chance(&mut rng, 40),
+                    victim: profile == Profile::Hostile && percent(&mut rng, 40),
                 }
             })
             .collect::<Vec<_>>();
@@ -204,7 +205,7 @@ impl Plan {
             1 if wire => Some(100_000_000_000),
             _ => None,
         };
-        let tight = !clean && chance(&mut rng, 15);
+        let tight = !clean && percent(&mut rng, 15);
         let mut plan = Plan {
             seed,
             profile,
@@ -225,10 +226,10 @@ impl Plan {
             gap: rng.u64(0..2_000),
             lazy: [100, 2_000, 50_000][rng.usize(0..3)],
             longest: [4 << 10, 16 << 10, 64 << 10, 256 << 10][rng.usize(0..4)].min(memory as u64 / 8),
-            flaws: if chance(&mut rng, 50) { 0 } else { rng.u64(8..80) },
-            small_cqs: if chance(&mut rng, 90) { 0 } else { rng.u64(1..6) },
+            flaws: if percent(&mut rng, 50) { 0 } else { rng.u64(8..80) },
+            small_cqs: if percent(&mut rng, 90) { 0 } else { rng.u64(1..6) },
             // Of its own, so that the other runs stay what they were.
-            outlets: Rng::with_seed(seed ^ 0x6f75_746c_6574).u32(0..100) < 30,
+            outlets: percent(&mut Rng::with_seed(seed ^ 0x6f75_746c_6574), 30),
             faults: Vec::new(),
         };
         plan.add_faults(&mut rng);
@@ -284,7 +285,7 @@ impl Plan {
                 }
             }
         }
-        if chance(rng, 25) {
+        if percent(rng, 25) {
             let id = RuleId(100);
             self.faults.push(Rule {
                 probability: rng.u32(1_000..300_000),
@@ -296,7 +297,7 @@ impl Plan {
     fn add_actions(&mut self, rng: &mut Rng) {
         let span = rng.u64(20_000..2_000_000);
         let posts = rng.usize(10..90);
-        let changes = if chance(rng, 50) { 0 } else { rng.usize(1..12) };
+        let changes = if percent(rng, 50) { 0 } else { rng.usize(1..12) };
         let attacks = if self.terms.hostile { rng.usize(5..150) } else { 0 };
         let mut actions = Vec::new();
         for _ in 0..posts {

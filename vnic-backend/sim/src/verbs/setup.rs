@@ -14,8 +14,9 @@ use vnic_wire::time::Instant;
 
 use super::arena::Arena;
 use super::node::{AhSlot, CqSlot, GID_COUNT, Node, Policy, QpSlot, ReceiveSlot, RegionSlot, WindowSlot};
-use super::plan::{Pair, Service};
-use super::world::{Step, World, refused};
+use super::plan::{Pair, Service, percent};
+use super::world::{World, granted};
+use crate::oracle::Judgement;
 use crate::oracle::keys::Region;
 
 /// Queue key that many datagram queue pairs share.
@@ -31,10 +32,6 @@ fn skewed(rng: &mut Rng, most: u32) -> u32 {
     } else {
         rng.u32(1..=most)
     }
-}
-
-pub fn percent(rng: &mut Rng, n: u32) -> bool {
-    rng.u32(0..100) < n
 }
 
 /// Address of a device.
@@ -78,7 +75,7 @@ pub fn address(rng: &mut Rng, index: u16, to: usize) -> AddressVector {
 
 impl World {
     /// Makes all that the plan wants at the start.
-    pub(super) fn set_up(&mut self) -> Step {
+    pub(super) fn set_up(&mut self) -> Judgement {
         for (dev, (seed, memory)) in self.plan.nodes.clone().into_iter().enumerate() {
             self.make_node(dev, seed, memory)?;
         }
@@ -100,7 +97,7 @@ impl World {
         Ok(())
     }
 
-    fn make_node(&mut self, dev: usize, seed: u64, memory: usize) -> Step {
+    fn make_node(&mut self, dev: usize, seed: u64, memory: usize) -> Judgement {
         let mut rng = Rng::with_seed(seed);
         let config = DeviceConfig {
             mac: mac(dev),
@@ -109,18 +106,16 @@ impl World {
             pin_source_port: percent(&mut rng, 10),
             seed: 0,
         };
-        let mut device = Box::new(Device::new(config).or_else(|e| refused("new", e))?);
+        let mut device = Box::new(granted("new", Device::new(config))?);
         self.oracle.named(dev, mac(dev));
         for index in 0..GID_COUNT {
             let entry = gid_entry(dev, index);
-            device
-                .set_gid(index, Some(entry))
-                .or_else(|e| refused("set_gid", e))?;
+            granted("set_gid", device.set_gid(index, Some(entry)))?;
             self.oracle.gid(dev, index, entry.gid, entry.vlan);
         }
         let mut pds = Vec::new();
         for _ in 0..rng.usize(1..3) {
-            pds.push(device.alloc_pd().or_else(|e| refused("alloc_pd", e))?);
+            pds.push(granted("alloc_pd", device.alloc_pd())?);
         }
         let mut node = Node {
             device: Some(device),
@@ -137,10 +132,7 @@ impl World {
         for _ in 0..rng.usize(1..4) {
             let small = rng.u64(0..10) < self.plan.small_cqs;
             let entries = if small { rng.u32(1..12) } else { 16_384 };
-            let handle = node
-                .device()
-                .create_cq(entries)
-                .or_else(|e| refused("create_cq", e))?;
+            let handle = granted("create_cq", node.device().create_cq(entries))?;
             self.oracle.cq(dev, handle, entries);
             node.cqs.push(CqSlot {
                 handle,
@@ -176,12 +168,9 @@ impl World {
         Ok(())
     }
 
-    fn make_window(&mut self, dev: usize, pd: usize, kind: MwType) -> Step {
+    fn make_window(&mut self, dev: usize, pd: usize, kind: MwType) -> Judgement {
         let domain = self.nodes[dev].pds[pd];
-        let (mw, key) = self.nodes[dev]
-            .device()
-            .alloc_mw(domain, kind)
-            .or_else(|e| refused("alloc_mw", e))?;
+        let (mw, key) = granted("alloc_mw", self.device(dev).alloc_mw(domain, kind))?;
         self.oracle.window(dev, mw, domain, kind);
         self.nodes[dev].windows.push(WindowSlot {
             mw,
@@ -202,7 +191,7 @@ impl World {
         frames: &mut Vec<Span>,
         len: u64,
         access: Access,
-    ) -> Step {
+    ) -> Judgement {
         let mut spans = Vec::new();
         let mut total = 0;
         while total < len {
@@ -217,10 +206,10 @@ impl World {
             _ => (rng.u64(..) >> rng.u32(2..40)) & !7,
         };
         let domain = self.nodes[dev].pds[pd];
-        let made = self.nodes[dev]
-            .device()
-            .register(domain, iova, access, spans.clone())
-            .or_else(|e| refused("register", e))?;
+        let made = granted(
+            "register",
+            self.device(dev).register(domain, iova, access, spans.clone()),
+        )?;
         let region = Region {
             pd: domain,
             iova,
@@ -253,7 +242,7 @@ impl World {
         Ok(())
     }
 
-    fn make_pair(&mut self, pair: &Pair) -> Step {
+    fn make_pair(&mut self, pair: &Pair) -> Judgement {
         let mut rng = Rng::with_seed(pair.seed);
         let (one, other) = match pair.service {
             Service::Rc => (QpType::Rc, QpType::Rc),
@@ -301,13 +290,7 @@ impl World {
         }
     }
 
-    fn make_qp(
-        &mut self,
-        dev: usize,
-        kind: QpType,
-        victim: bool,
-        rng: &mut Rng,
-    ) -> Result<usize, super::world::Stop> {
+    fn make_qp(&mut self, dev: usize, kind: QpType, victim: bool, rng: &mut Rng) -> Judgement<usize> {
         let pd = rng.usize(0..self.nodes[dev].pds.len());
         let cqs = self.nodes[dev].cqs.len();
         let (send_cq, recv_cq) = (rng.usize(0..cqs), rng.usize(0..cqs));
@@ -316,7 +299,7 @@ impl World {
         let node = &mut self.nodes[dev];
         if target && node.xrcd.is_none() {
             let made = node.device().open_xrcd();
-            node.xrcd = Some(made.or_else(|e| refused("open_xrcd", e))?);
+            node.xrcd = Some(granted("open_xrcd", made)?);
         }
         let mut init = QpInit {
             qp_type: kind,
@@ -345,27 +328,14 @@ impl World {
             init.srq = self.receives[shared].srq;
             queue = Some(shared);
         }
-        let number = self.nodes[dev]
-            .device()
-            .create_qp(&init)
-            .or_else(|e| refused("create_qp", e))?;
+        let number = granted("create_qp", self.device(dev).create_qp(&init))?;
         let slot = self.slots.len();
         if !xrc && queue.is_none() {
+            let (policy, size) = (policy(rng), self.receive_size(rng));
+            let room = (init.max_recv_wr, init.max_recv_sge);
             self.receives.push(ReceiveSlot {
-                dev,
-                srq: None,
                 slot: Some(slot),
-                pd,
-                policy: policy(rng),
-                depth: init.max_recv_wr,
-                open: 0,
-                size: self.receive_size(rng),
-                front,
-                max_sge: init.max_recv_sge,
-                refill: None,
-                refills: 0,
-                alive: true,
-                is_xrc: false,
+                ..ReceiveSlot::new(dev, pd, policy, room, front, size)
             });
             queue = Some(self.receives.len() - 1);
         }
@@ -401,7 +371,7 @@ impl World {
         .min(most)
     }
 
-    fn make_xrc_queue(&mut self, dev: usize, rng: &mut Rng) -> Result<usize, super::world::Stop> {
+    fn make_xrc_queue(&mut self, dev: usize, rng: &mut Rng) -> Judgement<usize> {
         let pd = rng.usize(0..self.nodes[dev].pds.len());
         let cq = rng.usize(0..self.nodes[dev].cqs.len());
         self.make_srq(dev, pd, 0, Some(cq), rng)
@@ -414,7 +384,7 @@ impl World {
         front: u64,
         cq: Option<usize>,
         rng: &mut Rng,
-    ) -> Result<usize, super::world::Stop> {
+    ) -> Judgement<usize> {
         let node = &mut self.nodes[dev];
         let init = SrqInit {
             pd: node.pds[pd],
@@ -423,31 +393,18 @@ impl World {
             max_wr: skewed(rng, 64),
             max_sge: skewed(rng, 8),
         };
-        let srq = node
-            .device()
-            .create_srq(init)
-            .or_else(|e| refused("create_srq", e))?;
+        let srq = granted("create_srq", node.device().create_srq(init))?;
         self.oracle.srq(dev, srq, init.cq, init.pd);
+        let (policy, size) = (policy(rng), self.receive_size(rng));
         self.receives.push(ReceiveSlot {
-            dev,
             srq: Some(srq),
-            slot: None,
-            pd,
-            policy: policy(rng),
-            depth: init.max_wr,
-            open: 0,
-            size: self.receive_size(rng),
-            front,
-            max_sge: init.max_sge,
-            refill: None,
-            refills: 0,
-            alive: true,
             is_xrc: cq.is_some(),
+            ..ReceiveSlot::new(dev, pd, policy, (init.max_wr, init.max_sge), front, size)
         });
         Ok(self.receives.len() - 1)
     }
 
-    fn prepare_ud(&mut self, slot: usize, rng: &mut Rng) -> Step {
+    fn prepare_ud(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         let s = self.slot_mut(slot);
         s.attributes.qkey = if percent(rng, 80) { QKEY } else { rng.u32(..) >> 1 };
         s.attributes.port = 1;
@@ -519,7 +476,7 @@ impl World {
     }
 
     /// Takes a queue pair to the state in which it works.
-    pub(super) fn connect(&mut self, slot: usize) -> Step {
+    pub(super) fn connect(&mut self, slot: usize) -> Judgement {
         for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
             self.step_to(slot, to)?;
         }
@@ -527,7 +484,7 @@ impl World {
     }
 
     /// Takes a queue pair to a state, with all that this needs.
-    pub(super) fn step_to(&mut self, slot: usize, to: QpState) -> Step {
+    pub(super) fn step_to(&mut self, slot: usize, to: QpState) -> Judgement {
         let s = self.slot(slot);
         if s.state() == to && to != QpState::Err {
             return Ok(());
@@ -543,21 +500,18 @@ impl World {
         }
         attributes.state = to;
         let now = Instant(self.now);
-        self.nodes[dev]
-            .device()
-            .modify_qp(number, &attributes, mask, now)
-            .or_else(|e| refused(&format!("modify QP {:#x} of dev{dev} to {to:?}", number.0), e))?;
+        granted(
+            &format!("modify QP {:#x} of dev{dev} to {to:?}", number.0),
+            self.device(dev).modify_qp(number, &attributes, mask, now),
+        )?;
         self.slot_mut(slot).attributes = attributes;
         self.oracle.modified(dev, number, from, &attributes);
         self.stirred(dev)
     }
 
-    pub(super) fn join(&mut self, slot: usize, gid: Gid) -> Step {
+    pub(super) fn join(&mut self, slot: usize, gid: Gid) -> Judgement {
         let (dev, number) = (self.slot(slot).dev, self.slot(slot).number);
-        self.nodes[dev]
-            .device()
-            .attach_multicast(number, gid)
-            .or_else(|e| refused("attach_multicast", e))?;
+        granted("attach_multicast", self.device(dev).attach_multicast(number, gid))?;
         self.nodes[dev].groups.push((slot, gid));
         self.oracle.joined(dev, number, gid);
         Ok(())
@@ -570,15 +524,13 @@ impl World {
         pd: usize,
         to: Option<usize>,
         rng: &mut Rng,
-    ) -> Result<AhSlot, super::world::Stop> {
-        let known = self.nodes[from]
-            .ahs
-            .iter()
-            .filter(|a| a.pd == pd && a.dev == to)
-            .copied()
-            .collect::<Vec<_>>();
-        if known.len() > 3 || !known.is_empty() && percent(rng, 70) {
-            return Ok(known[rng.usize(0..known.len())]);
+    ) -> Judgement<AhSlot> {
+        let ahs = self.nodes[from].ahs.iter().copied();
+        let known: Vec<AhSlot> = ahs.filter(|a| a.pd == pd && a.dev == to).collect();
+        if (known.len() > 3 || !known.is_empty() && percent(rng, 70))
+            && let Some(slot) = rng.choice(known)
+        {
+            return Ok(slot);
         }
         let vector = match to {
             Some(to) => address(rng, rng.clone().u16(0..GID_COUNT), to),
@@ -593,10 +545,7 @@ impl World {
             }
         };
         let domain = self.nodes[from].pds[pd];
-        let ah = self.nodes[from]
-            .device()
-            .create_ah(domain, vector)
-            .or_else(|e| refused("create_ah", e))?;
+        let ah = granted("create_ah", self.device(from).create_ah(domain, vector))?;
         self.oracle.address(from, ah, vector);
         let slot = AhSlot { ah, pd, dev: to };
         self.nodes[from].ahs.push(slot);

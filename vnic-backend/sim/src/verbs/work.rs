@@ -8,10 +8,11 @@ use vnic_engine::rdma::{
 
 use super::arena::Arena;
 use super::node::{Binding, Book, Holder, Piece};
-use super::setup::{QKEY, percent};
-use super::world::{Step, Stop, World, refused, tag};
+use super::plan::percent;
+use super::setup::QKEY;
+use super::world::{World, refused, tag};
 use crate::oracle::keys::Allowed;
-use crate::oracle::{Oracle, Rule, broken};
+use crate::oracle::{Judgement, Oracle, Rule};
 
 /// Number of datagrams to a group.
 const GROUP: QpNumber = QpNumber(0xff_ffff);
@@ -21,7 +22,7 @@ type Request = (SendWr, Book);
 
 impl World {
     /// Posts some work to a queue pair.
-    pub(super) fn post(&mut self, slot: usize, rng: &mut Rng) -> Step {
+    pub(super) fn post(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         let s = self.slot(slot);
         if !s.alive
             || s.kind == QpType::XrcTarget
@@ -44,7 +45,14 @@ impl World {
         Ok(())
     }
 
-    fn post_one(&mut self, slot: usize, mut wr: SendWr, mut book: Book, alone: bool, rng: &mut Rng) -> Step {
+    fn post_one(
+        &mut self,
+        slot: usize,
+        mut wr: SendWr,
+        mut book: Book,
+        alone: bool,
+        rng: &mut Rng,
+    ) -> Judgement {
         let (dev, number) = (self.slot(slot).dev, self.slot(slot).number);
         if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws) == 0 {
             let right = wr.clone();
@@ -74,11 +82,7 @@ impl World {
             }
         }
         if self.impossible(slot, &wr) {
-            return broken(
-                Rule::Verb,
-                format!("post_send took {wr:?}, which cannot be carried out"),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Verb.broken(format!("post_send took {wr:?}, which cannot be carried out"));
         }
         self.capture.note(self.now, || {
             let at: Vec<_> = book.local.iter().map(|p| self.spans(p)).collect();
@@ -144,20 +148,22 @@ impl World {
         }
     }
 
-    fn request(&self, op: SendOp, data: SendData, rng: &mut Rng) -> SendWr {
+    /// A request that names this queue of XRC.
+    fn request(&self, op: SendOp, data: SendData, srq: u32, book: Book, rng: &mut Rng) -> Request {
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::SIGNALED, percent(rng, 70));
         flags.set(SendFlags::SOLICITED, percent(rng, 20));
         flags.set(SendFlags::FENCE, percent(rng, 8));
-        SendWr {
+        let wr = SendWr {
             id: 0,
             tag: 0,
             op,
             flags,
             data,
             ud: None,
-            remote_srq: 0,
-        }
+            remote_srq: srq,
+        };
+        (wr, book)
     }
 
     /// A length up to `most`, with a liking for the edges of packets.
@@ -305,12 +311,9 @@ impl World {
 
     /// XRC: the receive queue to be named, and its number.
     fn target(&self, slot: usize, rng: &mut Rng) -> (Option<usize>, u32) {
-        let targets = &self.slot(slot).targets;
-        if targets.is_empty() {
-            return (None, 0);
-        }
-        let queue = targets[rng.usize(0..targets.len())];
-        (Some(queue), self.receives[queue].srq.map_or(0, |s| s.0))
+        let queue = rng.choice(&self.slot(slot).targets).copied();
+        let srq = queue.and_then(|q| self.receives[q].srq);
+        (queue, srq.map_or(0, |s| s.0))
     }
 
     /// Longest message that the peer's receives have room for.
@@ -323,19 +326,14 @@ impl World {
         let (target, number) = self.target(slot, rng);
         let len = self.length(slot, self.room(slot, target), rng);
         let (data, local) = self.source(slot, len, rng)?;
-        let mut book = Book {
-            local,
-            ..Book::default()
-        };
+        let mut book = Book::of(local, vec![]);
         let op = match rng.u32(0..12) {
             0..=6 => SendOp::Send,
             7..=9 => SendOp::SendImm(rng.u32(..)),
             _ if self.slot(slot).kind == QpType::Uc => SendOp::Send,
             _ => self.make_invalidate(slot, &mut book, rng),
         };
-        let mut wr = self.request(op, data, rng);
-        wr.remote_srq = number;
-        Some((wr, book))
+        Some(self.request(op, data, number, book, rng))
     }
 
     /// A SEND that ends a window or a region of the peer's, if there is one to be ended.
@@ -381,14 +379,7 @@ impl World {
         } else {
             SendOp::Write { addr, rkey }
         };
-        let mut wr = self.request(op, data, rng);
-        wr.remote_srq = number;
-        let book = Book {
-            local,
-            remote: vec![piece],
-            ..Book::default()
-        };
-        Some((wr, book))
+        Some(self.request(op, data, number, Book::of(local, vec![piece]), rng))
     }
 
     fn make_read(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
@@ -402,14 +393,8 @@ impl World {
         let mut bytes = vec![0; len as usize];
         rng.fill(&mut bytes);
         self.store(&piece, &bytes);
-        let mut wr = self.request(SendOp::Read { addr, rkey }, SendData::Sges(sges), rng);
-        wr.remote_srq = number;
-        let book = Book {
-            local,
-            remote: vec![piece],
-            ..Book::default()
-        };
-        Some((wr, book))
+        let (op, data) = (SendOp::Read { addr, rkey }, SendData::Sges(sges));
+        Some(self.request(op, data, number, Book::of(local, vec![piece]), rng))
     }
 
     fn make_atomic(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
@@ -419,12 +404,8 @@ impl World {
         let peer = self.slot(slot).peer?;
         let pd = target.map_or(self.slot(peer).pd, |t| self.receives[t].pd);
         let dev = self.slot(peer).dev;
-        let known: Vec<_> = self
-            .cells
-            .iter()
-            .filter(|c| c.0 == dev && c.1 == pd)
-            .copied()
-            .collect();
+        let cells = self.cells.iter().copied();
+        let known: Vec<_> = cells.filter(|c| (c.0, c.1) == (dev, pd)).collect();
         let (addr, rkey, region) = if !known.is_empty() && percent(rng, 80) {
             let (_, _, addr, rkey, region) = known[rng.usize(0..known.len())];
             (addr, rkey, region)
@@ -473,13 +454,8 @@ impl World {
             len: 8,
             lkey: key,
         };
-        let mut wr = self.request(op, SendData::Sges([sge].into_iter().collect()), rng);
-        wr.remote_srq = number;
-        let book = Book {
-            local: vec![piece],
-            ..Book::default()
-        };
-        Some((wr, book))
+        let data = SendData::Sges([sge].into_iter().collect());
+        Some(self.request(op, data, number, Book::of(vec![piece], vec![]), rng))
     }
 
     /// Binds a window of the own device, or takes its key back.
@@ -496,10 +472,7 @@ impl World {
                         .is_none_or(|b| b.slot == slot || w.kind == MwType::Type1)
             })
             .collect();
-        if fit.is_empty() {
-            return None;
-        }
-        let index = fit[rng.usize(0..fit.len())];
+        let index = rng.choice(fit)?;
         let window = &self.nodes[dev].windows[index];
         let (mw, key, kind) = (window.mw, window.key, window.kind);
         let mut book = Book {
@@ -508,8 +481,7 @@ impl World {
         };
         if window.bound.is_some() && kind == MwType::Type2 {
             book.window = Some((dev, index, false));
-            let wr = self.request(SendOp::LocalInvalidate(key), SendData::default(), rng);
-            return Some((wr, book));
+            return Some(self.request(SendOp::LocalInvalidate(key), SendData::default(), 0, book, rng));
         }
         let need = Access::MW_BIND | Access::LOCAL_WRITE;
         let len = rng.u64(1..600) * 8;
@@ -524,13 +496,12 @@ impl World {
             self.give_back(&[piece]);
             return None;
         }
-        let (mr, rkey) = match kind {
-            MwType::Type1 => (
-                self.nodes[dev].regions[region].mr,
-                key & !0xff | key.wrapping_add(1) & 0xff,
-            ),
-            MwType::Type2 => (self.nodes[dev].regions[region].mr, key & !0xff | rng.u32(0..256)),
+        let mr = self.nodes[dev].regions[region].mr;
+        let low = match kind {
+            MwType::Type1 => key.wrapping_add(1) & 0xff,
+            MwType::Type2 => rng.u32(0..256),
         };
+        let rkey = key & !0xff | low;
         let mut access = match rng.u32(0..5) {
             0 => Access::REMOTE_READ,
             1 => Access::REMOTE_WRITE,
@@ -565,8 +536,7 @@ impl World {
                 len,
             },
         );
-        let wr = self.request(SendOp::BindMw(bind), SendData::default(), rng);
-        Some((wr, book))
+        Some(self.request(SendOp::BindMw(bind), SendData::default(), 0, book, rng))
     }
 
     /// Requests whose order matters.
@@ -584,40 +554,31 @@ impl World {
         let mut bytes = vec![0; len as usize];
         rng.fill(&mut bytes);
         self.store(&there, &bytes);
-        let mut read = self.request(SendOp::Read { addr, rkey }, SendData::Sges(sges.clone()), rng);
-        read.remote_srq = number;
+        let (op, data) = (SendOp::Read { addr, rkey }, SendData::Sges(sges.clone()));
+        let read = self.request(op, data, number, Book::default(), rng);
         let mut requests = Vec::new();
+        let write = |world: &mut World, rng: &mut Rng| {
+            let (data, local) = world.source(slot, len, rng)?;
+            let book = Book::of(local, vec![]);
+            Some(world.request(SendOp::Write { addr, rkey }, data, number, book, rng))
+        };
         match rng.u32(0..3) {
             // What is written is read.
             0 => {
-                if let Some((data, local)) = self.source(slot, len, rng) {
-                    let mut write = self.request(SendOp::Write { addr, rkey }, data, rng);
-                    write.remote_srq = number;
-                    let book = Book {
-                        local,
-                        ..Book::default()
-                    };
-                    requests.push((write, book));
-                }
-                requests.push((read, Book::default()));
+                requests.extend(write(self, rng));
+                requests.push(read);
             }
             // What is read is not what a fenced WRITE puts there.
             1 => {
-                requests.push((read, Book::default()));
-                if let Some((data, local)) = self.source(slot, len, rng) {
-                    let mut write = self.request(SendOp::Write { addr, rkey }, data, rng);
+                requests.push(read);
+                requests.extend(write(self, rng).map(|(mut write, book)| {
                     write.flags |= SendFlags::FENCE;
-                    write.remote_srq = number;
-                    let book = Book {
-                        local,
-                        ..Book::default()
-                    };
-                    requests.push((write, book));
-                }
+                    (write, book)
+                }));
             }
             // What was read is sent on.
             _ => {
-                requests.push((read, Book::default()));
+                requests.push(read);
                 let room = self.room(slot, target);
                 let op = if len <= room {
                     SendOp::Send
@@ -630,12 +591,11 @@ impl World {
                     requests[0].1.remote.push(piece);
                     SendOp::Write { addr, rkey }
                 };
-                let mut send = self.request(op, SendData::Sges(sges), rng);
-                send.flags |= SendFlags::FENCE;
-                send.remote_srq = number;
                 // What the first noted is in use until the last is complete.
                 let book = std::mem::take(&mut requests[0].1);
-                requests.push((send, book));
+                let mut send = self.request(op, SendData::Sges(sges), number, book, rng);
+                send.0.flags |= SendFlags::FENCE;
+                requests.push(send);
             }
         }
         if let Some((_, last)) = requests.last_mut() {
@@ -647,16 +607,10 @@ impl World {
 
     fn make_datagram(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
         let (dev, pd) = (self.slot(slot).dev, self.slot(slot).pd);
-        let others: Vec<usize> = (0..self.slots.len())
-            .filter(|s| {
-                self.slots[*s]
-                    .as_ref()
-                    .is_some_and(|s| s.kind == QpType::Ud && s.alive)
-            })
-            .collect();
+        let mut others = self.living();
+        others.retain(|s| self.slot(*s).kind == QpType::Ud);
         let group = percent(rng, 15);
-        let other = others[rng.usize(0..others.len())];
-        let to = self.slot(other);
+        let to = self.slot(rng.choice(others)?);
         let (to_dev, number, qkey) = (to.dev, to.number, to.attributes.qkey);
         let room = to.receives.map_or(0, |q| self.receives[q].size);
         let most = if group {
@@ -675,7 +629,7 @@ impl World {
         } else {
             SendOp::Send
         };
-        let mut wr = self.request(op, data, rng);
+        let (mut wr, book) = self.request(op, data, 0, Book::of(local, vec![]), rng);
         let own = self.slot(slot).attributes.qkey == qkey && rng.bool();
         wr.ud = Some(UdDestination {
             ah: handle.ah,
@@ -687,10 +641,6 @@ impl World {
                 _ => qkey,
             },
         });
-        let book = Book {
-            local,
-            ..Book::default()
-        };
         Some((wr, book))
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use fastrand::Rng;
-use vnic_engine::rdma::{Completion, CqHandle, Marks, QpState, Status, VerbsError};
+use vnic_engine::rdma::{Completion, CqHandle, Device, Marks, QpState, Status, VerbsError};
 use vnic_fabric::network::Arrival;
 use vnic_fabric::{Faults, Network};
 use vnic_wire::time::Instant;
@@ -16,32 +16,21 @@ use super::link::Parcel;
 use super::node::{Binding, Book, Node, Policy, QpSlot, ReceiveSlot};
 use super::plan::{Cut, Plan, What};
 use crate::memory::SimMemory;
-use crate::oracle::{Finish, Oracle, Rule, Tally, Violation, broken};
+use crate::oracle::{Finish, Judgement, Oracle, Rule, Tally, Violation};
 
 /// Events of a world after which it is believed to be restless.
 const EVENTS_MAX: u64 = 4_000_000;
 /// Events without a completion after which receivers that never posted are helped.
 const HELP_AFTER: u64 = 20_000;
 
-/// Why a run ends early.
-#[derive(Debug)]
-pub enum Stop {
-    /// A rule was broken.
-    Broken(Violation),
-}
-
-impl From<Violation> for Stop {
-    fn from(v: Violation) -> Stop {
-        Stop::Broken(v)
-    }
-}
-
-/// The answer of each part of a run.
-pub type Step = Result<(), Stop>;
-
 /// A verb was refused that should not have been.
-pub fn refused<T>(what: &str, error: VerbsError) -> Result<T, Stop> {
-    broken(Rule::Verb, format!("{what}: {error}")).map_err(Stop::Broken)
+pub fn refused<T>(what: &str, error: VerbsError) -> Judgement<T> {
+    Rule::Verb.broken(format!("{what}: {error}"))
+}
+
+/// What a device gives; it is a broken rule if it refuses.
+pub fn granted<T>(what: &str, answer: Result<T, VerbsError>) -> Judgement<T> {
+    answer.or_else(|e| refused(what, e))
 }
 
 /// A run in progress.
@@ -104,7 +93,7 @@ pub fn run(plan: &Plan, cut: &Cut, capture: &mut Capture) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(|| world.run()));
     let (violation, finish) = match result {
         Ok(Ok(finish)) => (None, finish),
-        Ok(Err(Stop::Broken(v))) => (Some(v), Finish::default()),
+        Ok(Err(v)) => (Some(v), Finish::default()),
         Err(panic) => (Some(Violation::panic(&*panic)), Finish::default()),
     };
     *capture = std::mem::take(&mut world.capture);
@@ -129,7 +118,8 @@ pub(super) fn tag(id: u64) -> u32 {
 
 impl World {
     fn new(plan: Plan, cut: Cut, capture: Capture) -> World {
-        let sizes: Vec<usize> = plan.nodes.iter().map(|(_, memory)| *memory).collect();
+        let sizes = plan.nodes.iter().map(|(_, memory)| *memory);
+        let memories = Rc::new(sizes.map(SimMemory::new).collect());
         let mut faults = Faults::new(plan.seed);
         for rule in &plan.faults {
             // The plan makes rules within their ranges.
@@ -141,16 +131,16 @@ impl World {
         World {
             now: 0,
             nodes: Vec::new(),
-            memories: Rc::new(sizes.iter().map(|s| SimMemory::new(*s)).collect()),
             slots: Vec::new(),
             receives: Vec::new(),
-            oracle: Oracle::new(plan.terms, &sizes),
+            oracle: Oracle::new(plan.terms, &memories),
+            memories,
             net,
             held_back: Vec::new(),
             books: HashMap::new(),
             next_id: 0,
             capture,
-            ledger: Ledger::new(sizes.len()),
+            ledger: Ledger::new(plan.nodes.len()),
             cells: Vec::new(),
             pending_bindings: HashMap::new(),
             paused: Vec::new(),
@@ -166,7 +156,7 @@ impl World {
         }
     }
 
-    fn run(&mut self) -> Result<Finish, Stop> {
+    fn run(&mut self) -> Judgement<Finish> {
         self.set_up()?;
         self.until_quiet()?;
         self.drain()?;
@@ -176,6 +166,11 @@ impl World {
         self.until_quiet()?;
         self.oracle.quiet()?;
         self.settle()
+    }
+
+    /// A device.
+    pub fn device(&mut self, dev: usize) -> &mut Device {
+        self.nodes[dev].device()
     }
 
     /// A queue pair that is there.
@@ -202,8 +197,8 @@ impl World {
     }
 
     /// Something was done to a device: looks at what it did, and plans what it wants.
-    pub fn stirred(&mut self, dev: usize) -> Step {
-        self.oracle.watch(dev, &self.memories[dev])?;
+    pub fn stirred(&mut self, dev: usize) -> Judgement {
+        self.oracle.watch(dev)?;
         while let Some(event) = self.nodes[dev].device().poll_event() {
             self.capture.note(self.now, || format!("dev{dev} {event:?}"));
             self.ledger.event(dev, event);
@@ -222,14 +217,14 @@ impl World {
     }
 
     /// Lets time pass until nothing happens any more, or until nothing more is to be done and draining can begin.
-    pub fn until_quiet(&mut self) -> Step {
+    pub fn until_quiet(&mut self) -> Judgement {
         while let Some(at) = self.next_time() {
             self.now = self.now.max(at);
             self.oracle.clock(self.now);
             self.events += 1;
             self.idle += 1;
             if self.events > EVENTS_MAX {
-                return broken(Rule::Progress, "the world does not come to rest").map_err(Stop::Broken);
+                return Rule::Progress.broken("the world does not come to rest");
             }
             if self.idle > HELP_AFTER && self.draining {
                 self.idle = 0;
@@ -269,7 +264,7 @@ impl World {
         next
     }
 
-    fn one_step(&mut self) -> Step {
+    fn one_step(&mut self) -> Judgement {
         let now = self.now;
         let due = |t: Option<u64>| t.is_some_and(|t| t <= now);
         for arrival in std::mem::take(&mut self.held_back) {
@@ -285,11 +280,9 @@ impl World {
                 self.stirred(dev)?;
                 let again = self.nodes[dev].device().next_timeout();
                 if again.is_some_and(|t| t.0 <= now) && again == timeout {
-                    return broken(
-                        Rule::Progress,
-                        format!("dev{dev}: handle_timeout at {now} leaves its timer at {timeout:?}"),
-                    )
-                    .map_err(Stop::Broken);
+                    return Rule::Progress.broken(format!(
+                        "dev{dev}: handle_timeout at {now} leaves its timer at {timeout:?}"
+                    ));
                 }
             }
             if due(self.nodes[dev].transmit) {
@@ -335,7 +328,7 @@ impl World {
         Ok(())
     }
 
-    fn act(&mut self, number: usize, what: What, seed: u64) -> Step {
+    fn act(&mut self, number: usize, what: What, seed: u64) -> Judgement {
         let mut rng = Rng::with_seed(seed);
         self.capture
             .note(self.now, || format!("action {number}: {what:?}"));
@@ -353,7 +346,7 @@ impl World {
     }
 
     /// Polls a completion queue.
-    pub fn poll(&mut self, dev: usize, cq: usize) -> Step {
+    pub fn poll(&mut self, dev: usize, cq: usize) -> Judgement {
         let (handle, max, arms) = {
             let cq = &mut self.nodes[dev].cqs[cq];
             cq.poll = None;
@@ -373,43 +366,36 @@ impl World {
             } else {
                 vnic_engine::rdma::Arm::Solicited
             };
-            self.nodes[dev]
-                .device()
-                .arm_cq(handle, arm)
-                .or_else(|e| refused("arm_cq", e))?;
+            granted("arm_cq", self.device(dev).arm_cq(handle, arm))?;
             self.oracle.armed(dev, handle, arm)?;
         }
         Ok(())
     }
 
-    fn take_completions(&mut self, dev: usize, cq: CqHandle, max: usize) -> Result<usize, Stop> {
+    fn take_completions(&mut self, dev: usize, cq: CqHandle, max: usize) -> Judgement<usize> {
         let mut found = Vec::new();
         let polled = self.nodes[dev].device().poll_cq(cq, &mut found, max);
-        let n = polled.or_else(|e| refused("poll_cq", e))?;
+        let n = granted("poll_cq", polled)?;
         let entries = self.nodes[dev]
             .cqs
             .iter()
             .find(|c| c.handle == cq)
             .map(|c| c.entries);
         if entries.is_some_and(|entries| n > entries as usize) {
-            return broken(
-                Rule::Completion,
-                format!("dev{dev} {cq:?} of {entries:?} entries held {n}"),
-            )
-            .map_err(Stop::Broken);
+            return Rule::Completion.broken(format!("dev{dev} {cq:?} of {entries:?} entries held {n}"));
         }
         for c in &found {
             self.idle = 0;
             self.capture.completion(self.now, dev, c);
             self.ledger.completion(dev, c, self.books.get(&c.wr_id));
-            self.oracle.completed(dev, cq, c, &self.memories)?;
+            self.oracle.completed(dev, cq, c)?;
             self.note_completion(c)?;
         }
         Ok(n)
     }
 
     /// What the owner does when a request has completed.
-    fn note_completion(&mut self, c: &Completion) -> Step {
+    fn note_completion(&mut self, c: &Completion) -> Judgement {
         let Some(book) = self.books.remove(&c.wr_id) else {
             return Ok(());
         };
@@ -456,7 +442,7 @@ impl World {
         }
     }
 
-    fn refill(&mut self, queue: usize) -> Step {
+    fn refill(&mut self, queue: usize) -> Judgement {
         let r = &mut self.receives[queue];
         r.refill = None;
         r.refills += 1;
@@ -467,7 +453,7 @@ impl World {
     }
 
     /// No more work: receivers become ready.
-    fn drain(&mut self) -> Step {
+    fn drain(&mut self) -> Judgement {
         self.capture
             .note(self.now, || "no more work is posted".to_owned());
         self.draining = true;
@@ -481,7 +467,7 @@ impl World {
     }
 
     /// Send queues that are still stopped go on.
-    fn resume_all(&mut self) -> Step {
+    fn resume_all(&mut self) -> Judgement {
         self.idle = 0;
         for slot in self.living() {
             let number = self.number(slot);
@@ -495,7 +481,7 @@ impl World {
     }
 
     /// Receivers that never posted do now; whoever still waits for one, with retries for ever, is stopped.
-    fn help(&mut self) -> Step {
+    fn help(&mut self) -> Judgement {
         if std::mem::replace(&mut self.helped, true) {
             for (dev, number) in self.oracle.waiting_for_ever() {
                 let slot = self

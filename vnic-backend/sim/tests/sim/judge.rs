@@ -1,5 +1,7 @@
 //! The oracle says no when it should.
 
+use std::rc::Rc;
+
 use vnic_engine::rdma::{
     Access, Completion, CompletionOp, CqHandle, Event, MrHandle, PdHandle, QpAttributes, QpInit, QpNumber,
     QpState, QpType, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Span, Status,
@@ -18,11 +20,12 @@ const KEY: u32 = 0x100;
 /// Two devices with a region each (addresses are offsets), and a reliable connection between them.
 struct Court {
     oracle: Oracle,
-    memories: Vec<SimMemory>,
+    memories: Rc<Vec<SimMemory>>,
 }
 
 fn court() -> Court {
-    let mut oracle = Oracle::new(Terms::default(), &[MEMORY, MEMORY]);
+    let memories = Rc::new(vec![SimMemory::new(MEMORY), SimMemory::new(MEMORY)]);
+    let mut oracle = Oracle::new(Terms::default(), &memories);
     let init = QpInit {
         qp_type: QpType::Rc,
         pd: Some(PD),
@@ -64,10 +67,7 @@ fn court() -> Court {
             oracle.modified(dev, QP, from, &attributes);
         }
     }
-    Court {
-        oracle,
-        memories: vec![SimMemory::new(MEMORY), SimMemory::new(MEMORY)],
-    }
+    Court { oracle, memories }
 }
 
 /// The tag of a request.
@@ -131,7 +131,7 @@ impl Court {
             source: None,
             solicited: false,
         };
-        self.oracle.completed(dev, CQ, &c, &self.memories)
+        self.oracle.completed(dev, CQ, &c)
     }
 }
 
@@ -149,7 +149,7 @@ fn a_clean_exchange_is_right() {
     c.fill(0, 7);
     c.send(1, SendOp::Send, SIGNALED, 0);
     c.memories[1].write(512, &[7; 16]).expect("memory");
-    c.oracle.watch(1, &c.memories[1]).expect("it was allowed");
+    c.oracle.watch(1).expect("it was allowed");
     c.comes(1, 9, CompletionOp::Recv, Status::Success)
         .expect("it came");
     c.comes(0, 1, CompletionOp::Send, Status::Success)
@@ -288,25 +288,25 @@ fn bytes_are_where_they_should_be() {
 
     let mut c = court();
     c.memories[1].store(100, &[1]);
-    broken(c.oracle.finish(&c.memories).map(|_| ()), Rule::Integrity);
+    broken(c.oracle.finish().map(|_| ()), Rule::Integrity);
 }
 
 #[test]
 fn nothing_is_touched_without_leave() {
     let mut c = court();
     c.memories[1].write(512, &[1]).expect("memory");
-    broken(c.oracle.watch(1, &c.memories[1]), Rule::Protection);
+    broken(c.oracle.watch(1), Rule::Protection);
 
     let mut c = court();
     c.recv(9, 512);
     c.memories[1].write(527, &[1, 1]).expect("memory");
-    broken(c.oracle.watch(1, &c.memories[1]), Rule::Protection);
+    broken(c.oracle.watch(1), Rule::Protection);
 
     let mut c = court();
     c.recv(9, 512);
     c.oracle.deregistered(1, MrHandle(1));
     c.memories[1].write(512, &[1]).expect("memory");
-    broken(c.oracle.watch(1, &c.memories[1]), Rule::Protection);
+    broken(c.oracle.watch(1), Rule::Protection);
 }
 
 #[test]

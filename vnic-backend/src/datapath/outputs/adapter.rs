@@ -14,7 +14,7 @@ use vnic_wire::MacAddr;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
 use super::super::frame::{Metadata, OutFrame, RawFrame, flow_hash};
 use super::super::rx::RxQueue;
-use super::concern::{Concern, concerns_rdma, divert, diverted, is_roce};
+use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce};
 use super::guest_roce::{GuestRoce, see};
 use super::receiver::Receiver;
 use super::round::Round;
@@ -57,9 +57,9 @@ pub struct AdapterRx {
 }
 
 impl AdapterRx {
-    /// Makes an adapter whose guest has no queues yet.
-    pub fn new(counters: Arc<AdapterCounters>) -> Self {
-        let queues = counters.queues.iter().map(|_| None).collect();
+    /// Makes an adapter with `pairs` queue pairs, whose guest has no queues yet.
+    pub fn new(counters: Arc<AdapterCounters>, pairs: usize) -> Self {
+        let queues = (0..pairs).map(|_| None).collect();
         AdapterRx {
             counters,
             accepts: Accepts::NONE,
@@ -185,6 +185,10 @@ impl AdapterRx {
         }
         let rx = q.and_then(|q| Some((q, self.queues.get_mut(usize::from(q))?.as_mut()?)));
         let Some((q, rx)) = rx else {
+            // The NIC answers for a guest that has only the driver of the function.
+            if self.takes_roce && asked(port, f, &mut round.inbound) {
+                return None;
+            }
             self.counters.drops.add(DropReason::ReceiverDown as usize, 1);
             return Some(DropReason::ReceiverDown);
         };

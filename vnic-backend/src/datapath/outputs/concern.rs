@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use vnic_engine::gids::may_ask;
 use vnic_fabric::switch::PortId;
 
 use super::super::frame::OutFrame;
@@ -20,6 +21,8 @@ pub enum Inbound {
     Sent(Box<[u8]>),
     /// The front of a frame for the guest that may contain its addresses.
     Received(Box<[u8]>),
+    /// The front of a frame that may ask for the Ethernet address of an IP address, for a guest without an Ethernet driver.
+    Asked(Box<[u8]>),
 }
 
 /// Kind of a frame that concerns an RDMA function.
@@ -86,6 +89,20 @@ pub(super) fn divert(
         inbound.push_back((port, what));
     }
     roce
+}
+
+/// Gives the adapter's RDMA function a frame that may ask for an address of it. False: the frame asks for nothing.
+#[cold]
+pub(super) fn asked(port: PortId, f: &OutFrame<'_>, inbound: &mut VecDeque<(PortId, Inbound)>) -> bool {
+    if !may_ask(f.head) {
+        return false;
+    }
+    if inbound.len() < INBOUND_MAX {
+        let mut bytes = vec![0; f.len().min(LEARN_MAX)].into_boxed_slice();
+        f.peek(&mut bytes);
+        inbound.push_back((port, Inbound::Asked(bytes)));
+    }
+    true
 }
 
 /// Whether the frame is RoCE.

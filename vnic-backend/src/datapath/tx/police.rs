@@ -3,6 +3,7 @@
 
 use vnic_engine::congestion::proxy::{Fate, Full};
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::gids;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
@@ -163,7 +164,7 @@ impl TxPath {
             }
             return step;
         };
-        let verdict = marked(self.judge(&f, len, false, visit.core), decision);
+        let verdict = marked(self.judge(&f, len, visit.core), decision);
         if matches!(verdict, Verdict::Drop(_)) {
             return self.let_go(buffer, &f, len, decision, visit);
         }
@@ -218,7 +219,10 @@ impl TxPath {
             return Step::Wait;
         }
         let tells = self.learns && may_tell_address(f.head);
-        let verdict = marked(self.judge(f, len, tells, visit.core), decision);
+        if tells && gids::is_answer(f.head) {
+            return self.hear(priority, f, len, visit);
+        }
+        let verdict = marked(self.judge(f, len, visit.core), decision);
         let at_once = match queued {
             true => self.queue(f, len, decision, verdict, visit),
             false => {

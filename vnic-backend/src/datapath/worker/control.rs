@@ -18,7 +18,7 @@ use crate::uplink::{Opened, PortTx, RxHalf, TxHalf};
 /// The core that serves a port.
 pub enum Side {
     /// An adapter of this core, and the addresses that its guest may claim (`None`: any).
-    Adapter(Arc<AdapterCounters>, Option<AllowedAddresses>),
+    Adapter(Arc<AdapterCounters>, usize, Option<AllowedAddresses>),
     /// An uplink of this core.
     Uplink(Box<Opened>, Arc<PortCounters>),
     /// Another core.
@@ -30,8 +30,8 @@ impl Worker {
     pub(crate) fn add_port(&mut self, id: PortId, config: PortConfig, side: Side) {
         self.core.switch.add_port(id, config);
         let slot = match side {
-            Side::Adapter(counters, allowed) => {
-                let mut adapter = AdapterRx::new(counters);
+            Side::Adapter(counters, pairs, allowed) => {
+                let mut adapter = AdapterRx::new(counters, pairs);
                 adapter.allowed = allowed.map(Arc::new);
                 Slot::Adapter(Box::new(adapter))
             }

@@ -1,8 +1,7 @@
 //! Making queue pairs.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use vnic_device::queue::send_blocks_max;
 use vnic_verbs::{QpBuilder, QpKind, QueuePair, XrcTarget};
@@ -11,10 +10,8 @@ use super::{AnyQp, Qp};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::events::Unacknowledged;
-use crate::handle::{Object, Use, Uses};
+use crate::handle::{Object, Uses};
 use crate::objects::{Cq, Pd, Srq, Xrcd, only};
-use crate::work::batch::Batch;
 use crate::work::wr;
 
 /// Settings of a new queue pair.
@@ -49,7 +46,7 @@ const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
 impl Extended {
     /// Refuses features that our devices do not have.
     pub fn check(&self) -> Result<(), Errno> {
-        only(self.mask.into(), KNOWN.into(), Errno::UNSUPPORTED)?;
+        only(self.mask, KNOWN, Errno::UNSUPPORTED)?;
         let flags = self.mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && self.flags != 0;
         let segments = self.mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER != 0 && self.tso_header != 0;
         if flags || segments {
@@ -98,18 +95,13 @@ impl Qp {
             wanted.recv_cq.map(|o| &o.uses),
             wanted.srq.map(|o| &o.uses),
         ];
+        let needs = needs.into_iter().flatten().map(Uses::one).collect();
         let qp = Qp {
-            base: UnsafeCell::new(base),
-            inner,
-            batch: Batch::default(),
-            asynchronous: Unacknowledged::default(),
-            uses: Uses::default(),
             extended: wanted.operations.is_some(),
             capacity,
             signal_all: wanted.signal_all,
-            groups: Mutex::default(),
             _target: target,
-            _needs: needs.into_iter().flatten().map(Uses::one).collect(),
+            ..Qp::new(base, inner, needs)
         };
         Ok(Qp::publish(context, qp))
     }
@@ -128,22 +120,14 @@ pub fn open(context: &Context, xrcd: &Xrcd, number: u32, program: *mut c_void) -
         qp_type: IBV_QPT_XRC_RECV,
         ..zeros()
     };
-    let needs: Vec<Use> = vec![context.uses.one(), xrcd.uses.one()];
+    let base = ibv_qp_ex {
+        qp_base: base,
+        ..zeros()
+    };
+    let inner = AnyQp::XrcRecv((*target).clone());
     let qp = Qp {
-        base: UnsafeCell::new(ibv_qp_ex {
-            qp_base: base,
-            ..zeros()
-        }),
-        inner: AnyQp::XrcRecv((*target).clone()),
-        batch: Batch::default(),
-        asynchronous: Unacknowledged::default(),
-        uses: Uses::default(),
-        extended: false,
-        capacity: zeros(),
-        signal_all: false,
-        groups: Mutex::default(),
         _target: Some(target),
-        _needs: needs,
+        ..Qp::new(base, inner, vec![context.uses.one(), xrcd.uses.one()])
     };
     Ok(Qp::publish(context, qp))
 }

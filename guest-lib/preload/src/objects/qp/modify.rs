@@ -11,25 +11,8 @@ use crate::errno::Errno;
 use crate::handle::Object;
 use crate::objects::ah;
 
-/// Attributes with the same number in the header and in the contract.
-const SAME: u32 = IBV_QP_STATE
-    | IBV_QP_CUR_STATE
-    | IBV_QP_EN_SQD_ASYNC_NOTIFY
-    | IBV_QP_ACCESS_FLAGS
-    | IBV_QP_PKEY_INDEX
-    | IBV_QP_PORT
-    | IBV_QP_QKEY
-    | IBV_QP_AV
-    | IBV_QP_PATH_MTU
-    | IBV_QP_TIMEOUT
-    | IBV_QP_RETRY_CNT
-    | IBV_QP_RNR_RETRY
-    | IBV_QP_RQ_PSN
-    | IBV_QP_MAX_QP_RD_ATOMIC
-    | IBV_QP_MIN_RNR_TIMER
-    | IBV_QP_SQ_PSN
-    | IBV_QP_MAX_DEST_RD_ATOMIC
-    | IBV_QP_DEST_QPN;
+/// Attributes with the same number in the header and in the contract: all but one of ours.
+const SAME: u32 = QpMask::all().difference(QpMask::UDP_SOURCE_PORT).bits();
 
 const _: () = {
     assert!(IBV_QP_STATE == QpMask::STATE.bits() && IBV_QP_CUR_STATE == QpMask::CURRENT_STATE.bits());

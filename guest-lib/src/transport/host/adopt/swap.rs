@@ -215,18 +215,18 @@ impl Swap<'_> {
         let (start, len) = (self.start, self.len);
         let what = format!("{len} bytes at {start:#x} cannot be shared with the daemon");
         match refused {
-            Refused::Way(e) => Error::os(format!("{what}: {}", self.no_way()))(e.into()),
+            Refused::Way(e) => Error::os(format!("{what}: {}", self.no_way()))(e),
             Refused::Copy(Errno::FAULT) => {
-                Error::os(format!("{what}: not all of it can be read"))(Errno::FAULT.into())
+                Error::os(format!("{what}: not all of it can be read"))(Errno::FAULT)
             }
             Refused::Copy(e) => Error::os(format!(
                 "{what}: there is not enough shared memory for a copy (a limit of a container, or of the machine)"
-            ))(e.into()),
+            ))(e),
             Refused::Map(Errno::NOMEM) => Error::os(format!(
                 "{what}: this process has too many mappings. Raise the limit: sysctl -w vm.max_map_count=1048576; \
                  or register fewer, larger buffers"
-            ))(Errno::NOMEM.into()),
-            Refused::Map(e) => Error::os(what)(e.into()),
+            ))(Errno::NOMEM),
+            Refused::Map(e) => Error::os(what)(e),
         }
     }
 }

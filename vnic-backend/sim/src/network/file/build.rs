@@ -10,7 +10,7 @@ use vnic_fabric::qos::red::{MILLION, MarkAt};
 use super::*;
 use crate::network::scenario::{Control, Flow, HostSettings, Pfc, Record, SwitchSettings, Topology};
 use crate::network::topology::{GBIT, US};
-use crate::network::traffic::{self, Incasts, Poisson, Sizes, Starts};
+use crate::network::traffic::{self, Poisson, Sizes, Starts};
 
 pub(super) fn build(file: File, place: &Place<'_>) -> Result<Loaded> {
     let topology = topology(&file.topology, place)?;
@@ -290,25 +290,23 @@ impl Entry<'_> {
                 traffic::incast(&senders, to, count, bytes, self.starts(), self.seed)
             }
             "permutation" => traffic::permutation(&self.from(None)?, bytes, self.starts(), self.seed),
-            "poisson" => Poisson {
-                hosts: &self.from(None)?,
-                load: self.load()?,
-                rate: self.scenario.topology.rate_of(0),
-                sizes: &self.sizes()?,
-                from: t.start.map_or(0, |s| s.0),
-                until: self.until(),
+            kind @ ("poisson" | "incasts") => {
+                let hosts = self.from(None)?;
+                let poisson = Poisson {
+                    hosts: &hosts,
+                    load: self.load()?,
+                    rate: self.scenario.topology.rate_of(0),
+                    from: t.start.map_or(0, |s| s.0),
+                    until: t.until.map_or(self.scenario.duration, |u| u.0),
+                };
+                if kind == "poisson" {
+                    poisson.flows(&self.sizes()?, self.seed)
+                } else {
+                    let fan_in = t.fan_in.ok_or_else(|| self.wrong("fan_in", "it is needed"))?;
+                    let bytes = bytes.ok_or_else(|| self.wrong("bytes", "they are needed"))?;
+                    poisson.incasts(fan_in, bytes, self.seed)
+                }
             }
-            .flows(self.seed),
-            "incasts" => Incasts {
-                hosts: &self.from(None)?,
-                fan_in: t.fan_in.ok_or_else(|| self.wrong("fan_in", "it is needed"))?,
-                bytes: bytes.ok_or_else(|| self.wrong("bytes", "they are needed"))?,
-                load: self.load()?,
-                rate: self.scenario.topology.rate_of(0),
-                from: t.start.map_or(0, |s| s.0),
-                until: self.until(),
-            }
-            .flows(self.seed),
             "file" => {
                 let path = t.path.as_ref();
                 let path = path.ok_or_else(|| self.wrong("path", "it is needed"))?;
@@ -394,10 +392,6 @@ impl Entry<'_> {
             (None, Some(every)) => Starts::Every(start, every.0),
             (None, None) => Starts::At(start),
         }
-    }
-
-    fn until(&self) -> u64 {
-        self.table.until.map_or(self.scenario.duration, |t| t.0)
     }
 
     fn load(&self) -> Result<f64> {

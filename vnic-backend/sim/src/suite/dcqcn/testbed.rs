@@ -205,11 +205,15 @@ pub(super) const D10: Trial = Trial {
                 hosts: &hosts,
                 load: USER_LOAD,
                 rate: 40 * GBIT,
-                sizes: &Sizes::web_search(),
                 from: 0,
                 until: duration,
             };
-            flows.extend(users.flows(1).into_iter().map(|flow| flow.group(1)));
+            flows.extend(
+                users
+                    .flows(&Sizes::web_search(), 1)
+                    .into_iter()
+                    .map(|flow| flow.group(1)),
+            );
             Scenario {
                 duration,
                 control,

@@ -9,18 +9,22 @@ use vnic_engine::congestion::hpcc::{Hpcc, Parameters, Reaction};
 use vnic_engine::congestion::notification::Settings;
 use vnic_engine::congestion::timely::{self, Timely};
 
-use super::super::{Check, Trial};
+use super::super::{Check, Trial, check, kb, percent};
+use super::from;
 use super::windowed::Windowed;
-use super::{check, from, kilobytes, percent};
 use crate::network::measures::percentile;
 use crate::network::scenario::{Control, Flow, HostSettings, Record, SwitchSettings, Topology};
-use crate::network::topology::{GBIT, Tree, US};
-use crate::network::traffic::{self, Incasts, Poisson, Sizes, Starts};
+use crate::network::topology::{GBIT, MS, Tree, US};
+use crate::network::traffic::{self, Poisson, Sizes, Starts};
 use crate::network::{Outcome, Scenario};
 
-pub const TRIALS: &[Trial] = &[H1, H2, H3, H4, H5];
-
-const MS: u64 = 1000 * US;
+pub const TRIALS: &[Trial] = &[
+    Trial::new("H1", h1, judge_h1),
+    Trial::new("H2", h2, judge_h2),
+    Trial::new("H3", h3, judge_h3),
+    Trial::new("H4", h4, judge_h4),
+    Trial::new("H5", h5, judge_h5),
+];
 
 /// Round trip of a full packet at the star of H1 and H2 when nothing waits: four cables, two data and two acknowledge
 /// packets, 4.2 us; the paper says 4 us.
@@ -61,12 +65,6 @@ fn sixteen_to_one(name: String, parameters: Parameters) -> Scenario {
     }
 }
 
-const H1: Trial = Trial {
-    id: "H1",
-    scenarios: h1,
-    judge: judge_h1,
-};
-
 const STEPS: [f64; 4] = [25.0, 80.0, 150.0, 300.0];
 
 fn h1() -> Vec<Scenario> {
@@ -91,7 +89,7 @@ fn judge_h1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
             false => ("at most 4 KB", "at most 5 KB", p95 <= 5e3),
         };
         let what = format!("95th percentile of the queue, W_AI {w_ai} B");
-        checks.push(check(what, published, accepted, kilobytes(p95), pass));
+        checks.push(check(what, published, accepted, kb(p95), pass));
         let used = queue.utilization();
         let what = format!("utilization, W_AI {w_ai} B");
         let pass = (0.93..=0.96).contains(&used);
@@ -99,12 +97,6 @@ fn judge_h1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     }
     checks
 }
-
-const H2: Trial = Trial {
-    id: "H2",
-    scenarios: h2,
-    judge: judge_h2,
-};
 
 fn h2() -> Vec<Scenario> {
     let of = |reaction| {
@@ -173,12 +165,6 @@ fn judge_h2(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
         ),
     ]
 }
-
-const H3: Trial = Trial {
-    id: "H3",
-    scenarios: h3,
-    judge: judge_h3,
-};
 
 /// When the others come, in ns.
 const JOIN: u64 = MS;
@@ -249,14 +235,14 @@ fn judge_h3(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
             "longest queue from 5 round trips after the incast on, HPCC",
             "drains after 1 round trip",
             "below 50 KB",
-            kilobytes(ours),
+            kb(ours),
             ours < 50e3,
         ),
         check(
             "longest queue of the incast, DCQCN",
             "550 KB",
             "275 KB to 1.1 MB",
-            kilobytes(dcqcn),
+            kb(dcqcn),
             (275e3..=1.1e6).contains(&dcqcn),
         ),
     ];
@@ -286,40 +272,20 @@ fn judge_h3(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     checks
 }
 
-const H4: Trial = Trial {
-    id: "H4",
-    scenarios: h4,
-    judge: judge_h4,
-};
-
 /// HPCC's static window: the line rate times T of its simulation.
 const WINDOW: u64 = 100 * GBIT / 8 * 13 / 1_000_000;
 
 fn h4() -> Vec<Scenario> {
     let hosts: Vec<usize> = (0..320).collect();
-    let sizes = Sizes::hadoop();
-    let until = 500 * US;
-    let mut flows = Poisson {
+    let poisson = |load| Poisson {
         hosts: &hosts,
-        load: 0.3,
+        load,
         rate: 100 * GBIT,
-        sizes: &sizes,
         from: 0,
-        until,
-    }
-    .flows(4);
-    flows.extend(
-        Incasts {
-            hosts: &hosts,
-            fan_in: 60,
-            bytes: 500_000,
-            load: 0.02,
-            rate: 100 * GBIT,
-            from: 0,
-            until,
-        }
-        .flows(4),
-    );
+        until: 500 * US,
+    };
+    let mut flows = poisson(0.3).flows(&Sizes::hadoop(), 4);
+    flows.extend(poisson(0.02).incasts(60, 500_000, 4));
     let timely = Timely {
         parameters: timely::Parameters::NS3,
     };
@@ -382,12 +348,6 @@ fn judge_h4(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const H5: Trial = Trial {
-    id: "H5",
-    scenarios: h5,
-    judge: judge_h5,
-};
-
 fn h5() -> Vec<Scenario> {
     // A quarter of the paper's tree, with its proportions: 80 hosts, as many links up as they can fill.
     let tree = Tree {
@@ -398,16 +358,14 @@ fn h5() -> Vec<Scenario> {
         hosts_per_tor: 8,
     };
     let hosts: Vec<usize> = (0..80).collect();
-    let sizes = Sizes::hadoop();
-    let flows = Poisson {
+    let poisson = Poisson {
         hosts: &hosts,
         load: 0.5,
         rate: 100 * GBIT,
-        sizes: &sizes,
         from: 0,
         until: 4 * MS,
-    }
-    .flows(5);
+    };
+    let flows = poisson.flows(&Sizes::hadoop(), 5);
     let controls = [("HPCC", hpcc(Parameters::SIM)), ("DCQCN", firmware(dcqcn()))];
     controls
         .map(|(name, control)| Scenario {

@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use vnic_engine::congestion::swift::{Parameters, Swift};
 
-use super::super::{Check, Trial};
-use super::{check, from, goodput, loss, mean_rtt, percent};
+use super::super::{Check, Trial, check, percent};
+use super::{from, goodput, loss, mean_rtt};
 use crate::network::measures::{fairness, throughputs};
 use crate::network::scenario::{Control, HostSettings, Scenario, SwitchSettings, Topology};
-use crate::network::topology::{GBIT, US};
+use crate::network::topology::{GBIT, MS, US};
 use crate::network::traffic::{self, Starts};
 use crate::network::{Outcome, scenario::Flow};
 
-pub const TRIALS: &[Trial] = &[S1, S2, S3, S4];
+pub const TRIALS: &[Trial] = &[
+    Trial::new("S1", s1, judge_s1),
+    Trial::new("S2", s2, judge_s2),
+    Trial::new("S3", s3, judge_s3),
+    Trial::new("S4", s4, judge_s4),
+];
 
-const MS: u64 = 1000 * US;
 const LINE: u64 = 50 * GBIT;
 
 fn swift(parameters: Parameters) -> Control {
@@ -40,35 +44,42 @@ fn host() -> HostSettings {
     }
 }
 
-const S1: Trial = Trial {
-    id: "S1",
-    scenarios: s1,
-    judge: judge_s1,
-};
+/// So many flows of all hosts but one to that one, at a switch, which start in so many ms.
+fn incast(hosts: usize, flows: usize, ms: u64, name: &str, parameters: Parameters) -> Scenario {
+    let senders: Vec<usize> = (0..hosts).collect();
+    let starts = Starts::Within(0, ms * MS);
+    Scenario {
+        flows: traffic::incast(&senders, hosts, flows, None, starts, 1),
+        ..run(name, Topology::star(hosts + 1, LINE, US), parameters)
+    }
+}
+
+/// 20 ms without flows yet.
+fn run(name: &str, topology: Topology, parameters: Parameters) -> Scenario {
+    Scenario {
+        duration: 20 * MS,
+        mtu: 4096,
+        switch: SwitchSettings::tail_drop(12_000_000),
+        host: host(),
+        control: swift(parameters),
+        record: from(8 * MS),
+        ..Scenario::new(name, topology)
+    }
+}
 
 const TARGETS: [u64; 7] = [15, 20, 25, 30, 40, 50, 70];
 /// Packets that windows grow in a round trip: htsim's guess, and a tenth.
 const STEPS: [f64; 2] = [1.0, 0.1];
 
 fn s1() -> Vec<Scenario> {
-    let senders: Vec<usize> = (0..10).collect();
-    let of = |ai: f64, target: u64| Scenario {
-        duration: 20 * MS,
-        mtu: 4096,
-        switch: SwitchSettings::tail_drop(12_000_000),
-        host: host(),
-        control: swift(Parameters {
+    let of = |(ai, target): (f64, u64)| {
+        let parameters = Parameters {
             ai,
             ..plain(target * US)
-        }),
-        flows: traffic::incast(&senders, 10, 100, None, Starts::Within(0, MS), 1),
-        record: from(8 * MS),
-        ..Scenario::new(
-            format!("ai {ai}, target {target} us"),
-            Topology::star(11, LINE, US),
-        )
+        };
+        incast(10, 100, 1, &format!("ai {ai}, target {target} us"), parameters)
     };
-    cells().map(|(ai, target)| of(ai, target)).collect()
+    cells().map(of).collect()
 }
 
 /// Steps and targets in us, in the order of the scenarios.
@@ -110,24 +121,12 @@ fn judge_s1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     checks
 }
 
-const S2: Trial = Trial {
-    id: "S2",
-    scenarios: s2,
-    judge: judge_s2,
-};
-
 /// 5000 flows of 50 hosts.
-fn five_thousand(name: &str, parameters: Parameters, duration: u64) -> Scenario {
-    let senders: Vec<usize> = (0..50).collect();
+fn five_thousand(name: &str, parameters: Parameters) -> Scenario {
     Scenario {
-        duration,
-        mtu: 4096,
-        switch: SwitchSettings::tail_drop(12_000_000),
-        host: host(),
-        control: swift(parameters),
-        flows: traffic::incast(&senders, 50, 5000, None, Starts::Within(0, 20 * MS), 1),
-        record: from(duration / 2),
-        ..Scenario::new(name, Topology::star(51, LINE, US))
+        duration: 100 * MS,
+        record: from(50 * MS),
+        ..incast(50, 5000, 20, name, parameters)
     }
 }
 
@@ -138,8 +137,8 @@ fn s2() -> Vec<Scenario> {
         ..Parameters::PAPER
     };
     vec![
-        five_thousand("below one packet", p(true), 100 * MS),
-        five_thousand("one packet at least", p(false), 100 * MS),
+        five_thousand("below one packet", p(true)),
+        five_thousand("one packet at least", p(false)),
     ]
 }
 
@@ -187,12 +186,6 @@ fn judge_s2(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const S3: Trial = Trial {
-    id: "S3",
-    scenarios: s3,
-    judge: judge_s3,
-};
-
 /// Two hosts beside the receiver, and two behind a spine.
 fn two_paths(name: &str, parameters: Parameters) -> Scenario {
     let topology = Topology::leaf_spine(2, 1, 3, LINE, 2 * LINE, US);
@@ -201,14 +194,8 @@ fn two_paths(name: &str, parameters: Parameters) -> Scenario {
         .flat_map(|from| (0..5).map(|n| Flow::new(*from, 2, n * 10 * US, None).group(u16::from(*from > 2))))
         .collect();
     Scenario {
-        duration: 20 * MS,
-        mtu: 4096,
-        switch: SwitchSettings::tail_drop(12_000_000),
-        host: host(),
-        control: swift(parameters),
         flows,
-        record: from(8 * MS),
-        ..Scenario::new(name, topology)
+        ..run(name, topology, parameters)
     }
 }
 
@@ -221,8 +208,8 @@ fn s3() -> Vec<Scenario> {
         ..Parameters::PAPER
     };
     vec![
-        five_thousand("ai 1, flow-based scaling", p(true, true), 100 * MS),
-        five_thousand("ai 1, none", p(false, true), 100 * MS),
+        five_thousand("ai 1, flow-based scaling", p(true, true)),
+        five_thousand("ai 1, none", p(false, true)),
         two_paths("ai 1, two paths, topology-based scaling", p(true, true)),
         two_paths("ai 1, two paths, none", p(true, false)),
     ]
@@ -270,27 +257,14 @@ fn judge_s3(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const S4: Trial = Trial {
-    id: "S4",
-    scenarios: s4,
-    judge: judge_s4,
-};
-
 fn s4() -> Vec<Scenario> {
-    let senders: Vec<usize> = (0..10).collect();
     let of = |name: &str, parameters: Parameters| Scenario {
-        duration: 20 * MS,
-        mtu: 4096,
-        switch: SwitchSettings::tail_drop(12_000_000),
         host: HostSettings {
             receive_rate: 2 * LINE,
             receive_stall: (300 * US, 60 * US),
             ..host()
         },
-        control: swift(parameters),
-        flows: traffic::incast(&senders, 10, 100, None, Starts::Within(0, MS), 1),
-        record: from(8 * MS),
-        ..Scenario::new(name, Topology::star(11, LINE, US))
+        ..incast(10, 100, 1, name, parameters)
     };
     let apart = Parameters {
         split: true,

@@ -5,23 +5,15 @@ use std::sync::Arc;
 use vnic_engine::congestion::none;
 use vnic_engine::congestion::timely::{Parameters, Timely};
 
-use super::super::{Check, Trial};
+use super::super::{Check, Trial, check, percent};
+use super::from;
 use super::windowed::Windowed;
-use super::{check, from, percent};
 use crate::network::Outcome;
 use crate::network::scenario::{Control, Scenario, SwitchSettings, Topology};
-use crate::network::topology::{GBIT, US};
+use crate::network::topology::{GBIT, MS, US};
 use crate::network::traffic::{self, Starts};
 
-pub const TRIALS: &[Trial] = &[T1, T2];
-
-const MS: u64 = 1000 * US;
-
-const T1: Trial = Trial {
-    id: "T1",
-    scenarios: t1,
-    judge: judge_t1,
-};
+pub const TRIALS: &[Trial] = &[Trial::new("T1", t1, judge_t1), Trial::new("T2", t2, judge_t2)];
 
 const FLOWS: [usize; 4] = [800, 1200, 1600, 2000];
 
@@ -76,12 +68,6 @@ fn judge_t1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
         ),
     ]
 }
-
-const T2: Trial = Trial {
-    id: "T2",
-    scenarios: t2,
-    judge: judge_t2,
-};
 
 const WAYS: [usize; 3] = [20, 50, 100];
 
