@@ -158,6 +158,7 @@ const EVENT_KINDS: Rows = rows! {
     spoofed_address(CLAIMS),
     vmm_refused("another process wants an adapter's socket: see who has it, and socket_users", EVENTS),
     rdma_gave_up("requests ended after all retries; the event says what was dropped meanwhile", "vnicctl event list NAME --kind rdma_gave_up"),
+    vmm_unused("its VMM starts no driver: it may want more queue pairs than the adapter offers, or its guest does not boot", SHOW),
     port_link(),
     pause_storm_warning(FLOW_CONTROL),
     pause_storm(FLOW_CONTROL),
