@@ -94,24 +94,39 @@ where
         })
 }
 
-/// MTU of an adapter or a port.
-pub fn mtu(value: i64) -> Checked<u16> {
-    within(value, MTU_RANGE, " bytes")
+/// Checks of numbers: each the range that is allowed, and the unit for its error text.
+macro_rules! ranges {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $range:expr, $unit:literal;)+) => {
+        $($(#[$doc])* pub fn $name(value: i64) -> Checked<$type> {
+            within(value, $range, $unit)
+        })+
+    };
 }
+use ranges;
 
-/// Speed of a port in Mbit/s.
-pub fn speed(value: i64) -> Checked<u32> {
-    within(value, SPEED_RANGE, " Mbit/s")
-}
-
-/// Limit of storm control.
-pub fn storm(value: i64) -> Checked<u32> {
-    within(value, STORM_RANGE, " frames a second")
-}
-
-/// Queues of a TAP device.
-pub fn tap_queues(value: i64) -> Checked<u8> {
-    within(value, 1..=TAP_QUEUES_MAX, "")
+ranges! {
+    /// MTU of an adapter or a port.
+    mtu: u16 = MTU_RANGE, " bytes";
+    /// Speed of a port in Mbit/s.
+    speed: u32 = SPEED_RANGE, " Mbit/s";
+    /// Limit of storm control.
+    storm: u32 = STORM_RANGE, " frames a second";
+    /// Queues of a TAP device.
+    tap_queues: u8 = 1..=TAP_QUEUES_MAX, "";
+    /// Index of a GID table. The adapter checks it against the length of its table.
+    gid_index: u16 = 0..=GID_INDEX_MAX, "";
+    /// Number of queue pairs of an adapter.
+    queue_pairs: u16 = QUEUE_PAIRS_RANGE, "";
+    /// Memory of an adapter's RDMA function in MiB.
+    rdma_memory: u32 = RDMA_MEMORY_RANGE, " MiB";
+    /// Memory regions of an adapter's VMMs.
+    vmm_regions: u32 = VMM_REGIONS_RANGE, "";
+    /// Descriptors of an adapter's VMMs.
+    vmm_descriptors: u32 = VMM_DESCRIPTORS_RANGE, "";
+    /// Number of events that are kept.
+    events_kept: usize = 100..=1_000_000, " events";
+    /// VLAN ID.
+    vlan_id: u16 = 1..=4094, "";
 }
 
 /// A GID, in network order: an IPv6 address, or an IPv4 address, which is mapped.
@@ -123,31 +138,6 @@ pub fn gid(text: &str) -> Checked<[u8; 16]> {
             "{text:?} is not a GID: an IPv6 address such as 2001:db8::1, or an IPv4 address such as 10.0.0.1"
         )
     })
-}
-
-/// Index of a GID table. The adapter checks it against the length of its table.
-pub fn gid_index(value: i64) -> Checked<u16> {
-    within(value, 0..=GID_INDEX_MAX, "")
-}
-
-/// Number of queue pairs of an adapter.
-pub fn queue_pairs(value: i64) -> Checked<u16> {
-    within(value, QUEUE_PAIRS_RANGE, "")
-}
-
-/// Memory of an adapter's RDMA function in MiB.
-pub fn rdma_memory(value: i64) -> Checked<u32> {
-    within(value, RDMA_MEMORY_RANGE, " MiB")
-}
-
-/// Memory regions of an adapter's VMMs.
-pub fn vmm_regions(value: i64) -> Checked<u32> {
-    within(value, VMM_REGIONS_RANGE, "")
-}
-
-/// Descriptors of an adapter's VMMs.
-pub fn vmm_descriptors(value: i64) -> Checked<u32> {
-    within(value, VMM_DESCRIPTORS_RANGE, "")
 }
 
 /// Mode of a Unix socket. Who connects needs the right to write.
@@ -176,15 +166,6 @@ pub fn account(number: u32) -> Checked<u32> {
         )),
         _ => Ok(number),
     }
-}
-
-/// Number of events that are kept.
-pub fn events_kept(value: i64) -> Checked<usize> {
-    within(value, 100..=1_000_000, " events")
-}
-
-pub fn vlan_id(value: i64) -> Checked<u16> {
-    within(value, 1..=4094, "")
 }
 
 /// CPU of the data core of an adapter or a port.

@@ -6,10 +6,27 @@ use vnic_backend::fault::{
     ALWAYS, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Opcodes, PsnRange, REORDER_MAX, opcode_of,
 };
 
-use super::{Checked, within};
+use super::{Checked, ranges, within};
 
 /// Default time after which a reordered frame leaves even if no frame has overtaken it.
 pub const AT_MOST_DEFAULT: Duration = Duration::from_millis(10);
+
+ranges! {
+    /// Number of a queue pair.
+    destination_qp: u32 = 0..=BITS24_MAX, "";
+    /// Packet sequence number.
+    psn: u32 = 0..=BITS24_MAX, "";
+    /// BTH opcode by number.
+    opcode: u8 = 0..=255, "";
+    /// EtherType.
+    ethertype: u16 = 0..=0xffff, "";
+    /// Number of frames that overtake a reordered one.
+    reorder: u32 = 1..=REORDER_MAX, "";
+    /// Number of copies.
+    copies: u32 = 1..=COPIES_MAX, "";
+    /// Index of the corrupted byte.
+    offset: u16 = 0..=0xffff, "";
+}
 
 /// Probability in millionths.
 pub fn probability(value: f64) -> Checked<u32> {
@@ -39,16 +56,6 @@ pub fn probability_text(text: &str) -> Checked<u32> {
     probability(number * scale)
 }
 
-/// Number of a queue pair.
-pub fn destination_qp(value: i64) -> Checked<u32> {
-    within(value, 0..=BITS24_MAX, "")
-}
-
-/// Packet sequence number.
-pub fn psn(value: i64) -> Checked<u32> {
-    within(value, 0..=BITS24_MAX, "")
-}
-
 /// Range of packet sequence numbers such as `7`, `10-20` or, across the end of the number space, `16777214-3`.
 pub fn psn_text(text: &str) -> Checked<PsnRange> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -59,11 +66,6 @@ pub fn psn_text(text: &str) -> Checked<PsnRange> {
             Err(format!("{text:?} are no PSNs such as 7 or 10-20: {problem}"))
         }
     }
-}
-
-/// BTH opcode by number.
-pub fn opcode(value: i64) -> Checked<u8> {
-    within(value, 0..=255, "").map(|v| v as u8)
 }
 
 /// BTH opcode by name or number, such as `RC_SEND_ONLY`, `4` or `0x04`.
@@ -81,34 +83,14 @@ pub fn opcodes(list: Vec<u8>) -> Option<Opcodes> {
     (!list.is_empty()).then(|| list.into_iter().collect())
 }
 
-/// EtherType.
-pub fn ethertype(value: i64) -> Checked<u16> {
-    within(value, 0..=0xffff, "").map(|v| v as u16)
-}
-
 /// Number of injections after which a rule is spent.
 pub fn count(value: i64) -> Checked<u64> {
     u64::try_from(value).map_err(|_| format!("{value} is negative"))
 }
 
-/// Number of frames that overtake a reordered one.
-pub fn reorder(value: i64) -> Checked<u32> {
-    within(value, 1..=REORDER_MAX, "")
-}
-
-/// Number of copies.
-pub fn copies(value: i64) -> Checked<u32> {
-    within(value, 1..=COPIES_MAX, "")
-}
-
 /// Number of flipped bits, anywhere or in one byte.
 pub fn bits(value: i64, in_one_byte: bool) -> Checked<u32> {
     within(value, if in_one_byte { 1..=8 } else { 1..=BITS_MAX }, "")
-}
-
-/// Index of the corrupted byte.
-pub fn offset(value: i64) -> Checked<u16> {
-    within(value, 0..=0xffff, "").map(|v| v as u16)
 }
 
 /// Time for which a frame is held back.

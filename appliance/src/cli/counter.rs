@@ -254,12 +254,8 @@ pub async fn run(verb: CounterVerb, client: &Client, out: &Output) -> Result<(),
                 baseline: baseline(&view, client, &owner)?,
                 owner,
             };
-            let mut stream = client
-                .counters()
-                .await?
-                .watch_counters(request)
-                .await?
-                .into_inner();
+            let mut service = client.counters().await?;
+            let mut stream = service.watch_counters(request).await?.into_inner();
             let mut left = count.unwrap_or(u64::MAX);
             while left > 0
                 && let Some(message) = stream.message().await?
@@ -321,8 +317,7 @@ async fn sets(
         with_counters: true,
     };
     let answer = client.counters().await?.list_counter_sets(request).await?;
-    let answer = answer.into_inner();
-    out.message("ListCounterSetsResponse", &answer, || match one {
+    out.answer("ListCounterSetsResponse", answer, |answer| match one {
         true => shapes::names(&answer.counter_sets),
         false => shapes::sets(&answer.counter_sets),
     })

@@ -35,8 +35,7 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
         }
         EventVerb::Kinds => {
             let list = service.list_event_kinds(v1::ListEventKindsRequest {}).await?;
-            let list = list.into_inner();
-            out.message("ListEventKindsResponse", &list, || {
+            out.answer("ListEventKindsResponse", list, |list| {
                 text::table! { k in &list.kinds, "no kinds";
                     ">ID": k.id,
                     "KIND": k.kind,

@@ -1,7 +1,6 @@
 //! `vnicctl fault`.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,11 +30,8 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
         }
         FaultVerb::Show { name } => {
             let name = resource(FAULTS, &name);
-            out.answer(
-                "Fault",
-                service.get_fault(v1::GetFaultRequest { name }).await?,
-                facts,
-            )
+            let fault = service.get_fault(v1::GetFaultRequest { name }).await?;
+            out.answer("Fault", fault, facts)
         }
         FaultVerb::Add(add) => {
             let spec = spec(&add)?;
@@ -56,29 +52,23 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
         }
         FaultVerb::Load { file } => {
             let requests = requests(client, &read(&file)?).await?;
-            let made = service
-                .batch_create_faults(v1::BatchCreateFaultsRequest { requests })
-                .await?
-                .into_inner();
-            out.message("BatchCreateFaultsResponse", &made, || table(&made.faults))
+            let request = v1::BatchCreateFaultsRequest { requests };
+            let made = service.batch_create_faults(request).await?;
+            out.answer("BatchCreateFaultsResponse", made, |made| table(&made.faults))
         }
     }
 }
 
 /// Reads the rules of a file.
 fn read(file: &Path) -> Result<Vec<FaultSpec>, Failure> {
-    let mut text = String::new();
-    let (shown, read) = if file == Path::new("-") {
-        let shown = Path::new("(standard input)");
-        (shown, std::io::stdin().read_to_string(&mut text))
-    } else {
-        let read = std::fs::read_to_string(file).map(|t| {
-            text = t;
-            text.len()
-        });
-        (file, read)
+    let (shown, text) = match file == Path::new("-") {
+        true => (
+            Path::new("(standard input)"),
+            std::io::read_to_string(std::io::stdin()),
+        ),
+        false => (file, std::fs::read_to_string(file)),
     };
-    read.map_err(|e| Failure::Usage(format!("cannot read {}: {e}", shown.display())))?;
+    let text = text.map_err(|e| Failure::Usage(format!("cannot read {}: {e}", shown.display())))?;
     faults_from_text(shown, &text).map_err(|wrong| Failure::Usage(format!("nothing was made:\n{wrong}")))
 }
 
@@ -199,12 +189,8 @@ pub fn condition(m: &v1::FaultMatch) -> String {
     parts.join(", ")
 }
 
-fn any(text: &str) -> String {
-    if text.is_empty() {
-        "any".to_owned()
-    } else {
-        names::last(text).to_owned()
-    }
+fn any(text: &str) -> &str {
+    text::or(names::last(text), "any")
 }
 
 fn percent(probability: Option<f64>) -> String {

@@ -46,11 +46,7 @@ pub fn uplink(listen: &str, args: &MeshArgs) -> v1::MeshUplink {
 
 /// Address on which the mesh listens.
 pub fn address(mesh: &v1::MeshUplink) -> &str {
-    if mesh.address.is_empty() {
-        &mesh.listen
-    } else {
-        &mesh.address
-    }
+    text::or(&mesh.address, &mesh.listen)
 }
 
 /// Adds configuration and state of a mesh.

@@ -161,10 +161,7 @@ fn dump(data: &[u8]) -> String {
 }
 
 fn said(text: &str) -> String {
-    text.lines().fold(String::new(), |mut all, line| {
-        let _ = writeln!(all, "{line}");
-        all
-    })
+    text.lines().map(|line| format!("{line}\n")).collect()
 }
 
 fn success(status: Option<&v1::NdisStatus>) -> Result<(), Failure> {

@@ -58,11 +58,8 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         PortVerb::Watch { name } => {
             let name = name.map(|n| resource(PORTS, &n)).unwrap_or_default();
-            let stream = service
-                .watch_ports(v1::WatchPortsRequest { name })
-                .await?
-                .into_inner();
-            out.follow("WatchPortsResponse", stream, line).await
+            let stream = service.watch_ports(v1::WatchPortsRequest { name }).await?;
+            out.follow("WatchPortsResponse", stream.into_inner(), line).await
         }
     }
 }

@@ -155,11 +155,7 @@ pub fn errors_in_all(pair: &v1::QueuePair) -> u64 {
 
 /// Address of the peer: short, if it has a short one.
 pub fn address(peer: &v1::QueuePairPeer) -> &str {
-    if peer.ipv4.is_empty() {
-        &peer.gid
-    } else {
-        &peer.ipv4
-    }
+    text::or(&peer.ipv4, &peer.gid)
 }
 
 /// The lower one of the limits that are set, if there is one.

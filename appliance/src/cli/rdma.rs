@@ -45,8 +45,8 @@ pub async fn gid(verb: GidVerb, client: &Client, out: &Output) -> Result<(), Fai
                     ..v1::Gid::default()
                 }),
             };
-            let gid = service.set_gid(request).await?.into_inner();
-            out.message("Gid", &gid, || table(std::slice::from_ref(&gid)))
+            let gid = service.set_gid(request).await?;
+            out.answer("Gid", gid, |gid| table(std::slice::from_ref(gid)))
         }
         GidVerb::Remove { adapter, index } => {
             // `adapter` may be a resource name.

@@ -17,16 +17,14 @@ pub async fn run(verb: ServerVerb, client: &Client, out: &Output) -> Result<(), 
     let level = match verb {
         ServerVerb::Info => {
             let info = server.get_server_info(v1::GetServerInfoRequest {}).await?;
-            let info = info.into_inner();
-            return out.message("ServerInfo", &info, || facts(&info));
+            return out.answer("ServerInfo", info, facts);
         }
         ServerVerb::LogLevel { filter: None } => server.get_log_level(v1::GetLogLevelRequest {}).await?,
         ServerVerb::LogLevel { filter: Some(filter) } => {
             server.set_log_level(v1::SetLogLevelRequest { filter }).await?
         }
     };
-    let level = level.into_inner();
-    out.message("LogLevel", &level, || format!("{}\n", level.filter))
+    out.answer("LogLevel", level, |level| format!("{}\n", level.filter))
 }
 
 fn facts(info: &v1::ServerInfo) -> String {

@@ -24,8 +24,7 @@ pub async fn run(verb: TeamVerb, client: &Client, out: &Output) -> Result<(), Fa
         TeamVerb::View { name, flows } => {
             let name = team_name(&name);
             let view = service.get_team_view(v1::GetTeamViewRequest { name }).await?;
-            let view = view.into_inner();
-            return out.message("TeamView", &view, || show::view(&view, flows));
+            return out.answer("TeamView", view, |view| show::view(view, flows));
         }
         TeamVerb::Remove { name } => {
             let name = team_name(&name);
@@ -100,8 +99,7 @@ pub async fn run(verb: TeamVerb, client: &Client, out: &Output) -> Result<(), Fa
             service.delete_team_affinity(request).await?
         }
     };
-    let team = team.into_inner();
-    out.message("Team", &team, || show::team(&team))
+    out.answer("Team", team, show::team)
 }
 
 /// Resource name of a team; the team's name may have slashes.

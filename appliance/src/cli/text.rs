@@ -103,6 +103,11 @@ macro_rules! facts {
 }
 pub(super) use facts;
 
+/// A text, or another one if it is empty.
+pub fn or<'a>(text: &'a str, none: &'a str) -> &'a str {
+    if text.is_empty() { none } else { text }
+}
+
 /// Word of an enum's value in messages, without the prefix of its enum; empty if it is not specified.
 pub fn word(name: &'static str, prefix: &str) -> &'static str {
     match name.strip_prefix(prefix) {

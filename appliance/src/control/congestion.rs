@@ -9,7 +9,7 @@ mod change;
 use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, CongestionStatus, NicError};
 
 use super::Control;
-use super::fields::etag;
+use super::fields::{Now, etag};
 use super::refused::Refused;
 use super::registry::Keys;
 use crate::events::Owner;
@@ -27,14 +27,7 @@ const STORE: &str = "congestion";
 pub struct Congestion<'a>(pub &'a Control);
 
 /// Congestion control of an adapter at one time.
-pub struct CongestionNow {
-    /// Configured and acting settings.
-    pub status: CongestionStatus,
-    /// Settings without effect, in words.
-    pub warnings: Vec<String>,
-    /// ETag; it changes with the acting settings.
-    pub etag: String,
-}
+pub type CongestionNow = Now<CongestionStatus>;
 
 /// Path of a field of the specification in a request.
 fn path(name: &str) -> String {
@@ -65,11 +58,9 @@ impl Congestion<'_> {
 
     /// Congestion control of all adapters. May block.
     pub fn list(&self) -> Vec<(String, CongestionNow)> {
-        let adapters = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
         // An adapter that was removed meanwhile is left out.
-        adapters
-            .filter_map(|name| Some((name.clone(), self.get(&name).ok()?)))
-            .collect()
+        let one = |name: String| Some((name.clone(), self.get(&name).ok()?));
+        self.0.adapter_names().into_iter().filter_map(one).collect()
     }
 
     /// Changes the fields that a wish names, unless the settings have changed since etag `since`; empty: in any case. May block.
@@ -99,23 +90,16 @@ impl Congestion<'_> {
 
     /// Limited flows of one adapter or of all, by number of the queue pair. May block.
     pub fn flows(&self, only: Option<&str>) -> Result<Vec<(String, Vec<CongestionFlow>)>, Refused> {
+        let flows = |name: String| Ok::<_, NicError>((name.clone(), self.0.nic.congestion_flows(&name)?));
         let mut all = match only {
-            Some(name) => vec![(
-                name.to_owned(),
-                self.0.nic.congestion_flows(name).map_err(Refused::Nic)?,
-            )],
-            None => {
-                let names = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
-                // An adapter without an RDMA function, or one that was removed meanwhile, has no flows.
-                names
-                    .map(|name| {
-                        (
-                            name.clone(),
-                            self.0.nic.congestion_flows(&name).unwrap_or_default(),
-                        )
-                    })
-                    .collect()
-            }
+            Some(name) => vec![flows(name.to_owned()).map_err(Refused::Nic)?],
+            // An adapter without an RDMA function, or one that was removed meanwhile, has no flows.
+            None => self
+                .0
+                .adapter_names()
+                .into_iter()
+                .filter_map(|name| flows(name).ok())
+                .collect(),
         };
         for (_, flows) in &mut all {
             flows.sort_by_key(|f| f.qp.0);

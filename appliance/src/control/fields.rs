@@ -1,8 +1,18 @@
-//! Field masks of changes, and etags.
+//! Settings at one time with their etags, and field masks of changes.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use crate::check::{Violations, nearest};
+
+/// Settings at one time.
+pub struct Now<S> {
+    /// Configured settings, and what acts.
+    pub status: S,
+    /// Settings without effect, or guarantees that cannot be kept, in words.
+    pub warnings: Vec<String>,
+    /// ETag; it changes with the settings.
+    pub etag: String,
+}
 
 /// Fields that a field mask names, each once; `such_as` is an example for error texts.
 pub fn named(

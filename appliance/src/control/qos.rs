@@ -10,7 +10,7 @@ use vnic_backend::settings::QosKeys;
 use vnic_backend::{Buffer, NicError, NotCapable, QosSpec, QosStatus, QpRate, Tsa};
 
 use super::Control;
-use super::fields::{etag, named};
+use super::fields::{Now, etag, named};
 use super::refused::Refused;
 use super::registry::Keys;
 use crate::check::Violations;
@@ -29,14 +29,7 @@ const STORE: &str = "qos";
 pub struct Qos<'a>(pub &'a Control);
 
 /// Quality of service of an adapter or a port at one time.
-pub struct QosNow {
-    /// Configured settings, and queues.
-    pub status: QosStatus,
-    /// Settings without effect, or guarantees that cannot be kept, in words.
-    pub warnings: Vec<String>,
-    /// ETag; it changes with the configured settings.
-    pub etag: String,
-}
+pub type QosNow = Now<QosStatus>;
 
 /// Key of an owner's row.
 fn resource(owner: &Owner) -> String {
@@ -81,13 +74,8 @@ impl Qos<'_> {
 
     /// Quality of service of all adapters, then of all ports. May block.
     pub fn list(&self) -> Vec<(Owner, QosNow)> {
-        let adapters = self
-            .0
-            .nic
-            .adapters()
-            .into_iter()
-            .map(|a| Owner::Adapter(a.spec.name));
-        let ports = self.0.nic.ports().into_iter().map(|p| Owner::Port(p.spec.name));
+        let adapters = self.0.adapter_names().into_iter().map(Owner::Adapter);
+        let ports = self.0.port_names().into_iter().map(Owner::Port);
         // An owner that was removed meanwhile is left out.
         let one = |owner: Owner| Some((owner.clone(), self.get(&owner).ok()?));
         adapters.chain(ports).filter_map(one).collect()

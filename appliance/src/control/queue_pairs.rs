@@ -83,11 +83,7 @@ impl QueuePairs<'_> {
         let nic = &self.0.nic;
         let adapters = match only {
             Some(name) => vec![name.to_owned()],
-            None => {
-                let mut names: Vec<String> = nic.adapters().into_iter().map(|a| a.spec.name).collect();
-                names.sort();
-                names
-            }
+            None => self.0.adapter_names().into_iter().collect(),
         };
         let page = walk(&adapters, after, size, wanted, |adapter, behind, most| {
             match nic.queue_pairs(adapter, behind, most) {

@@ -29,28 +29,20 @@ pub enum ControlEvent {
     },
     /// A thread of the daemon panicked.
     Panicked {
-        /// Name of the thread.
         thread: String,
-        /// Place in the source.
         place: String,
-        /// Message of the panic.
         message: String,
     },
     /// A thread or task that the daemon needs ended by a panic.
-    ThreadEnded {
-        /// Its name.
-        thread: &'static str,
-    },
+    ThreadEnded { thread: &'static str },
     /// An adapter was restarted.
     AdapterRestarted {
-        /// Name of the adapter.
         adapter: String,
         /// Client that asked.
         by: String,
     },
     /// Stored settings were changed.
     SettingsChanged {
-        /// Owner of the settings.
         owner: Owner,
         /// Kind of the settings, such as `registry` or `nvconfig`.
         store: &'static str,
@@ -61,7 +53,6 @@ pub enum ControlEvent {
     },
     /// A change of settings, or a stored setting, was refused.
     SettingsRefused {
-        /// Owner of the settings.
         owner: Owner,
         /// Kind of the settings, such as `registry` or `nvconfig`.
         store: &'static str,
@@ -72,7 +63,6 @@ pub enum ControlEvent {
     },
     /// The filter of the log was changed.
     LogLevelChanged {
-        /// The new filter.
         filter: String,
         /// Client that asked.
         by: String,
@@ -109,11 +99,9 @@ pub enum ControlEvent {
     },
     /// A peer joined a mesh or left it.
     MeshPeer {
-        /// Name of the port.
         port: String,
         /// A name of the peer's certificate.
         peer: String,
-        /// Address of the peer.
         address: String,
         /// Cause of the leave; `None`: the peer joined.
         lost: Option<String>,
@@ -122,7 +110,6 @@ pub enum ControlEvent {
     },
     /// A mesh refused a caller.
     MeshRefused {
-        /// Name of the port.
         port: String,
         /// Address of the caller.
         by: String,
@@ -131,7 +118,6 @@ pub enum ControlEvent {
     },
     /// A peer of a mesh's list cannot be reached.
     MeshTrouble {
-        /// Name of the port.
         port: String,
         /// Peer as it is in the list.
         peer: String,
@@ -149,7 +135,6 @@ fn of(by: &str) -> String {
 }
 
 impl ControlEvent {
-    /// Owner of the event.
     pub fn owner(&self) -> Owner {
         match self {
             ControlEvent::AdapterRestarted { adapter, .. } => Owner::Adapter(adapter.clone()),

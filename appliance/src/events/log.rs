@@ -127,6 +127,7 @@ struct Shared {
     keep: Keep,
 }
 
+#[derive(Default)]
 struct Inner {
     /// Number of events since the log was opened, by [`Level`](super::Level), summed-up ones included.
     happened: [u64; 3],
@@ -188,20 +189,7 @@ impl EventLog {
     /// Continues the log of a file, and records the start of the daemon. If there is no file, events are kept in memory:
     /// the daemon starts all the same.
     pub fn start(file: Option<EventFile>, keep: Keep) -> std::io::Result<EventLog> {
-        let mut inner = Inner {
-            happened: [0; 3],
-            limiter: Limiter::default(),
-            kept: Default::default(),
-            gone: 0,
-            tail: VecDeque::new(),
-            last: 0,
-            reserved: 0,
-            waiting_since: None,
-            urgent: false,
-            stop: false,
-            memory_only: false,
-            rounds: 0,
-        };
+        let mut inner = Inner::default();
         let (mut first, mut orderly, mut store) = (Vec::new(), None, None);
         match file {
             None => {}

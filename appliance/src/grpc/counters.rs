@@ -29,14 +29,10 @@ same! { fn scope(Scope) -> v1::counter::Scope {
 } }
 
 fn collection(scope: Scope) -> &'static str {
-    match scope {
-        Scope::AdapterQueue
-        | Scope::AdapterDrop
-        | Scope::AdapterPriority
-        | Scope::AdapterLink
-        | Scope::Rdma => names::ADAPTERS,
-        Scope::Port | Scope::PortDrop | Scope::Mesh | Scope::PortPriority | Scope::PortLink => names::PORTS,
-        Scope::Core => names::CORES,
+    match naming::owner(scope) {
+        "adapter" => names::ADAPTERS,
+        "port" => names::PORTS,
+        _ => names::CORES,
     }
 }
 

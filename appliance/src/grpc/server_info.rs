@@ -9,14 +9,10 @@ use vnic_control::v1;
 use super::answer::{Answer, answer};
 use crate::access::who;
 use crate::control::{Control, LogLevel};
-use crate::stored::values;
+use crate::stored::values::{self, count};
 
 /// The service.
 pub struct Info(pub Arc<Control>);
-
-fn number(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
 
 #[tonic::async_trait]
 impl v1::server_service_server::ServerService for Info {
@@ -32,7 +28,7 @@ impl v1::server_service_server::ServerService for Info {
                 start_time: Some(values::timestamp(start_time)),
                 uptime: Some(values::duration(start.elapsed())),
                 features: crate::FEATURES.iter().map(ToString::to_string).collect(),
-                data_cores: settings.nic.data_cores.iter().map(|c| number(*c)).collect(),
+                data_cores: settings.nic.data_cores.iter().map(|c| count(*c)).collect(),
                 idle_spin: Some(values::duration(settings.nic.idle_spin)),
                 responsive,
                 socket_dir: settings.socket_dir.display().to_string(),
@@ -44,10 +40,10 @@ impl v1::server_service_server::ServerService for Info {
                     .as_ref()
                     .map(|f| f.display().to_string())
                     .unwrap_or_default(),
-                adapters: number(control.nic.adapters().len()),
-                adapters_max: number(ADAPTERS_MAX),
-                ports: number(control.nic.ports().len()),
-                ports_max: number(PORTS_MAX),
+                adapters: count(control.nic.adapters().len()),
+                adapters_max: count(ADAPTERS_MAX),
+                ports: count(control.nic.ports().len()),
+                ports_max: count(PORTS_MAX),
             })
         })
         .await

@@ -13,7 +13,7 @@ use crate::access::{blocking, bug};
 use crate::check::Violations;
 use crate::control::{Control, Refused};
 use crate::names;
-use crate::stored::values;
+use crate::stored::values::{self, count};
 
 /// The service.
 pub struct EmbeddedSwitch(pub Arc<Control>);
@@ -26,10 +26,6 @@ const FRAME_MAX: usize = 65_550;
 
 /// Resource name of the only switch.
 const NAME: &str = "switch";
-
-fn count(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
 
 /// Address table of the switch. Reading it takes a request to each data core; the result is paced.
 async fn table(control: &Arc<Control>) -> Result<Arc<[FdbEntry]>, Status> {

@@ -39,9 +39,9 @@ pub fn metric(def: &CounterDef) -> String {
     }
 }
 
-/// Labels of a value.
-pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
-    let owner = match sample.def.scope {
+/// Label of what counters of a scope belong to.
+pub fn owner(scope: Scope) -> &'static str {
+    match scope {
         Scope::AdapterQueue
         | Scope::AdapterDrop
         | Scope::AdapterPriority
@@ -49,8 +49,12 @@ pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
         | Scope::Rdma => "adapter",
         Scope::Port | Scope::PortDrop | Scope::Mesh | Scope::PortPriority | Scope::PortLink => "port",
         Scope::Core => "core",
-    };
-    let mut labels = vec![(owner, sample.owner.clone())];
+    }
+}
+
+/// Labels of a value.
+pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
+    let mut labels = vec![(owner(sample.def.scope), sample.owner.clone())];
     if let Some(queue) = sample.queue {
         labels.push(("queue", queue.to_string()));
     }

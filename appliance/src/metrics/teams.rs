@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::time::UNIX_EPOCH;
 
 use vnic_backend::BondStatus;
 use vnic_backend::lag::View;
 
 use super::page::Page;
+use super::render::since_1970;
 use crate::control::{Control, Teams};
 
 /// State of a team.
@@ -109,8 +109,7 @@ pub fn render(page: &mut Page, teams: &[TeamReading]) {
         "When a member was lost last, in seconds since 1970.",
     );
     for (team, last) in failovers(teams) {
-        let at = last.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        page.value(&[("team", &team.name), ("port", &last.port)], at.as_secs_f64());
+        page.value(&[("team", &team.name), ("port", &last.port)], since_1970(last.at));
     }
     page.gauge(
         "vnic_team_last_failover_duration_seconds",

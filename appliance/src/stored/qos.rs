@@ -16,12 +16,9 @@ use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 use crate::check::Violations;
 use crate::check::qos::message as reflected;
 use crate::same::same;
+use crate::stored::values::bits;
 
 pub use crate::check::qos::message::names;
-
-fn bits(mask: u8) -> Vec<bool> {
-    (0..8).map(|i| mask & (1 << i) != 0).collect()
-}
 
 fn numbers(values: &[u8]) -> Vec<u32> {
     values.iter().map(|v| u32::from(*v)).collect()

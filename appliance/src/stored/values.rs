@@ -21,6 +21,16 @@ pub fn duration(d: Duration) -> prost_types::Duration {
     })
 }
 
+/// A number of things; one above the greatest `uint32` becomes the greatest.
+pub fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// The eight bits of a mask.
+pub fn bits(mask: u8) -> Vec<bool> {
+    (0..8).map(|bit| mask & 1 << bit != 0).collect()
+}
+
 /// Mode of a file, in octal digits.
 pub fn mode(mode: u32) -> String {
     format!("{mode:04o}")

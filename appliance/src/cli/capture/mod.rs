@@ -29,11 +29,8 @@ pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(),
                 filter: Some(message(&filter, client).await?),
                 max_bytes: max_bytes.unwrap_or(0),
             };
-            out.answer(
-                "Capture",
-                client.captures().await?.create_capture(request).await?,
-                facts,
-            )
+            let capture = client.captures().await?.create_capture(request).await?;
+            out.answer("Capture", capture, facts)
         }
         CaptureVerb::List => {
             let mut service = client.captures().await?;
@@ -103,12 +100,8 @@ async fn live(write: Option<&Path>, filter: &FilterArgs, client: &Client) -> Res
     let request = v1::StreamCaptureRequest {
         filter: Some(message(filter, client).await?),
     };
-    let mut stream = client
-        .captures()
-        .await?
-        .stream_capture(request)
-        .await?
-        .into_inner();
+    let mut service = client.captures().await?;
+    let mut stream = service.stream_capture(request).await?.into_inner();
     let mut target = Target::new(write)?;
     let mut frames = 0;
     let interrupt = tokio::signal::ctrl_c();

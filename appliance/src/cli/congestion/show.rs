@@ -84,10 +84,8 @@ pub fn text(congestion: &v1::Congestion) -> String {
 
 /// Parameters in the form that `set` takes.
 pub fn values(parameters: &[v1::CongestionParameter]) -> String {
-    parameters.iter().fold(String::new(), |mut out, p| {
-        let _ = writeln!(out, "{}={}", p.name, p.value);
-        out
-    })
+    let lines = parameters.iter();
+    lines.map(|p| format!("{}={}\n", p.name, p.value)).collect()
 }
 
 /// Defaults of parameters, with the values.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use vnic_control::v1;
 use vnic_control::v1::CounterAvailability as A;
 
-use super::super::text::{self, Table};
+use super::super::text;
 use crate::names;
 
 /// Counters as `ethtool -S` prints them; names without a value are left out.
@@ -58,38 +58,30 @@ fn rate(rate: f64) -> String {
 pub fn tables(sets: &[v1::CounterSetValues], all: bool) -> String {
     let mut out = String::new();
     for set in sets {
-        let mut table = Table::new(&["COUNTER", "LABEL", ">VALUE", "UNIT", "NOTE"]);
-        let mut rows = 0;
-        for value in &set.values {
-            let (shown, note) = match (value.availability(), value.value, value.rate) {
-                (A::Rate, _, Some(r)) => (rate(r), String::new()),
-                (A::Rate, _, None) => (
-                    "-".to_owned(),
-                    "a rate: see --sample, or counter watch".to_owned(),
-                ),
-                (A::NotYet, ..) => ("-".to_owned(), format!("not yet: {}", value.why)),
-                (_, Some(n), _) => (n.to_string(), String::new()),
-                (_, None, _) => ("-".to_owned(), format!("not modelled: {}", value.why)),
-            };
-            if value.value.is_none() && !all {
-                continue;
-            }
-            rows += 1;
-            table.row([value.name.clone(), label(value), shown, value.unit.clone(), note]);
-        }
-        if rows == 0 && sets.len() > 1 {
+        let values: Vec<_> = set.values.iter().filter(|v| all || v.value.is_some()).collect();
+        if values.is_empty() && sets.len() > 1 {
             continue;
         }
         if sets.len() > 1 {
             let gap = if out.is_empty() { "" } else { "\n" };
             let _ = writeln!(out, "{gap}{}", set.title);
         }
-        out += &table.finish("no counters");
+        out += &text::table! { value in values, "no counters";
+            let (shown, note) = match (value.availability(), value.value, value.rate) {
+                (A::Rate, _, Some(r)) => (rate(r), String::new()),
+                (A::Rate, _, None) => ("-".to_owned(), "a rate: see --sample, or counter watch".to_owned()),
+                (A::NotYet, ..) => ("-".to_owned(), format!("not yet: {}", value.why)),
+                (_, Some(n), _) => (n.to_string(), String::new()),
+                (_, None, _) => ("-".to_owned(), format!("not modelled: {}", value.why)),
+            };
+            "COUNTER": value.name,
+            "LABEL": label(value),
+            ">VALUE": shown,
+            "UNIT": value.unit,
+            "NOTE": note,
+        };
     }
-    match out.is_empty() {
-        true => "no counters\n".to_owned(),
-        false => out,
-    }
+    text::or(&out, "no counters\n").to_owned()
 }
 
 /// One sample of a stream.

@@ -116,12 +116,8 @@ fn ports(status: &Status) -> Vec<String> {
     }
     let mut lines = vec![tally(all.iter().map(|p| if p.up { "up" } else { "down" }))];
     for p in all.iter().filter(|p| !p.up) {
-        let problem = if p.problem.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", p.problem)
-        };
-        lines.push(format!("{} is down{problem}", p.name));
+        let colon = if p.problem.is_empty() { "" } else { ": " };
+        lines.push(format!("{} is down{colon}{}", p.name, p.problem));
     }
     lines
 }
@@ -209,21 +205,14 @@ fn pending(status: &Status) -> Vec<String> {
 }
 
 fn faults(status: &Status) -> Vec<String> {
-    let any = |name: &str| {
-        if name.is_empty() {
-            "any".to_owned()
-        } else {
-            name.to_owned()
-        }
-    };
     let fault = |f: &super::state::Fault| {
         let spent = if f.spent { ", spent" } else { "" };
         format!(
             "{}: {}, from {} to {}, {} hit{spent}",
             f.name,
             f.action,
-            any(&f.from),
-            any(&f.to),
+            text::or(&f.from, "any"),
+            text::or(&f.to, "any"),
             f.injected
         )
     };

@@ -7,11 +7,7 @@ use vnic_control::v1;
 use crate::control::CongestionNow;
 use crate::names;
 use crate::same::same;
-
-/// Flags of the eight bits.
-fn bits(mask: u8) -> Vec<bool> {
-    (0..8).map(|bit| mask & 1 << bit != 0).collect()
-}
+use crate::stored::values::bits;
 
 fn parameter(p: &'static Parameter, acting: &Points, preset: &Points, set: bool) -> v1::CongestionParameter {
     let def = p.def;

@@ -102,7 +102,6 @@ pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
             adapters.insert(*mac, adapter.spec.name.clone());
         }
     }
-    let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     v1::TeamView {
         name: names::of(TEAMS, &now.team.name),
         members: view
@@ -116,10 +115,10 @@ pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
                 distributing: m.distributing,
                 active: view.active == Some(m.member),
                 ready_in: m.ready_in.map(values::duration),
-                buckets: small(m.buckets),
-                leaving: small(m.leaving),
-                flows: small(m.flows),
-                queue_pairs: small(m.qps),
+                buckets: values::count(m.buckets),
+                leaving: values::count(m.leaving),
+                flows: values::count(m.flows),
+                queue_pairs: values::count(m.qps),
                 tx_frames: m.packets,
                 tx_bytes: m.bytes,
                 flow_bytes: bytes.get(&m.member.0).copied().unwrap_or(0),
