@@ -6,7 +6,7 @@ use vnic_control::v1;
 
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts, Table};
+use super::text::{self, Facts};
 use super::{Failure, adapter_mac, paging, vlan};
 use crate::names::{self, ADAPTERS};
 pub use args::AdapterVerb;
@@ -21,26 +21,19 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
         }
         AdapterVerb::Show { name } => {
             let name = resource(ADAPTERS, &name);
-            let adapter = service
-                .get_adapter(v1::GetAdapterRequest { name })
-                .await?
-                .into_inner();
-            out.message("Adapter", &adapter, || facts(&adapter))
+            let answer = service.get_adapter(v1::GetAdapterRequest { name }).await?;
+            out.answer("Adapter", answer, facts)
         }
-        AdapterVerb::Add(add) => {
-            let adapter = service.create_adapter(add.request()?).await?.into_inner();
-            out.message("Adapter", &adapter, || facts(&adapter))
-        }
+        AdapterVerb::Add(add) => out.answer("Adapter", service.create_adapter(add.request()?).await?, facts),
         AdapterVerb::Set(set) => {
-            let mut adapter = service.update_adapter(set.request()?).await?.into_inner();
-            if set.restart && !adapter.pending.is_empty() {
-                let name = adapter.name;
-                let restarted = service
+            let mut answer = service.update_adapter(set.request()?).await?;
+            if set.restart && !answer.get_ref().pending.is_empty() {
+                let name = answer.into_inner().name;
+                answer = service
                     .restart_adapter(v1::RestartAdapterRequest { name })
                     .await?;
-                adapter = restarted.into_inner();
             }
-            out.message("Adapter", &adapter, || facts(&adapter))
+            out.answer("Adapter", answer, facts)
         }
         AdapterVerb::Remove { name } => {
             let name = resource(ADAPTERS, &name);
@@ -49,11 +42,10 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
         }
         AdapterVerb::Restart { name } => {
             let name = resource(ADAPTERS, &name);
-            let adapter = service
+            let answer = service
                 .restart_adapter(v1::RestartAdapterRequest { name })
-                .await?
-                .into_inner();
-            out.message("Adapter", &adapter, || facts(&adapter))
+                .await?;
+            out.answer("Adapter", answer, facts)
         }
         AdapterVerb::Mac(verb) => adapter_mac::run(verb, client, out).await,
         AdapterVerb::Watch { name } => {
@@ -70,14 +62,7 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
 /// All adapters, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListAdaptersResponse, Failure> {
     let mut service = client.adapters().await?;
-    paging::all(async |page_token| {
-        let request = v1::ListAdaptersRequest {
-            page_size: 1000,
-            page_token,
-        };
-        service.list_adapters(request).await
-    })
-    .await
+    paging::list(&mut service, v1::ListAdaptersRequest::default()).await
 }
 
 /// State of an adapter for a column.
@@ -105,47 +90,32 @@ fn queues(adapter: &v1::Adapter) -> String {
 }
 
 fn table(adapters: &[v1::Adapter]) -> String {
-    let mut table = Table::new(&[
-        "NAME",
-        "STATE",
-        "RDMA",
-        "MAC",
-        ">MTU",
-        ">QUEUES",
-        ">CORE",
-        ">RX FRAMES",
-        ">TX FRAMES",
-        ">RDMA RX",
-        ">RDMA TX",
-        ">DROPS",
-        "KEPT",
-        "SOCKET",
-    ]);
-    for a in adapters {
+    text::table! { a in adapters, "no adapters";
         let traffic = a.traffic.unwrap_or_default();
-        let mac = match (a.macs.as_slice(), a.additional_macs.len()) {
-            ([], _) => String::new(),
-            ([one], 0) => one.clone(),
-            ([first, own @ ..], more) => format!("{first} +{}", own.len() + more),
-        };
-        table.row([
-            names::last(&a.name).to_owned(),
-            state(a).to_owned(),
-            a.rdma.as_ref().map_or("none", rdma_word).to_owned(),
-            mac,
-            a.mtu.to_string(),
-            queues(a),
-            a.data_core.map(|c| c.to_string()).unwrap_or_default(),
-            text::count(traffic.rx_frames),
-            text::count(traffic.tx_frames),
-            text::count(traffic.rdma_rx_packets),
-            text::count(traffic.rdma_tx_packets),
-            text::count(traffic.drops),
-            kept(a.lifetime()).to_owned(),
-            a.eth_socket.clone(),
-        ]);
+        "NAME": names::last(&a.name),
+        "STATE": state(a),
+        "RDMA": a.rdma.as_ref().map_or("none", rdma_word),
+        "MAC": first_mac(a),
+        ">MTU": a.mtu,
+        ">QUEUES": queues(a),
+        ">CORE": a.data_core.map(|c| c.to_string()).unwrap_or_default(),
+        ">RX FRAMES": text::count(traffic.rx_frames),
+        ">TX FRAMES": text::count(traffic.tx_frames),
+        ">RDMA RX": text::count(traffic.rdma_rx_packets),
+        ">RDMA TX": text::count(traffic.rdma_tx_packets),
+        ">DROPS": text::count(traffic.drops),
+        "KEPT": kept(a.lifetime()),
+        "SOCKET": a.eth_socket,
     }
-    table.finish("no adapters")
+}
+
+/// The first address of an adapter, and the number of its others.
+fn first_mac(a: &v1::Adapter) -> String {
+    match (a.macs.as_slice(), a.additional_macs.len()) {
+        ([], _) => String::new(),
+        ([one], 0) => one.clone(),
+        ([first, own @ ..], more) => format!("{first} +{}", own.len() + more),
+    }
 }
 
 fn facts(a: &v1::Adapter) -> String {
@@ -162,37 +132,32 @@ fn facts(a: &v1::Adapter) -> String {
     let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
     let packets = |packets, bytes| format!("{packets} packets, {}", text::bytes(bytes));
     let mut facts = Facts::default();
-    facts
-        .add("name", names::last(&a.name))
-        .add(
-            "state",
-            format!("{} since {}", state(a), text::time(a.state_time)),
-        )
-        .add("mac", a.macs.join(" "))
-        .add("more macs", a.additional_macs.join(" "))
-        .add("mtu", a.mtu.to_string())
-        .add("queue pairs", format!("{} (enabled/offered)", queues(a)))
-        .add("vlan", vlan::words(a.vlan.as_ref()))
-        .add("anti-spoofing", spoofing)
-        .add("allowed addresses", a.allowed_addresses.join(" "))
-        .add(
-            "data core",
-            a.data_core.map(|c| c.to_string()).unwrap_or_default(),
-        )
-        .add("socket", socket)
-        .add("socket access", socket_access(a))
-        .add("features", a.feature_names.join(" "))
-        .add("guest memory", text::bytes(a.memory_bytes))
-        .add("regions", of(a.regions, |n| n.to_string()))
-        .add("descriptors", of(a.descriptors, |n| n.to_string()))
-        .add("to the guest", flow(traffic.rx_frames, traffic.rx_bytes))
-        .add("from the guest", flow(traffic.tx_frames, traffic.tx_bytes))
-        .add("dropped", format!("{} frames", traffic.drops))
-        .add("dropless mode", dropless(&a.dropless.unwrap_or_default()))
-        .add("reserve", reserve(&a.reserve.unwrap_or_default()))
-        .add("switch port", a.switch_port.to_string())
-        .add("lifetime", lifetime(a.lifetime()))
-        .add("after a restart", waiting(a, ""));
+    text::facts! { facts;
+        "name": names::last(&a.name),
+        "state": format!("{} since {}", state(a), text::time(a.state_time)),
+        "mac": a.macs.join(" "),
+        "more macs": a.additional_macs.join(" "),
+        "mtu": a.mtu,
+        "queue pairs": format!("{} (enabled/offered)", queues(a)),
+        "vlan": vlan::words(a.vlan.as_ref()),
+        "anti-spoofing": spoofing,
+        "allowed addresses": a.allowed_addresses.join(" "),
+        "data core": a.data_core.map(|c| c.to_string()).unwrap_or_default(),
+        "socket": socket,
+        "socket access": socket_access(a),
+        "features": a.feature_names.join(" "),
+        "guest memory": text::bytes(a.memory_bytes),
+        "regions": of(a.regions, |n| n.to_string()),
+        "descriptors": of(a.descriptors, |n| n.to_string()),
+        "to the guest": flow(traffic.rx_frames, traffic.rx_bytes),
+        "from the guest": flow(traffic.tx_frames, traffic.tx_bytes),
+        "dropped": format!("{} frames", traffic.drops),
+        "dropless mode": dropless(&a.dropless.unwrap_or_default()),
+        "reserve": reserve(&a.reserve.unwrap_or_default()),
+        "switch port": a.switch_port,
+        "lifetime": lifetime(a.lifetime()),
+        "after a restart": waiting(a, ""),
+    }
     let Some(rdma) = &a.rdma else {
         let none = if a.rdma_enabled == Some(false) {
             "none"
@@ -202,29 +167,22 @@ fn facts(a: &v1::Adapter) -> String {
         facts.add("rdma function", none);
         return facts.finish();
     };
-    facts.add("daemon memory", of(rdma.daemon_memory, text::bytes));
     let used =
         |r: &v1::RdmaResource| (r.used > 0 && r.r#type != "gid").then(|| format!("{} {}", r.r#type, r.used));
     let used: Vec<String> = rdma.resources.iter().filter_map(used).collect();
-    facts
-        .add(
-            "rdma function",
-            match rdma.off.as_str() {
-                "" => format!("{} since {}", rdma_state(rdma), text::time(rdma.state_time)),
-                why => format!("off: {why}"),
-            },
-        )
-        .add("rdma socket", &*rdma.socket)
-        .add(
-            "rdma received",
-            packets(traffic.rdma_rx_packets, traffic.rdma_rx_bytes),
-        )
-        .add(
-            "rdma sent",
-            packets(traffic.rdma_tx_packets, traffic.rdma_tx_bytes),
-        )
-        .add("rdma memory", text::bytes(rdma.memory_bytes))
-        .add("rdma objects", used.join(", "));
+    let function = match rdma.off.as_str() {
+        "" => format!("{} since {}", rdma_state(rdma), text::time(rdma.state_time)),
+        why => format!("off: {why}"),
+    };
+    text::facts! { facts;
+        "daemon memory": of(rdma.daemon_memory, text::bytes),
+        "rdma function": function,
+        "rdma socket": rdma.socket,
+        "rdma received": packets(traffic.rdma_rx_packets, traffic.rdma_rx_bytes),
+        "rdma sent": packets(traffic.rdma_tx_packets, traffic.rdma_tx_bytes),
+        "rdma memory": text::bytes(rdma.memory_bytes),
+        "rdma objects": used.join(", "),
+    }
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 use vnic_backend::{AdapterStatus, MORE_MACS_MAX, MacAddr};
 use vnic_control::v1;
 
-use super::errors::id;
-use super::{convert, paging::Page, watch};
+use super::answer::{Answer, Stream, answer};
+use super::errors::{id, id_or_all};
+use super::paging::page;
+use super::{convert, watch};
 use crate::access::{self, blocking};
 use crate::check::{self, Violations};
 use crate::control::{self, Control, Edit, Refused};
@@ -38,13 +39,7 @@ fn now(control: &Control, status: &AdapterStatus) -> v1::Adapter {
 }
 
 impl Adapters {
-    async fn edit_macs(
-        &self,
-        name: &str,
-        macs: &[String],
-        edit: Edit,
-        by: String,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    async fn edit_macs(&self, name: &str, macs: &[String], edit: Edit, by: String) -> Answer<v1::Adapter> {
         let (id, macs) = (id(ADAPTERS, "name", name)?, addresses(macs)?);
         self.answer(move |adapters| adapters.edit_macs(&by, &id, &macs, edit))
             .await
@@ -54,13 +49,12 @@ impl Adapters {
     async fn answer(
         &self,
         work: impl FnOnce(control::Adapters<'_>) -> Result<AdapterStatus, Refused> + Send + 'static,
-    ) -> Result<Response<v1::Adapter>, Status> {
-        let control = self.0.clone();
-        blocking(move || {
-            let status = work(control::Adapters(&control))?;
-            Ok(Response::new(now(&control, &status)))
+    ) -> Answer<v1::Adapter> {
+        answer(&self.0, move |control| {
+            let status = work(control::Adapters(control))?;
+            Ok(now(control, &status))
         })
-        .await?
+        .await
     }
 }
 
@@ -89,43 +83,30 @@ impl v1::adapter_service_server::AdapterService for Adapters {
     async fn list_adapters(
         &self,
         request: Request<v1::ListAdaptersRequest>,
-    ) -> Result<Response<v1::ListAdaptersResponse>, Status> {
+    ) -> Answer<v1::ListAdaptersResponse> {
         let request = request.into_inner();
-        let page = Page::new(
-            "ListAdapters",
-            request.page_size,
-            &request.page_token,
-            [100, 1000],
-        )?;
+        let page = page!(request, "ListAdapters", [100, 1000])?;
         let control = self.0.clone();
         let all = blocking(move || control.nic.adapters()).await?;
         let (statuses, next_page_token) = page.cut(all, |a| a.spec.name.clone());
-        let control = self.0.clone();
-        let adapters = blocking(move || {
+        answer(&self.0, move |control| {
             let samples = control.nic.counters();
             let mut traffic = convert::adapter_traffic(&samples);
-            let of = |s: &AdapterStatus| in_full(&control, s, traffic.remove(s.spec.name.as_str()));
-            statuses.iter().map(of).collect()
+            let of = |s: &AdapterStatus| in_full(control, s, traffic.remove(s.spec.name.as_str()));
+            Ok(v1::ListAdaptersResponse {
+                adapters: statuses.iter().map(of).collect(),
+                next_page_token,
+            })
         })
-        .await?;
-        Ok(Response::new(v1::ListAdaptersResponse {
-            adapters,
-            next_page_token,
-        }))
+        .await
     }
 
-    async fn get_adapter(
-        &self,
-        request: Request<v1::GetAdapterRequest>,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    async fn get_adapter(&self, request: Request<v1::GetAdapterRequest>) -> Answer<v1::Adapter> {
         let id = id(ADAPTERS, "name", &request.into_inner().name)?;
         self.answer(move |adapters| adapters.get(&id)).await
     }
 
-    async fn create_adapter(
-        &self,
-        request: Request<v1::CreateAdapterRequest>,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    async fn create_adapter(&self, request: Request<v1::CreateAdapterRequest>) -> Answer<v1::Adapter> {
         let request = request.into_inner();
         self.answer(move |adapters| {
             let mut wrong = Violations::default();
@@ -136,10 +117,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         .await
     }
 
-    async fn update_adapter(
-        &self,
-        request: Request<v1::UpdateAdapterRequest>,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    async fn update_adapter(&self, request: Request<v1::UpdateAdapterRequest>) -> Answer<v1::Adapter> {
         let request = request.into_inner();
         let asked = request.adapter.unwrap_or_default();
         let id = id(ADAPTERS, "adapter.name", &asked.name)?;
@@ -159,29 +137,22 @@ impl v1::adapter_service_server::AdapterService for Adapters {
     async fn delete_adapter(
         &self,
         request: Request<v1::DeleteAdapterRequest>,
-    ) -> Result<Response<v1::DeleteAdapterResponse>, Status> {
+    ) -> Answer<v1::DeleteAdapterResponse> {
         let id = id(ADAPTERS, "name", &request.into_inner().name)?;
-        let control = self.0.clone();
-        blocking(move || {
-            control::Adapters(&control).remove(&id)?;
-            Ok(Response::new(v1::DeleteAdapterResponse {}))
+        answer(&self.0, move |control| {
+            control::Adapters(control).remove(&id)?;
+            Ok(v1::DeleteAdapterResponse {})
         })
-        .await?
+        .await
     }
 
-    async fn restart_adapter(
-        &self,
-        request: Request<v1::RestartAdapterRequest>,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    async fn restart_adapter(&self, request: Request<v1::RestartAdapterRequest>) -> Answer<v1::Adapter> {
         let by = access::who(&request);
         let id = id(ADAPTERS, "name", &request.into_inner().name)?;
         self.answer(move |adapters| adapters.restart(&by, &id)).await
     }
 
-    async fn add_mac_addresses(
-        &self,
-        request: Request<v1::AddMacAddressesRequest>,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    async fn add_mac_addresses(&self, request: Request<v1::AddMacAddressesRequest>) -> Answer<v1::Adapter> {
         let by = access::who(&request);
         let request = request.into_inner();
         self.edit_macs(&request.name, &request.macs, Edit::Add, by).await
@@ -190,23 +161,20 @@ impl v1::adapter_service_server::AdapterService for Adapters {
     async fn remove_mac_addresses(
         &self,
         request: Request<v1::RemoveMacAddressesRequest>,
-    ) -> Result<Response<v1::Adapter>, Status> {
+    ) -> Answer<v1::Adapter> {
         let by = access::who(&request);
         let request = request.into_inner();
         self.edit_macs(&request.name, &request.macs, Edit::Remove, by)
             .await
     }
 
-    type WatchAdaptersStream = ReceiverStream<Result<v1::WatchAdaptersResponse, Status>>;
+    type WatchAdaptersStream = Stream<v1::WatchAdaptersResponse>;
 
     async fn watch_adapters(
         &self,
         request: Request<v1::WatchAdaptersRequest>,
-    ) -> Result<Response<Self::WatchAdaptersStream>, Status> {
-        let name = request.into_inner().name;
-        let only = (!name.is_empty())
-            .then(|| id(ADAPTERS, "name", &name))
-            .transpose()?;
+    ) -> Answer<Self::WatchAdaptersStream> {
+        let only = id_or_all(ADAPTERS, "name", &request.into_inner().name)?;
         if let Some(id) = only.clone() {
             let control = self.0.clone();
             blocking(move || control::Adapters(&control).get(&id).map(drop)).await??;

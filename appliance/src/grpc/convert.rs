@@ -14,6 +14,7 @@ use vnic_control::v1;
 use super::mesh;
 use crate::check::{self, Violations};
 use crate::control::{Adapters, Control};
+use crate::same::same;
 use crate::stored::adapters::NewAdapter;
 use crate::stored::values::{timestamp, vlan};
 use crate::stored::{self, ports};
@@ -30,14 +31,9 @@ fn lifetime(control: &Control, name: &str) -> i32 {
     lifetime.into()
 }
 
-fn attach_state(state: AttachState) -> v1::adapter::State {
-    match state {
-        AttachState::Detached => v1::adapter::State::Detached,
-        AttachState::Attached => v1::adapter::State::Attached,
-        AttachState::Up => v1::adapter::State::Up,
-        AttachState::Failed => v1::adapter::State::Failed,
-    }
-}
+same! { fn attach_state(AttachState) -> v1::adapter::State { Detached, Attached, Up, Failed } }
+
+same! { fn function_state(AttachState) -> v1::rdma_function::State { Detached, Attached, Up, Failed } }
 
 /// Message of an adapter, without its traffic.
 pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
@@ -116,15 +112,9 @@ fn reserve(status: &BurstStatus) -> v1::BurstReserve {
 
 /// Message of the RDMA function of an adapter.
 pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
-    let state = match status.state {
-        AttachState::Detached => v1::rdma_function::State::Detached,
-        AttachState::Attached => v1::rdma_function::State::Attached,
-        AttachState::Up => v1::rdma_function::State::Up,
-        AttachState::Failed => v1::rdma_function::State::Failed,
-    };
     v1::RdmaFunction {
         socket: status.socket.display().to_string(),
-        state: state.into(),
+        state: function_state(status.state).into(),
         state_time: Some(timestamp(status.since)),
         memory_bytes: status.memory_bytes,
         daemon_memory: Some(budget(status.daemon_memory)),
