@@ -48,6 +48,13 @@ async fn fields_change_at_once_or_by_a_restart_and_are_stored() {
     assert_eq!((&now["mtu"], &now["queue_pairs"]), (&json!(1500), &json!(2)));
     assert_ne!(now["etag"], before["etag"]);
 
+    let status = lab.json(&["status", "--interval", "10ms"]).await;
+    let waits = json!([
+        {"adapter": "blue", "key": "mtu", "effective": "1500", "pending": "9000"},
+        {"adapter": "blue", "key": "queue_pairs", "effective": "2", "pending": "4"},
+    ]);
+    assert_eq!(status["pending"], waits);
+
     // An etag that is not the present one changes nothing.
     let old = before["etag"].as_str().expect("an etag");
     let text = lab

@@ -11,7 +11,7 @@ use vnic_control::v1::event::Severity;
 use super::super::look::{Grown, Growth, Look};
 use super::super::{adapter, event, fault, qp, team, text};
 use super::advice;
-use crate::names;
+use crate::{json, names};
 
 /// What the daemon answered.
 #[derive(Default)]
@@ -185,7 +185,10 @@ impl Status {
             rdma_errors: rdma_errors(&growth),
             queue_pairs_in_error: queue_pairs(&answers.queue_pairs),
             events: events(&answers.events),
-            pending: answers.entries.iter().filter_map(pending).collect(),
+            pending: {
+                let keys = answers.entries.iter().filter_map(pending);
+                keys.chain(now.adapters.iter().flat_map(waiting)).collect()
+            },
             nv_pending: answers.nv.iter().filter_map(nv_pending).collect(),
             faults: answers.faults.iter().map(Fault::new).collect(),
             interval_ms: u64::try_from(growth.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -327,6 +330,21 @@ fn events(all: &[v1::Event]) -> Vec<Events> {
     let mut sums: Vec<_> = by_kind.into_iter().collect();
     sums.sort_by(|(a, x), (b, y)| b.0.cmp(&a.0).then_with(|| y.last_time.cmp(&x.last_time)));
     sums.into_iter().map(|(_, sum)| sum).collect()
+}
+
+/// Settings of an adapter itself that wait.
+fn waiting(adapter: &v1::Adapter) -> Vec<Pending> {
+    let acting = match adapter.pending.as_slice() {
+        [] => return Vec::new(),
+        _ => json::of("Adapter", adapter).unwrap_or_default(),
+    };
+    let waits = |p: &v1::PendingField| Pending {
+        adapter: names::last(&adapter.name).to_owned(),
+        key: p.field.clone(),
+        effective: acting[&p.field].to_string(),
+        pending: p.value.clone(),
+    };
+    adapter.pending.iter().map(waits).collect()
 }
 
 fn pending(entry: &v1::RegistryEntry) -> Option<Pending> {
