@@ -79,6 +79,34 @@ fn a_loop_of_two_ports_is_told_once() -> Result<()> {
     rig.finish(Copies::Unknown)
 }
 
+/// Another daemon of a mesh has an adapter with the same address.
+#[test]
+fn a_doubled_address_is_told() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let mac = rig.add("a")?;
+    let mut guest = rig.attach("a", Options::default())?;
+    let mut end = port(&rig, PORTS[0])?;
+    let n = Number {
+        sender: 0,
+        stream: 0,
+        seq: 0,
+    };
+    let limit = deadline();
+    while suspected(&mut rig).is_empty() {
+        ensure!(Instant::now() < limit, "nobody told; there were {:?}", rig.events);
+        end.tx.put_or_lose(&numbered(BROADCAST, mac, n, 60));
+        end.tx.flush();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let told = suspected(&mut rig);
+    ensure!(told == [(PORTS[0].to_owned(), "a".to_owned())], "{told:?}");
+    // The other one is out of reach: what is meant for it is for the sender itself.
+    guest.send_wait(0, &numbered(mac, mac, n, 60), NetHdr::default());
+    guest.drain();
+    ensure!(rig.drops("a", DropReason::OwnAddress) == 1);
+    rig.finish(Copies::Unknown)
+}
+
 #[test]
 fn a_network_device_is_one_port() -> Result<()> {
     let Some(veth) = Veth::new(1500)? else {
