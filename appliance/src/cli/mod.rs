@@ -26,6 +26,7 @@ mod rdma;
 mod registry;
 mod server;
 mod status;
+mod support;
 mod switch;
 mod team;
 mod text;
@@ -114,6 +115,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Server(verb) => server::run(verb, &client, &out).await,
         Noun::Status(args) => status::run(args, &client, &out).await,
         Noun::Top(args) => top::run(args, &client, &out).await,
+        Noun::SupportBundle(args) => support::run(args, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,
         Noun::Completions { shell } => docs::completions(shell),
         Noun::Man { dir } => docs::man(&dir),
