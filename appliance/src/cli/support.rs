@@ -29,7 +29,7 @@ pub use args::SupportArgs;
 use calls::Call;
 
 /// How long one part may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long ago a warning or error is still in `status.json`.
 const NEWS: Duration = Duration::from_secs(24 * 3600);
 /// Time between the looks of `status.json`, at most.
@@ -87,7 +87,7 @@ pub async fn run(args: SupportArgs, client: &Client, out: &Output) -> Result<(),
         let _ = fs::remove_file(&path);
         return Err(failed(error));
     }
-    let value = json!({ "file": path, "files": bundle.files, "errors": bundle.errors });
+    let value = json!({ "file": path.to_string_lossy(), "files": bundle.files, "errors": bundle.errors });
     out.value(&value, || format!("{}\n", path.display()))
 }
 

@@ -145,16 +145,24 @@ pub static COUNTERS: [Call; 2] = [
     ),
 ];
 
-/// Makes a call; returns the answer as JSON, and whether the list goes on.
+/// Makes a call; returns the answer as JSON, and whether there is more of it.
 pub async fn ask(channel: &Channel, call: &Call) -> Result<(serde_json::Value, bool), Failure> {
+    pages(call, async |request| unary(channel, call.method, request).await).await
+}
+
+/// Asks for the pages of an answer: `ask` gets an encoded request.
+async fn pages(
+    call: &Call,
+    mut ask: impl AsyncFnMut(Vec<u8>) -> Result<Vec<u8>, Failure>,
+) -> Result<(serde_json::Value, bool), Failure> {
     let method = method(call.method).map_err(Failure::Failed)?;
-    let mut request = DynamicMessage::new(method.input());
-    let _ = request.try_set_field_by_name("page_size", Value::I32(PAGE));
     let failed = |e: &dyn std::fmt::Display| Failure::Failed(format!("{}: {e}", call.method));
-    // Messages that are put one behind the other are one message, with the elements of all.
+    let mut request = DynamicMessage::new(method.input());
+    // (A method without pages has no such field.)
+    let _ = request.try_set_field_by_name("page_size", Value::I32(PAGE));
     let (mut pages, mut more) = (Vec::new(), false);
     loop {
-        let page = unary(channel, call.method, request.encode_to_vec()).await?;
+        let page = ask(request.encode_to_vec()).await?;
         let message = DynamicMessage::decode(method.output(), page.as_slice()).map_err(|e| failed(&e))?;
         pages.push(page);
         if call.last && pages.len() > call.pages {
@@ -171,9 +179,9 @@ pub async fn ask(channel: &Channel, call: &Call) -> Result<(serde_json::Value, b
             more = true;
             break;
         }
-        let token = Value::String(token.to_owned());
-        let _ = request.try_set_field_by_name("page_token", token);
+        let _ = request.try_set_field_by_name("page_token", Value::String(token.to_owned()));
     }
+    // Encoded messages one behind the other are one message, with the elements of all.
     let all = pages.concat();
     let mut message = DynamicMessage::decode(method.output(), all.as_slice()).map_err(|e| failed(&e))?;
     message.clear_field_by_name("next_page_token");
@@ -241,6 +249,7 @@ impl Decoder for Encoded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vnic_control::v1;
 
     /// Methods that read and are not called: most are in a list, are the same for all daemons of a version, or take a parameter.
     const NOT_CALLED: [&str; 15] = [
@@ -280,5 +289,74 @@ mod tests {
         for name in called() {
             method(name).expect(name);
         }
+    }
+
+    /// Asks a list of so many pages, with an element each; returns what was asked, the elements, and whether there is more.
+    async fn asked(file: &str, last_page: u32) -> (Vec<String>, Vec<String>, bool) {
+        let call = CALLS.iter().find(|c| c.file == file).expect(file);
+        let mut tokens = Vec::new();
+        let answer = pages(call, async |request| {
+            let request = v1::ListEventsRequest::decode(request.as_slice()).expect("a request");
+            assert_eq!(request.page_size, PAGE);
+            let page: u32 = request.page_token.parse().unwrap_or(1);
+            tokens.push(request.page_token);
+            let next = page + 1;
+            let next_page_token = if page < last_page {
+                next.to_string()
+            } else {
+                String::new()
+            };
+            let event = v1::Event {
+                message: page.to_string(),
+                ..v1::Event::default()
+            };
+            let answer = v1::ListEventsResponse {
+                events: vec![event],
+                next_page_token,
+            };
+            Ok(answer.encode_to_vec())
+        });
+        let (value, more) = answer.await.expect("an answer");
+        assert_eq!(value["next_page_token"], "");
+        let events = value["events"].as_array().expect("events").iter();
+        let messages = events.map(|e| e["message"].as_str().expect("a message").to_owned());
+        (tokens, messages.collect(), more)
+    }
+
+    #[tokio::test]
+    async fn pages_are_one_list_and_of_a_long_log_the_last_are_taken() {
+        let numbers =
+            |range: std::ops::RangeInclusive<u32>| -> Vec<String> { range.map(|n| n.to_string()).collect() };
+        let (tokens, events, more) = asked("events", 3).await;
+        assert_eq!(tokens, ["", "2", "3"]);
+        assert_eq!((events, more), (numbers(1..=3), false));
+        let (tokens, events, more) = asked("events", 12).await;
+        assert_eq!(tokens.len(), 12);
+        assert_eq!((events, more), (numbers(3..=12), true));
+    }
+
+    #[tokio::test]
+    async fn a_bounded_list_is_not_asked_further_and_what_has_no_pages_is_asked_once() {
+        let call = CALLS.iter().find(|c| c.file == "queue-pairs").expect("a call");
+        let mut asked = 0;
+        let answer = pages(call, async |_| {
+            asked += 1;
+            let answer = v1::ListQueuePairsResponse {
+                queue_pairs: vec![v1::QueuePair::default()],
+                next_page_token: "next".to_owned(),
+            };
+            Ok(answer.encode_to_vec())
+        });
+        let (value, more) = answer.await.expect("an answer");
+        assert_eq!(
+            (value["queue_pairs"].as_array().map(Vec::len), more, asked),
+            (Some(1), true, 1)
+        );
+        let info = CALLS.iter().find(|c| c.file == "server-info").expect("a call");
+        let answer = pages(info, async |request| {
+            assert!(request.is_empty());
+            Ok(v1::ServerInfo::default().encode_to_vec())
+        });
+        assert!(!answer.await.expect("an answer").1);
     }
 }
