@@ -34,6 +34,7 @@ mod tls;
 mod top;
 mod vlan;
 
+use std::pin::Pin;
 use std::process;
 
 use clap::Parser as _;
@@ -73,7 +74,9 @@ pub fn run() -> ExitCode {
             return ExitCode::Refused;
         }
     };
-    match runtime.block_on(dispatch(args)) {
+    // (The runtime polls a future in several places, and each would have a copy of all commands: of an object there is one.)
+    let command: Pin<Box<dyn Future<Output = Result<(), Failure>>>> = Box::pin(dispatch(args));
+    match runtime.block_on(command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::Ok,
         Err(Failure::Refused(status)) => {
             say(client::explain(&status).trim_end());
