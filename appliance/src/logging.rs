@@ -1,8 +1,11 @@
-//! Logs on standard error: for people or as JSON, one object a line. A line that cannot be written (its reader is gone, a
-//! full disk) is lost and counted; it disturbs nothing else.
+//! Logs on standard error: for people or as JSON, one object a line; lines for people are entries with fields if it is connected to
+//! systemd's journal. A line that cannot be written (its reader is gone, a full disk) is lost and counted; it disturbs nothing else.
+
+mod journal;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +15,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use journal::Journal;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -119,6 +124,13 @@ pub fn set_filter(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Layer of the journal, if standard error is connected to it.
+fn journal() -> Option<Journal> {
+    let stream = std::env::var("JOURNAL_STREAM").ok()?;
+    let path = Path::new(journal::SOCKET);
+    Journal::of(&stream, io::stderr(), path, |line| say(line))
+}
+
 /// Starts logging. `$VNIC_LOG` is the filter, such as `debug` or `info,h2=warn`; default: `info`.
 pub fn start(format: LogFormat) {
     let wanted = std::env::var("VNIC_LOG").unwrap_or_default();
@@ -137,7 +149,10 @@ pub fn start(format: LogFormat) {
     let registry = tracing_subscriber::registry().with(layer);
     // A second call (tests start several daemons in one process) keeps the first logger.
     let begun = match format {
-        LogFormat::Human => registry.with(lines).try_init(),
+        LogFormat::Human => match journal() {
+            Some(journal) => registry.with(journal).try_init(),
+            None => registry.with(lines).try_init(),
+        },
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
     if begun.is_ok() {

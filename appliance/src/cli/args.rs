@@ -149,6 +149,15 @@ pub enum Noun {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
         words: Vec<String>,
     },
+    /// Write an archive with the state of the daemon, without secrets, for somebody who helps from outside
+    #[command(
+        after_help = "Examples:\n  vnicctl support-bundle\n  vnicctl support-bundle --file /tmp/ticket-4711.tar.gz\n\nThe archive \
+                      has the answers of the daemon as JSON, two samples of counters, metrics, the last events, and the configuration \
+                      without keys, passwords, tokens and comments; its README says what is in it and what is not. It has names, and MAC \
+                      and IP addresses: look into it before you give it away. What cannot be read is a file NAME.error with the reason. \
+                      Only its owner can read the archive."
+    )]
+    SupportBundle(super::support::SupportArgs),
     /// Is the daemon ready? Exit code 0 when it is
     #[command(after_help = "Example:\n  vnicctl health && echo ready")]
     Health,

@@ -84,6 +84,11 @@ impl Client {
         })
     }
 
+    /// Whether the daemon is on this machine: the endpoint is a Unix socket.
+    pub fn is_local(&self) -> bool {
+        self.tls.is_none()
+    }
+
     /// Endpoint as the user wrote it.
     pub fn shown(&self) -> &str {
         &self.shown

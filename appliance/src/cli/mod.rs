@@ -26,6 +26,7 @@ mod rdma;
 mod registry;
 mod server;
 mod status;
+mod support;
 mod switch;
 mod team;
 mod text;
@@ -34,6 +35,7 @@ mod top;
 mod trace;
 mod vlan;
 
+use std::pin::Pin;
 use std::process;
 
 use clap::Parser as _;
@@ -73,7 +75,9 @@ pub fn run() -> ExitCode {
             return ExitCode::Refused;
         }
     };
-    match runtime.block_on(dispatch(args)) {
+    // (The runtime polls a future in several places, and each would have a copy of all commands: of an object there is one.)
+    let command: Pin<Box<dyn Future<Output = Result<(), Failure>>>> = Box::pin(dispatch(args));
+    match runtime.block_on(command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::Ok,
         Err(Failure::Refused(status)) => {
             say(client::explain(&status).trim_end());
@@ -116,6 +120,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Status(args) => status::run(args, &client, &out).await,
         Noun::Top(args) => top::run(args, &client, &out).await,
         Noun::Trace(args) => trace::run(args, &client, &out).await,
+        Noun::SupportBundle(args) => support::run(args, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,
         Noun::Completions { shell } => docs::completions(shell),
         Noun::Man { dir } => docs::man(&dir),

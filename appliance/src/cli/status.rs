@@ -31,6 +31,28 @@ struct Document<'a> {
 
 /// Prints the state of the daemon and what is odd.
 pub async fn run(args: StatusArgs, client: &Client, out: &Output) -> Result<(), Failure> {
+    let (status, findings) = look(&args, client).await?;
+    let value = document(&status, &findings)?;
+    let since = text::span(Some(counter::wire_span(args.since)?));
+    out.value(&value, || page::text(&status, &findings, &since))?;
+    match findings.len() {
+        n if n > 0 && args.check => Err(Failure::Failed(format!("findings: {n}"))),
+        _ => Ok(()),
+    }
+}
+
+/// State of the daemon and what is odd, as `-o json` has them.
+pub async fn json(args: &StatusArgs, client: &Client) -> Result<serde_json::Value, Failure> {
+    let (status, findings) = look(args, client).await?;
+    document(&status, &findings)
+}
+
+fn document(status: &Status, findings: &[Finding]) -> Result<serde_json::Value, Failure> {
+    serde_json::to_value(Document { status, findings }).map_err(|e| Failure::Failed(e.to_string()))
+}
+
+/// Looks twice, and finds what is odd.
+async fn look(args: &StatusArgs, client: &Client) -> Result<(Status, Vec<Finding>), Failure> {
     let mut looker = Looker::new(client).await?;
     let before = looker.look().await?;
     let answers = ask(client, args.since).await?;
@@ -38,17 +60,7 @@ pub async fn run(args: StatusArgs, client: &Client, out: &Output) -> Result<(), 
     let now = looker.look().await?;
     let status = Status::new(&before, &now, &answers);
     let findings = findings::of(&status);
-    let document = Document {
-        status: &status,
-        findings: &findings,
-    };
-    let value = serde_json::to_value(document).map_err(|e| Failure::Failed(e.to_string()))?;
-    let since = text::span(Some(counter::wire_span(args.since)?));
-    out.value(&value, || page::text(&status, &findings, &since))?;
-    match findings.len() {
-        n if n > 0 && args.check => Err(Failure::Failed(format!("findings: {n}"))),
-        _ => Ok(()),
-    }
+    Ok((status, findings))
 }
 
 /// Asks for all that does not grow.

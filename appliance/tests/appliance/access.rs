@@ -154,7 +154,7 @@ fn users_have_the_role_of_their_groups_or_the_default() {
 }
 
 /// A CA, with files.
-struct Authority {
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: PathBuf,
 }
@@ -176,7 +176,7 @@ impl Authority {
     }
 
     /// Makes a certificate; its files are `NAME.pem` and `NAME.key`.
-    fn make(&self, name: &str, alternatives: &[&str]) {
+    pub fn make(&self, name: &str, alternatives: &[&str]) {
         self.make_numbered(name, alternatives, None);
     }
 
@@ -212,18 +212,18 @@ impl Authority {
         std::fs::write(self.dir.join("ca.crl"), list.expect("a list")).expect("a file");
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.dir.join(name).to_str().expect("a path").to_owned()
     }
 }
 
-struct Tcp {
-    dir: tempfile::TempDir,
-    ca: Authority,
-    config: String,
+pub struct Tcp {
+    pub dir: tempfile::TempDir,
+    pub ca: Authority,
+    pub config: String,
 }
 
-fn tcp() -> Tcp {
+pub fn tcp() -> Tcp {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = Authority::new(dir.path(), "ours");
     ca.make("server", &["localhost", "127.0.0.1"]);
@@ -238,7 +238,7 @@ fn tcp() -> Tcp {
 }
 
 /// Runs `vnicctl` over TCP with the certificate `name` of an authority.
-fn over_tcp(daemon: &Process, trusted: &str, ca: &Authority, name: &str, arguments: &[&str]) -> Output {
+pub fn over_tcp(daemon: &Process, trusted: &str, ca: &Authority, name: &str, arguments: &[&str]) -> Output {
     let (_, rest) = daemon.ready.split_once("https://").expect("an address");
     let address = rest.split([',', ' ']).next().expect("an address");
     let (certificate, key) = (ca.path(&format!("{name}.pem")), ca.path(&format!("{name}.key")));

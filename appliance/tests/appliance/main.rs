@@ -35,6 +35,7 @@ mod sandbox;
 mod socket_access;
 mod status;
 mod store;
+mod support_bundle;
 mod team;
 mod team_refusals;
 mod top;
