@@ -76,58 +76,14 @@ pub struct OidDef {
     pub(crate) form: Form,
 }
 
-/// `OID_GEN_SUPPORTED_LIST`.
-pub const SUPPORTED_LIST: u32 = 0x0001_0101;
-/// `OID_GEN_HARDWARE_STATUS`.
-pub const HARDWARE_STATUS: u32 = 0x0001_0102;
-/// `OID_GEN_MEDIA_SUPPORTED`.
-pub const MEDIA_SUPPORTED: u32 = 0x0001_0103;
-/// `OID_GEN_MEDIA_IN_USE`.
-pub const MEDIA_IN_USE: u32 = 0x0001_0104;
-/// `OID_GEN_MAXIMUM_FRAME_SIZE`.
-pub const MAXIMUM_FRAME_SIZE: u32 = 0x0001_0106;
-/// `OID_GEN_LINK_SPEED`.
-pub const LINK_SPEED: u32 = 0x0001_0107;
-/// `OID_GEN_VENDOR_DESCRIPTION`.
-pub const VENDOR_DESCRIPTION: u32 = 0x0001_010D;
-/// `OID_GEN_CURRENT_PACKET_FILTER`.
-pub const CURRENT_PACKET_FILTER: u32 = 0x0001_010E;
-/// `OID_GEN_MAXIMUM_TOTAL_SIZE`.
-pub const MAXIMUM_TOTAL_SIZE: u32 = 0x0001_0111;
-/// `OID_GEN_MEDIA_CONNECT_STATUS`.
-pub const MEDIA_CONNECT_STATUS: u32 = 0x0001_0114;
-/// `OID_GEN_VENDOR_DRIVER_VERSION`.
-pub const VENDOR_DRIVER_VERSION: u32 = 0x0001_0116;
-/// `OID_GEN_MAX_LINK_SPEED`.
-pub const MAX_LINK_SPEED: u32 = 0x0001_0206;
-/// `OID_GEN_LINK_STATE`.
-pub const LINK_STATE: u32 = 0x0001_0207;
-/// `OID_GEN_XMIT_OK`.
-pub const XMIT_OK: u32 = 0x0002_0101;
-/// `OID_GEN_RCV_OK`.
-pub const RCV_OK: u32 = 0x0002_0102;
-/// `OID_GEN_XMIT_ERROR`.
-pub const XMIT_ERROR: u32 = 0x0002_0103;
-/// `OID_GEN_RCV_ERROR`.
-pub const RCV_ERROR: u32 = 0x0002_0104;
-/// `OID_GEN_RCV_NO_BUFFER`.
-pub const RCV_NO_BUFFER: u32 = 0x0002_0105;
-/// `OID_GEN_STATISTICS`.
-pub const STATISTICS: u32 = 0x0002_0106;
-/// `OID_802_3_PERMANENT_ADDRESS`.
-pub const PERMANENT_ADDRESS: u32 = 0x0101_0101;
-/// `OID_802_3_CURRENT_ADDRESS`.
-pub const CURRENT_ADDRESS: u32 = 0x0101_0102;
-/// `OID_802_3_MULTICAST_LIST`.
-pub const MULTICAST_LIST: u32 = 0x0101_0103;
-/// `OID_802_3_MAXIMUM_LIST_SIZE`.
-pub const MAXIMUM_LIST_SIZE: u32 = 0x0101_0104;
 /// OID of dropless mode, which has no name in the documents.
 pub const DROPLESS_MODE: u32 = 0xFFA0_C932;
 
 const NDIS: &str = "Windows Driver Kit, ntddndis.h: general OIDs";
 const ETHERNET: &str = "Windows Driver Kit, ntddndis.h: 802.3 OIDs";
 const MEDIA: &[(u32, &str)] = &[(0, "802.3")];
+const TAKEN: &[(u32, &str)] = &[(0x2d, "directed, all multicast, broadcast, promiscuous")];
+const CONNECTED: &[(u32, &str)] = &[(0, "connected"), (1, "disconnected")];
 
 const fn row(code: u32, name: &'static str, form: Form, unit: &'static str, help: &'static str) -> OidDef {
     OidDef {
@@ -141,180 +97,78 @@ const fn row(code: u32, name: &'static str, form: Form, unit: &'static str, help
     }
 }
 
-/// All OIDs that are answered, by code.
-pub static OIDS: &[OidDef] = &[
-    row(
-        SUPPORTED_LIST,
-        "OID_GEN_SUPPORTED_LIST",
-        Form::Codes,
-        "",
-        "The OIDs that are answered.",
-    ),
-    row(
-        HARDWARE_STATUS,
-        "OID_GEN_HARDWARE_STATUS",
-        Form::Number(&[(0, "ready"), (4, "not ready")]),
-        "",
-        "Ready unless a bug took the adapter down.",
-    ),
-    row(
-        MEDIA_SUPPORTED,
-        "OID_GEN_MEDIA_SUPPORTED",
-        Form::Number(MEDIA),
-        "",
-        "Media types that the adapter can have.",
-    ),
-    row(
-        MEDIA_IN_USE,
-        "OID_GEN_MEDIA_IN_USE",
-        Form::Number(MEDIA),
-        "",
-        "Media types that it has.",
-    ),
-    row(
-        MAXIMUM_FRAME_SIZE,
-        "OID_GEN_MAXIMUM_FRAME_SIZE",
-        Form::Number(&[]),
-        "bytes",
-        "MTU: the longest payload of a frame.",
-    ),
-    row(
-        LINK_SPEED,
-        "OID_GEN_LINK_SPEED",
-        Form::Number(&[]),
-        "100 bit/s",
-        "Speed of the link, as its RDMA port shows it, too. Nothing holds frames to it.",
-    ),
-    row(
-        VENDOR_DESCRIPTION,
-        "OID_GEN_VENDOR_DESCRIPTION",
-        Form::Text,
-        "",
-        "What the adapter is.",
-    ),
-    row(
-        CURRENT_PACKET_FILTER,
-        "OID_GEN_CURRENT_PACKET_FILTER",
-        Form::Number(&[(0x2d, "directed, all multicast, broadcast, promiscuous")]),
-        "bits",
-        "Frames that the adapter takes: all that the switch sends to its port. Its guest has no means to ask for less.",
-    ),
-    row(
-        MAXIMUM_TOTAL_SIZE,
-        "OID_GEN_MAXIMUM_TOTAL_SIZE",
-        Form::Number(&[]),
-        "bytes",
-        "The longest frame with its Ethernet header, without tag and FCS.",
-    ),
-    row(
-        MEDIA_CONNECT_STATUS,
-        "OID_GEN_MEDIA_CONNECT_STATUS",
-        Form::Number(&[(0, "connected"), (1, "disconnected")]),
-        "",
-        "Connected while a driver runs in the guest.",
-    ),
-    row(
-        VENDOR_DRIVER_VERSION,
-        "OID_GEN_VENDOR_DRIVER_VERSION",
-        Form::Number(&[]),
-        "",
-        "Version of the daemon: the major number in the high half.",
-    ),
-    row(
-        MAX_LINK_SPEED,
-        "OID_GEN_MAX_LINK_SPEED",
-        Form::LinkSpeed,
-        "bit/s",
-        "Speed that the link can have, to and from the adapter.",
-    ),
-    row(
-        LINK_STATE,
-        "OID_GEN_LINK_STATE",
-        Form::LinkState,
-        "",
-        "The link: connected or not, full duplex, its speed, no pause frames.",
-    ),
-    row(
-        XMIT_OK,
-        "OID_GEN_XMIT_OK",
-        Form::Counter,
-        "frames",
-        "Frames that the guest and its RDMA function sent.",
-    ),
-    row(
-        RCV_OK,
-        "OID_GEN_RCV_OK",
-        Form::Counter,
-        "frames",
-        "Frames delivered to the guest and to its RDMA function.",
-    ),
-    row(
-        XMIT_ERROR,
-        "OID_GEN_XMIT_ERROR",
-        Form::Counter,
-        "frames",
-        "Frames from the guest that were dropped because something is wrong with them.",
-    ),
-    row(
-        RCV_ERROR,
-        "OID_GEN_RCV_ERROR",
-        Form::Counter,
-        "frames",
-        "Frames for the guest that were dropped because something is wrong with them.",
-    ),
-    row(
-        RCV_NO_BUFFER,
-        "OID_GEN_RCV_NO_BUFFER",
-        Form::Counter,
-        "frames",
-        "Frames for the guest that found no receive buffer and were dropped.",
-    ),
-    row(
-        STATISTICS,
-        "OID_GEN_STATISTICS",
-        Form::Statistics,
-        "",
-        "Statistics of the adapter with its RDMA function; the flags say which of them are counted.",
-    ),
-    row(
-        PERMANENT_ADDRESS,
-        "OID_802_3_PERMANENT_ADDRESS",
-        Form::Address,
-        "",
-        "The address that the adapter was made with.",
-    ),
-    row(
-        CURRENT_ADDRESS,
-        "OID_802_3_CURRENT_ADDRESS",
-        Form::Address,
-        "",
-        "The address that is given to the guest: the same, as the guest cannot change it.",
-    ),
-    row(
-        MULTICAST_LIST,
-        "OID_802_3_MULTICAST_LIST",
-        Form::Addresses,
-        "",
-        "Group addresses that the guest asked for: none, as it has no means to ask and gets all of them.",
-    ),
-    row(
-        MAXIMUM_LIST_SIZE,
-        "OID_802_3_MAXIMUM_LIST_SIZE",
-        Form::Number(&[]),
-        "addresses",
-        "Group addresses that a guest can ask for.",
-    ),
-    OidDef {
-        code: DROPLESS_MODE,
-        name: "DROPLESS_MODE",
-        settable: true,
-        unit: "",
-        help: "Dropless mode. Set: signature 0x0C1EA2, then 1 (on, with 5 ms) or 2 (off). Query: signature, then 1 (on) or 0 \
-               (off).",
-        source: "WinOF-2 Ethernet Network, Dropless Mode",
-        form: Form::Dropless,
-    },
-];
+const DROPLESS: OidDef = OidDef {
+    code: DROPLESS_MODE,
+    name: "DROPLESS_MODE",
+    settable: true,
+    unit: "",
+    help: "Dropless mode. Set: signature 0x0C1EA2, then 1 (on, with 5 ms) or 2 (off). \
+           Query: signature, then 1 (on) or 0 (off).",
+    source: "WinOF-2 Ethernet Network, Dropless Mode",
+    form: Form::Dropless,
+};
+
+/// Codes of OIDs, and the rows of all but the last, which is not of NDIS: its form, the unit of a number, and its meaning.
+macro_rules! oids {
+    ($($code:ident = $number:literal $name:literal: $form:expr, $(in $unit:literal,)? $help:literal;)+) => {
+        $(
+            #[doc = concat!("`", $name, "`.")]
+            pub const $code: u32 = $number;
+        )+
+
+        /// All OIDs that are answered, by code.
+        pub static OIDS: &[OidDef] = &[
+            $(row($code, $name, $form, concat!($($unit)?), $help),)+
+            DROPLESS,
+        ];
+    };
+}
+
+oids! {
+    SUPPORTED_LIST = 0x0001_0101 "OID_GEN_SUPPORTED_LIST": Form::Codes, "The OIDs that are answered.";
+    HARDWARE_STATUS = 0x0001_0102 "OID_GEN_HARDWARE_STATUS": Form::Number(&[(0, "ready"), (4, "not ready")]),
+        "Ready unless a bug took the adapter down.";
+    MEDIA_SUPPORTED = 0x0001_0103 "OID_GEN_MEDIA_SUPPORTED": Form::Number(MEDIA),
+        "Media types that the adapter can have.";
+    MEDIA_IN_USE = 0x0001_0104 "OID_GEN_MEDIA_IN_USE": Form::Number(MEDIA), "Media types that it has.";
+    MAXIMUM_FRAME_SIZE = 0x0001_0106 "OID_GEN_MAXIMUM_FRAME_SIZE": Form::Number(&[]), in "bytes",
+        "MTU: the longest payload of a frame.";
+    LINK_SPEED = 0x0001_0107 "OID_GEN_LINK_SPEED": Form::Number(&[]), in "100 bit/s",
+        "Speed of the link, as its RDMA port shows it, too. Nothing holds frames to it.";
+    VENDOR_DESCRIPTION = 0x0001_010D "OID_GEN_VENDOR_DESCRIPTION": Form::Text, "What the adapter is.";
+    CURRENT_PACKET_FILTER = 0x0001_010E "OID_GEN_CURRENT_PACKET_FILTER": Form::Number(TAKEN), in "bits",
+        "Frames that the adapter takes: all that the switch sends to its port. Its guest has no means to ask for less.";
+    MAXIMUM_TOTAL_SIZE = 0x0001_0111 "OID_GEN_MAXIMUM_TOTAL_SIZE": Form::Number(&[]), in "bytes",
+        "The longest frame with its Ethernet header, without tag and FCS.";
+    MEDIA_CONNECT_STATUS = 0x0001_0114 "OID_GEN_MEDIA_CONNECT_STATUS": Form::Number(CONNECTED),
+        "Connected while a driver runs in the guest.";
+    VENDOR_DRIVER_VERSION = 0x0001_0116 "OID_GEN_VENDOR_DRIVER_VERSION": Form::Number(&[]),
+        "Version of the daemon: the major number in the high half.";
+    MAX_LINK_SPEED = 0x0001_0206 "OID_GEN_MAX_LINK_SPEED": Form::LinkSpeed, in "bit/s",
+        "Speed that the link can have, to and from the adapter.";
+    LINK_STATE = 0x0001_0207 "OID_GEN_LINK_STATE": Form::LinkState,
+        "The link: connected or not, full duplex, its speed, no pause frames.";
+    XMIT_OK = 0x0002_0101 "OID_GEN_XMIT_OK": Form::Counter, in "frames",
+        "Frames that the guest and its RDMA function sent.";
+    RCV_OK = 0x0002_0102 "OID_GEN_RCV_OK": Form::Counter, in "frames",
+        "Frames delivered to the guest and to its RDMA function.";
+    XMIT_ERROR = 0x0002_0103 "OID_GEN_XMIT_ERROR": Form::Counter, in "frames",
+        "Frames from the guest that were dropped because something is wrong with them.";
+    RCV_ERROR = 0x0002_0104 "OID_GEN_RCV_ERROR": Form::Counter, in "frames",
+        "Frames for the guest that were dropped because something is wrong with them.";
+    RCV_NO_BUFFER = 0x0002_0105 "OID_GEN_RCV_NO_BUFFER": Form::Counter, in "frames",
+        "Frames for the guest that found no receive buffer and were dropped.";
+    STATISTICS = 0x0002_0106 "OID_GEN_STATISTICS": Form::Statistics,
+        "Statistics of the adapter with its RDMA function; the flags say which of them are counted.";
+    PERMANENT_ADDRESS = 0x0101_0101 "OID_802_3_PERMANENT_ADDRESS": Form::Address,
+        "The address that the adapter was made with.";
+    CURRENT_ADDRESS = 0x0101_0102 "OID_802_3_CURRENT_ADDRESS": Form::Address,
+        "The address that is given to the guest: the same, as the guest cannot change it.";
+    MULTICAST_LIST = 0x0101_0103 "OID_802_3_MULTICAST_LIST": Form::Addresses,
+        "Group addresses that the guest asked for: none, as it has no means to ask and gets all of them.";
+    MAXIMUM_LIST_SIZE = 0x0101_0104 "OID_802_3_MAXIMUM_LIST_SIZE": Form::Number(&[]), in "addresses",
+        "Group addresses that a guest can ask for.";
+}
 
 /// Row of an OID.
 pub fn oid(code: u32) -> Option<&'static OidDef> {

@@ -26,9 +26,7 @@ pub use vnic_wire::qos::{
 
 pub use apply::{Origin, effective};
 pub use check::{Checked, Refusal};
-pub use congestion::{
-    Chosen, CongestionKeys, PARAMETERS, Parameter, Point, Points, Preset, is_rate, parameter,
-};
+pub use congestion::{Chosen, CongestionKeys, PARAMETERS, Parameter, Point, Points, Preset, parameter};
 pub use document::markdown;
 pub use field::Field;
 pub use qos::{FlowControl, QosKeys};

@@ -56,5 +56,10 @@ impl LagError {
     }
 }
 
+/// Refuses a setting.
+fn refuse<T>(field: &'static str, problem: impl Into<String>) -> Result<T, LagError> {
+    Err(LagError::new(field, problem))
+}
+
 #[cfg(test)]
 mod tests;

@@ -83,6 +83,12 @@ impl<'a> Request<'a> {
         Ok(structure(self.body))
     }
 
+    /// Reads the body of a command that has no list.
+    pub fn only_body<T: FromBytes + Default>(&self) -> Result<T, Failure> {
+        self.no_list()?;
+        self.body()
+    }
+
     /// Refuses a body or a list.
     pub fn no_body(&self) -> Outcome {
         if self.body.iter().any(|b| *b != 0) {
@@ -102,8 +108,7 @@ impl<'a> Request<'a> {
 
     /// Reads the handle of a command that names one object and nothing else.
     pub fn object(&self) -> Result<u32, Failure> {
-        self.no_list()?;
-        let body: ObjectBody = self.body()?;
+        let body: ObjectBody = self.only_body()?;
         reserved(body.reserved)?;
         Ok(body.handle)
     }

@@ -1,5 +1,9 @@
-//! Types that pass between a data core and the halves of an uplink device.
+//! Types that pass between a data core and the halves of an uplink device, and the wait for any of a device's queues.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use vnic_engine::virtio_net::NetHdr;
 
 /// Largest number of frames that a device gets at once.
@@ -21,4 +25,16 @@ pub enum Sent {
     Refused,
     /// The device takes none now.
     Full,
+}
+
+/// An epoll set that is ready when any of several queues is; one queue needs none.
+pub fn any_of(queues: impl ExactSizeIterator<Item = impl AsFd>) -> io::Result<Option<OwnedFd>> {
+    if queues.len() <= 1 {
+        return Ok(None);
+    }
+    let set = epoll::create(CreateFlags::CLOEXEC)?;
+    for queue in queues {
+        epoll::add(&set, queue, EventData::new_u64(0), EventFlags::IN)?;
+    }
+    Ok(Some(set))
 }

@@ -6,12 +6,11 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use vnic_engine::virtio_net::NetHdr;
 
-use super::frames::{Arrived, Sent};
+use super::frames::{Arrived, Sent, any_of};
 use super::link::Links;
 use super::sys;
 use crate::datapath::flow_hash;
@@ -47,24 +46,19 @@ pub fn open(
     links: &mut Links,
 ) -> Result<(TapRx, TapTx, u32, String), NicError> {
     let refused = |source: io::Error| {
-        let what = if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
-            format!(
-                "port {}: opening TAP device {ifname} needs the capability CAP_NET_ADMIN; run vnicd with it, or \
-                 create the device for its user first: ip tuntap add dev {ifname} mode tap user USER",
-                spec.name
-            )
-        } else if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
-            format!(
-                "port {}: another program has TAP device {ifname} open; end it, or take another device",
-                spec.name
-            )
-        } else if source.kind() == io::ErrorKind::NotFound {
-            format!(
-                "port {}: /dev/net/tun is missing; load the kernel module tun (and a service of systemd needs ports/tap.conf)",
-                spec.name
-            )
-        } else {
-            format!("port {}: opening TAP device {ifname}", spec.name)
+        let name = &spec.name;
+        let what = match Errno::from_io_error(&source) {
+            Some(Errno::PERM) => format!(
+                "port {name}: opening TAP device {ifname} needs the capability CAP_NET_ADMIN; run vnicd with it, or \
+                 create the device for its user first: ip tuntap add dev {ifname} mode tap user USER"
+            ),
+            Some(Errno::BUSY) => format!(
+                "port {name}: another program has TAP device {ifname} open; end it, or take another device"
+            ),
+            _ if source.kind() == io::ErrorKind::NotFound => format!(
+                "port {name}: /dev/net/tun is missing; load the kernel module tun (and a service of systemd needs ports/tap.conf)"
+            ),
+            _ => format!("port {name}: opening TAP device {ifname}"),
         };
         NicError::Os { what, source }
     };
@@ -130,7 +124,7 @@ pub fn open(
         // The device went away meanwhile, and attaching has made another one, which ends with these descriptors.
         return Err(gone());
     }
-    let any = any(&all).map_err(|e| refused(e.into()))?;
+    let any = any_of(all.iter()).map_err(refused)?;
     let queues: Queues = all.into();
     let count = queues.len();
     let mode = format!("tap, {count} queue{}", if count == 1 { "" } else { "s" });
@@ -145,19 +139,7 @@ pub fn open(
 
 /// Whether the error says that the device is of another kind.
 fn differs(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
-}
-
-/// The epoll set of several queues.
-fn any(queues: &[SyncDevice]) -> Result<Option<OwnedFd>, Errno> {
-    if queues.len() == 1 {
-        return Ok(None);
-    }
-    let set = epoll::create(CreateFlags::CLOEXEC)?;
-    for queue in queues {
-        epoll::add(&set, queue.as_fd(), EventData::new_u64(0), EventFlags::IN)?;
-    }
-    Ok(Some(set))
+    Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
 impl TapRx {

@@ -19,7 +19,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags as Bind, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
@@ -28,6 +27,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use super::frames::any_of;
 use super::link::Facts;
 use super::sys;
 use crate::types::{NicError, PortSpec, invalid};
@@ -329,15 +329,7 @@ impl Sockets {
         kernel_peer: bool,
         port: Arc<Attached>,
     ) -> io::Result<(XdpRx, XdpTx)> {
-        let all = if self.queues.len() > 1 {
-            let all = epoll::create(CreateFlags::CLOEXEC)?;
-            for queue in &self.queues {
-                epoll::add(&all, &*queue.socket, EventData::new_u64(0), EventFlags::IN)?;
-            }
-            Some(all)
-        } else {
-            None
-        };
+        let all = any_of(self.queues.iter().map(|queue| &*queue.socket))?;
         let received = plan.frames as usize * self.queues.len();
         let [area, sent] = Area::split(self.memory, received * plan.chunk);
         let mut free = Vec::with_capacity(SEND_FRAMES as usize);

@@ -44,11 +44,7 @@ pub fn take_vring_enable(stream: &mut UnixStream) -> io::Result<Option<(u32, boo
     }
     stream.read_exact(&mut message)?;
     if word(&message, 4) & NEED_REPLY != 0 {
-        let mut reply = Vec::with_capacity(MESSAGE);
-        for w in [SET_VRING_ENABLE, VERSION | REPLY, 8, 0, 0] {
-            reply.extend_from_slice(&w.to_ne_bytes());
-        }
-        stream.write_all(&reply)?;
+        reply(stream, SET_VRING_ENABLE, true)?;
     }
     Ok(Some((word(&message, HEADER), word(&message, HEADER + 4) != 0)))
 }
@@ -122,9 +118,11 @@ pub fn take_long_mem_table(stream: &UnixStream) -> io::Result<Option<MemTable>> 
 
 /// Sends the reply to a memory table with [`MemTable::need_reply`].
 pub fn answer_mem_table(stream: &mut UnixStream, good: bool) -> io::Result<()> {
-    let mut reply = Vec::with_capacity(MESSAGE);
-    for w in [SET_MEM_TABLE, VERSION | REPLY, 8, u32::from(!good), 0] {
-        reply.extend_from_slice(&w.to_ne_bytes());
-    }
-    stream.write_all(&reply)
+    reply(stream, SET_MEM_TABLE, good)
+}
+
+/// Sends the reply to a request: a 64-bit word, 0 if all is good.
+fn reply(stream: &mut UnixStream, request: u32, good: bool) -> io::Result<()> {
+    let words = [request, VERSION | REPLY, 8, u32::from(!good), 0];
+    stream.write_all(words.map(u32::to_ne_bytes).as_flattened())
 }

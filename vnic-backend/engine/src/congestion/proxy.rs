@@ -453,11 +453,6 @@ impl<F> Proxy<F> {
         }
     }
 
-    /// The guest has sent a notification of its own.
-    pub fn sent_cnp(&mut self) {
-        self.counts.notified += 1;
-    }
-
     /// Whether a frame of the guest's shall say that its sender reacts to marks (ECT): it does so here, and does not say so
     /// itself.
     pub fn vouches(&self, priority: u8, seen: &Seen) -> bool {

@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 use super::table::{CONGESTION, CONGESTION_ENABLE, CONGESTION_OWN};
-use super::{Field, KeyDef, Kind, Value};
+use super::{Field, KeyDef, Value};
 use crate::congestion::dcqcn::{AlphaClock, Hyper, Order, Parameters};
 use crate::congestion::notification::{CnpPriority, Scope, Settings};
 
@@ -116,6 +116,12 @@ pub struct Parameter {
     pub keyed: bool,
     /// End to which it belongs.
     pub point: Point,
+    access: Access,
+}
+
+/// How a parameter is read and set, in the unit of its row.
+#[derive(Debug, Clone, Copy)]
+struct Access {
     get: fn(&Points) -> u32,
     set: fn(&mut Points, u32),
 }
@@ -123,12 +129,12 @@ pub struct Parameter {
 impl Parameter {
     /// Value in the unit of its row. A preset's value may be outside the range of values that can be set.
     pub fn get(&self, points: &Points) -> u32 {
-        (self.get)(points)
+        (self.access.get)(points)
     }
 
     /// Sets the value, in the unit of its row.
     pub fn set(&self, points: &mut Points, value: u32) {
-        (self.set)(points, value);
+        (self.access.set)(points, value);
     }
 
     /// Index in [`PARAMETERS`].
@@ -159,8 +165,26 @@ const fn bps(value: u32) -> u64 {
 const KEYED: usize = CONGESTION.len();
 const COUNT: usize = KEYED + CONGESTION_OWN.len();
 
+/// [`Access`] to a field of [`Points`] by its kind, or by functions of its own.
+macro_rules! access {
+    (flag $($field:ident).+) => { access!(|p| p.$($field).+.into(), |p, v| p.$($field).+ = v != 0) };
+    (number $($field:ident).+) => { access!(|p| p.$($field).+, |p, v| p.$($field).+ = v) };
+    (micros $($field:ident).+) => { access!(|p| micros(p.$($field).+), |p, v| p.$($field).+ = us(v)) };
+    (mbps $($field:ident).+) => { access!(|p| mbps(p.$($field).+), |p, v| p.$($field).+ = bps(v)) };
+    // (The choices are numbered from 0, in the order of their declaration.)
+    (choice $($field:ident).+ of $choice:ident { $($word:ident),+ }) => {
+        access!(|p| p.$($field).+ as u32, |p, v| {
+            let choice = &mut p.$($field).+;
+            $(if v == $choice::$word as u32 {
+                *choice = $choice::$word;
+            })+
+        })
+    };
+    ($get:expr, $set:expr) => { Access { get: $get, set: $set } };
+}
+
 macro_rules! parameters {
-    ($($rows:ident[$i:literal] $name:literal $point:ident |$p:ident| $get:expr, |$q:ident, $v:ident| $set:expr;)+) => {
+    ($($rows:ident[$i:literal] $name:literal $point:ident($($access:tt)+);)+) => {
         /// All parameters: those with a key in the order of the registry, then the others.
         pub static PARAMETERS: [Parameter; COUNT] = [$(
             Parameter {
@@ -172,8 +196,7 @@ macro_rules! parameters {
                 },
                 keyed: same(stringify!($rows), "CONGESTION"),
                 point: Point::$point,
-                get: |$p| $get,
-                set: |$q, $v| $set,
+                access: access!($($access)+),
             }
         ),+];
     };
@@ -195,86 +218,65 @@ const fn same(a: &str, b: &str) -> bool {
 }
 
 parameters! {
-    CONGESTION[0] "DcqcnClampTgtRate" Reaction |p| p.reaction.clamp_target.into(), |p, v| p.reaction.clamp_target = v != 0;
-    CONGESTION[1] "DcqcnClampTgtRateAfterTimeInc" Reaction
-        |p| p.reaction.clamp_target_after_time.into(), |p, v| p.reaction.clamp_target_after_time = v != 0;
-    CONGESTION[2] "DcqcnCnpDscp" Notification
-        |p| p.notification.dscp.into(), |p, v| p.notification.dscp = (v & 0x3f) as u8;
-    CONGESTION[3] "DcqcnCnp802pPrio" Notification |p| p.cnp_priority.into(), |p, v| {
+    CONGESTION[0] "DcqcnClampTgtRate" Reaction(flag reaction.clamp_target);
+    CONGESTION[1] "DcqcnClampTgtRateAfterTimeInc" Reaction(flag reaction.clamp_target_after_time);
+    CONGESTION[2] "DcqcnCnpDscp" Notification(
+        |p| p.notification.dscp.into(), |p, v| p.notification.dscp = (v & 0x3f) as u8
+    );
+    CONGESTION[3] "DcqcnCnp802pPrio" Notification(|p| p.cnp_priority.into(), |p, v| {
         p.cnp_priority = (v & 7) as u8;
         if p.notification.priority != CnpPriority::Copied {
             p.notification.priority = CnpPriority::Fixed(p.cnp_priority);
         }
-    };
-    CONGESTION[4] "DcqcnCnpPrioMode" Notification
-        |p| (p.notification.priority == CnpPriority::Copied).into(), |p, v| p.notification.priority = match v {
+    });
+    CONGESTION[4] "DcqcnCnpPrioMode" Notification(
+        |p| (p.notification.priority == CnpPriority::Copied).into(),
+        |p, v| p.notification.priority = match v {
             0 => CnpPriority::Fixed(p.cnp_priority),
             _ => CnpPriority::Copied,
-        };
-    CONGESTION[5] "DcqcnRpgTimeReset" Reaction
-        |p| micros(p.reaction.time_reset), |p, v| p.reaction.time_reset = us(v);
-    CONGESTION[6] "DcqcnRpgByteReset" Reaction
-        |p| u32::try_from(p.reaction.byte_reset / 64).unwrap_or(u32::MAX), |p, v| p.reaction.byte_reset = u64::from(v) * 64;
-    CONGESTION[7] "DcqcnRpgThreshold" Reaction |p| p.reaction.threshold, |p, v| p.reaction.threshold = v;
-    CONGESTION[8] "DcqcnRpgAiRate" Reaction |p| mbps(p.reaction.ai_rate), |p, v| p.reaction.ai_rate = bps(v);
-    CONGESTION[9] "DcqcnRpgHaiRate" Reaction |p| mbps(p.reaction.hai_rate), |p, v| p.reaction.hai_rate = bps(v);
-    CONGESTION[10] "DcqcnAlphaToRateShift" Reaction
-        |p| p.reaction.alpha_to_rate_shift, |p, v| p.reaction.alpha_to_rate_shift = v;
-    CONGESTION[11] "DcqcnRpgMinDecFac" Reaction |p| p.reaction.min_decrease, |p, v| p.reaction.min_decrease = v;
-    CONGESTION[12] "DcqcnRpgMinRate" Reaction |p| mbps(p.reaction.min_rate), |p, v| p.reaction.min_rate = bps(v);
-    CONGESTION[13] "DcqcnRateToSetOnFirstCnp" Reaction
-        |p| mbps(p.reaction.rate_on_first_cnp), |p, v| p.reaction.rate_on_first_cnp = bps(v);
-    CONGESTION[14] "DcqcnDceTcpG" Reaction |p| p.reaction.g, |p, v| p.reaction.g = v;
-    CONGESTION[15] "DcqcnDceTcpRtt" Reaction
-        |p| micros(p.reaction.alpha_period), |p, v| p.reaction.alpha_period = us(v);
-    CONGESTION[16] "DcqcnRateReduceMonitorPeriod" Reaction
-        |p| micros(p.reaction.cut_period), |p, v| p.reaction.cut_period = us(v);
-    CONGESTION[17] "DcqcnInitialAlphaValue" Reaction
-        |p| p.reaction.initial_alpha, |p, v| p.reaction.initial_alpha = v;
-    CONGESTION_OWN[0] "rp_max_rate" Reaction |p| mbps(p.reaction.max_rate), |p, v| p.reaction.max_rate = bps(v);
-    CONGESTION_OWN[1] "rp_alpha_clock" Reaction
-        |p| (p.reaction.alpha_clock == AlphaClock::Period).into(), |p, v| p.reaction.alpha_clock = match v {
-            0 => AlphaClock::Notification,
-            _ => AlphaClock::Period,
-        };
-    CONGESTION_OWN[2] "rp_cut_order" Reaction
-        |p| (p.reaction.order == Order::AlphaFirst).into(), |p, v| p.reaction.order = match v {
-            0 => Order::CutFirst,
-            _ => Order::AlphaFirst,
-        };
-    CONGESTION_OWN[3] "rp_hyper_step" Reaction
-        |p| (p.reaction.hyper == Hyper::Constant).into(), |p, v| p.reaction.hyper = match v {
-            0 => Hyper::Growing,
-            _ => Hyper::Constant,
-        };
-    CONGESTION_OWN[4] "rp_fixed_point" Reaction |p| p.reaction.fixed_point.into(), |p, v| p.reaction.fixed_point = v != 0;
-    CONGESTION_OWN[5] "rp_qcn_relics" Reaction |p| p.reaction.qcn_relics.into(), |p, v| p.reaction.qcn_relics = v != 0;
-    CONGESTION_OWN[6] "rp_idle_credit" Reaction |p| micros(p.idle_credit), |p, v| p.idle_credit = us(v);
-    CONGESTION_OWN[7] "np_min_time_between_cnps" Notification
-        |p| micros(p.notification.spacing), |p, v| p.notification.spacing = us(v);
-    CONGESTION_OWN[8] "np_cnp_scope" Notification |p| match p.notification.scope {
-        Scope::Qp => 0,
-        Scope::IpPair => 1,
-        Scope::DestinationIp => 2,
-        Scope::Port => 3,
-    }, |p, v| p.notification.scope = match v {
-        0 => Scope::Qp,
-        1 => Scope::IpPair,
-        2 => Scope::DestinationIp,
-        _ => Scope::Port,
-    };
-    CONGESTION_OWN[9] "np_cnp_trailing" Notification
-        |p| p.notification.trailing.into(), |p, v| p.notification.trailing = v != 0;
-    CONGESTION_OWN[10] "np_cnp_ecn" Notification |p| p.notification.ecn.into(), |p, v| p.notification.ecn = (v & 3) as u8;
-    CONGESTION_OWN[11] "np_told_interval" Notification
+        }
+    );
+    CONGESTION[5] "DcqcnRpgTimeReset" Reaction(micros reaction.time_reset);
+    CONGESTION[6] "DcqcnRpgByteReset" Reaction(
+        |p| u32::try_from(p.reaction.byte_reset / 64).unwrap_or(u32::MAX),
+        |p, v| p.reaction.byte_reset = u64::from(v) * 64
+    );
+    CONGESTION[7] "DcqcnRpgThreshold" Reaction(number reaction.threshold);
+    CONGESTION[8] "DcqcnRpgAiRate" Reaction(mbps reaction.ai_rate);
+    CONGESTION[9] "DcqcnRpgHaiRate" Reaction(mbps reaction.hai_rate);
+    CONGESTION[10] "DcqcnAlphaToRateShift" Reaction(number reaction.alpha_to_rate_shift);
+    CONGESTION[11] "DcqcnRpgMinDecFac" Reaction(number reaction.min_decrease);
+    CONGESTION[12] "DcqcnRpgMinRate" Reaction(mbps reaction.min_rate);
+    CONGESTION[13] "DcqcnRateToSetOnFirstCnp" Reaction(mbps reaction.rate_on_first_cnp);
+    CONGESTION[14] "DcqcnDceTcpG" Reaction(number reaction.g);
+    CONGESTION[15] "DcqcnDceTcpRtt" Reaction(micros reaction.alpha_period);
+    CONGESTION[16] "DcqcnRateReduceMonitorPeriod" Reaction(micros reaction.cut_period);
+    CONGESTION[17] "DcqcnInitialAlphaValue" Reaction(number reaction.initial_alpha);
+    CONGESTION_OWN[0] "rp_max_rate" Reaction(mbps reaction.max_rate);
+    CONGESTION_OWN[1] "rp_alpha_clock" Reaction(
+        choice reaction.alpha_clock of AlphaClock { Notification, Period }
+    );
+    CONGESTION_OWN[2] "rp_cut_order" Reaction(choice reaction.order of Order { CutFirst, AlphaFirst });
+    CONGESTION_OWN[3] "rp_hyper_step" Reaction(choice reaction.hyper of Hyper { Growing, Constant });
+    CONGESTION_OWN[4] "rp_fixed_point" Reaction(flag reaction.fixed_point);
+    CONGESTION_OWN[5] "rp_qcn_relics" Reaction(flag reaction.qcn_relics);
+    CONGESTION_OWN[6] "rp_idle_credit" Reaction(micros idle_credit);
+    CONGESTION_OWN[7] "np_min_time_between_cnps" Notification(micros notification.spacing);
+    CONGESTION_OWN[8] "np_cnp_scope" Notification(
+        choice notification.scope of Scope { Qp, IpPair, DestinationIp, Port }
+    );
+    CONGESTION_OWN[9] "np_cnp_trailing" Notification(flag notification.trailing);
+    CONGESTION_OWN[10] "np_cnp_ecn" Notification(
+        |p| p.notification.ecn.into(), |p, v| p.notification.ecn = (v & 3) as u8
+    );
+    CONGESTION_OWN[11] "np_told_interval" Notification(
         |p| p.notification.told.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX)),
-        |p, v| p.notification.told = (v != 0).then(|| Duration::from_nanos(v.into()));
-    CONGESTION_OWN[12] "roce_slow_restart_en" Device |p| p.slow_restart.into(), |p, v| p.slow_restart = v != 0;
-    CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device
-        |p| p.slow_restart_idle.into(), |p, v| p.slow_restart_idle = v != 0;
-    CONGESTION_OWN[14] "soft_roce" Device |p| p.soft_roce.into(), |p, v| p.soft_roce = v != 0;
-    CONGESTION_OWN[15] "roce_pin_source_port" Device
-        |p| p.pin_source_port.into(), |p, v| p.pin_source_port = v != 0;
+        |p, v| p.notification.told = (v != 0).then(|| Duration::from_nanos(v.into()))
+    );
+    CONGESTION_OWN[12] "roce_slow_restart_en" Device(flag slow_restart);
+    CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device(flag slow_restart_idle);
+    CONGESTION_OWN[14] "soft_roce" Device(flag soft_roce);
+    CONGESTION_OWN[15] "roce_pin_source_port" Device(flag pin_source_port);
 }
 
 /// Parameter of a name or one of its other spellings; case does not matter.
@@ -373,43 +375,33 @@ pub(super) const PARAMETER: Field = Field {
 };
 
 /// Field of a priority's bit in [`CongestionKeys::enable`].
-macro_rules! enable_bit {
-    ($priority:literal) => {
-        $crate::settings::Field {
-            messages: &[],
-            written: |_, _| {},
-            set: |_, settings, value| {
-                settings
-                    .congestion
-                    .enable(1 << $priority, *value != $crate::settings::Value::Dword(0))
-            },
-            get: |_, settings| {
-                Some($crate::settings::Value::Dword(
-                    (settings.congestion.enable >> $priority & 1).into(),
-                ))
-            },
-            copy: |_, to, from| {
-                to.congestion
-                    .enable(1 << $priority, from.congestion.enable >> $priority & 1 != 0)
-            },
-        }
-    };
+pub(super) const ENABLE: Field = Field {
+    messages: &[],
+    written: |_, _| {},
+    set: |def, settings, value| settings.congestion.enable(def, *value != Value::Dword(0)),
+    get: |def, settings| Some(Value::Dword(settings.congestion.enables(def).into())),
+    copy: |def, to, from| to.congestion.enable(def, from.congestion.enables(def)),
+};
+
+/// Bit of a key in [`CongestionKeys::enable`]: its place in the table is the priority.
+fn bit(def: &KeyDef) -> u8 {
+    let priority = CONGESTION_ENABLE.iter().position(|key| key == def);
+    priority.map_or(0, |priority| 1 << priority)
 }
-pub(super) use enable_bit;
 
 impl CongestionKeys {
-    /// Sets a bit of [`CongestionKeys::enable`].
-    pub(super) fn enable(&mut self, bit: u8, on: bool) {
-        self.enable = self.enable & !bit | if on { bit } else { 0 };
+    /// Sets the bit of a key.
+    fn enable(&mut self, def: &KeyDef, on: bool) {
+        self.enable = self.enable & !bit(def) | if on { bit(def) } else { 0 };
+    }
+
+    /// Whether the bit of a key is set.
+    fn enables(&self, def: &KeyDef) -> bool {
+        self.enable & bit(def) != 0
     }
 
     /// Key that enables a priority.
     pub fn enable_key(priority: u8) -> Option<&'static KeyDef> {
         CONGESTION_ENABLE.get(usize::from(priority))
     }
-}
-
-/// Whether the parameter is a rate in Mbit/s.
-pub fn is_rate(def: &KeyDef) -> bool {
-    matches!(def.kind, Kind::Rate { .. })
 }

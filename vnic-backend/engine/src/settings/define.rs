@@ -35,11 +35,9 @@ impl KeyDef {
     }
 
     pub(super) const fn rate(name: &'static str, min: u32) -> KeyDef {
-        let row = KeyDef::new(name, Kind::Rate { min }).unit("Mbit/s");
-        KeyDef {
-            illegal: Illegal::LineRate,
-            ..row
-        }
+        let mut row = KeyDef::new(name, Kind::Rate { min }).unit("Mbit/s");
+        row.illegal = Illegal::LineRate;
+        row
     }
 
     pub(super) const fn one_of(name: &'static str, values: &'static [(u32, &'static str)]) -> KeyDef {
@@ -55,38 +53,30 @@ impl KeyDef {
     }
 
     /// Sets the default, which also acts while nothing is stored.
-    pub(super) const fn default(self, value: u32) -> KeyDef {
-        KeyDef {
-            default: Some(value),
-            unset: Some(value),
-            ..self
-        }
+    pub(super) const fn default(mut self, value: u32) -> KeyDef {
+        self.default = Some(value);
+        self.unset = Some(value);
+        self
     }
 
     /// Sets the value that acts while nothing is stored, if that is not the default.
-    pub(super) const fn unset(self, value: u32) -> KeyDef {
-        KeyDef {
-            unset: Some(value),
-            ..self
-        }
+    pub(super) const fn unset(mut self, value: u32) -> KeyDef {
+        self.unset = Some(value);
+        self
     }
 
     pub(super) const fn unit(self, unit: &'static str) -> KeyDef {
         KeyDef { unit, ..self }
     }
 
-    pub(super) const fn dynamic(self) -> KeyDef {
-        KeyDef {
-            apply: Apply::Dynamic,
-            ..self
-        }
+    pub(super) const fn dynamic(mut self) -> KeyDef {
+        self.apply = Apply::Dynamic;
+        self
     }
 
-    pub(super) const fn illegal_is_default(self) -> KeyDef {
-        KeyDef {
-            illegal: Illegal::Default,
-            ..self
-        }
+    pub(super) const fn illegal_is_default(mut self) -> KeyDef {
+        self.illegal = Illegal::Default;
+        self
     }
 
     pub(super) const fn scopes(self, scopes: Scopes) -> KeyDef {
@@ -102,36 +92,28 @@ impl KeyDef {
     }
 
     /// Makes the key `REG_SZ` in written `.reg` files: it is documented so, or a standardized keyword (these are all `REG_SZ`).
-    pub(super) const fn sz(self) -> KeyDef {
-        KeyDef {
-            reg: RegType::Sz,
-            ..self
-        }
+    pub(super) const fn sz(mut self) -> KeyDef {
+        self.reg = RegType::Sz;
+        self
     }
 
-    pub(super) const fn tool(self, verb: &'static str) -> KeyDef {
-        KeyDef {
-            place: Place::Tool(verb),
-            ..self
-        }
+    pub(super) const fn tool(mut self, verb: &'static str) -> KeyDef {
+        self.place = Place::Tool(verb);
+        self
     }
 
     /// Marks the key as built, with this field.
-    pub(super) const fn acts(self, field: Field) -> KeyDef {
-        KeyDef {
-            built: Built::Yes,
-            field: Some(field),
-            ..self
-        }
+    pub(super) const fn acts(mut self, field: Field) -> KeyDef {
+        self.built = Built::Yes;
+        self.field = Some(field);
+        self
     }
 
     /// Marks the key as not built: it waits for `what`, and nothing acts.
-    pub(super) const fn waits_for(self, what: &'static str) -> KeyDef {
-        KeyDef {
-            built: Built::No(what),
-            unset: None,
-            ..self
-        }
+    pub(super) const fn waits_for(mut self, what: &'static str) -> KeyDef {
+        self.built = Built::No(what);
+        self.unset = None;
+        self
     }
 
     pub(super) const fn help(self, help: &'static str) -> KeyDef {

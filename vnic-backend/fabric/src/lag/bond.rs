@@ -35,7 +35,7 @@ pub use slot::SlotId;
 
 use super::flows::{Flows, Seen};
 use super::hash::{Modulo, Policy};
-use super::{Flow, LagError, Member};
+use super::{Flow, LagError, Member, refuse};
 use crate::Instant;
 use affinity::Affinities;
 use slot::Slot;
@@ -455,14 +455,11 @@ impl Bond {
     pub fn set_affinity(&mut self, now: Instant, what: Affinity, member: Member) -> Result<(), LagError> {
         if matches!(self.settings.mode, Mode::ActiveBackup { .. }) {
             let problem = "only an aggregate has it; in active-backup all frames go by the active member";
-            return Err(LagError::new("affinity", problem));
+            return refuse("affinity", problem);
         }
         if usize::from(member.0) >= self.members.len() {
             let (is, most) = (member.0, self.members.len() - 1);
-            return Err(LagError::new(
-                "member",
-                alloc::format!("{is}; allowed: 0 to {most}"),
-            ));
+            return refuse("member", alloc::format!("{is}; allowed: 0 to {most}"));
         }
         let buckets = self.buckets.divisor() as usize;
         let (i, is_new) = self.affinities.set(buckets, what, member)?;

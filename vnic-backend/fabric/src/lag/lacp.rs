@@ -34,7 +34,7 @@ use core::time::Duration;
 use vnic_wire::MacAddr;
 use vnic_wire::lacp::{self, Frame, Participant, System};
 
-use super::{LagError, MEMBERS_MAX, Member};
+use super::{LagError, MEMBERS_MAX, Member, refuse};
 use crate::Instant;
 pub use port::{Mux, Receive};
 use port::{Port, Us};
@@ -73,23 +73,23 @@ impl LacpSettings {
         let address = self.system.address;
         if address == MacAddr::default() || address.is_multicast() {
             let problem = format!("{address}; allowed: the address of one station");
-            return Err(LagError::new("system", problem));
+            return refuse("system", problem);
         }
         if self.key == 0 {
-            return Err(LagError::new("key", "0; allowed: 1 to 65535"));
+            return refuse("key", "0; allowed: 1 to 65535");
         }
         let ports = self.ports.len();
         if !(1..=MEMBERS_MAX).contains(&ports) {
             let problem = format!("{ports}; allowed: 1 to {MEMBERS_MAX}");
-            return Err(LagError::new("ports", problem));
+            return refuse("ports", problem);
         }
         for (i, port) in self.ports.iter().enumerate() {
             let number = port.number;
             if number == 0 {
-                return Err(LagError::new("ports", "number 0; allowed: 1 to 65535"));
+                return refuse("ports", "number 0; allowed: 1 to 65535");
             }
             if self.ports[..i].iter().any(|p| p.number == number) {
-                return Err(LagError::new("ports", format!("number {number} is there twice")));
+                return refuse("ports", format!("number {number} is there twice"));
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
 
-use super::{BondSettings, LagError, MEMBERS_MAX, Member, Mode, Policy};
+use super::{BondSettings, LagError, MEMBERS_MAX, Member, Mode, Policy, refuse};
 
 /// Most characters of a team's name.
 pub const NAME_MAX: usize = 64;
@@ -175,33 +175,27 @@ impl Teams {
         let len = name.chars().count();
         if !(1..=NAME_MAX).contains(&len) {
             let problem = format!("{len} characters; allowed: 1 to {NAME_MAX}");
-            return Err(LagError::new("name", problem));
+            return refuse("name", problem);
         }
         if name.trim() != name || name.chars().any(char::is_control) {
             let problem = format!("{name:?}; allowed: no control characters, no space at its ends");
-            return Err(LagError::new("name", problem));
+            return refuse("name", problem);
         }
         if let Ok(team) = self.query(name) {
-            return Err(LagError::new(
-                "name",
-                format!("there is a team \"{}\"", team.name),
-            ));
+            return refuse("name", format!("there is a team \"{}\"", team.name));
         }
         if self.teams.iter().any(|t| t.guid == new.guid) {
-            return Err(LagError::new("guid", "another team has it"));
+            return refuse("guid", "another team has it");
         }
         if new.ipoib {
-            return Err(LagError::new(
-                "ipoib",
-                "all ports are Ethernet; allowed: no IPoIB",
-            ));
+            return refuse("ipoib", "all ports are Ethernet; allowed: no IPoIB");
         }
         if new.no_failback && new.kind != TeamType::Failover {
-            return Err(LagError::new("no_failback_to_primary", NO_PRIMARY));
+            return refuse("no_failback_to_primary", NO_PRIMARY);
         }
         if self.teams.len() >= TEAMS_MAX {
             let problem = format!("there are {TEAMS_MAX}; allowed: no more");
-            return Err(LagError::new("team", problem));
+            return refuse("team", problem);
         }
         self.teams.push(Team {
             name: new.name,
@@ -247,32 +241,32 @@ impl Teams {
     pub fn attach(&mut self, name: &str, new: NewMember) -> Result<&Team, LagError> {
         let i = self.index(name)?;
         if new.adapter.is_empty() {
-            return Err(LagError::new("adapter", "it has no name"));
+            return refuse("adapter", "it has no name");
         }
         if let Some(team) = self.team_of(&new.adapter) {
             let problem = format!("{} is in team \"{}\" already", new.adapter, team.name);
-            return Err(LagError::new("adapter", problem));
+            return refuse("adapter", problem);
         }
         if new.mac == MacAddr::default() || new.mac.is_multicast() {
             let problem = format!(
                 "{} has {}; allowed: the address of one station",
                 new.adapter, new.mac
             );
-            return Err(LagError::new("adapter", problem));
+            return refuse("adapter", problem);
         }
         let team = &mut self.teams[i];
         if team.members.len() >= MEMBERS_MAX {
             let problem = format!("\"{name}\" has {MEMBERS_MAX}; allowed: 1 to {MEMBERS_MAX}");
-            return Err(LagError::new("members", problem));
+            return refuse("members", problem);
         }
         if new.primary {
             if team.kind != TeamType::Failover {
                 let problem = "all members of an aggregate team carry frames; allowed: with Failover";
-                return Err(LagError::new("primary", problem));
+                return refuse("primary", problem);
             }
             if let Some(primary) = team.members.iter().find(|m| m.primary) {
                 let problem = format!("{} is the primary; allowed: one", primary.adapter);
-                return Err(LagError::new("primary", problem));
+                return refuse("primary", problem);
             }
         }
         if new.set_team_mac || team.mac.is_none() {
@@ -292,7 +286,7 @@ impl Teams {
         let team = &mut self.teams[i];
         let Some(at) = team.members.iter().position(|m| m.adapter == adapter) else {
             let problem = format!("{adapter} is not in team \"{}\"", team.name);
-            return Err(LagError::new("adapter", problem));
+            return refuse("adapter", problem);
         };
         team.members.remove(at);
         if team.members.is_empty() {
@@ -312,7 +306,7 @@ impl Teams {
         let i = self.index(name)?;
         let team = &mut self.teams[i];
         if no_failback && team.kind != TeamType::Failover {
-            return Err(LagError::new("no_failback_to_primary", NO_PRIMARY));
+            return refuse("no_failback_to_primary", NO_PRIMARY);
         }
         team.no_failback = no_failback;
         Ok(team)
@@ -323,11 +317,11 @@ impl Teams {
         let i = self.index(name)?;
         if id > VLAN_ID_MAX {
             let problem = format!("{id}; allowed: 0 (none) to {VLAN_ID_MAX}");
-            return Err(LagError::new("VlanID", problem));
+            return refuse("VlanID", problem);
         }
         if prio > VLAN_PRIO_MAX {
             let problem = format!("{prio}; allowed: 0 to {VLAN_PRIO_MAX}");
-            return Err(LagError::new("VlanPrio", problem));
+            return refuse("VlanPrio", problem);
         }
         let team = &mut self.teams[i];
         (team.vlan_id, team.vlan_prio) = (id, prio);

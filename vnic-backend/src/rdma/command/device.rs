@@ -30,8 +30,7 @@ fn name<const N: usize>(text: &str) -> [u8; N] {
 
 impl Function {
     pub(super) fn hello(&mut self, mut r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let hello: Hello = r.body()?;
+        let hello: Hello = r.only_body()?;
         r.room_for::<HelloReply>()?;
         reserved(hello.reserved)?;
         if self.session.hello {
@@ -150,8 +149,7 @@ impl Function {
     }
 
     pub(super) fn set_gid_by_driver(&mut self, r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let record: GidRecord = r.body()?;
+        let record: GidRecord = r.only_body()?;
         reserved(record.reserved)?;
         reserved(record.reserved_kind)?;
         let kind = match Kind::from_number(record.kind) {
@@ -270,8 +268,7 @@ impl Function {
 }
 
 fn range(r: &Request<'_>) -> Result<u32, super::Failure> {
-    r.no_list()?;
-    let range: Range = r.body()?;
+    let range: Range = r.only_body()?;
     reserved(range.reserved)?;
     Ok(range.first)
 }

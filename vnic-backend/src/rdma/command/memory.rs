@@ -101,8 +101,7 @@ impl Function {
     }
 
     pub(super) fn alloc_mw(&mut self, mut r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: AllocMw = r.body()?;
+        let body: AllocMw = r.only_body()?;
         r.room_for::<MwReply>()?;
         let kind = match MwType::from_number(body.mw_type) {
             Some(kind) => kind,
@@ -121,8 +120,7 @@ impl Function {
     }
 
     pub(super) fn alloc_dm(&mut self, mut r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: AllocDm = r.body()?;
+        let body: AllocDm = r.only_body()?;
         r.room_for::<vnic_device::command::Object>()?;
         reserved(body.reserved)?;
         if body.log_alignment > 12 {
@@ -161,8 +159,7 @@ impl Function {
     }
 
     pub(super) fn copy_from_dm(&mut self, r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: CopyDm = r.body()?;
+        let body: CopyDm = r.only_body()?;
         if r.room < body.len as usize {
             let text = format!("the reply has {} bytes, there is room for {}", body.len, r.room);
             return fail(S::Malformed, text);
@@ -176,8 +173,7 @@ impl Function {
     }
 
     pub(super) fn register_dm_mr(&mut self, mut r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: RegisterDmMr = r.body()?;
+        let body: RegisterDmMr = r.only_body()?;
         r.room_for::<MrReply>()?;
         reserved(body.reserved)?;
         let rights = checked_rights(body.access)?;

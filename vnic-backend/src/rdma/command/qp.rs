@@ -102,8 +102,7 @@ impl Function {
     }
 
     pub(super) fn create_ah(&mut self, mut r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: CreateAh = r.body()?;
+        let body: CreateAh = r.only_body()?;
         r.room_for::<Object>()?;
         reserved(body.reserved)?;
         let address = self.address(&body.address)?;
@@ -241,8 +240,7 @@ impl Function {
     }
 
     pub(super) fn modify_qp(&mut self, r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: ModifyQp = r.body()?;
+        let body: ModifyQp = r.only_body()?;
         if r.goes_on {
             return self.flush(body.qp, r.now);
         }
@@ -388,8 +386,7 @@ impl Function {
     }
 
     pub(super) fn modify_qp_rate(&mut self, r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: QpRate = r.body()?;
+        let body: QpRate = r.only_body()?;
         reserved(body.reserved)?;
         let limit = engine::RateLimit {
             rate: body.rate,
@@ -438,8 +435,7 @@ impl Function {
     }
 
     pub(super) fn multicast(&mut self, r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: Multicast = r.body()?;
+        let body: Multicast = r.only_body()?;
         reserved(body.reserved)?;
         let (qp, gid) = (QpNumber(body.qp), Gid(body.gid));
         if r.opcode == Opcode::AttachMulticast {

@@ -154,8 +154,7 @@ impl Function {
     }
 
     pub(super) fn modify_srq(&mut self, r: Request<'_>) -> Outcome {
-        r.no_list()?;
-        let body: ModifySrq = r.body()?;
+        let body: ModifySrq = r.only_body()?;
         if body.mask & !srq_mask::ALL != 0 {
             let text = format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL);
             return fail(S::NotSupported, text);

@@ -99,6 +99,32 @@ pub struct Row<P: 'static> {
     pub field: fn(&mut P) -> Field<'_>,
 }
 
+/// A table of [`Row`]s, one for each of these fields of a type: a number is a kind of [`Field`] with its [`Unit`] and range; of
+/// others the kind is the unit.
+macro_rules! rows {
+    (
+        $(#[$meta:meta])* pub const $table:ident of $type:ty:
+        $($name:ident: $field:ident $(as $unit:ident)? $(in $range:expr)?, $help:literal;)+
+    ) => {
+        $(#[$meta])*
+        pub const $table: &[$crate::congestion::named::value::Row<$type>] = &[$(
+            $crate::congestion::named::value::Row {
+                name: stringify!($name),
+                unit: $crate::congestion::named::value::rows!(@unit $field $($unit)?),
+                range: $crate::congestion::named::value::rows!(@range $($range)?),
+                help: $help,
+                field: |p| $crate::congestion::named::value::Field::$field(&mut p.$name),
+            }
+        ),+];
+    };
+    (@unit $field:ident $unit:ident) => { $crate::congestion::named::value::Unit::$unit };
+    (@unit $unit:ident) => { $crate::congestion::named::value::Unit::$unit };
+    (@range $range:expr) => { $range };
+    // (Values that are no numbers have no range.)
+    (@range) => { (0.0, 0.0) };
+}
+pub(super) use rows;
+
 /// Sets the parameter of a name; `None`: there is no such row.
 pub fn set<P>(rows: &[Row<P>], parameters: &mut P, key: &str, value: &str) -> Option<Result<(), Error>> {
     let row = rows.iter().find(|row| row.name == key)?;

@@ -2,7 +2,7 @@
 //!
 //! The defaults are those of the example of `-Get`: preset `winof2-doc`. With another preset, its values act while nothing is stored.
 
-use super::super::congestion::{PARAMETER, enable_bit};
+use super::super::congestion::{self, PARAMETER};
 use super::KeyDef;
 
 const SECTION: &str = "WinOF-2 Ethernet Network, RCM Parameters";
@@ -14,7 +14,7 @@ const fn dcqcn(row: KeyDef) -> KeyDef {
 macro_rules! enable {
     ($($priority:literal),+) => {
         [$(dcqcn(KeyDef::switch(concat!("DcqcnEnablePrio", $priority)).default(0))
-            .acts(enable_bit!($priority))
+            .acts(congestion::ENABLE)
             .help("Congestion control of this priority, at both ends: reaction point and notification point.")
             .note(
                 "The tool shows it as DcqcnRPEnablePrioN and DcqcnNPEnablePrioN and sets both; `vnicctl cc` switches one end \

@@ -8,7 +8,7 @@ use vnic_wire::MacAddr;
 use vnic_wire::ipv4::PROTOCOL_UDP;
 use vnic_wire::roce;
 
-use crate::lag::{Flow, LagError, Member, Packet};
+use crate::lag::{Flow, LagError, Member, Packet, refuse};
 
 /// Most affinities of a bond.
 pub const AFFINITIES_MAX: usize = 1024;
@@ -81,10 +81,10 @@ impl Affinities {
             return Ok((i, false));
         }
         if self.slots.len() >= AFFINITIES_MAX {
-            return Err(LagError::new(
+            return refuse(
                 "affinity",
                 format!("there are {AFFINITIES_MAX}; allowed: no more"),
-            ));
+            );
         }
         let i = match self.entries.iter().position(Option::is_none) {
             Some(i) => {

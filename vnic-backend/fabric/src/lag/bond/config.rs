@@ -4,7 +4,7 @@ use alloc::format;
 use core::time::Duration;
 
 use crate::lag::flows::FLOWS_MAX;
-use crate::lag::{LagError, MEMBERS_MAX, Member, Policy};
+use crate::lag::{LagError, MEMBERS_MAX, Member, Policy, refuse};
 
 /// How members share the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +68,7 @@ impl BondSettings {
     /// Checks the settings for a bond of `members` members.
     pub fn check(&self, members: usize) -> Result<(), LagError> {
         if !(1..=MEMBERS_MAX).contains(&members) {
-            return Err(LagError::new(
-                "members",
-                format!("{members}; allowed: 1 to {MEMBERS_MAX}"),
-            ));
+            return refuse("members", format!("{members}; allowed: 1 to {MEMBERS_MAX}"));
         }
         if let Mode::ActiveBackup {
             primary: Some(Member(p)),
@@ -80,7 +77,7 @@ impl BondSettings {
             && usize::from(p) >= members
         {
             let most = members - 1;
-            return Err(LagError::new("primary", format!("{p}; allowed: 0 to {most}")));
+            return refuse("primary", format!("{p}; allowed: 0 to {most}"));
         }
         for (field, value, most) in [
             ("failback_delay", Some(self.failback_delay), DELAY_MAX),
@@ -88,17 +85,11 @@ impl BondSettings {
             ("patience", self.patience, DELAY_MAX),
         ] {
             if let Some(value) = value.filter(|v| *v > most) {
-                return Err(LagError::new(
-                    field,
-                    format!("{value:?}; allowed: at most {most:?}"),
-                ));
+                return refuse(field, format!("{value:?}; allowed: at most {most:?}"));
             }
         }
         if self.flows > FLOWS_MAX {
-            return Err(LagError::new(
-                "flows",
-                format!("{}; allowed: at most {FLOWS_MAX}", self.flows),
-            ));
+            return refuse("flows", format!("{}; allowed: at most {FLOWS_MAX}", self.flows));
         }
         Ok(())
     }
