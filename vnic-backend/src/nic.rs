@@ -151,6 +151,14 @@ impl Nic {
         table
     }
 
+    /// What would become of a frame from an adapter or a port: the decisions of the sender's data core, in their order. Nothing is
+    /// sent, learned or counted. `head`: the first bytes of a frame of `len` bytes, without its FCS.
+    ///
+    /// Rates, queues and fault rules with a probability decide by more than the frame; the trace names the fault rules of the path.
+    pub fn trace(&self, owner: &str, head: &[u8], len: usize) -> Result<Trace, NicError> {
+        trace::trace(&self.inner, owner, head, len)
+    }
+
     /// The name behind a switch port, while it exists.
     pub fn port_name(&self, port: PortId) -> Option<String> {
         self.inner.lock().names.get(&port).cloned()

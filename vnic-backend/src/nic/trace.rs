@@ -1,48 +1,48 @@
 //! Questions about a frame: where would it go, and why would it be dropped?
 
-use vnic_fabric::switch::{AllowedAddresses, Egress, Explanation, Verdict};
+use vnic_fabric::switch::{AllowedAddresses, Claim, Egress, Explanation, Verdict};
 use vnic_fabric::{DropReason, TagEdit};
 
-use super::{Inner, Nic};
+use super::Inner;
 use crate::datapath::Worker;
 use crate::types::*;
 
 /// Bytes of an Ethernet header without a tag.
 const HEADER: usize = 14;
 
-impl Nic {
-    /// What would become of a frame from an adapter or a port: the decisions of the sender's data core, in their order. Nothing is
-    /// sent, learned or counted. `head`: the first bytes of a frame of `len` bytes, without its FCS.
-    ///
-    /// Rates, queues and fault rules with a probability decide by more than the frame; the trace names the fault rules of the path.
-    pub fn trace(&self, owner: &str, head: &[u8], len: usize) -> Result<Trace, NicError> {
-        let source = self.inner.place(owner)?;
-        let mut trace = Trace::default();
-        trace.step(
-            "mtu",
-            format!("{len} bytes; {owner} sends up to {}", source.limit(head)),
-        );
-        if len > source.limit(head) {
-            return Ok(trace.dropped(DropReason::MtuExceeded));
-        }
-        if let Some(claim) = AllowedAddresses::new(&source.allowed).and_then(|a| a.refused(head)) {
-            trace.step("allowed_addresses", format!("refused: {claim:?}"));
-            return Ok(trace.dropped(DropReason::SpoofedAddress));
-        }
-        let (id, bytes) = (source.id, head.to_vec());
-        let explained = self.inner.workers[source.core].ask(move |w| explain(w, id, &bytes, len));
-        let (explained, targets) = explained.ok_or(NicError::ShuttingDown)?;
-        self.inner.tell(&mut trace, &explained);
-        if let Verdict::Drop(reason) = explained.verdict {
-            return Ok(trace.dropped(reason));
-        }
-        for target in targets {
-            if let Some(receiver) = self.inner.receiver(owner, target, head, len) {
-                trace.receivers.push(receiver);
-            }
-        }
-        Ok(trace)
+/// Answers [`super::Nic::trace`].
+pub fn trace(nic: &Inner, owner: &str, head: &[u8], len: usize) -> Result<Trace, NicError> {
+    let source = place(nic, owner)?;
+    let mut trace = Trace::default();
+    trace.step(
+        "mtu",
+        format!("{len} bytes; {owner} sends up to {}", source.limit(head)),
+    );
+    if len > source.limit(head) {
+        return Ok(trace.dropped(DropReason::MtuExceeded));
     }
+    if let Some(claim) = AllowedAddresses::new(&source.allowed).and_then(|a| a.refused(head)) {
+        let text = match claim {
+            Claim::Address(address) => format!("{address} is none of them"),
+            Claim::DhcpServer => "with such a list, nobody answers as a DHCP server".to_owned(),
+            Claim::Hidden => "the addresses of the frame cannot be seen".to_owned(),
+        };
+        trace.step("allowed_addresses", text);
+        return Ok(trace.dropped(DropReason::SpoofedAddress));
+    }
+    let (id, bytes) = (source.id, head.to_vec());
+    let explained = nic.workers[source.core].ask(move |w| explain(w, id, &bytes, len));
+    let (explained, targets) = explained.ok_or(NicError::ShuttingDown)?;
+    tell(nic, &mut trace, &explained);
+    if let Verdict::Drop(reason) = explained.verdict {
+        return Ok(trace.dropped(reason));
+    }
+    for target in targets {
+        if let Some(receiver) = receiver(nic, owner, target, head, len) {
+            trace.receivers.push(receiver);
+        }
+    }
+    Ok(trace)
 }
 
 /// Decision of a core, and the receivers.
@@ -68,102 +68,96 @@ struct Place {
 impl Place {
     /// Length of the longest frame with this head. A tag does not count against the MTU (IEEE 802.3 clause 3.2.7).
     fn limit(&self, head: &[u8]) -> usize {
-        let tag = if head.get(12..14) == Some(&[0x81, 0x00]) {
-            4
-        } else {
-            0
-        };
+        let tag = 4 * usize::from(head.get(12..14) == Some(&[0x81, 0x00]));
         usize::from(self.mtu) + HEADER + tag
     }
 }
 
-impl Inner {
-    fn place(&self, owner: &str) -> Result<Place, NicError> {
-        let state = self.state()?;
-        if let Ok(entry) = state.adapter(owner) {
-            let spec = entry.adapter.spec();
-            return Ok(Place {
-                id: entry.adapter.id,
-                core: entry.adapter.core,
-                mtu: spec.mtu,
-                allowed: spec.allowed_addresses.clone(),
-            });
-        }
-        let port = state.port(owner)?;
-        // The switch knows members of a bond by the bond.
-        let (id, core) = match state.bond_of(port.id).and_then(|name| state.bonds.get(name)) {
-            Some(bond) => (bond.id, bond.core),
-            None => (port.id, port.core),
-        };
-        Ok(Place {
-            id,
-            core,
-            mtu: port.spec.mtu,
-            allowed: Vec::new(),
-        })
+fn place(nic: &Inner, owner: &str) -> Result<Place, NicError> {
+    let state = nic.state()?;
+    if let Ok(entry) = state.adapter(owner) {
+        let spec = entry.adapter.spec();
+        return Ok(Place {
+            id: entry.adapter.id,
+            core: entry.adapter.core,
+            mtu: spec.mtu,
+            allowed: spec.allowed_addresses.clone(),
+        });
     }
+    let port = state.port(owner)?;
+    // The switch knows members of a bond by the bond.
+    let (id, core) = match state.bond_of(port.id).and_then(|name| state.bonds.get(name)) {
+        Some(bond) => (bond.id, bond.core),
+        None => (port.id, port.core),
+    };
+    Ok(Place {
+        id,
+        core,
+        mtu: port.spec.mtu,
+        allowed: Vec::new(),
+    })
+}
 
-    /// Notes the grounds of a decision.
-    fn tell(&self, trace: &mut Trace, explained: &Explanation) {
-        let Some(vlan) = explained.vlan else {
-            let text = "the switch does not let it in".to_owned();
-            return trace.step("admission", text);
-        };
-        trace.step("vlan", format!("VLAN {vlan}"));
-        let text = match (explained.entry, explained.verdict) {
-            (Some((port, is_static)), _) => {
-                let name = self.lock().names.get(&port).cloned().unwrap_or_default();
-                let kind = if is_static { "its own address" } else { "learned" };
-                format!("the destination is behind {name} ({kind})")
-            }
-            (None, Verdict::Flood(_)) => {
-                "the destination is a group, or unknown: everybody in the VLAN gets it".to_owned()
-            }
-            (None, _) => "nobody else in the VLAN is up".to_owned(),
-        };
-        trace.step("address_table", text);
-    }
-
-    /// What a receiver does with the frame. `None`: the receiver is gone.
-    fn receiver(&self, from: &str, target: Egress, head: &[u8], len: usize) -> Option<TraceReceiver> {
-        let name = self.lock().names.get(&target.port).cloned()?;
-        let rules: Vec<String> = {
-            let state = self.lock();
-            let on_path = |spec: &FaultSpec| {
-                let of = |end: &Option<String>, name: &str| end.as_deref().is_none_or(|end| end == name);
-                of(&spec.from, from) && of(&spec.to, &name)
-            };
-            let rules = state.faults.rules.values().filter(|rule| on_path(&rule.spec));
-            rules.map(|rule| rule.spec.name.clone()).collect()
-        };
-        let tag = match target.tag {
-            TagEdit::Keep => String::new(),
-            TagEdit::Push(tci) => format!("gets the tag {:#06x}", tci),
-            TagEdit::Pop => "loses its tag".to_owned(),
-            TagEdit::Replace(tci) => format!("gets the tag {:#06x} in place of its own", tci),
-        };
-        let mut receiver = TraceReceiver {
-            owner: name.clone(),
-            tag,
-            function: TraceFunction::Wire,
-            dropped: None,
-            fault_rules: rules,
-        };
-        let place = match self.place(&name) {
-            Ok(place) => place,
-            // A bond: its members have one MTU.
-            Err(_) => return Some(receiver),
-        };
-        let (id, bytes) = (target.port, head.to_vec());
-        let function = self.workers[place.core].ask(move |w| w.core.out.taker(id, &bytes));
-        receiver.function = function??;
-        if len > place.limit(head) {
-            receiver.dropped = Some(DropReason::ReceiverMtu);
-        } else if receiver.function == TraceFunction::Nobody {
-            receiver.dropped = Some(DropReason::ReceiverDown);
+/// Notes the grounds of a decision.
+fn tell(nic: &Inner, trace: &mut Trace, explained: &Explanation) {
+    let Some(vlan) = explained.vlan else {
+        let text = "the switch does not let it in".to_owned();
+        return trace.step("admission", text);
+    };
+    trace.step("vlan", format!("VLAN {vlan}"));
+    let text = match (explained.entry, explained.verdict) {
+        (Some((port, is_static)), _) => {
+            let name = nic.lock().names.get(&port).cloned().unwrap_or_default();
+            let kind = if is_static { "its own address" } else { "learned" };
+            format!("the destination is behind {name} ({kind})")
         }
-        Some(receiver)
+        (None, Verdict::Flood(_)) => {
+            "the destination is a group, or unknown: everybody in the VLAN gets it".to_owned()
+        }
+        (None, _) => "nobody else in the VLAN is up".to_owned(),
+    };
+    trace.step("address_table", text);
+}
+
+/// What a receiver does with the frame. `None`: the receiver is gone.
+fn receiver(nic: &Inner, from: &str, target: Egress, head: &[u8], len: usize) -> Option<TraceReceiver> {
+    let name = nic.lock().names.get(&target.port).cloned()?;
+    let rules: Vec<String> = {
+        let state = nic.lock();
+        let on_path = |spec: &FaultSpec| {
+            let of = |end: &Option<String>, name: &str| end.as_deref().is_none_or(|end| end == name);
+            of(&spec.from, from) && of(&spec.to, &name)
+        };
+        let rules = state.faults.rules.values().filter(|rule| on_path(&rule.spec));
+        rules.map(|rule| rule.spec.name.clone()).collect()
+    };
+    let tag = match target.tag {
+        TagEdit::Keep => String::new(),
+        TagEdit::Push(tci) => format!("gets the tag {:#06x}", tci),
+        TagEdit::Pop => "loses its tag".to_owned(),
+        TagEdit::Replace(tci) => format!("gets the tag {:#06x} in place of its own", tci),
+    };
+    let mut receiver = TraceReceiver {
+        owner: name.clone(),
+        tag,
+        function: TraceFunction::Wire,
+        dropped: None,
+        fault_rules: rules,
+    };
+    let place = match place(nic, &name) {
+        Ok(place) => place,
+        // A bond: its members have one MTU.
+        Err(_) => return Some(receiver),
+    };
+    let (id, bytes) = (target.port, head.to_vec());
+    let function = nic.workers[place.core].ask(move |w| w.core.out.taker(id, &bytes));
+    receiver.function = function??;
+    if len > place.limit(head) {
+        receiver.dropped = Some(DropReason::ReceiverMtu);
+    } else if receiver.function == TraceFunction::Nobody {
+        receiver.dropped = Some(DropReason::ReceiverDown);
     }
+    Some(receiver)
 }
 
 impl Trace {
