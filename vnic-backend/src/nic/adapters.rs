@@ -1,6 +1,7 @@
 //! Adapters of the control plane.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 
@@ -237,18 +238,23 @@ impl Inner {
         Ok(entry)
     }
 
-    /// Makes an adapter anew whose specification waits for a restart; `None`: none waits. The lock is held meanwhile: nobody
-    /// sees a NIC without the adapter.
+    /// Makes an adapter anew whose specification waits for a restart; `None`: none waits. Nobody sees a NIC without the adapter.
     fn make_anew(&self, name: &str) -> Result<Option<AdapterStatus>, NicError> {
-        let mut state = self.state()?;
-        let entry = state.adapter(name)?;
-        let (acting, wanted) = (entry.adapter.spec(), entry.adapter.wanted());
-        if acting == wanted {
-            return Ok(None);
-        }
-        let Some(mut old) = state.adapters.remove(name) else {
-            return Ok(None);
+        let threads = {
+            let mut state = self.state()?;
+            let entry = state.adapter_mut(name)?;
+            if entry.adapter.spec() == entry.adapter.wanted() {
+                return Ok(None);
+            }
+            entry.endpoints().for_each(|endpoint| endpoint.end());
+            std::mem::take(&mut entry.threads)
         };
+        // Without the lock: a thread may be busy with its VMM, and other adapters are not to wait for that.
+        close(threads);
+        let mut state = self.state()?;
+        let old = state.adapters.remove(name);
+        let mut old = old.ok_or_else(|| not_found("adapter", name))?;
+        let (acting, wanted) = (old.adapter.spec(), old.adapter.wanted());
         let kept = self.kept(&old);
         let setup = |spec: &AdapterSpec| AdapterSetup {
             spec: spec.clone(),
@@ -338,11 +344,16 @@ impl Inner {
         for endpoint in entry.endpoints() {
             endpoint.end();
         }
-        for (endpoint, thread) in entry.threads.drain(..) {
-            let _ = thread.join();
-            endpoint.remove_socket();
-        }
+        close(std::mem::take(&mut entry.threads));
         self.remove_from_cores(entry.adapter.id);
+    }
+}
+
+/// Waits for the threads of sockets that were told to end, and removes the sockets.
+fn close(threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>) {
+    for (endpoint, thread) in threads {
+        let _ = thread.join();
+        endpoint.remove_socket();
     }
 }
 
