@@ -103,6 +103,7 @@ fn a_doubled_address_is_told() -> Result<()> {
     // The other one is out of reach: what is meant for it is for the sender itself.
     guest.send_wait(0, &numbered(mac, mac, n, 60), NetHdr::default());
     guest.drain();
+    rig.settle()?;
     ensure!(rig.drops("a", DropReason::OwnAddress) == 1);
     rig.finish(Copies::Unknown)
 }

@@ -78,6 +78,7 @@ fn a_trace_is_what_happens() -> Result<()> {
                 }
                 Err(reason) => {
                     ga.drain();
+                    rig.settle()?;
                     assert_eq!(said.dropped, Some(reason), "{what}: {said:?}");
                     // Who is down counts for the adapter whose guest it is.
                     let at = DropReason::ALL

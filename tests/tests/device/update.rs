@@ -46,6 +46,7 @@ fn vlans_anti_spoofing_and_further_addresses_change_under_traffic() -> Result<()
         assert_eq!(status.spec, status.wanted);
         ga.send_wait(0, &frame(b, MORE, 2, 60), NetHdr::default());
         ga.drain();
+        rig.settle()?;
         assert_eq!(rig.drops("a", DropReason::SpoofedSource), 1);
 
         let spec = wanted(&rig, |s| s.macs.push(MORE))?;
@@ -58,6 +59,7 @@ fn vlans_anti_spoofing_and_further_addresses_change_under_traffic() -> Result<()
         rig.nic.update_adapter(spec)?;
         gb.send_wait(0, &frame(a, b, 5, 60), NetHdr::default());
         gb.drain();
+        rig.settle()?;
         assert!(ga.try_recv(0).is_none());
         let spec = wanted(&rig, |s| s.vlan = VlanMode::default())?;
         rig.nic.update_adapter(spec)?;
