@@ -41,12 +41,14 @@ pub const GIT_REVISION: Option<&str> = option_env!("VNIC_GIT_REVISION");
 
 /// Features of this build, sorted, for `GetServerInfo`.
 pub const FEATURES: &[&str] = &[
+    "adapter-update",
     "capture-pcapng",
     "congestion-control",
     "embedded-switch",
     "ethernet",
     "event-log",
     "fault-injection",
+    "frame-trace",
     "mesh",
     "metrics-gzip",
     "metrics-node-exporter",

@@ -83,19 +83,24 @@ pub fn answer(
                 (packet.source, frame.source, SOLICITED | OVERRIDE)
             };
             let message = nd::advertisement(&asked.target, &destination, flags, mac);
-            let header = ipv6::Header {
-                traffic_class: 0,
-                flow_label: 0,
-                payload_len: message.len() as u16,
-                next_header: nd::PROTOCOL_ICMPV6,
-                hop_limit: nd::HOP_LIMIT,
-                source: asked.target,
-                destination,
-            };
+            let header = header(asked.target, destination, message.len());
             let parts: [&[u8]; 2] = [&header.emit(), &message];
             send(to, mac, frame.vlan, EtherType::IPV6, &parts, emit);
         }
         _ => {}
+    }
+}
+
+/// IPv6 header of a message of neighbour discovery.
+pub(super) fn header(source: [u8; 16], destination: [u8; 16], message_len: usize) -> ipv6::Header {
+    ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: message_len as u16,
+        next_header: nd::PROTOCOL_ICMPV6,
+        hop_limit: nd::HOP_LIMIT,
+        source,
+        destination,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Questions to the guest: do you still have this address?
 
 use vnic_wire::gid::Gid;
-use vnic_wire::{EtherType, MacAddr, arp, ipv6, nd};
+use vnic_wire::{EtherType, MacAddr, arp, nd};
 
-use super::answer::send;
+use super::answer::{header, send};
 
 /// The NIC's own address towards the guest with this one: locally administered, unicast, and different.
 pub(super) fn nic_mac(MacAddr([a, rest @ ..]): MacAddr) -> MacAddr {
@@ -31,15 +31,7 @@ pub(super) fn frame(nic: MacAddr, guest: MacAddr, gid: Gid, vlan: Option<u16>, e
         None => {
             let source = Gid::from_mac(nic).0;
             let message = nd::solicitation(&source, &gid.0, gid.0, nic);
-            let header = ipv6::Header {
-                traffic_class: 0,
-                flow_label: 0,
-                payload_len: message.len() as u16,
-                next_header: nd::PROTOCOL_ICMPV6,
-                hop_limit: nd::HOP_LIMIT,
-                source,
-                destination: gid.0,
-            };
+            let header = header(source, gid.0, message.len());
             let parts: [&[u8]; 2] = [&header.emit(), &message];
             send(guest, nic, vlan, EtherType::IPV6, &parts, emit);
         }

@@ -17,7 +17,7 @@ use crate::uplink::{Opened, PortTx, RxHalf, TxHalf};
 
 /// The core that serves a port.
 pub enum Side {
-    /// An adapter of this core, and the addresses that its guest may claim (`None`: any).
+    /// An adapter of this core: its counters, its queue pairs, and the addresses that its guest may claim (`None`: any).
     Adapter(Arc<AdapterCounters>, usize, Option<AllowedAddresses>),
     /// An uplink of this core.
     Uplink(Box<Opened>, Arc<PortCounters>),
