@@ -309,6 +309,7 @@ fn an_adapter_with_the_driver_of_its_function_only_is_found() -> Result<()> {
         let end = deadline();
         while own.recv(0, end).is_some_and(|(_, _, frame)| frame != question) {}
         guest.drain();
+        world.rig.settle()?;
         ensure!(guest.try_recv(0).is_none(), "nobody else answers");
         drop(driver);
         world.rig.finish(Copies::Unknown)?;
