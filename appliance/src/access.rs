@@ -15,6 +15,7 @@ mod meter;
 pub mod methods;
 mod people;
 mod places;
+mod retries;
 pub(crate) mod tls;
 mod usage;
 

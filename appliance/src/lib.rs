@@ -58,6 +58,7 @@ pub const FEATURES: &[&str] = &[
     "qos",
     "rdma",
     "registry",
+    "request-ids",
     "teams",
     "uplink-packet",
     "uplink-tap",

@@ -15,6 +15,7 @@ use super::answers::{CALL, bug, status};
 use super::meter::{Meter, Metered};
 use super::methods::Method;
 use super::places::{Limits, Place, Places};
+use super::retries::{self, REQUEST_ID, Retries};
 use super::usage::InProgress;
 use super::{Peer, Role, methods};
 use crate::events::{ControlEvent, Tell};
@@ -42,6 +43,7 @@ pub struct Gate {
     calls: [Arc<Places>; Role::ALL.len()],
     /// Places of streams, by role.
     streams: [Arc<Places>; Role::ALL.len()],
+    retries: Arc<Retries>,
     deadline: Duration,
 }
 
@@ -53,6 +55,7 @@ impl Gate {
             meter,
             calls: Role::ALL.map(|role| Places::new("calls at a time", calls(role))),
             streams: Role::ALL.map(|_| Places::new("streams", STREAMS)),
+            retries: Arc::default(),
             deadline: DEADLINE,
         }
     }
@@ -130,7 +133,7 @@ impl<S> Service<Request<Body>> for Gated<S>
 where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Send,
+    S::Error: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -145,7 +148,9 @@ where
         let path = request.uri().path();
         let method = methods::index(path);
         let row = method.map(|i| &methods::METHODS[i]);
-        let admitted = match self.gate.admit(peer.as_deref(), path, row) {
+        let admitted = self.gate.admit(peer.as_deref(), path, row);
+        let admitted = admitted.and_then(|a| Ok((a, retries::id(request.headers())?)));
+        let (admitted, id) = match admitted {
             Ok(admitted) => admitted,
             Err(status) => {
                 self.gate.meter.refused(method, status.code());
@@ -157,19 +162,32 @@ where
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
+        // A request that changes nothing is not kept: to repeat it is no harm.
+        let changes = row.is_none_or(|row| row.role > Role::Viewer);
+        let kept = id.clone().zip(peer.as_ref()).zip(method).filter(|_| changes);
+        let once =
+            kept.map(|((id, peer), method)| (self.gate.retries.clone(), (peer.who.clone(), method, id)));
         let in_progress = peer.map(InProgress::begin);
         let served = async move {
             let (response, place) = match admitted {
                 Admitted::Call(place) => {
-                    let call = CALL.scope(Arc::new(place), inner.call(request));
-                    match tokio::time::timeout(deadline, call).await {
-                        Ok(result) => (result?, None),
-                        Err(_) => (late(deadline).into_http(), None),
-                    }
+                    let call = move |request| {
+                        let call = CALL.scope(Arc::new(place), inner.call(request));
+                        in_time(deadline, call)
+                    };
+                    let response = match once {
+                        Some((retries, key)) => in_time(deadline, retries.once(key, request, call)).await?,
+                        None => call(request).await?,
+                    };
+                    (response, None)
                 }
                 Admitted::Stream(place) => (inner.call(request).await?, Some(place)),
             };
-            Ok((blame_client(response), place))
+            let mut response = blame_client(response);
+            if let Some(id) = id {
+                response.headers_mut().insert(REQUEST_ID, id);
+            }
+            Ok((response, place))
         };
         // A panic would end the connection, with all other requests on it.
         Box::pin(async move {
@@ -201,6 +219,15 @@ fn blame_client(response: Response<Body>) -> Response<Body> {
         }
         _ => response,
     }
+}
+
+/// The answer of a call, or that it is late.
+async fn in_time<E>(
+    deadline: Duration,
+    call: impl Future<Output = Result<Response<Body>, E>>,
+) -> Result<Response<Body>, E> {
+    let answer = tokio::time::timeout(deadline, call).await;
+    answer.unwrap_or_else(|_| Ok(late(deadline).into_http()))
 }
 
 fn late(deadline: Duration) -> Status {

@@ -31,6 +31,7 @@ mod qos_cli;
 mod rdma;
 mod registry;
 mod registry_keys;
+mod request_id;
 mod sandbox;
 mod socket_access;
 mod status;

@@ -16,8 +16,10 @@ class Moody(v1.ServerServiceServicer):
 
     def __init__(self):
         self.calls = {}
+        self.ids = set()
 
     def answer(self, name, context, message):
+        self.ids.update(value for key, value in context.invocation_metadata() if key == "vnic-request-id")
         self.calls[name] = self.calls.get(name, 0) + 1
         if self.calls[name] < 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
@@ -36,7 +38,7 @@ class Test(unittest.TestCase):
         self.assertEqual(set(vnic._SERVICES.values()), stubs)
         self.assertEqual(set(vnic._SERVICES), set(vnic.Client.__annotations__))
 
-    def test_what_only_reads_is_asked_again(self):
+    def test_what_only_reads_and_what_has_an_id_is_asked_again(self):
         server, moody = grpc.server(futures.ThreadPoolExecutor()), Moody()
         v1.add_ServerServiceServicer_to_server(moody, server)
         with tempfile.TemporaryDirectory() as directory:
@@ -47,10 +49,15 @@ class Test(unittest.TestCase):
                 self.assertEqual(nic.server.GetServerInfo(v1.GetServerInfoRequest()).version, "1")
                 with self.assertRaises(grpc.RpcError) as refused:
                     nic.server.SetLogLevel(v1.SetLogLevelRequest())
+                self.assertFalse(moody.ids)
+                answer = vnic.once(nic.server.SetLogLevel, v1.SetLogLevelRequest(), timeout=60)
+                self.assertEqual(answer, v1.LogLevel())
+                # All attempts have one id.
+                self.assertEqual(len(moody.ids), 1)
             server.stop(None).wait()
         self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(vnic.details(refused.exception), vnic.Details())
-        self.assertEqual(moody.calls, {"GetServerInfo": 3, "SetLogLevel": 1})
+        self.assertEqual(moody.calls, {"GetServerInfo": 3, "SetLogLevel": 3})
 
     def test_pages_are_asked_for_until_there_is_no_more(self):
         asked = []

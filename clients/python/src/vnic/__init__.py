@@ -7,14 +7,16 @@
         for adapter in vnic.pages(nic.adapters.ListAdapters, v1.ListAdaptersRequest()):
             print(adapter.name, v1.Adapter.State.Name(adapter.state))
 
-`vnic.v1` has the messages, enums and stubs of the API, generated from its .proto files. This module connects, goes through pages
-and reads the details of errors.
+`vnic.v1` has the messages, enums and stubs of the API, generated from its .proto files. This module connects, goes through pages,
+repeats changes that had no answer, and reads the details of errors.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional, Union
@@ -25,7 +27,7 @@ from grpc_status import rpc_status
 
 from vnic import v1
 
-__all__ = ["Client", "Details", "ENDPOINT", "connect", "details", "pages", "v1"]
+__all__ = ["Client", "Details", "ENDPOINT", "connect", "details", "once", "pages", "v1"]
 
 #: Where the daemon of a package listens.
 ENDPOINT = "unix:/run/vnic/control.sock"
@@ -142,6 +144,24 @@ def pages(method: Callable[..., Any], request: Any, **call: Any) -> Iterator[Any
         page.page_token = answer.next_page_token
         if not page.page_token:
             return
+
+
+def once(method: Callable[..., Any], request: Any, *, attempts: int = 5, **call: Any) -> Any:
+    """Calls a method that changes something, up to `attempts` times until there is an answer; the change happens once.
+
+    All attempts have the same id, by which the daemon knows the request again. A daemon that was started meanwhile does not: then
+    the second attempt to make something may be refused with ALREADY_EXISTS. `call` goes to each call: `timeout=5`.
+    """
+    metadata = [*call.pop("metadata", ()), ("vnic-request-id", str(uuid.uuid4()))]
+    for attempt in range(attempts):
+        try:
+            return method(request, metadata=metadata, **call)
+        except grpc.RpcError as error:
+            in_progress = details(error).reason == "REQUEST_IN_PROGRESS"
+            again = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) or in_progress
+            if not again or attempt + 1 == attempts:
+                raise
+            time.sleep(min(0.2 * 2**attempt, 2))
 
 
 @dataclass(frozen=True)
