@@ -37,7 +37,12 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
         }
         AdapterVerb::Remove { name } => {
             let name = resource(ADAPTERS, &name);
-            service.delete_adapter(v1::DeleteAdapterRequest { name }).await?;
+            service
+                .delete_adapter(v1::DeleteAdapterRequest {
+                    name,
+                    etag: String::new(),
+                })
+                .await?;
             Ok(())
         }
         AdapterVerb::Restart { name } => {

@@ -117,6 +117,7 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
         Wish::Remove(name) => {
             let request = v1::DeleteTeamRequest {
                 name: team::team_name(&name),
+                etag: String::new(),
             };
             let team = service.delete_team(request).await?.into_inner();
             out.message("Team", &team, || {

@@ -48,12 +48,18 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                 speed_mbps: speed,
                 storm_broadcast_pps: storm.broadcast,
                 storm_unknown_unicast_pps: storm.unknown_unicast,
+                etag: String::new(),
             };
             out.answer("Port", service.update_port(request).await?, facts)
         }
         PortVerb::Remove { name } => {
             let name = resource(PORTS, &name);
-            service.delete_port(v1::DeletePortRequest { name }).await?;
+            service
+                .delete_port(v1::DeletePortRequest {
+                    name,
+                    etag: String::new(),
+                })
+                .await?;
             Ok(())
         }
         PortVerb::Watch { name } => {

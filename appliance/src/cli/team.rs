@@ -28,7 +28,12 @@ pub async fn run(verb: TeamVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         TeamVerb::Remove { name } => {
             let name = team_name(&name);
-            service.delete_team(v1::DeleteTeamRequest { name }).await?;
+            service
+                .delete_team(v1::DeleteTeamRequest {
+                    name,
+                    etag: String::new(),
+                })
+                .await?;
             return Ok(());
         }
         TeamVerb::Create { kind, name, settings } => {

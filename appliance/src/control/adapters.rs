@@ -94,10 +94,7 @@ impl Adapters<'_> {
     ) -> Result<AdapterStatus, Refused> {
         let _order = self.0.change_order();
         let before = self.get(name)?.wanted;
-        let is = Adapters::etag(&before);
-        if !since.is_empty() && since != is {
-            return Err(Refused::Changed(is));
-        }
+        fields::unchanged(since, Adapters::etag(&before))?;
         // A value that the daemon has chosen for a stored adapter is not stored by this.
         let row = self.0.store.rows(TABLE, name.as_bytes(), 1)?.into_iter().next();
         let row = row.filter(|(key, _)| key == name.as_bytes() && self.0.origins.is_stored(name));
@@ -123,10 +120,11 @@ impl Adapters<'_> {
         Ok(status)
     }
 
-    /// Removes an adapter and all settings that are stored for it. May block.
-    pub fn remove(&self, name: &str) -> Result<(), Refused> {
+    /// Removes an adapter and all settings that are stored for it, unless its settings have changed since an etag; empty: in any
+    /// case. May block.
+    pub fn remove(&self, name: &str, since: &str) -> Result<(), Refused> {
         let _order = self.0.change_order();
-        self.get(name)?;
+        fields::unchanged(since, Adapters::etag(&self.get(name)?.wanted))?;
         let mut batch = Batch::new();
         batch.delete(TABLE, name.as_bytes());
         Qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));

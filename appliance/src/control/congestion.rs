@@ -9,7 +9,7 @@ mod change;
 use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, CongestionStatus, NicError};
 
 use super::Control;
-use super::fields::{Now, etag};
+use super::fields::{Now, etag, unchanged};
 use super::refused::Refused;
 use super::registry::Keys;
 use crate::events::Owner;
@@ -155,10 +155,7 @@ impl Congestion<'_> {
     /// Carries out a wish; returns the change in words.
     fn change(&self, adapter: &str, since: &str, wish: &Wish) -> Result<String, Refused> {
         let now = self.look(adapter)?;
-        let etag = etag_of(adapter, &now);
-        if !since.is_empty() && since != etag {
-            return Err(Refused::Changed(etag));
-        }
+        unchanged(since, etag_of(adapter, &now))?;
         let Change {
             spec,
             operations,

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
+use super::refused::Refused;
 use crate::check::{Violations, nearest};
 
 /// Settings at one time.
@@ -41,6 +42,14 @@ pub fn named(
         }
     }
     wrong.finish(Some(named))
+}
+
+/// Checks that settings with the etag `is` have not changed since an etag; empty: they may have.
+pub fn unchanged(since: &str, is: String) -> Result<(), Refused> {
+    if since.is_empty() || since == is {
+        return Ok(());
+    }
+    Err(Refused::Changed(is))
 }
 
 /// ETag of an encoding: equal bytes have equal etags.

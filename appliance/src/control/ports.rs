@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vnic_backend::{NicError, PortSpec, PortStatus, StormControl};
 
 use super::Control;
+use super::fields;
 use super::qos::Qos;
 use super::refused::Refused;
 use super::teams::Teams;
@@ -114,8 +115,23 @@ impl Ports<'_> {
         Ok(status)
     }
 
-    /// Sets the speed that a port reports (`None`: that of its device), and its storm control. May block.
-    pub fn set(&self, name: &str, mbps: Option<u32>, storm: StormControl) -> Result<PortStatus, Refused> {
+    /// ETag of a port's settings.
+    pub fn etag(control: &Control, spec: &PortSpec) -> String {
+        let mesh = control.meshes.status(&spec.name).map(|status| status.spec);
+        fields::etag(&stored::ports::encode(spec, mesh.as_ref()))
+    }
+
+    /// Sets the speed that a port reports (`None`: that of its device), and its storm control, unless its settings have changed since
+    /// an etag; empty: in any case. May block.
+    pub fn set(
+        &self,
+        name: &str,
+        since: &str,
+        mbps: Option<u32>,
+        storm: StormControl,
+    ) -> Result<PortStatus, Refused> {
+        let _order = self.0.change_order();
+        fields::unchanged(since, Ports::etag(self.0, &self.get(name)?.spec))?;
         self.0.nic.set_port_speed(name, mbps).map_err(refused)?;
         let status = self.0.nic.set_port_storm(name, storm).map_err(refused)?;
         if self.0.origins.is_stored(name) {
@@ -125,15 +141,20 @@ impl Ports<'_> {
         Ok(status)
     }
 
-    /// Removes a port that is in no team, and what is stored for it. One that did not come back is there only in the store. May
-    /// block.
-    pub fn remove(&self, name: &str) -> Result<(), Refused> {
+    /// Removes a port that is in no team, and what is stored for it, unless its settings have changed since an etag; empty: in any
+    /// case. One that did not come back is there only in the store. May block.
+    pub fn remove(&self, name: &str, since: &str) -> Result<(), Refused> {
+        let _order = self.0.change_order();
         let forget = || {
             let mut batch = Batch::new();
             batch.delete(TABLE, name.as_bytes());
             Qos(self.0).forget_port(name, batch)
         };
-        if let Err(unknown) = self.get(name) {
+        let found = self.get(name);
+        if let Ok(port) = &found {
+            fields::unchanged(since, Ports::etag(self.0, &port.spec))?;
+        }
+        if let Err(unknown) = found {
             let rows = self.0.store.all(TABLE)?;
             let is_stored = rows.iter().any(|(key, _)| key == name.as_bytes());
             return if is_stored { Ok(forget()?) } else { Err(unknown) };

@@ -10,7 +10,7 @@ use vnic_backend::settings::QosKeys;
 use vnic_backend::{Buffer, NicError, NotCapable, QosSpec, QosStatus, QpRate, Tsa};
 
 use super::Control;
-use super::fields::{Now, etag, named};
+use super::fields::{Now, etag, named, unchanged};
 use super::refused::Refused;
 use super::registry::Keys;
 use crate::check::Violations;
@@ -222,10 +222,7 @@ impl Qos<'_> {
     ) -> Result<String, Refused> {
         let mut fields = named(fields, stored::qos::names(), "trust")?;
         let now = self.look(owner)?;
-        let etag = etag(&stored::qos::encode(&now.spec, &now.keys));
-        if !since.is_empty() && since != etag {
-            return Err(Refused::Changed(etag));
-        }
+        unchanged(since, etag(&stored::qos::encode(&now.spec, &now.keys)))?;
         let (mut spec, mut keys) = (now.spec.clone(), now.keys.clone());
         // Acting watermarks count, not the registry's.
         keys.guard = keys.acting_watermarks();

@@ -14,7 +14,7 @@ use vnic_backend::lag::{Affinity, LacpView, LagError, NewMember, NewTeam, Team, 
 use vnic_backend::{BondStatus, MacAddr, NicError, PortStatus};
 
 use super::Control;
-use super::fields::named;
+use super::fields::{etag, named, unchanged};
 use super::refused::Refused;
 use crate::check::{Checked, Violations};
 use crate::events::Owner;
@@ -215,17 +215,24 @@ impl Teams<'_> {
         )
     }
 
-    /// Changes the named fields of a team by `write`. May block.
+    /// ETag of a team's settings, with members and affinities.
+    pub fn etag(team: &Team, more: &More) -> String {
+        let row = stored::teams::Row::of(team, &more.bond, &more.settings, &more.affinities);
+        etag(&stored::teams::encode(std::iter::once(row)))
+    }
+
+    /// Changes the named fields of a team by `write`, unless its settings have changed since an etag; empty: in any case. May block.
     pub fn update(
         &self,
         by: &str,
         name: &str,
-        fields: &[String],
+        (since, fields): (&str, &[String]),
         write: impl FnOnce(&[&str], &mut Draft) -> Result<(), Violations>,
     ) -> Result<TeamNow, Refused> {
         self.carry_out(by, path, |book| {
             let fields = named(fields, stored::teams::FIELDS, "hash_policy")?;
             let (team, besides) = find(book, name)?;
+            unchanged(since, Teams::etag(team, besides))?;
             let name = team.name.clone();
             let vlan = (team.vlan_id, team.vlan_prio);
             let mut draft = Draft::new(team.kind, team.no_failback, vlan, besides.settings.clone());
@@ -241,10 +248,11 @@ impl Teams<'_> {
         })
     }
 
-    /// Removes a team; returns its last state. May block.
-    pub fn remove(&self, by: &str, name: &str) -> Result<TeamNow, Refused> {
+    /// Removes a team, unless its settings have changed since an etag (empty: in any case); returns its last state. May block.
+    pub fn remove(&self, by: &str, name: &str, since: &str) -> Result<TeamNow, Refused> {
         let mut book = self.0.teams();
         let (team, more) = find(&book, name)?;
+        unchanged(since, Teams::etag(team, more))?;
         let last = self.now(team, more, &self.ports());
         let guid = team.guid;
         let mut next = book.clone();

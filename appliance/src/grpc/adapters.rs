@@ -138,9 +138,10 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         &self,
         request: Request<v1::DeleteAdapterRequest>,
     ) -> Answer<v1::DeleteAdapterResponse> {
-        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        let request = request.into_inner();
+        let id = id(ADAPTERS, "name", &request.name)?;
         answer(&self.0, move |control| {
-            control::Adapters(control).remove(&id)?;
+            control::Adapters(control).remove(&id, &request.etag)?;
             Ok(v1::DeleteAdapterResponse {})
         })
         .await

@@ -9,6 +9,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
 use super::errors::{OWNER, form, id, shutting_down};
+use super::looks::{self, resource};
 use super::paging::page;
 use crate::access::{blocking, status};
 use crate::capture::{End, Info, State};
@@ -82,6 +83,17 @@ fn message(control: &Control, info: &Info) -> v1::Capture {
     }
 }
 
+/// Captures to files. May block.
+fn all(control: &Control) -> Vec<v1::Capture> {
+    let all = control.captures.list();
+    all.iter().map(|info| message(control, info)).collect()
+}
+
+resource!(Capture, WatchCapturesResponse { capture }: |control| {
+    let quiet = |capture| v1::Capture { frames: 0, bytes: 0, ..capture };
+    all(control).into_iter().map(quiet).collect()
+});
+
 #[tonic::async_trait]
 impl v1::capture_service_server::CaptureService for Captures {
     type StreamCaptureStream = Stream<v1::StreamCaptureResponse>;
@@ -151,11 +163,7 @@ impl v1::capture_service_server::CaptureService for Captures {
         let request = request.into_inner();
         let page = page!(request, "ListCaptures", [100, 1000])?;
         let control = self.0.clone();
-        let captures: Vec<v1::Capture> = blocking(move || {
-            let all = control.captures.list();
-            all.iter().map(|info| message(&control, info)).collect()
-        })
-        .await?;
+        let captures = blocking(move || all(&control)).await?;
         let (captures, next_page_token) = page.cut(captures, |c: &v1::Capture| {
             let start = c.start_time.unwrap_or_default();
             format!("{:020}.{:09} {}", start.seconds, start.nanos, c.name)
@@ -171,6 +179,15 @@ impl v1::capture_service_server::CaptureService for Captures {
         answer(&self.0, move |control| {
             let info = control::Captures(control).stop(&id)?;
             Ok(message(control, &info))
+        })
+        .await
+    }
+
+    type WatchCapturesStream = Stream<v1::WatchCapturesResponse>;
+
+    async fn watch_captures(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchCapturesStream> {
+        looks::watch::<v1::Capture>(&self.0, request.into_inner(), |name| {
+            id(names::CAPTURES, "name", name).map(drop)
         })
         .await
     }

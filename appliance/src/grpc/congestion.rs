@@ -8,8 +8,9 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{CongestionAlgorithm, Preset};
 use vnic_control::v1;
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, Stream, answer};
 use super::errors::{form, id_or_all, invalid};
+use super::looks::{self, resource};
 use super::paging::page;
 use crate::access::{self, blocking};
 use crate::control::{Congestion, CongestionNow, Control, Refused, Wish};
@@ -40,6 +41,16 @@ impl Slowing {
     }
 }
 
+/// Congestion control of all adapters. May block.
+fn all(control: &Control) -> Vec<v1::Congestion> {
+    let all = Congestion(control).list();
+    all.iter()
+        .map(|(adapter, now)| fields::message(adapter, now))
+        .collect()
+}
+
+resource!(Congestion, WatchCongestionResponse { congestion }: |control| all(control));
+
 #[tonic::async_trait]
 impl v1::congestion_service_server::CongestionService for Slowing {
     async fn get_congestion(&self, request: Request<v1::GetCongestionRequest>) -> Answer<v1::Congestion> {
@@ -55,9 +66,8 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         let request = request.into_inner();
         let page = page!(request, "ListCongestion", [1000, 10_000])?;
         let control = self.0.clone();
-        let all = blocking(move || Congestion(&control).list()).await?;
-        let messages = all.iter().map(|(adapter, now)| fields::message(adapter, now));
-        let (congestion, next_page_token) = page.cut(messages.collect(), |c| c.name.clone());
+        let all = blocking(move || all(&control)).await?;
+        let (congestion, next_page_token) = page.cut(all, |c| c.name.clone());
         Ok(Response::new(v1::ListCongestionResponse {
             congestion,
             next_page_token,
@@ -124,5 +134,14 @@ impl v1::congestion_service_server::CongestionService for Slowing {
             flows,
             next_page_token,
         }))
+    }
+
+    type WatchCongestionStream = Stream<v1::WatchCongestionResponse>;
+
+    async fn watch_congestion(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Answer<Self::WatchCongestionStream> {
+        looks::watch::<v1::Congestion>(&self.0, request.into_inner(), |name| adapter(name).map(drop)).await
     }
 }

@@ -13,7 +13,7 @@ use vnic_control::v1;
 
 use super::mesh;
 use crate::check::{self, Violations};
-use crate::control::{Adapters, Control};
+use crate::control::{Adapters, Control, Ports};
 use crate::same::same;
 use crate::stored::adapters::NewAdapter;
 use crate::stored::values::{timestamp, vlan};
@@ -233,6 +233,7 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
             speed_mbps: d.speed_mbps,
             statistics: Vec::new(),
         }),
+        etag: Ports::etag(control, spec),
     }
 }
 

@@ -10,8 +10,9 @@ use vnic_backend::{FAULTS_MAX, FaultSpec, FaultStatus};
 use vnic_control::v1;
 use vnic_control::v1::fault::Action as Wire;
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, Stream, answer};
 use super::errors::{OWNER, form, id, invalid};
+use super::looks::{self, resource};
 use super::paging::page;
 use crate::access::blocking;
 use crate::check::{self, Checked, Violations, fault as limits};
@@ -79,17 +80,24 @@ fn create(
     Ok(made.iter().map(|status| messages.now(status)).collect())
 }
 
+/// All rules. May block.
+fn all(control: &Control) -> Vec<v1::Fault> {
+    let messages = Messages::new(control);
+    control.nic.faults().iter().map(|f| messages.now(f)).collect()
+}
+
+resource!(Fault, WatchFaultsResponse { fault }: |control| {
+    let quiet = |fault| v1::Fault { matched: 0, injected: 0, ..fault };
+    all(control).into_iter().map(quiet).collect()
+});
+
 #[tonic::async_trait]
 impl v1::fault_service_server::FaultService for Faults {
     async fn list_faults(&self, request: Request<v1::ListFaultsRequest>) -> Answer<v1::ListFaultsResponse> {
         let request = request.into_inner();
         let page = page!(request, "ListFaults", [100, 1000])?;
         let control = self.0.clone();
-        let all: Vec<v1::Fault> = blocking(move || {
-            let messages = Messages::new(&control);
-            control.nic.faults().iter().map(|f| messages.now(f)).collect()
-        })
-        .await?;
+        let all = blocking(move || all(&control)).await?;
         let (faults, next_page_token) = page.cut(all, |f| format!("{:010}", f.id));
         Ok(Response::new(v1::ListFaultsResponse {
             faults,
@@ -139,6 +147,15 @@ impl v1::fault_service_server::FaultService for Faults {
             let configured = control::Faults(control).is_configured(&id);
             let status = control::Faults(control).remove(&id)?;
             Ok(messages.of(&status, configured))
+        })
+        .await
+    }
+
+    type WatchFaultsStream = Stream<v1::WatchFaultsResponse>;
+
+    async fn watch_faults(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchFaultsStream> {
+        looks::watch::<v1::Fault>(&self.0, request.into_inner(), |name| {
+            id(names::FAULTS, "name", name).map(drop)
         })
         .await
     }

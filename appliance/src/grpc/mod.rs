@@ -10,6 +10,7 @@ mod counters;
 mod errors;
 mod events;
 mod faults;
+mod looks;
 mod mesh;
 mod nvconfig;
 mod oid;

@@ -122,16 +122,17 @@ impl v1::port_service_server::PortService for Ports {
                 broadcast_pps,
                 unknown_unicast_pps,
             };
-            let status = ports.set(&id, speed, storm)?;
+            let status = ports.set(&id, &request.etag, speed, storm)?;
             Ok(with_traffic(control, &status))
         })
         .await
     }
 
     async fn delete_port(&self, request: Request<v1::DeletePortRequest>) -> Answer<v1::DeletePortResponse> {
-        let id = id(PORTS, "name", &request.into_inner().name)?;
+        let request = request.into_inner();
+        let id = id(PORTS, "name", &request.name)?;
         answer(&self.0, move |control| {
-            control::Ports(control).remove(&id)?;
+            control::Ports(control).remove(&id, &request.etag)?;
             Ok(v1::DeletePortResponse {})
         })
         .await

@@ -6,8 +6,9 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{QOS_RATE_RANGE, QpRate};
 use vnic_control::v1;
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, Stream, answer};
 use super::errors::{form, id, invalid};
+use super::looks::{self, resource};
 use super::paging::page;
 use crate::access::{self, blocking};
 use crate::check::Violations;
@@ -57,6 +58,17 @@ impl Quality {
     }
 }
 
+/// Quality of service of all owners. May block.
+fn all(control: &Control) -> Vec<v1::Qos> {
+    let all = Qos(control).list();
+    all.iter().map(|(owner, now)| message(owner, now)).collect()
+}
+
+resource!(Qos, WatchQosResponse { qos }: |control| {
+    let quiet = |qos| v1::Qos { state: None, ..qos };
+    all(control).into_iter().map(quiet).collect()
+});
+
 #[tonic::async_trait]
 impl v1::qos_service_server::QosService for Quality {
     async fn get_qos(&self, request: Request<v1::GetQosRequest>) -> Answer<v1::Qos> {
@@ -68,8 +80,7 @@ impl v1::qos_service_server::QosService for Quality {
         let request = request.into_inner();
         let page = page!(request, "ListQos", [1000, 10_000])?;
         let control = self.0.clone();
-        let all = blocking(move || Qos(&control).list()).await?;
-        let messages = all.iter().map(|(owner, now)| message(owner, now)).collect();
+        let messages = blocking(move || all(&control)).await?;
         let (qos, next_page_token) = page.cut(messages, |q: &v1::Qos| q.name.clone());
         Ok(Response::new(v1::ListQosResponse { qos, next_page_token }))
     }
@@ -144,5 +155,14 @@ impl v1::qos_service_server::QosService for Quality {
             rates,
             next_page_token,
         }))
+    }
+
+    type WatchQosStream = Stream<v1::WatchQosResponse>;
+
+    async fn watch_qos(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchQosStream> {
+        looks::watch::<v1::Qos>(&self.0, request.into_inner(), |name| {
+            owner("name", name).map(drop)
+        })
+        .await
     }
 }

@@ -1,21 +1,18 @@
 //! Queue pairs of `vnic.v1.RdmaService`.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use tokio::time::MissedTickBehavior;
 use tonic::Status;
 use vnic_backend::{QpState, QpType};
 use vnic_control::v1;
 use vnic_control::v1::watch_queue_pairs_response::Change;
 
-use super::answer::{Sender, Stream, send_all, stream};
+use super::answer::{Answer, Stream};
 use super::congestion::fields::flow;
-use super::convert;
-use super::counters::span;
 use super::errors::{form, id_or_all, invalid};
 use super::paging::page;
+use super::{convert, looks};
 use crate::access::blocking;
 use crate::control::{
     Control, Place, Process, QueuePairChange, QueuePairNow, QueuePairs, Refused, SeenQueuePairs,
@@ -24,9 +21,6 @@ use crate::names;
 use crate::same::same;
 use crate::stored::values::timestamp;
 
-/// Allowed time between two looks of a stream.
-const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
-const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// Queue pairs that a stream asks for at a time.
 const AT_A_TIME: usize = 10_000;
 
@@ -201,48 +195,23 @@ fn told(change: &QueuePairChange, first: bool, time: SystemTime) -> v1::WatchQue
 pub async fn watch(
     control: Arc<Control>,
     request: v1::WatchQueuePairsRequest,
-) -> Result<Stream<v1::WatchQueuePairsResponse>, Status> {
-    let interval = span("interval", request.interval, &INTERVAL)?.unwrap_or(INTERVAL_DEFAULT);
+) -> Answer<Stream<v1::WatchQueuePairsResponse>> {
     let mut watch = Watch {
         only: id_or_all(names::ADAPTERS, "parent", &request.parent)?,
         seen: SeenQueuePairs::default(),
     };
     let looked = control.clone();
-    // An unknown adapter is an error of the call.
-    let (first, watch) = blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
-    let followed = control.clone();
-    let follow = |sender| follow(followed, watch, first, interval, sender);
-    Ok(stream(&control, 16, follow))
-}
-
-/// Sends the first look, the mark, and then changes; waits for the client before it looks again.
-async fn follow(
-    control: Arc<Control>,
-    mut watch: Watch,
-    first: Vec<QueuePairChange>,
-    interval: Duration,
-    sender: Sender<v1::WatchQueuePairsResponse>,
-) -> Result<(), Status> {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let synced = v1::WatchQueuePairsResponse {
-        change: Change::Synced.into(),
-        queue_pair: None,
-        time: Some(timestamp(SystemTime::now())),
-    };
-    let now = SystemTime::now();
-    let mut messages: Vec<_> = first.iter().map(|change| told(change, true, now)).collect();
-    messages.push(synced);
-    // (The first tick comes at once.)
-    ticks.tick().await;
-    while send_all(&sender, messages).await {
-        ticks.tick().await;
-        let looked = control.clone();
-        let (changes, returned) =
-            blocking(move || watch.look(&looked).map(|changes| (changes, watch))).await??;
-        watch = returned;
+    let look = move |first: bool| {
+        // An adapter that is not known, or was removed, ends the stream.
+        let changes = watch.look(&looked)?;
         let now = SystemTime::now();
-        messages = changes.iter().map(|change| told(change, false, now)).collect();
-    }
-    Ok(())
+        let synced = first.then(|| v1::WatchQueuePairsResponse {
+            change: Change::Synced.into(),
+            queue_pair: None,
+            time: Some(timestamp(now)),
+        });
+        let messages = changes.iter().map(|change| told(change, first, now));
+        Ok(messages.chain(synced).collect())
+    };
+    looks::start(&control, request.interval, look).await
 }

@@ -8,6 +8,7 @@ use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
 use super::errors::{form, id_or_all, invalid};
+use super::looks::{self, resource};
 use super::{convert, paging::page, queue_pairs};
 use crate::access::blocking;
 use crate::check::{self, Violations};
@@ -24,6 +25,21 @@ async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, Rdma
     let found = blocking(move || control::Rdma(&control).functions(only.as_deref())).await?;
     Ok(found?)
 }
+
+/// Adapter and index of the resource name of a GID.
+fn gid_name(name: &str) -> Result<(&str, u16), Status> {
+    let wrong = || invalid("name", form(name, "adapters/{adapter}/gids/{index}"));
+    let (adapter, index) = names::gid_parts(name).ok_or_else(wrong)?;
+    let mut wrong = Violations::default();
+    let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
+    Ok((adapter, wrong.finish(index)?))
+}
+
+resource!(Gid, WatchGidsResponse { gid }: |control| {
+    let functions = control::Rdma(control).functions(None).unwrap_or_default();
+    let gids = functions.iter().flat_map(|(adapter, status)| status.gids.iter().map(|row| convert::gid(adapter, row)));
+    gids.collect()
+});
 
 #[tonic::async_trait]
 impl v1::rdma_service_server::RdmaService for Rdma {
@@ -66,11 +82,8 @@ impl v1::rdma_service_server::RdmaService for Rdma {
 
     async fn delete_gid(&self, request: Request<v1::DeleteGidRequest>) -> Answer<v1::DeleteGidResponse> {
         let name = request.into_inner().name;
-        let wrong = || invalid("name", form(&name, "adapters/{adapter}/gids/{index}"));
-        let (adapter, index) = names::gid_parts(&name).ok_or_else(wrong)?;
-        let mut wrong = Violations::default();
-        let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
-        let (index, adapter) = (wrong.finish(index)?, adapter.to_owned());
+        let (adapter, index) = gid_name(&name)?;
+        let adapter = adapter.to_owned();
         answer(&self.0, move |control| {
             control::Rdma(control).clear_gid(&adapter, index)?;
             Ok(v1::DeleteGidResponse {})
@@ -116,7 +129,12 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         &self,
         request: Request<v1::WatchQueuePairsRequest>,
     ) -> Answer<Self::WatchQueuePairsStream> {
-        let stream = queue_pairs::watch(self.0.clone(), request.into_inner()).await?;
-        Ok(Response::new(stream))
+        queue_pairs::watch(self.0.clone(), request.into_inner()).await
+    }
+
+    type WatchGidsStream = Stream<v1::WatchGidsResponse>;
+
+    async fn watch_gids(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchGidsStream> {
+        looks::watch::<v1::Gid>(&self.0, request.into_inner(), |name| gid_name(name).map(drop)).await
     }
 }

@@ -8,8 +8,9 @@ use tonic::{Request, Status};
 use vnic_backend::lag::{Affinity, TeamType};
 use vnic_control::v1;
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, Stream, answer};
 use super::errors::{form, id, invalid};
+use super::looks::{self, resource};
 use crate::access::{self};
 use crate::check::{Checked, Violations};
 use crate::control::{Control, Refused, TeamNow, Teams};
@@ -80,6 +81,15 @@ impl Together {
     }
 }
 
+resource!(Team, WatchTeamsResponse { team }: |control| {
+    let (all, _) = Teams(control).list();
+    let mut teams: Vec<v1::Team> = all.iter().map(message::message).collect();
+    for lacp in teams.iter_mut().flat_map(|team| &mut team.members).filter_map(|m| m.lacp.as_mut()) {
+        (lacp.sent, lacp.received, lacp.markers) = (0, 0, 0);
+    }
+    teams
+});
+
 #[tonic::async_trait]
 impl v1::team_service_server::TeamService for Together {
     async fn list_teams(&self, _request: Request<v1::ListTeamsRequest>) -> Answer<v1::ListTeamsResponse> {
@@ -132,7 +142,7 @@ impl v1::team_service_server::TeamService for Together {
         let fields = request.update_mask.unwrap_or_default().paths;
         let name = team_id("team.name", &asked.name)?;
         self.answer(move |teams| {
-            teams.update(&by, &name, &fields, |fields, draft| {
+            teams.update(&by, &name, (&asked.etag, &fields), |fields, draft| {
                 let mut wrong = Violations::default();
                 for field in fields {
                     form::take(draft, field, &asked, &mut wrong);
@@ -146,8 +156,10 @@ impl v1::team_service_server::TeamService for Together {
 
     async fn delete_team(&self, request: Request<v1::DeleteTeamRequest>) -> Answer<v1::Team> {
         let by = access::who(&request);
-        let name = team_id("name", &request.into_inner().name)?;
-        self.answer(move |teams| teams.remove(&by, &name)).await
+        let request = request.into_inner();
+        let name = team_id("name", &request.name)?;
+        self.answer(move |teams| teams.remove(&by, &name, &request.etag))
+            .await
     }
 
     async fn get_team_view(&self, request: Request<v1::GetTeamViewRequest>) -> Answer<v1::TeamView> {
@@ -189,6 +201,15 @@ impl v1::team_service_server::TeamService for Together {
             };
             let (what, _) = affinity(request.affinity.as_ref(), known)?;
             teams.remove_affinity(&by, &name, what)
+        })
+        .await
+    }
+
+    type WatchTeamsStream = Stream<v1::WatchTeamsResponse>;
+
+    async fn watch_teams(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchTeamsStream> {
+        looks::watch::<v1::Team>(&self.0, request.into_inner(), |name| {
+            team_id("name", name).map(drop)
         })
         .await
     }

@@ -123,7 +123,10 @@ async fn adapters_come_and_go() {
         .into_inner();
     assert_eq!(again.macs, blue.macs);
     service
-        .delete_adapter(v1::DeleteAdapterRequest { name: name.clone() })
+        .delete_adapter(v1::DeleteAdapterRequest {
+            name: name.clone(),
+            etag: String::new(),
+        })
         .await
         .expect("delete");
     assert!(!socket.exists());
@@ -175,7 +178,10 @@ async fn a_restarted_adapter_can_be_removed() {
         .await
         .expect("restart");
     service
-        .delete_adapter(v1::DeleteAdapterRequest { name })
+        .delete_adapter(v1::DeleteAdapterRequest {
+            name,
+            etag: String::new(),
+        })
         .await
         .expect("delete");
     lab.end().await;
@@ -322,6 +328,7 @@ async fn a_watch_begins_with_what_exists_and_goes_on_with_changes() {
     assert_eq!(next().await, (Change::Added, "adapters/blue".to_owned()));
     service
         .delete_adapter(v1::DeleteAdapterRequest {
+            etag: String::new(),
             name: "adapters/blue".to_owned(),
         })
         .await

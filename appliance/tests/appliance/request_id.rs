@@ -64,7 +64,13 @@ async fn a_change_that_is_asked_for_again_happens_once() {
     // After a removal, too.
     let delete = || {
         let name = "adapters/blue".to_owned();
-        with_id(v1::DeleteAdapterRequest { name }, "3")
+        with_id(
+            v1::DeleteAdapterRequest {
+                name,
+                etag: String::new(),
+            },
+            "3",
+        )
     };
     adapters.delete_adapter(delete()).await.expect("removed");
     assert!(repeated(

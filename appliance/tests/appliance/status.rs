@@ -150,7 +150,7 @@ async fn rules_and_settings_that_wait_are_found_with_the_command_that_ends_them(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_down_and_drops_that_grow_are_found() {
-    let Some(wires) = Wires::new("a_port_that_is_down_and_drops_that_grow_are_found", 's', 2) else {
+    let Some(wires) = Wires::new("a_port_that_is_down_and_drops_that_grow_are_found", 2) else {
         return;
     };
     let lab = Lab::start(1).await;
@@ -199,7 +199,7 @@ async fn a_port_that_is_down_and_drops_that_grow_are_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_team_without_a_member_that_can_carry_frames_is_found() {
-    let Some(wires) = Wires::new("a_team_without_a_member_that_can_carry_frames_is_found", 't', 2) else {
+    let Some(wires) = Wires::new("a_team_without_a_member_that_can_carry_frames_is_found", 2) else {
         return;
     };
     let lab = Lab::start(1).await;

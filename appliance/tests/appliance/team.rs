@@ -37,7 +37,7 @@ async fn wait(lab: &Lab, name: &str, what: &str, done: impl Fn(&Value) -> bool) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_life_of_a_team() {
-    let Some(wires) = Wires::new("a_life_of_a_team", 'a', 3) else {
+    let Some(wires) = Wires::new("a_life_of_a_team", 3) else {
         return;
     };
     let lab = Lab::start(1).await;
@@ -241,7 +241,7 @@ async fn a_life_of_a_team() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_words_of_mlx5muxtool() {
-    let Some(wires) = Wires::new("the_words_of_mlx5muxtool", 'm', 2) else {
+    let Some(wires) = Wires::new("the_words_of_mlx5muxtool", 2) else {
         return;
     };
     let lab = Lab::start(1).await;
@@ -319,7 +319,7 @@ async fn the_words_of_mlx5muxtool() {
 
 #[test]
 fn teams_of_the_configuration() {
-    let Some(wires) = Wires::new("teams_of_the_configuration", 'c', 2) else {
+    let Some(wires) = Wires::new("teams_of_the_configuration", 2) else {
         return;
     };
     let dir = tempfile::tempdir().expect("a directory");

@@ -77,7 +77,7 @@ fn wrong(result: Result<v1::Team, Status>, code: Code, field: &str, text: &str) 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_refused() {
     use v1::team::Type::{Aggregate, Failover, Unspecified};
-    let Some(wires) = Wires::new("what_cannot_be_is_refused", 'r', 3) else {
+    let Some(wires) = Wires::new("what_cannot_be_is_refused", 3) else {
         return;
     };
     let lab = Lab::start(1).await;

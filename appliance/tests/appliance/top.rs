@@ -54,7 +54,7 @@ async fn pages_in_a_pipe_are_plain() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rates_are_those_of_the_wire() {
-    let Some(wires) = Wires::new("rates_are_those_of_the_wire", 'r', 1) else {
+    let Some(wires) = Wires::new("rates_are_those_of_the_wire", 1) else {
         return;
     };
     let lab = Lab::start(1).await;

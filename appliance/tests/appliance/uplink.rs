@@ -117,6 +117,7 @@ async fn frames_of_an_uplink_are_counted_and_captured() {
     }
     ports
         .delete_port(v1::DeletePortRequest {
+            etag: String::new(),
             name: "ports/p0".to_owned(),
         })
         .await

@@ -6,7 +6,7 @@ use vnic_backend::BondStatus;
 use vnic_backend::lag::{Evenness, LacpView};
 use vnic_control::v1;
 
-use crate::control::{Control, TeamNow};
+use crate::control::{Control, TeamNow, Teams};
 use crate::names::{self, PORTS, TEAMS};
 use crate::stored::{teams, values};
 use crate::teams::{mux_name, receive_name};
@@ -21,6 +21,7 @@ pub fn message(now: &TeamNow) -> v1::Team {
         member.lacp = now.lacp.as_ref().map(lacp);
     }
     message.problem.clone_from(&now.problem);
+    message.etag = Teams::etag(&now.team, more);
     message.switch_port = now.bond.as_ref().map(|b| u32::from(b.port.0));
     message.up = now.bond.as_ref().is_some_and(|b| b.up);
     message.last_failover = now.bond.as_ref().and_then(failover);

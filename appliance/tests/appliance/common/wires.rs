@@ -1,6 +1,7 @@
 //! Pairs of network devices for ports.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::Value;
 
@@ -18,8 +19,10 @@ pub fn ip(arguments: &[&str]) -> bool {
 pub struct Wires(Vec<[String; 2]>);
 
 impl Wires {
-    /// None where that is not allowed; `test` is the name of the test, `mark` a letter of its own.
-    pub fn new(test: &str, mark: char, n: usize) -> Option<Wires> {
+    /// None where that is not allowed; `test` is the name of the test.
+    pub fn new(test: &str, n: usize) -> Option<Wires> {
+        static MADE: AtomicU8 = AtomicU8::new(b'a');
+        let mark = char::from(MADE.fetch_add(1, Ordering::Relaxed));
         let mut wires = Wires(Vec::new());
         for i in 0..n {
             let pair = ["x", "y"].map(|end| format!("vt{}{mark}{i}{end}", std::process::id()));
