@@ -71,11 +71,15 @@ const LENIENT: &[(&str, &str)] = &[
     ),
 ];
 
-/// Each promise of `SECURITY.md` names tests that are there: a file, and functions of it.
+/// Each promise of `SECURITY.md` and `tests/operators.md` names tests that are there: a file, and functions of it.
 pub fn promises(tree: &Tree) -> Vec<Breach> {
-    const PAGE: &str = "SECURITY.md";
-    let Some(page) = tree.files.get(PAGE) else {
-        return vec![Breach::of(PAGE, "it is missing")];
+    let pages = ["SECURITY.md", "tests/operators.md"];
+    pages.iter().flat_map(|page| promises_of(tree, page)).collect()
+}
+
+fn promises_of(tree: &Tree, name_of_page: &str) -> Vec<Breach> {
+    let Some(page) = tree.files.get(name_of_page) else {
+        return vec![Breach::of(name_of_page, "it is missing")];
     };
     let rows = page
         .lines()
@@ -100,15 +104,15 @@ pub fn promises(tree: &Tree) -> Vec<Breach> {
             let there =
                 name.ends_with(".rs") || file.is_some_and(|text| text.contains(&format!("fn {name}(")));
             if file.is_none() || !there {
-                breaches.push(Breach::at(PAGE, at + 1, format!("there is no test `{name}`")));
+                breaches.push(Breach::at(name_of_page, at + 1, format!("there is no test `{name}`")));
             }
         }
         if file.is_none() {
-            breaches.push(Breach::at(PAGE, at + 1, "a promise without a test"));
+            breaches.push(Breach::at(name_of_page, at + 1, "a promise without a test"));
         }
     }
     if found == 0 {
-        breaches.push(Breach::of(PAGE, "it has no table of promises and tests"));
+        breaches.push(Breach::of(name_of_page, "it has no table of promises and tests"));
     }
     breaches
 }
@@ -248,17 +252,18 @@ mod tests {
             let page = format!("{head}| a | {row} |\n\n`other`\n");
             promises(&Tree::of([
                 ("SECURITY.md", page.as_str()),
+                ("tests/operators.md", page.as_str()),
                 ("t.rs", "fn one() {}"),
             ]))
             .len()
         };
         assert_eq!(of("`t.rs` `one`"), 0);
         assert_eq!(of("`t.rs`"), 0);
-        assert_eq!(of("`t.rs` `two`"), 1);
+        assert_eq!(of("`t.rs` `two`"), 2);
         assert!(of("`u.rs` `one`") > 0);
         assert!(of("none") > 0);
-        assert_eq!(promises(&Tree::of([("SECURITY.md", "nothing")])).len(), 1);
-        assert_eq!(promises(&Tree::of([("README.md", "")])).len(), 1);
+        assert_eq!(promises(&Tree::of([("SECURITY.md", "nothing")])).len(), 2);
+        assert_eq!(promises(&Tree::of([("README.md", "")])).len(), 2);
     }
 
     #[test]
