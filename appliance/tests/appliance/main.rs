@@ -11,6 +11,7 @@ mod congestion_cli;
 mod congestion_guide;
 mod control;
 mod counter;
+mod declared;
 mod event;
 mod event_log;
 mod fault;
