@@ -43,6 +43,7 @@ pub const GIT_REVISION: Option<&str> = option_env!("VNIC_GIT_REVISION");
 pub const FEATURES: &[&str] = &[
     "adapter-update",
     "capture-pcapng",
+    "config-apply",
     "congestion-control",
     "embedded-switch",
     "ethernet",

@@ -220,6 +220,27 @@ impl Store {
         receiver.recv().unwrap_or(Err(StoreError::Closed))
     }
 
+    /// A file with all rows, as they are at one time: of each batch that is done, and of none in part. It is a file of a store, and has
+    /// no name. May block.
+    pub fn backup(&self) -> Result<File, StoreError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut path = self.file.clone().into_os_string();
+        path.push(format!(".backup-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let path = PathBuf::from(path);
+        let copied = match &*self.open_queue() {
+            Some(queue) => queue.database().copy(&path),
+            None => return Err(StoreError::Closed),
+        };
+        let file = copied.and_then(|()| {
+            File::open(&path).map_err(|e| StoreError::Os {
+                file: path.clone(),
+                problem: e.to_string(),
+            })
+        });
+        let _ = std::fs::remove_file(&path);
+        file
+    }
+
     /// Number of written batches, and of their commits: fewer, because callers share them.
     pub fn written(&self) -> (u64, u64) {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);

@@ -50,6 +50,11 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.CaptureService/ListCaptures", Viewer),
     call("/vnic.v1.CaptureService/StopCapture", Admin),
     stream("/vnic.v1.CaptureService/WatchCaptures", Viewer),
+    call("/vnic.v1.ConfigService/ExportConfig", Viewer),
+    call("/vnic.v1.ConfigService/DiffConfig", Viewer),
+    call("/vnic.v1.ConfigService/ApplyConfig", Admin),
+    call("/vnic.v1.ConfigService/ReloadConfig", Admin),
+    stream("/vnic.v1.ConfigService/BackupState", Admin),
     call("/vnic.v1.CongestionService/GetCongestion", Viewer),
     call("/vnic.v1.CongestionService/ListCongestion", Viewer),
     call("/vnic.v1.CongestionService/SetCongestion", Operator),
@@ -169,7 +174,7 @@ mod tests {
         for method in METHODS.iter().filter(|m| m.path.starts_with("/vnic.")) {
             let (_, name) = method.path.rsplit_once('/').expect("a path");
             let reads = [
-                "List", "Get", "Query", "Read", "Snapshot", "Watch", "Follow", "Export", "Trace",
+                "List", "Get", "Query", "Read", "Snapshot", "Watch", "Follow", "Export", "Trace", "Diff",
             ]
             .iter()
             .any(|p| name.starts_with(p));

@@ -25,11 +25,12 @@ Examples:
   vnicctl gid list vf0
   vnicctl registry set vf0 DelayDropTimeout 50
   vnicctl team view Team0
+  vnicctl export > nic.toml
   vnicctl fault add lossy --to vf1 --probability 1% --drop
   vnicctl --endpoint unix:/tmp/nic/control.sock health
 
 Exit codes: 0 done; 1 the daemon refused or cannot be reached (the reason is on standard error); 2 the \
-command line is wrong.";
+command line is wrong. Those of diff are like diff(1)'s.";
 
 /// Controls vnicd, the NIC daemon.
 #[derive(Debug, Parser)]
@@ -158,6 +159,32 @@ pub enum Noun {
                       Only its owner can read the archive."
     )]
     SupportBundle(super::support::SupportArgs),
+    /// Print the ports, teams, adapters and fault rules that there are, as a configuration file
+    #[command(
+        after_help = "Example:\n  vnicctl export > nic.toml\n\nThe file goes into `vnicd --config`, `diff -f` and `apply -f`, here or on \
+                      another machine. Keys with their default are left out; sockets are named where they are not in the directory of sockets."
+    )]
+    Export,
+    /// Show what a configuration file would change; exit code 1 if it changes something, 2 if it cannot be told
+    #[command(
+        after_help = "Examples:\n  vnicctl diff -f nic.toml && echo as it should be\n  vnicctl -o json diff -f nic.toml --prune | jq -r \
+                      '.changes[].name'"
+    )]
+    Diff(super::config::FileArgs),
+    /// Make the ports, teams, adapters and fault rules of a configuration file; again, it changes nothing
+    #[command(
+        after_help = "Examples:\n  vnicctl apply -f nic.toml --dry-run\n  vnicctl apply -f nic.toml --prune\n\nThe file is checked as a whole \
+                      first. If a step is refused, those before it are undone. What is made is stored, as by `adapter add` and others. \
+                      [nic], [control], [access], [metrics] and [events] are checked, and act from the daemon's own file alone \
+                      (server reload)."
+    )]
+    Apply(super::config::ApplyArgs),
+    /// Write a copy of all that the daemon has stored, while it runs
+    #[command(
+        after_help = "Example:\n  vnicctl backup /var/backups/vnic.redb\n\nA daemon that starts with the file as state.redb in its state \
+                      directory, without state.redb.mark, has the same. Only its owner can read the file."
+    )]
+    Backup(super::config::BackupArgs),
     /// Is the daemon ready? Exit code 0 when it is
     #[command(after_help = "Example:\n  vnicctl health && echo ready")]
     Health,
@@ -641,6 +668,12 @@ pub enum EventVerb {
 
 #[derive(Debug, Subcommand)]
 pub enum ServerVerb {
+    /// Make the daemon read its configuration file, certificates and roles again, as SIGHUP does
+    #[command(
+        after_help = "Example:\n  vnicctl server reload\n\nPorts, teams, adapters, fault rules and [access] act at once, what cannot change under \
+                      traffic from a restart of its adapter on, other keys from the next start of the daemon on. A wrong file changes nothing."
+    )]
+    Reload,
     /// Show version, data cores, directories and addresses
     #[command(after_help = "Example:\n  vnicctl -o json server info | jq .pid")]
     Info,

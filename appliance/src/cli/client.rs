@@ -157,6 +157,7 @@ clients! {
     oids: oid_service_client::OidServiceClient,
     events: event_service_client::EventServiceClient,
     qos: qos_service_client::QosServiceClient,
+    config: config_service_client::ConfigServiceClient,
     congestion: congestion_service_client::CongestionServiceClient,
     rdma: rdma_service_client::RdmaServiceClient,
     registry: registry_service_client::RegistryServiceClient,

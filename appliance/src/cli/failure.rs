@@ -9,6 +9,8 @@ pub enum Failure {
     Failed(String),
     /// The command line is wrong in a way that clap does not see.
     Usage(String),
+    /// There are differences, which were printed.
+    Differs,
     /// The reader of standard output has closed it.
     OutputClosed,
 }

@@ -5,6 +5,7 @@ mod adapter_mac;
 mod args;
 mod capture;
 mod client;
+mod config;
 mod congestion;
 mod counter;
 mod docs;
@@ -53,7 +54,7 @@ use crate::logging::say;
 pub enum ExitCode {
     /// Success.
     Ok = 0,
-    /// The daemon refused or could not be reached.
+    /// The daemon refused or could not be reached; of `diff`: there are differences.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -79,6 +80,7 @@ pub fn run() -> ExitCode {
     let command: Pin<Box<dyn Future<Output = Result<(), Failure>>>> = Box::pin(dispatch(args));
     match runtime.block_on(command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::Ok,
+        Err(Failure::Differs) => ExitCode::Refused,
         Err(Failure::Refused(status)) => {
             say(client::explain(&status).trim_end());
             ExitCode::Refused
@@ -121,6 +123,10 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Top(args) => top::run(args, &client, &out).await,
         Noun::Trace(args) => trace::run(args, &client, &out).await,
         Noun::SupportBundle(args) => support::run(args, &client, &out).await,
+        Noun::Export => config::export(&client, &out).await,
+        Noun::Diff(args) => config::diff(args, &client, &out).await,
+        Noun::Apply(args) => config::apply(args, &client, &out).await,
+        Noun::Backup(args) => config::backup(args, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,
         Noun::Completions { shell } => docs::completions(shell),
         Noun::Man { dir } => docs::man(&dir),

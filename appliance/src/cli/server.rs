@@ -5,11 +5,11 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use vnic_control::v1;
 
-use super::Failure;
 use super::args::ServerVerb;
 use super::client::Client;
 use super::output::Output;
 use super::text::{self, Facts};
+use super::{Failure, config};
 
 /// Runs a command.
 pub async fn run(verb: ServerVerb, client: &Client, out: &Output) -> Result<(), Failure> {
@@ -19,6 +19,7 @@ pub async fn run(verb: ServerVerb, client: &Client, out: &Output) -> Result<(), 
             let info = server.get_server_info(v1::GetServerInfoRequest {}).await?;
             return out.answer("ServerInfo", info, facts);
         }
+        ServerVerb::Reload => return config::reload(client, out).await,
         ServerVerb::LogLevel { filter: None } => server.get_log_level(v1::GetLogLevelRequest {}).await?,
         ServerVerb::LogLevel { filter: Some(filter) } => {
             server.set_log_level(v1::SetLogLevelRequest { filter }).await?

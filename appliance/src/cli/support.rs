@@ -259,6 +259,7 @@ fn reason(failure: &Failure) -> String {
     match failure {
         Failure::Refused(status) => client::explain(status),
         Failure::Failed(why) | Failure::Usage(why) => why.clone(),
+        Failure::Differs => "there are differences".to_owned(),
         Failure::OutputClosed => "the other end closed the connection".to_owned(),
     }
 }

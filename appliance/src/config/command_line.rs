@@ -8,7 +8,7 @@ use vnic_backend::{
 };
 
 use super::environment::Environment;
-use super::settings::{CONTROL_MODE, Control, Overrides, Settings, metrics_default};
+use super::settings::{CONTROL_MODE, Control, Given, Overrides, Settings, metrics_default};
 use crate::access::{Access, TlsFiles};
 use crate::check::{self, ControlListen};
 use crate::events::Keep;
@@ -228,6 +228,9 @@ pub(super) fn settings(
         teams: Vec::new(),
         faults: Vec::new(),
         macs,
-        reset_damaged_state: overrides.reset_damaged_state,
+        given: Given {
+            overrides: overrides.clone(),
+            environment: environment.clone(),
+        },
     })
 }

@@ -18,10 +18,10 @@ use super::environment::Environment;
 use super::faults::{FaultTable, faults};
 use super::port::{PortTable, port};
 use super::reader::{self, Numbers, Texts};
-use super::settings::{CONTROL_MODE, Control, Overrides, Settings, metrics_default};
+use super::settings::{CONTROL_MODE, Control, Given, Overrides, Settings, metrics_default};
 use super::taken::{Taken, limit};
 use super::teams::{TeamTable, teams};
-use crate::access::{Access, group_id};
+use crate::access::group_id;
 use crate::check::{self, Checked};
 use crate::events::Keep;
 use crate::macs::MacSource;
@@ -138,20 +138,11 @@ pub(super) fn parse(
         teams,
         faults,
         macs,
-        reset_damaged_state: overrides.reset_damaged_state,
+        given: Given {
+            overrides: overrides.clone(),
+            environment: environment.clone(),
+        },
     })
-}
-
-/// Parses and checks `[access]` in the text of a configuration file, and nothing else.
-pub(super) fn parse_access(path: &Path, text: &str) -> Result<Access, Diagnostics> {
-    #[derive(Deserialize)]
-    struct Part {
-        #[serde(default)]
-        access: AccessTable,
-    }
-    let (tables, sink) = reader::read::<Part>(path, text)?;
-    let access = access(&sink, tables.access);
-    sink.finish(access)
 }
 
 /// Reads a number as a duration in a unit.

@@ -7,21 +7,25 @@ mod diagnostics;
 mod environment;
 mod faults;
 mod file;
+mod keys;
+mod objects;
 mod port;
 mod reader;
 mod settings;
 mod taken;
 mod teams;
 mod vlan;
-
-use crate::access::Access;
+mod written;
 
 pub use command_line::{Simple, Uplink};
 pub(crate) use command_line::{eth_socket, rdma_socket};
 pub use diagnostics::Diagnostics;
 pub use environment::Environment;
 pub use faults::from_text as faults_from_text;
-pub use settings::{CONTROL_MODE, Control, Overrides, Settings};
+pub use keys::{Difference, Keys};
+pub use objects::Object;
+pub use settings::{CONTROL_MODE, Control, Given, Overrides, Settings};
+pub use written::{daemon, file as written};
 
 impl Settings {
     /// Reads, parses and checks a configuration file.
@@ -33,13 +37,6 @@ impl Settings {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Diagnostics::general(path, format!("cannot read the file: {e}")))?;
         file::parse(path, &text, overrides, environment)
-    }
-
-    /// Reads the part of a configuration file that may change while the daemon runs: `[access]`.
-    pub fn access_from_file(path: &std::path::Path) -> Result<Access, Diagnostics> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Diagnostics::general(path, format!("cannot read the file: {e}")))?;
-        file::parse_access(path, &text)
     }
 
     /// [`Settings::from_file`] with the file's text.

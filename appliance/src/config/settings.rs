@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
 
+use super::environment::Environment;
 use crate::access::{Access, TlsFiles};
 use crate::check::ControlListen;
 use crate::events::Keep;
@@ -44,8 +45,17 @@ pub struct Settings {
     pub faults: Vec<FaultSpec>,
     /// Source of addresses for adapters without one.
     pub macs: MacSource,
-    /// Whether damaged state is put aside, so that defaults are used.
-    pub reset_damaged_state: bool,
+    /// What the settings were made with, beside the file.
+    pub given: Given,
+}
+
+/// Command line and environment, which settings are made with again when the file has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// Options of the command line that override the file.
+    pub overrides: Overrides,
+    /// Environment at the daemon's start.
+    pub environment: Environment,
 }
 
 /// Addresses and access of the control interface.

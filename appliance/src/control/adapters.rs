@@ -117,7 +117,42 @@ impl Adapters<'_> {
                 return Err(error.into());
             }
         }
+        if fields.iter().any(|field| field == "data_core") {
+            self.0.origins.set_core(name, new.data_core);
+        }
         Ok(status)
+    }
+
+    /// Makes an adapter that is wholly specified. May block.
+    pub fn declare(&self, spec: &AdapterSpec, stored: bool) -> Result<AdapterStatus, Refused> {
+        if !stored {
+            return self.add(spec.clone()).map_err(Refused::nic(path));
+        }
+        // Its sockets are where the daemon has them, wherever that is at the next start.
+        let (mut new, dir) = (NewAdapter::from(spec), &self.0.settings.socket_dir);
+        new.eth_socket
+            .take_if(|path| *path == eth_socket(dir, &spec.name));
+        new.rdma_socket
+            .take_if(|path| *path == rdma_socket(dir, &spec.name));
+        self.create(&spec.name, &new, Violations::default())
+    }
+
+    /// Changes an adapter to a specification. May block.
+    pub fn bring(&self, spec: &AdapterSpec) -> Result<AdapterStatus, Refused> {
+        let (is, new) = (self.get(&spec.name)?, NewAdapter::from(spec));
+        let mut wanted = NewAdapter::from(&is.wanted);
+        if self.0.origins.is_anywhere(&spec.name) {
+            wanted.data_core = None;
+        }
+        let fields: Vec<String> = new
+            .differs(&NewAdapter::from(&is.wanted))
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        if fields.is_empty() {
+            return Ok(is);
+        }
+        self.update(&spec.name, ("", &fields), &new, Violations::default())
     }
 
     /// Removes an adapter and all settings that are stored for it, unless its settings have changed since an etag; empty: in any
@@ -125,15 +160,35 @@ impl Adapters<'_> {
     pub fn remove(&self, name: &str, since: &str) -> Result<(), Refused> {
         let _order = self.0.change_order();
         fields::unchanged(since, Adapters::etag(&self.get(name)?.wanted))?;
+        self.forget(name)?;
+        self.0.nic.remove_adapter(name).map_err(refused)?;
+        self.0.origins.forget(name);
+        Ok(())
+    }
+
+    /// Removes an adapter; what is stored for it stays. May block.
+    pub fn take_out(&self, name: &str) -> Result<(), Refused> {
+        let _order = self.0.change_order();
+        self.0.nic.remove_adapter(name).map_err(refused)?;
+        self.0.registry.adapter_taken_back(name);
+        Ok(())
+    }
+
+    /// Removes an adapter's row from the store, and no settings.
+    pub fn unstore(&self, name: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.delete(TABLE, name.as_bytes());
+        self.0.store.commit(batch)
+    }
+
+    /// Removes all that is stored for an adapter. May block.
+    pub fn forget(&self, name: &str) -> Result<(), Refused> {
         let mut batch = Batch::new();
         batch.delete(TABLE, name.as_bytes());
         Qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
         Congestion::forget(&mut batch, name);
         let forgotten = self.0.registry.remove_adapter(name, batch);
-        forgotten.map_err(|e| Keys(self.0).refused("", e, key))?;
-        self.0.nic.remove_adapter(name).map_err(refused)?;
-        self.0.origins.forget(name);
-        Ok(())
+        forgotten.map_err(|e| Keys(self.0).refused("", e, key))
     }
 
     /// Restarts an adapter, so that pending settings act; the guest's link goes down and comes back. May block.
@@ -203,7 +258,7 @@ impl Adapters<'_> {
     /// Makes an adapter with its stored settings. If they are refused now, an event is recorded and the adapter is made
     /// without them. May block.
     pub fn add(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
-        let owner = Owner::Adapter(spec.name.clone());
+        let (owner, core) = (Owner::Adapter(spec.name.clone()), spec.data_core);
         let slowing = Congestion(self.0).stored(&spec.name);
         let qos = Qos(self.0);
         let (status, refused) = match qos.stored(&owner) {
@@ -216,6 +271,7 @@ impl Adapters<'_> {
                 other => other?,
             },
         };
+        self.0.origins.set_core(&status.spec.name, core);
         if let Some(error) = refused {
             let _ = Keys(self.0).refused("", error, key);
         }

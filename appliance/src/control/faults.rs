@@ -37,13 +37,15 @@ impl Faults<'_> {
 
     /// Removes a rule; returns its last status. May block.
     pub fn remove(&self, name: &str) -> Result<FaultStatus, Refused> {
-        let last = self
-            .0
-            .nic
-            .remove_fault(name)
-            .map_err(Refused::nic(str::to_owned))?;
+        let last = self.take_out(name)?;
         self.0.origins.forget(&names::of(names::FAULTS, name));
         Ok(last)
+    }
+
+    /// Removes a rule; one of its name is of the configuration again. May block.
+    pub fn take_out(&self, name: &str) -> Result<FaultStatus, Refused> {
+        let removed = self.0.nic.remove_fault(name);
+        removed.map_err(Refused::nic(str::to_owned))
     }
 
     /// Whether a rule is of the configuration.

@@ -40,20 +40,27 @@ impl Ports<'_> {
         self.0.nic.port(name).map_err(refused)
     }
 
-    /// Makes a port, with its mesh if it has one, and stores it; settings that are stored for its name act, and it joins its
-    /// team. May block.
-    pub fn create(&self, spec: PortSpec, mesh: Option<MeshSpec>) -> Result<PortStatus, Refused> {
+    /// Makes a port, with its mesh if it has one, and stores it if it shall be `stored`; settings that are stored for its name act,
+    /// and it joins its team. May block.
+    pub fn create(
+        &self,
+        spec: PortSpec,
+        mesh: Option<MeshSpec>,
+        stored: bool,
+    ) -> Result<PortStatus, Refused> {
         let (name, kind) = (spec.name.clone(), spec.kind.name());
-        let row = stored::ports::encode(&spec, mesh.as_ref());
+        let row = stored.then(|| stored::ports::encode(&spec, mesh.as_ref()));
         let status = self
             .add(spec, mesh)
             .map_err(Refused::nic(|field| path(kind, field)))?;
-        if let Err(error) = self.store(&name, row) {
-            // A port that cannot be stored is not kept.
-            let _ = self.take_away(&name);
-            return Err(error.into());
+        if let Some(row) = row {
+            if let Err(error) = self.store(&name, row) {
+                // A port that cannot be stored is not kept.
+                let _ = self.take_away(&name);
+                return Err(error.into());
+            }
+            self.0.origins.set_stored(&name);
         }
-        self.0.origins.set_stored(&name);
         Teams(self.0).port_made(&name);
         Ok(status)
     }
@@ -97,7 +104,7 @@ impl Ports<'_> {
 
     /// Makes a port of the configuration; its team is made later. May block.
     pub fn add(&self, spec: PortSpec, mesh: Option<MeshSpec>) -> Result<PortStatus, NicError> {
-        let name = spec.name.clone();
+        let (name, core) = (spec.name.clone(), spec.data_core);
         let status = match mesh {
             None => self.0.nic.add_port(spec)?,
             Some(mesh) => {
@@ -111,6 +118,7 @@ impl Ports<'_> {
                 self.0.meshes.add(&self.0.nic, tell, spec, mesh, ageing)?
             }
         };
+        self.0.origins.set_core(&name, core);
         Qos(self.0).port_made(&name);
         Ok(status)
     }
@@ -145,11 +153,6 @@ impl Ports<'_> {
     /// case. One that did not come back is there only in the store. May block.
     pub fn remove(&self, name: &str, since: &str) -> Result<(), Refused> {
         let _order = self.0.change_order();
-        let forget = || {
-            let mut batch = Batch::new();
-            batch.delete(TABLE, name.as_bytes());
-            Qos(self.0).forget_port(name, batch)
-        };
         let found = self.get(name);
         if let Ok(port) = &found {
             fields::unchanged(since, Ports::etag(self.0, &port.spec))?;
@@ -157,13 +160,36 @@ impl Ports<'_> {
         if let Err(unknown) = found {
             let rows = self.0.store.all(TABLE)?;
             let is_stored = rows.iter().any(|(key, _)| key == name.as_bytes());
-            return if is_stored { Ok(forget()?) } else { Err(unknown) };
+            return if is_stored {
+                Ok(self.forget(name)?)
+            } else {
+                Err(unknown)
+            };
         }
         Teams(self.0).remove_port(name, || {
-            forget()?;
+            self.forget(name)?;
             self.take_away(name)
         })?;
         self.0.origins.forget(name);
         Ok(())
+    }
+
+    /// Removes a port that is in no team; what is stored for it stays. May block.
+    pub fn take_out(&self, name: &str) -> Result<(), Refused> {
+        Teams(self.0).remove_port(name, || self.take_away(name))
+    }
+
+    /// Removes a port's row from the store, and no settings.
+    pub fn unstore(&self, name: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.delete(TABLE, name.as_bytes());
+        self.0.store.commit(batch)
+    }
+
+    /// Removes all that is stored for a port.
+    pub fn forget(&self, name: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.delete(TABLE, name.as_bytes());
+        Qos(self.0).forget_port(name, batch)
     }
 }

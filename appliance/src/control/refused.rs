@@ -4,6 +4,7 @@ use vnic_backend::NicError;
 
 use crate::capture::CaptureError;
 use crate::check::Violations;
+use crate::config::Diagnostics;
 use crate::nv::NvWhy;
 use crate::registry::{Refusal, RegistryError, Why};
 use crate::store::StoreError;
@@ -58,6 +59,12 @@ pub enum Refused {
         stored: u32,
         text: String,
     },
+    /// A configuration file is wrong.
+    #[error("the file is wrong, and nothing was changed:\n{0}")]
+    File(Diagnostics),
+    /// The daemon was started without a configuration file.
+    #[error("the daemon was started without a configuration file")]
+    NoFile,
     /// A capture to a file fails.
     #[error(transparent)]
     Capture(CaptureError),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -51,6 +51,7 @@ impl Kept {
 }
 
 /// The daemon below gRPC and metrics.
+// Wide: the parts of the daemon, each once.
 pub struct Control {
     pub nic: Nic,
     /// Settings with which the daemon was started.
@@ -78,7 +79,15 @@ pub struct Control {
     /// Held during each change of an adapter, quality of service or congestion control, so that changes are one after the other.
     change_order: Mutex<()>,
     teams: Mutex<Book>,
+    /// Held while a file is applied, so that files are one after the other.
+    pub(super) applying: Mutex<()>,
+    /// Reads certificates and roles of the control interface again; see [`super::Reload`].
+    pub doors: OnceLock<Doors>,
 }
+
+/// Reads the certificates of the control interface again, and takes the roles of these settings, if there are any. An error: what is
+/// wrong.
+pub type Doors = Box<dyn Fn(Option<&Settings>) -> Result<(), String> + Send + Sync>;
 
 impl Control {
     /// Records that settings of a kind were changed, and by whom.
@@ -127,6 +136,8 @@ impl Control {
             life: Life::default(),
             change_order: Mutex::default(),
             teams: Mutex::default(),
+            applying: Mutex::default(),
+            doors: OnceLock::new(),
         }
     }
 
@@ -161,6 +172,8 @@ pub struct Origins {
     configured: Mutex<BTreeSet<String>>,
     /// Adapters and ports that were made at run time and are stored.
     stored: Mutex<BTreeSet<String>>,
+    /// Adapters and ports that have no data core of their own: the NIC has chosen one.
+    anywhere: Mutex<BTreeSet<String>>,
 }
 
 fn lock(names: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
@@ -175,6 +188,7 @@ impl Origins {
         Origins {
             configured: Mutex::new(adapters.chain(ports).chain(faults).collect()),
             stored: Mutex::default(),
+            anywhere: Mutex::default(),
         }
     }
 
@@ -188,6 +202,26 @@ impl Origins {
         lock(&self.stored).contains(name)
     }
 
+    /// Whether the NIC has chosen the data core of the adapter or port.
+    pub fn is_anywhere(&self, name: &str) -> bool {
+        lock(&self.anywhere).contains(name)
+    }
+
+    /// Notes which data core was asked for.
+    pub(super) fn set_core(&self, name: &str, asked: Option<usize>) {
+        let mut anywhere = lock(&self.anywhere);
+        match asked {
+            None => anywhere.insert(name.to_owned()),
+            Some(_) => anywhere.remove(name),
+        };
+    }
+
+    /// Notes that the adapter, port or rule is of the configuration, and not stored.
+    pub(super) fn set_configured(&self, name: &str) {
+        lock(&self.stored).remove(name);
+        lock(&self.configured).insert(name.to_owned());
+    }
+
     /// Notes that the adapter or port was made at run time and is stored.
     pub(super) fn set_stored(&self, name: &str) {
         lock(&self.stored).insert(name.to_owned());
@@ -195,7 +229,7 @@ impl Origins {
 
     /// Forgets the origin of a removed adapter, port or rule: a new one of its name is not of the configuration.
     pub(super) fn forget(&self, name: &str) {
-        for set in [&self.configured, &self.stored] {
+        for set in [&self.configured, &self.stored, &self.anywhere] {
             lock(set).remove(name);
         }
     }

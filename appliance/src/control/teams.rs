@@ -18,8 +18,9 @@ use super::fields::{etag, named, unchanged};
 use super::refused::Refused;
 use crate::check::{Checked, Violations};
 use crate::events::Owner;
+use crate::store::StoreError;
 use crate::stored;
-use crate::teams::{AFFINITIES_MAX, Direction, Draft};
+use crate::teams::{AFFINITIES_MAX, Direction, Draft, TeamSpec};
 
 pub use book::{Book, More};
 
@@ -248,6 +249,20 @@ impl Teams<'_> {
         })
     }
 
+    /// Brings a team to a specification, or makes it, in one step. May block.
+    pub fn declare(&self, by: &str, spec: &TeamSpec, configured: bool) -> Result<TeamNow, Refused> {
+        self.carry_out(by, path, |book| {
+            let what = format!("team \"{}\" as a configuration says it", spec.name);
+            let guid = act::declare(self.0, book, spec, configured).map_err(Refused::nic(path))?;
+            Ok(Change { guid, what })
+        })
+    }
+
+    /// Notes that a team is of the configuration, which is why it is not stored. May block.
+    pub fn take_over(&self, name: &str) -> Result<(), StoreError> {
+        act::take_over(self.0, name)
+    }
+
     /// Removes a team, unless its settings have changed since an etag (empty: in any case); returns its last state. May block.
     pub fn remove(&self, by: &str, name: &str, since: &str) -> Result<TeamNow, Refused> {
         let mut book = self.0.teams();
@@ -401,7 +416,7 @@ impl Teams<'_> {
     }
 
     /// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes an event.
-    pub fn bring_back(&self) -> Result<(), crate::store::StoreError> {
+    pub fn bring_back(&self) -> Result<(), StoreError> {
         act::bring_back(self.0)
     }
 

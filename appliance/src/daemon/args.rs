@@ -53,7 +53,9 @@ Examples:
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
 and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more, and so does, \
 until the daemon ends, `vnicctl server log-level debug`. SIGTERM and SIGINT end the daemon; SIGHUP makes it read \
-certificates, lists of revoked ones and [access] again, and ends connections for which they do not hold any more.
+the configuration file again, and certificates and lists of revoked ones, as `vnicctl server reload` does: ports, teams, \
+adapters, fault rules and [access] act at once, other keys from the next start on, and a wrong file changes nothing. Connections \
+for which roles and certificates do not hold any more end.
 
 Adapters and ports made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
 directory and are there again after a restart.
@@ -305,7 +307,7 @@ async fn serve(settings: Settings, mut panics: Receiver<Notice>) -> Result<(), S
         tokio::select! {
             _ = terminate.recv() => break "SIGTERM",
             _ = interrupt.recv() => break "SIGINT",
-            _ = hangup.recv() => daemon.reload(),
+            _ = hangup.recv() => daemon.reload().await,
             Some(notice) = panics.recv() => daemon.heed(notice).await,
         }
     };

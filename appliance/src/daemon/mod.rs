@@ -19,7 +19,7 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Teams};
+use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Reload, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
@@ -105,10 +105,7 @@ pub struct Daemon {
     grpc: Vec<JoinHandle<()>>,
     health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
-    tls: Option<Arc<Tls>>,
-    /// Connections to the control interface.
-    live: Arc<Live>,
-    /// Task that checks the certificates of `live` at intervals.
+    /// Task that checks the certificates of connections at intervals.
     watch: JoinHandle<()>,
     // Fields are dropped in this order: the lock is released last.
     _socket: ControlSocket,
@@ -122,7 +119,7 @@ impl Daemon {
         std::fs::create_dir_all(&settings.socket_dir)
             .map_err(os(format!("cannot make {}", settings.socket_dir.display())))?;
         let state = StateDir::lock(&settings.state_dir)?;
-        let on_damage = match settings.reset_damaged_state {
+        let on_damage = match settings.given.overrides.reset_damaged_state {
             true => OnDamage::Reset,
             false => OnDamage::Refuse,
         };
@@ -182,15 +179,20 @@ impl Daemon {
             panics::spawn("metrics", pages)
         });
         let live = Live::new(control.settings.access.clone(), grpc::tell(&control));
-        let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls.clone()), &live, meter).await;
-        let watch = panics::spawn("expiry", live.clone().watch());
+        let doors = (live.clone(), tls.clone());
+        let _ = control.doors.set(Box::new(move |settings| {
+            let (live, tls) = (&doors.0, doors.1.as_deref());
+            let read = tls.map_or(Ok(()), Tls::reload);
+            live.changed(settings.map(|s| s.access.clone()), tls);
+            read
+        }));
+        let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls), &live, meter).await;
+        let watch = panics::spawn("expiry", live.watch());
         let daemon = Daemon {
             control,
             grpc,
             health,
             metrics,
-            tls,
-            live,
             watch,
             _socket: socket,
             _state: state,
@@ -260,30 +262,14 @@ impl Daemon {
         &self.control
     }
 
-    /// Reads the certificates of the control interface and of meshes again, and the roles. Connections that are no longer valid end.
-    pub fn reload(&self) {
-        for (port, read) in self.control.meshes.reload_certificates() {
-            let problem = read.err().map(|e| format!("port {port}: {e}"));
-            self.control.hub.record(ControlEvent::CertificatesLoaded {
-                problem: problem.unwrap_or_default(),
-            });
+    /// Reads the configuration file, certificates and roles again. Connections that are no longer valid end.
+    pub async fn reload(&self) {
+        let control = self.control.clone();
+        // What was refused is an event.
+        let work = move || drop(Reload(&control).run(""));
+        if let Err(panic) = tokio::task::spawn_blocking(work).await {
+            tracing::error!("reload: {panic}");
         }
-        let mut problems = Vec::new();
-        if let Some(Err(problem)) = self.tls.as_ref().map(|tls| tls.reload()) {
-            problems.push(problem);
-        }
-        let file = self.control.settings.config_file.as_ref();
-        let access = file.and_then(|file| match Settings::access_from_file(file) {
-            Ok(access) => Some(access),
-            Err(all) => {
-                problems.push(all.to_string());
-                None
-            }
-        });
-        self.live.changed(access, self.tls.as_deref());
-        self.control.hub.record(ControlEvent::CertificatesLoaded {
-            problem: problems.join("; "),
-        });
     }
 
     /// Records a panic as an event. If a thread or task that the daemon needs has ended, its services are no longer `SERVING`.

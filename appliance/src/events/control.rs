@@ -97,6 +97,19 @@ pub enum ControlEvent {
         /// Cause of a refusal; empty: they were accepted.
         problem: String,
     },
+    /// A configuration file was applied, or refused.
+    ConfigApplied {
+        /// Name of the file.
+        file: String,
+        /// Number of objects that it changes.
+        changes: usize,
+        /// Keys that act when the daemon starts again, with commas between them.
+        waits: String,
+        /// Why it was refused, or undone; empty: it acts.
+        problem: String,
+        /// Client that asked; empty: a signal.
+        by: String,
+    },
     /// A peer joined a mesh or left it.
     MeshPeer {
         port: String,
@@ -228,6 +241,26 @@ impl ControlEvent {
             ControlEvent::CertificatesLoaded { problem } => {
                 tell! { CERTIFICATES_LOADED, problem; "certificates or roles refused, the old ones stay: {problem}" }
                     .at(Level::Warn)
+            }
+            ControlEvent::ConfigApplied {
+                file,
+                changes,
+                waits,
+                problem,
+                by,
+            } => {
+                let (level, text) = match problem.as_str() {
+                    "" => (Level::Info, format!("{changes} changed")),
+                    problem => (Level::Warn, format!("refused: {problem}")),
+                };
+                let later = match waits.as_str() {
+                    "" => String::new(),
+                    waits => format!("; waits for a restart of the daemon: {waits}"),
+                };
+                tell! { CONFIG_APPLIED, file, changes, waits, problem, by;
+                    "configuration {file}{}: {text}{later}", of(by)
+                }
+                .at(level)
             }
             ControlEvent::MeshPeer {
                 peer,

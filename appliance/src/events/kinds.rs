@@ -100,6 +100,8 @@ kinds! {
     STORED_PORT_SHADOWED = 0x100D, "stored_port_shadowed", Operator, [Warn],
         "A port made at run time did not come back: the configuration has its name, or its device is not there.";
     LOG_LEVEL_CHANGED = 0x100E, "log_level_changed", Operator, [Info], "The filter of the daemon's log was changed, until the daemon ends.";
+    CONFIG_APPLIED = 0x100F, "config_applied", Operator, [Info, Warn],
+        "A configuration file was applied while the daemon runs. A warning if it was refused, or undone because a step was refused.";
 
     ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";
     ADAPTER_REMOVED = 0x1101, "adapter_removed", Operator, [Info], "An adapter was removed.";

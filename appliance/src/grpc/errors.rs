@@ -89,6 +89,8 @@ impl From<Refused> for Status {
                 let facts = [("key", key.to_owned()), ("stored", stored.to_string())];
                 status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts)
             }
+            Refused::File(_) => status(Code::InvalidArgument, "INVALID_FILE", text, []),
+            Refused::NoFile => status(Code::FailedPrecondition, "NO_FILE", text, []),
             Refused::Capture(error) => match error {
                 CaptureError::Nic(error) => from_nic(error, text),
                 CaptureError::Exists { id, .. } => {

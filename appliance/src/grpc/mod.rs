@@ -4,6 +4,7 @@
 mod adapters;
 mod answer;
 mod captures;
+mod config;
 mod congestion;
 mod convert;
 mod counters;
@@ -70,6 +71,7 @@ macro_rules! services {
 services! {
     adapter_service_server::AdapterServiceServer: adapters::Adapters,
     capture_service_server::CaptureServiceServer: captures::Captures,
+    config_service_server::ConfigServiceServer: config::Config,
     congestion_service_server::CongestionServiceServer: congestion::Slowing,
     counter_service_server::CounterServiceServer: counters::Counters,
     event_service_server::EventServiceServer: events::Events,

@@ -79,7 +79,7 @@ impl v1::port_service_server::PortService for Ports {
             let cores = &control.settings.nic.data_cores;
             let new = stored::ports::read(&request.port_id, &port, cores, &mut wrong);
             let (spec, mesh) = wrong.finish(new)?;
-            let status = control::Ports(control).create(spec, mesh)?;
+            let status = control::Ports(control).create(spec, mesh, true)?;
             Ok(with_traffic(control, &status))
         })
         .await

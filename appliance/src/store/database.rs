@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
-use redb::{ReadableDatabase as _, TableDefinition};
+use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition, TableHandle as _};
 
 use super::StoreError;
 use super::writer::{Batch, Step};
@@ -158,6 +158,41 @@ impl Database {
                 rows.push((key.value().to_vec(), value.value().to_vec()));
             }
             Ok(rows)
+        })
+    }
+
+    /// Writes all rows, as they are at one time, into a new database in the file `to`.
+    pub fn copy(&self, to: &Path) -> Result<(), StoreError> {
+        guarded(to, || {
+            let read = self.db.begin_read()?;
+            let file = private::file()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(to)?;
+            let mut builder = redb::Database::builder();
+            let copy = builder
+                .set_cache_size(CACHE)
+                .create_with_backend(FileBackend::new(file)?)?;
+            let write = copy.begin_write()?;
+            for handle in read.list_tables()? {
+                if handle.name() == META.name() {
+                    let mut meta = write.open_table(META)?;
+                    for row in read.open_table(META)?.iter()? {
+                        let (key, value) = row?;
+                        meta.insert(key.value(), value.value())?;
+                    }
+                    continue;
+                }
+                let table: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new(handle.name());
+                let mut rows = write.open_table(table)?;
+                for row in read.open_table(table)?.iter()? {
+                    let (key, value) = row?;
+                    rows.insert(key.value(), value.value())?;
+                }
+            }
+            Ok(write.commit()?)
         })
     }
 

@@ -12,6 +12,7 @@ mod congestion_guide;
 mod control;
 mod counter;
 mod etags;
+mod declared;
 mod event;
 mod event_log;
 mod fault;

@@ -347,13 +347,13 @@ async fn a_peer_whose_certificate_is_revoked_is_none_any_more() {
     a.connected(1).await;
     d.connected(1).await;
     for daemon in [&a, &d] {
-        daemon.lab.daemon.reload();
+        daemon.lab.daemon.reload().await;
     }
     a.connected(1).await;
     d.connected(1).await;
     ca.revoke(&[&y, &z]);
     for (daemon, other) in [(&a, &b), (&d, &c)] {
-        daemon.lab.daemon.reload();
+        daemon.lab.daemon.reload().await;
         daemon.connected(0).await;
         other.connected(0).await;
         let events = daemon.events("mesh_refused").await;
@@ -369,9 +369,9 @@ async fn a_peer_whose_certificate_is_revoked_is_none_any_more() {
     .await;
     // And back.
     ca.revoke(&[&z]);
-    a.lab.daemon.reload();
+    a.lab.daemon.reload().await;
     a.connected(1).await;
-    d.lab.daemon.reload();
+    d.lab.daemon.reload().await;
     d.connected(0).await;
 }
 

@@ -143,6 +143,7 @@ const EVENT_KINDS: Rows = rows! {
     access_refused("somebody was refused: give the role, or find out who it was", "vnicctl event list --kind access_refused"),
     settings_refused(),
     certificates_loaded("new certificates were refused and the old ones stay: mend the files", "vnicctl event list --kind certificates_loaded"),
+    config_applied("a configuration was refused and what was there stays: mend the file, and reload it", "vnicctl event list --kind config_applied"),
     stored_adapter_shadowed(STORED),
     events_not_stored("the file of the event log cannot be used: see room and rights of the state directory", "vnicctl server info"),
     panic(BUG),

@@ -160,14 +160,34 @@ pub fn port_made(control: &Control, port: &str) {
 pub fn configure(control: &Control) -> Result<(), (String, NicError)> {
     let mut book = control.teams();
     for spec in &control.settings.teams {
-        configured(control, &mut book, spec).map_err(|e| (spec.name.clone(), e))?;
+        let made =
+            declare(control, &mut book, spec, true).and_then(|guid| act(control, &mut book, guid, None));
+        made.map_err(|e| (spec.name.clone(), e))?;
     }
     Ok(())
 }
 
-fn configured(control: &Control, book: &mut Book, spec: &TeamSpec) -> Result<(), NicError> {
-    let guid = control.settings.macs.guid(&spec.name, 0);
-    let more = more(control, book, &spec.name, spec.settings.clone());
+/// Brings a team of the book to a specification, or adds it; of its affinities those to its members stay. Returns its GUID.
+pub fn declare(
+    control: &Control,
+    book: &mut Book,
+    spec: &TeamSpec,
+    configured: bool,
+) -> Result<u128, NicError> {
+    let known = book.teams.remove(&spec.name).ok();
+    let guid = match &known {
+        Some(team) => team.guid,
+        None => control.settings.macs.guid(&spec.name, 0),
+    };
+    let known = book.more.remove(&guid);
+    let more = match known {
+        Some(mut more) => {
+            more.affinities.retain(|a| spec.members.contains(&a.port));
+            more.settings = spec.settings.clone();
+            more
+        }
+        None => more(control, book, &spec.name, spec.settings.clone()),
+    };
     book.teams.create(NewTeam {
         name: spec.name.clone(),
         guid,
@@ -188,12 +208,25 @@ fn configured(control: &Control, book: &mut Book, spec: &TeamSpec) -> Result<(),
             },
         )?;
     }
-    let more = More {
-        configured: true,
-        ..more
+    book.more.insert(guid, More { configured, ..more });
+    Ok(guid)
+}
+
+/// Notes that a team is of the configuration, which is why it is not stored.
+pub fn take_over(control: &Control, name: &str) -> Result<(), StoreError> {
+    let mut book = control.teams();
+    let Ok(guid) = book.teams.query(name).map(|team| team.guid) else {
+        return Ok(());
     };
-    book.more.insert(guid, more);
-    act(control, book, guid, None)
+    let mut next = book.clone();
+    let stored = |more: &mut More| !std::mem::replace(&mut more.configured, true);
+    if next.more.get_mut(&guid).is_some_and(stored) {
+        next.shadowed
+            .retain(|row| row.name().to_lowercase() != name.to_lowercase());
+        store(control, &next)?;
+        *book = next;
+    }
+    Ok(())
 }
 
 /// Makes the stored teams again. A team that cannot be made causes an event and stays stored; a missing port also causes an event.

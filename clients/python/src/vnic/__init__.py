@@ -46,6 +46,7 @@ _RETRY = {
 _SERVICES = {
     "adapters": v1.AdapterServiceStub,
     "captures": v1.CaptureServiceStub,
+    "config": v1.ConfigServiceStub,
     "congestion": v1.CongestionServiceStub,
     "counters": v1.CounterServiceStub,
     "events": v1.EventServiceStub,
