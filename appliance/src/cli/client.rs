@@ -158,6 +158,7 @@ clients! {
     events: event_service_client::EventServiceClient,
     qos: qos_service_client::QosServiceClient,
     congestion: congestion_service_client::CongestionServiceClient,
+    mirrors: mirror_service_client::MirrorServiceClient,
     rdma: rdma_service_client::RdmaServiceClient,
     registry: registry_service_client::RegistryServiceClient,
     nvconfig: nv_config_service_client::NvConfigServiceClient,

@@ -19,7 +19,7 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Teams};
+use crate::control::{Adapters, Control, Endpoints, Kept, Mirrors, Ports, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
@@ -204,7 +204,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes the ports, teams, adapters and fault rules of the configuration.
+    /// Makes the ports, teams, adapters and fault rules of the configuration, and what is stored.
     async fn populate(&self) -> Result<(), StartError> {
         let control = self.control.clone();
         let work = move || {
@@ -235,6 +235,7 @@ impl Daemon {
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
             }
             adapters.bring_back()?;
+            Mirrors(&control).bring_back()?;
             let faults = control.settings.faults.clone();
             let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
             control
