@@ -54,6 +54,7 @@ pub const FEATURES: &[&str] = &[
     "metrics-gzip",
     "metrics-node-exporter",
     "metrics-prometheus",
+    "mirror",
     "nv-parameters",
     "oid",
     "qos",

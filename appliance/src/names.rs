@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
+//! `faults/{fault}`, `mirrors/{mirror}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
 //! `ports/{port}/qos`, `adapters/{adapter}/congestion`.
 
 /// Collection of adapters.
@@ -13,6 +13,9 @@ pub const CORES: &str = "cores";
 
 /// Collection of fault rules.
 pub const FAULTS: &str = "faults";
+
+/// Collection of mirror sessions.
+pub const MIRRORS: &str = "mirrors";
 
 /// Collection of teams, whose names may have slashes.
 pub const TEAMS: &str = "teams";

@@ -262,6 +262,18 @@ pub fn fault(spec: &FaultSpec, rule: &Rule) -> Result<(), NicError> {
     })
 }
 
+/// Checks a mirror session.
+pub fn mirror(spec: &MirrorSpec) -> Result<(), NicError> {
+    name(&spec.name)?;
+    if spec.source == spec.destination {
+        return invalid(
+            "destination",
+            "the source cannot be the destination: copies are not copied",
+        );
+    }
+    Ok(())
+}
+
 fn name(name: &str) -> Result<(), NicError> {
     let first = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let rest = |b: u8| first(&b) || b == b'-' || b == b'_';

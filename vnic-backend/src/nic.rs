@@ -4,6 +4,7 @@ mod adapters;
 mod bonds;
 mod congestion;
 mod faults;
+mod mirrors;
 mod ports;
 mod qos;
 mod rdma;
@@ -157,6 +158,31 @@ impl Nic {
     /// Rates, queues and fault rules with a probability decide by more than the frame; the trace names the fault rules of the path.
     pub fn trace(&self, owner: &str, head: &[u8], len: usize) -> Result<Trace, NicError> {
         trace::trace(&self.inner, owner, head, len)
+    }
+
+    /// Adds a mirror session. On return all data cores copy frames.
+    pub fn add_mirror(&self, spec: MirrorSpec) -> Result<MirrorStatus, NicError> {
+        mirrors::add(&self.inner, spec, true)
+    }
+
+    /// As [`Nic::add_mirror`], for a session that was made before: while its source or destination is not there, it waits.
+    pub fn restore_mirror(&self, spec: MirrorSpec) -> Result<MirrorStatus, NicError> {
+        mirrors::add(&self.inner, spec, false)
+    }
+
+    /// Removes a mirror session; its destination is a part of the network again. Returns its last status.
+    pub fn remove_mirror(&self, name: &str) -> Result<MirrorStatus, NicError> {
+        mirrors::remove(&self.inner, name)
+    }
+
+    /// Status of a mirror session.
+    pub fn mirror(&self, name: &str) -> Result<MirrorStatus, NicError> {
+        self.inner.state()?.mirror(name)
+    }
+
+    /// Status of all mirror sessions, by name.
+    pub fn mirrors(&self) -> Vec<MirrorStatus> {
+        mirrors::list(&self.inner)
     }
 
     /// The name behind a switch port, while it exists.
@@ -369,6 +395,7 @@ impl Inner {
         let mut state = self.lock();
         state.names.remove(&id);
         self.bind_faults(&state, name);
+        mirrors::bind(self, &state);
     }
 
     /// Turns an event of a data core into one of the NIC.

@@ -3,6 +3,7 @@
 mod budget;
 mod congestion;
 pub mod lag;
+mod mirror;
 mod qos;
 mod trace;
 
@@ -41,6 +42,7 @@ pub use vnic_wire::prefix::Prefix;
 pub use budget::*;
 pub use congestion::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
+pub use mirror::*;
 pub use qos::*;
 pub use trace::*;
 

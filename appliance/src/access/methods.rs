@@ -76,6 +76,11 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.FaultService/BatchCreateFaults", Operator),
     call("/vnic.v1.FaultService/DeleteFault", Operator),
     stream("/vnic.v1.FaultService/WatchFaults", Viewer),
+    call("/vnic.v1.MirrorService/ListMirrors", Viewer),
+    call("/vnic.v1.MirrorService/GetMirror", Viewer),
+    // Copies show what others say, and a destination is no part of the network any more.
+    call("/vnic.v1.MirrorService/CreateMirror", Admin),
+    call("/vnic.v1.MirrorService/DeleteMirror", Admin),
     call("/vnic.v1.NvConfigService/ListNvParameters", Viewer),
     call("/vnic.v1.NvConfigService/SetNvParameters", Admin),
     call("/vnic.v1.NvConfigService/ResetNvParameters", Admin),

@@ -121,6 +121,9 @@ pub enum Noun {
     /// Faults put into the traffic on purpose: loss, delay, reordering, duplicates, corruption, CE marks
     #[command(subcommand)]
     Fault(FaultVerb),
+    /// Mirror sessions: copies of an adapter's or port's frames for another one, as SPAN has them
+    #[command(subcommand)]
+    Mirror(super::mirror::MirrorVerb),
     /// OIDs: what an NDIS driver is asked and told, byte by byte
     #[command(subcommand)]
     Oid(super::oid::OidVerb),

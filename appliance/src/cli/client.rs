@@ -159,6 +159,7 @@ clients! {
     qos: qos_service_client::QosServiceClient,
     config: config_service_client::ConfigServiceClient,
     congestion: congestion_service_client::CongestionServiceClient,
+    mirrors: mirror_service_client::MirrorServiceClient,
     rdma: rdma_service_client::RdmaServiceClient,
     registry: registry_service_client::RegistryServiceClient,
     nvconfig: nv_config_service_client::NvConfigServiceClient,

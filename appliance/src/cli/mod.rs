@@ -14,6 +14,7 @@ mod failure;
 mod fault;
 mod look;
 mod mesh;
+mod mirror;
 mod mlx5cmd;
 mod mlx5muxtool;
 mod nvconfig;
@@ -114,6 +115,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,
         Noun::Fault(verb) => fault::run(verb, &client, &out).await,
+        Noun::Mirror(verb) => mirror::run(verb, &client, &out).await,
         Noun::Oid(verb) => oid::run(verb, &client, &out).await,
         Noun::Registry(verb) => registry::run(verb, &client, &out).await,
         Noun::Nvconfig(verb) => nvconfig::run(verb, &client, &out).await,

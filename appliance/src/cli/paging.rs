@@ -56,6 +56,7 @@ lists! {
     counter_service_client::CounterServiceClient.list_counters(ListCountersRequest, 5000) -> ListCountersResponse: counters;
     event_service_client::EventServiceClient.list_events(ListEventsRequest, 1000) -> ListEventsResponse: events;
     fault_service_client::FaultServiceClient.list_faults(ListFaultsRequest, 1000) -> ListFaultsResponse: faults;
+    mirror_service_client::MirrorServiceClient.list_mirrors(ListMirrorsRequest, 1000) -> ListMirrorsResponse: mirrors;
     port_service_client::PortServiceClient.list_ports(ListPortsRequest, 1000) -> ListPortsResponse: ports;
     qos_service_client::QosServiceClient.list_qos(ListQosRequest, 1000) -> ListQosResponse: qos;
     qos_service_client::QosServiceClient.list_queue_pair_rates(ListQueuePairRatesRequest, 1000) -> ListQueuePairRatesResponse: rates;

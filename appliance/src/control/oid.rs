@@ -102,6 +102,7 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::NoDestination
         | DropReason::ReceiverDown
         | DropReason::CoreExchangeFull
+        | DropReason::MirrorDestination
         | DropReason::SendQueueFull => Drop::OutDiscard,
         DropReason::ReceiverMtu => Drop::InError,
         DropReason::NoRxBuffer => Drop::NoBuffer,

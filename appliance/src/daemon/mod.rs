@@ -19,7 +19,11 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
+<<<<<<< HEAD
 use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Reload, Teams};
+=======
+use crate::control::{Adapters, Control, Endpoints, Kept, Mirrors, Ports, Teams};
+>>>>>>> mirror
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
@@ -206,7 +210,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes the ports, teams, adapters and fault rules of the configuration.
+    /// Makes the ports, teams, adapters and fault rules of the configuration, and what is stored.
     async fn populate(&self) -> Result<(), StartError> {
         let control = self.control.clone();
         let work = move || {
@@ -237,6 +241,7 @@ impl Daemon {
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
             }
             adapters.bring_back()?;
+            Mirrors(&control).bring_back()?;
             let faults = control.settings.faults.clone();
             let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
             control

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vnic_backend::MirrorSpec;
+
 use super::words::{Told, tell, told};
 use super::{Level, Owner, kinds};
 
@@ -60,6 +62,26 @@ pub enum ControlEvent {
         what: String,
         /// Client that asked; empty: the setting was stored.
         by: String,
+    },
+    /// A mirror session was made.
+    MirrorAdded {
+        spec: MirrorSpec,
+        /// Client that asked.
+        by: String,
+    },
+    /// A mirror session was ended.
+    MirrorRemoved {
+        spec: MirrorSpec,
+        /// Copies that it sent.
+        mirrored: u64,
+        /// Client that asked.
+        by: String,
+    },
+    /// A stored mirror session cannot be made again.
+    MirrorLost {
+        name: String,
+        /// Cause.
+        problem: String,
     },
     /// The filter of the log was changed.
     LogLevelChanged {
@@ -211,6 +233,32 @@ impl ControlEvent {
                 };
                 tell! { SETTINGS_REFUSED, store, what, by; "{store}: refused: {what}{asked}" }
             }
+            ControlEvent::MirrorAdded { spec, by } => {
+                let MirrorSpec {
+                    name,
+                    source,
+                    direction,
+                    destination,
+                } = spec;
+                let direction = direction.name();
+                tell! { MIRROR_ADDED, name, source, direction, destination, by;
+                    "mirror {name} copies frames of {source} ({direction}) to {destination}, made{}", of(by)
+                }
+            }
+            ControlEvent::MirrorRemoved { spec, mirrored, by } => {
+                let MirrorSpec {
+                    name,
+                    source,
+                    destination,
+                    ..
+                } = spec;
+                tell! { MIRROR_REMOVED, name, source, destination, mirrored, by;
+                    "mirror {name} from {source} to {destination} ended after {mirrored} copies{}", of(by)
+                }
+            }
+            ControlEvent::MirrorLost { name, problem } => tell! { MIRROR_LOST, name, problem;
+                "mirror {name}, which was made at run time, does not come back: {problem}"
+            },
             ControlEvent::LogLevelChanged { filter, by } => {
                 tell! { LOG_LEVEL_CHANGED, filter, by; "the log has {filter} from now on, set{}", of(by) }
             }

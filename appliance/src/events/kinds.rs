@@ -142,6 +142,11 @@ kinds! {
     FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", Operator, [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", Guest, [Info], "A fault rule hit a frame.";
+    MIRROR_ADDED = 0x1128, "mirror_added", Operator, [Info],
+        "A mirror session was made: frames of an adapter or port are copied to another one.";
+    MIRROR_REMOVED = 0x1129, "mirror_removed", Operator, [Info], "A mirror session was ended.";
+    MIRROR_LOST = 0x112A, "mirror_lost", Operator, [Warn],
+        "A mirror session made at run time did not come back: what is stored cannot be read, or contradicts another session.";
     BOND_ADDED = 0x1130, "bond_added", Operator, [Info], "Ports became one: a bond, or team, was made.";
     BOND_REMOVED = 0x1131, "bond_removed", Operator, [Info], "A bond, or team, was removed.";
     BOND_LINK = 0x1132, "bond_link", Outside, [Info, Warn],

@@ -13,6 +13,7 @@ mod events;
 mod faults;
 mod looks;
 mod mesh;
+mod mirrors;
 mod nvconfig;
 mod oid;
 mod paging;
@@ -76,6 +77,7 @@ services! {
     counter_service_server::CounterServiceServer: counters::Counters,
     event_service_server::EventServiceServer: events::Events,
     fault_service_server::FaultServiceServer: faults::Faults,
+    mirror_service_server::MirrorServiceServer: mirrors::Mirrors,
     oid_service_server::OidServiceServer: oid::Oids,
     port_service_server::PortServiceServer: ports::Ports,
     qos_service_server::QosServiceServer: qos::Quality,

@@ -22,6 +22,7 @@ mod log_reader;
 mod macs;
 mod mesh;
 mod metrics;
+mod mirror;
 mod oid;
 mod panics;
 mod pcapng;

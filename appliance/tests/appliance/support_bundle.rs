@@ -92,6 +92,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "gids",
         "health",
         "log-level",
+        "mirrors",
         "nvconfig",
         "ports",
         "qos",

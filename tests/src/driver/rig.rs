@@ -48,7 +48,7 @@ pub fn wait_for(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Reasons that only a frame's sender is charged with.
-const INGRESS: [DropReason; 13] = [
+const INGRESS: [DropReason; 14] = [
     DropReason::Runt,
     DropReason::MtuExceeded,
     DropReason::MalformedOffload,
@@ -62,6 +62,7 @@ const INGRESS: [DropReason; 13] = [
     DropReason::MacControl,
     DropReason::StormControl,
     DropReason::SendQueueFull,
+    DropReason::MirrorDestination,
 ];
 /// Reasons that only a copy's receiver is charged with.
 const EGRESS: [DropReason; 13] = [
@@ -327,7 +328,7 @@ impl Rig {
         self.poll_events().iter().filter(failed).cloned().collect()
     }
 
-    /// Each frame taken was forwarded or dropped; each copy made (those of fault rules, too) was delivered or dropped.
+    /// Each frame taken was forwarded or dropped; each copy made (those of fault rules and mirror sessions, too) was delivered or dropped.
     ///
     /// "Receiver down" is charged to the sender when the switch knows, to the receiver when it has just happened:
     /// the first balance tells how many of them are the sender's.
@@ -339,7 +340,7 @@ impl Rig {
                 // The same frames, by priority.
                 _ if s.priority.is_some() => {}
                 "orphans" => orphans += s.value,
-                "fault_copies" => duplicates += s.value,
+                "fault_copies" | "mirrored" => duplicates += s.value,
                 name => {
                     let key = s.reason.unwrap_or(name).to_string();
                     *adapters.entry(s.owner).or_default().entry(key).or_default() += s.value;

@@ -68,5 +68,7 @@ vnic_wire::named! {
         /// The destination is an address of the adapter that the frame came from. Where the guest means another station, that one
         /// has the same address.
         OwnAddress => "own_address",
+        /// The frame comes from, or is for, the destination of a mirror session, which gets copies only.
+        MirrorDestination => "mirror_destination",
     }
 }

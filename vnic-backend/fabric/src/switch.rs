@@ -151,6 +151,8 @@ pub struct Switch {
     ports: Vec<Option<Port>>,
     /// Ports that are up, in ascending order.
     up: Vec<PortId>,
+    /// Ports that the switch keeps to themselves.
+    isolated: Vec<PortId>,
     /// Members among the ports that are up, for each VLAN.
     up_members: Box<[u16]>,
     fdb: Fdb,
@@ -234,6 +236,7 @@ impl Switch {
             config,
             ports: Vec::new(),
             up: Vec::new(),
+            isolated: Vec::new(),
             up_members: vec![0; usize::from(VLAN_MAX) + 1].into_boxed_slice(),
             fdb: Fdb::new(seed),
             moves: Moves::new(),
@@ -252,7 +255,9 @@ impl Switch {
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
-        self.ports[index] = Some(Port::new(config));
+        let mut new = Port::new(config);
+        new.isolated = self.isolated.contains(&port);
+        self.ports[index] = Some(new);
         self.enter_static(port);
         self.changed();
     }
@@ -261,7 +266,7 @@ impl Switch {
     /// Does nothing if there is no such port.
     pub fn set_port(&mut self, port: PortId, config: PortConfig) {
         let Some(old) = self.port(port) else { return };
-        let up = old.up;
+        let (link, isolated) = (old.link, old.isolated);
         let same_vlans = old.same_vlans(&config);
         self.set_link(port, false);
         self.remove_entries(port, |k| k == Kind::Static, false);
@@ -272,9 +277,10 @@ impl Switch {
             let learned = p.learned;
             *p = Port::new(config);
             p.learned = learned;
+            p.isolated = isolated;
         }
         self.enter_all_static(port);
-        self.set_link(port, up);
+        self.set_link(port, link);
     }
 
     /// Removes a port and all addresses behind it. Call it on every copy.
@@ -301,10 +307,12 @@ impl Switch {
 
     /// Sets whether a port can receive. The caller decides whether to take frames from a port whose link is down: here
     /// they are switched like any other. Addresses learned on the port stay; see [`Switch::flush_port`].
-    pub fn set_link(&mut self, port: PortId, up: bool) {
+    pub fn set_link(&mut self, port: PortId, link: bool) {
         let Some(Some(p)) = self.ports.get_mut(usize::from(port.0)) else {
             return;
         };
+        p.link = link;
+        let up = link && !p.isolated;
         if p.up == up {
             return;
         }
@@ -320,6 +328,24 @@ impl Switch {
             self.up.insert(at, port);
         }
         self.changed();
+    }
+
+    /// Isolates these ports and no others: the switch drops what comes from them and what is for them
+    /// ([`DropReason::MirrorDestination`]). What such a port gets, it gets past the switch. Ports may be added later.
+    pub fn isolate(&mut self, ports: Vec<PortId>) {
+        self.isolated = ports;
+        for i in 0..self.ports.len() {
+            let port = PortId(i as u16);
+            let isolated = self.isolated.contains(&port);
+            let Some(p) = self.port_mut(port).filter(|p| p.isolated != isolated) else {
+                continue;
+            };
+            p.isolated = isolated;
+            let link = p.link;
+            self.set_link(port, link);
+            self.flush_port(port);
+            self.changed();
+        }
     }
 
     /// Decides about one frame from `ingress`. `head` holds at least the first `min(frame_len, 18)` bytes.
@@ -388,6 +414,9 @@ impl Switch {
             return Err(DropReason::InvalidSource);
         }
         let port = self.port(ingress).ok_or(DropReason::NoDestination)?;
+        if port.isolated {
+            return Err(DropReason::MirrorDestination);
+        }
         if !port.may_send_as(frame.source) {
             return Err(DropReason::SpoofedSource);
         }
@@ -422,6 +451,8 @@ impl Switch {
                         port: to,
                         tag: receiver.tag_edit(vlan, frame.tci, marking),
                     })
+                } else if receiver.isolated {
+                    Verdict::Drop(DropReason::MirrorDestination)
                 } else {
                     Verdict::Drop(DropReason::ReceiverDown)
                 };

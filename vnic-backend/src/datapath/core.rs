@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::switch::{Claim, Egress, PortConfig, PortId, Switch, Verdict};
-use vnic_fabric::{DropReason, Instant};
+use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
@@ -27,7 +27,6 @@ use super::sender::Senders;
 use super::turns::Turns;
 use super::weight::{self, HEAVY};
 use crate::mem;
-use crate::types::Direction;
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
@@ -149,7 +148,7 @@ impl Core {
             }
             _ => None,
         };
-        self.captured(meta.source, Direction::Ingress, f, dropped);
+        self.seen(meta.source, f, dropped);
         self.deliver(verdict, f, meta);
         dropped
     }
@@ -394,7 +393,7 @@ impl Core {
         let Some(mut frame) = OwnedFrame::copy(&OutFrame::of(frame), Metadata::of(port)) else {
             return;
         };
-        let tag = vnic_fabric::TagEdit::Keep;
+        let tag = TagEdit::Keep;
         frame.with(|f, meta| self.out.give(Egress { port, tag }, f, meta));
     }
 
@@ -431,12 +430,42 @@ impl Core {
         }
     }
 
-    /// Offers a frame to the running captures.
+    /// Offers a frame that enters the switch to captures and mirror sessions.
     #[inline]
-    pub fn captured(&self, port: PortId, direction: Direction, f: &RawFrame<'_>, drop: Option<DropReason>) {
-        if self.out.captures_run() {
-            self.out.capture(port, direction, &f.whole(), drop);
+    pub fn seen(&mut self, port: PortId, f: &RawFrame<'_>, dropped: Option<DropReason>) {
+        if self.out.sees() {
+            self.out.see(port, &f.whole(), dropped);
         }
+    }
+
+    /// Sends the copies of mirror sessions to their destinations, past the switch. Returns their number.
+    #[cold]
+    pub fn mirror_round(&mut self) -> usize {
+        let mut work = 0;
+        while let Some(mut copy) = self.out.round.mirrors.next() {
+            let to = copy.destination;
+            let sent = copy.frame.with(|f, meta| self.send_copy(to, f, meta));
+            copy.count(sent, &self.out.round.counters);
+            work += 1;
+        }
+        self.out.mirrors_left();
+        work
+    }
+
+    /// Sends a copy of a frame. False: no sender is held up for a copy, so it is lost.
+    fn send_copy(&mut self, to: PortId, f: &RawFrame<'_>, meta: &Metadata) -> bool {
+        let verdict = Verdict::Unicast(Egress {
+            port: to,
+            tag: TagEdit::Keep,
+        });
+        if self.out.round.waiting.pressed && self.must_wait(to, &verdict, f.head) {
+            return false;
+        }
+        if self.crosses(to, &verdict) {
+            return self.send_remote(&verdict, f, meta, None).is_some();
+        }
+        self.deliver(&verdict, f, meta);
+        true
     }
 
     /// Sends due interrupts of receive queues.

@@ -6,6 +6,7 @@ mod concern;
 mod flow_control;
 mod guest_roce;
 mod inject;
+mod mirror;
 mod receiver;
 mod round;
 mod serve;
@@ -30,6 +31,7 @@ use crate::types::{Direction, TraceFunction};
 use crate::uplink::PortTx;
 use bond::Bonds;
 use inject::Injector;
+use mirror::Mirrors;
 use receiver::PauseSignals;
 
 pub use adapter::AdapterRx;
@@ -38,6 +40,7 @@ use concern::{Concern, concerns_rdma};
 pub use concern::{INBOUND_MAX, Inbound, LEARN_MAX, is_roce};
 pub use flow_control::{Link, is_control};
 pub use guest_roce::{GuestRoce, WaitingRoce, see};
+pub use mirror::Mirror;
 pub use receiver::Receiver;
 pub use round::Round;
 pub use slot::{Receivers, Slot};
@@ -69,7 +72,7 @@ pub struct Outputs {
     pub guest_roce: Vec<PortId>,
     bounce: Bounce,
     faults: Option<Box<Injector>>,
-    /// Whether captures or faults need to see frames; frames then take the slow path.
+    /// Whether captures, faults or mirror sessions may need to see frames, which then take the slow path.
     watched: bool,
     /// Index of the core among the NIC's cores.
     index: usize,
@@ -87,6 +90,7 @@ impl Outputs {
                 inbound: VecDeque::new(),
                 waiting,
                 captures: Vec::new(),
+                mirrors: Mirrors::default(),
                 counters,
             },
             events,
@@ -132,28 +136,62 @@ impl Outputs {
         self.events.report(event);
     }
 
-    /// Whether captures or faults need to see frames.
+    /// Whether captures, faults or mirror sessions need to see frames between these ports.
     #[inline]
-    pub fn is_watched(&self) -> bool {
-        self.watched
+    pub fn is_watched(&self, from: PortId, to: PortId) -> bool {
+        self.watched && self.watches(from, to)
+    }
+
+    #[cold]
+    fn watches(&self, from: PortId, to: PortId) -> bool {
+        !self.round.captures.is_empty() || self.faults.is_some() || self.round.mirrors.concern(from, to)
     }
 
     /// Whether any capture runs.
     #[inline]
-    pub fn captures_run(&self) -> bool {
+    fn captures_run(&self) -> bool {
         self.watched && !self.round.captures.is_empty()
+    }
+
+    /// Whether captures or mirror sessions want to see the frames that enter the switch.
+    #[inline]
+    pub fn sees(&self) -> bool {
+        self.watched && !(self.round.captures.is_empty() && self.round.mirrors.is_empty())
+    }
+
+    /// Notes whether anything watches.
+    fn watch(&mut self) {
+        let round = &self.round;
+        self.watched = !round.captures.is_empty() || self.faults.is_some() || !round.mirrors.is_empty();
+    }
+
+    /// Replaces the mirror sessions.
+    pub fn set_mirrors(&mut self, sessions: Vec<Mirror>) {
+        self.round.mirrors.set(sessions);
+        self.watch();
+    }
+
+    /// Whether there are mirror sessions, or copies that they left.
+    #[inline]
+    pub fn mirrors(&self) -> bool {
+        self.watched && !self.round.mirrors.is_empty()
+    }
+
+    /// Notes that all copies of mirror sessions have left.
+    pub fn mirrors_left(&mut self) {
+        self.watch();
     }
 
     /// Starts a capture.
     pub fn start_capture(&mut self, sink: Arc<Sink>) {
         self.round.captures.push(sink);
-        self.watched = true;
+        self.watch();
     }
 
     /// Ends a capture.
     pub fn stop_capture(&mut self, id: u64) {
         self.round.captures.retain(|s| s.id != id);
-        self.watched = !self.round.captures.is_empty() || self.faults.is_some();
+        self.watch();
     }
 
     /// The fault rules, if there are any or they still hold frames back or have something to report.
@@ -189,7 +227,7 @@ impl Outputs {
         let n = faults.round(round.now, &mut Receivers { slots, round });
         if faults.is_idle() {
             self.faults = None;
-            self.watched = !self.round.captures.is_empty();
+            self.watch();
         }
         n
     }
@@ -197,7 +235,7 @@ impl Outputs {
     /// Hands a frame to one local receiver.
     #[inline(always)]
     pub fn give(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
-        let plain = f.hdr.is_plain() && e.tag == TagEdit::Keep && !self.watched;
+        let plain = f.hdr.is_plain() && e.tag == TagEdit::Keep && !self.is_watched(meta.source, e.port);
         if plain
             && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
             && a.put_plain(e.port, f, meta, &mut self.round)
@@ -300,33 +338,34 @@ impl Outputs {
         };
         p.send_control(frame);
         if self.captures_run() {
-            self.capture(port, Direction::Egress, &OutFrame::of(frame), None);
+            self.round
+                .capture(port, Direction::Egress, &OutFrame::of(frame), None, None);
         }
     }
 
-    /// The adapter of this core whose RDMA function takes this frame at once and unchanged: no capture or fault sees it, no
+    /// The adapter of this core whose RDMA function takes this frame from a port at once and unchanged: nothing watches it, no
     /// edit is due, and no frame waits before it.
     #[inline]
-    pub fn roce_function(&self, verdict: &Verdict, f: &RawFrame<'_>) -> Option<PortId> {
+    pub fn roce_function(&self, from: PortId, verdict: &Verdict, f: &RawFrame<'_>) -> Option<PortId> {
         let port = as_it_is(verdict)?;
         let Some(Slot::Adapter(a)) = self.slots.get(usize::from(port.0)) else {
             return None;
         };
         let at_once = a.takes_roce
             && a.receiver.is_none()
-            && !self.is_watched()
+            && !self.is_watched(from, port)
             && self.round.inbound.is_empty()
             && f.hdr.is_plain()
             && concerns_rdma(f.head) == Some(Concern::Roce);
         at_once.then_some(port)
     }
 
-    /// The uplink of this core that sends a frame of an RDMA function at once and unchanged: no capture or fault sees it, and
+    /// The uplink of this core that sends a frame of an adapter's RDMA function at once and unchanged: nothing watches it, and
     /// no frame waits before it. The uplink is flushed with the others.
     #[inline]
-    pub fn uplink(&mut self, verdict: &Verdict) -> Option<&mut PortTx> {
+    pub fn uplink(&mut self, from: PortId, verdict: &Verdict) -> Option<&mut PortTx> {
         let port = as_it_is(verdict)?;
-        let watched = self.is_watched();
+        let watched = self.is_watched(from, port);
         let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
             return None;
         };
@@ -357,10 +396,10 @@ impl Outputs {
             }
     }
 
-    /// Offers a frame to the running captures.
+    /// Offers a frame that enters the switch to captures and mirror sessions.
     #[cold]
-    pub fn capture(&self, port: PortId, direction: Direction, out: &OutFrame<'_>, drop: Option<DropReason>) {
-        self.round.capture(port, direction, out, drop, None);
+    pub fn see(&mut self, port: PortId, out: &OutFrame<'_>, dropped: Option<DropReason>) {
+        self.round.see(port, Direction::Ingress, out, dropped, None);
     }
 }
 

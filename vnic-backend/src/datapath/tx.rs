@@ -32,7 +32,6 @@ use super::qos::QosChange;
 use super::ring_start::RingStart;
 use crate::mem::{self, Seg, Segs};
 use crate::ring::{Fault, SplitRing};
-use crate::types::Direction;
 use grant::Grant;
 use holds::Holds;
 use slot::Slot;
@@ -585,7 +584,7 @@ impl TxPath {
     #[cold]
     fn hear(&mut self, priority: u8, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         visit.core.learn(self.port, f);
-        visit.core.captured(self.port, Direction::Ingress, f, None);
+        visit.core.seen(self.port, f, None);
         self.counters.queues[self.pair].add(Q::TxNicAnswers as usize, 1);
         // No receiver counts it.
         visit.sums.dropped += 1;
@@ -656,7 +655,7 @@ impl TxPath {
         }
         if let Verdict::Drop(reason) = verdict {
             self.counters.drops.add(reason as usize, 1);
-            core.captured(self.port, Direction::Ingress, f, Some(reason));
+            core.seen(self.port, f, Some(reason));
             if reason == DropReason::SpoofedSource {
                 core.report_spoof(self.port, f.head);
             }
@@ -665,7 +664,7 @@ impl TxPath {
         } else if crosses {
             self.send_across(buffer, f, verdict, visit)
         } else {
-            core.captured(self.port, Direction::Ingress, f, None);
+            core.seen(self.port, f, None);
             core.deliver(&verdict, f, &visit.meta);
             Step::Done
         }

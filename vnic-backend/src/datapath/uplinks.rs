@@ -192,7 +192,7 @@ impl Uplinks {
             if !matches!(verdict, Verdict::Drop(_)) {
                 up.counters.io.add(P::RxForwarded as usize, 1);
             }
-            if let Some(port) = core.out.roce_function(&verdict, &f) {
+            if let Some(port) = core.out.roce_function(up.port, &verdict, &f) {
                 if core.guarded(|_| functions.packet(port, bytes, now)).is_none() {
                     failed = Some(port);
                     break;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 
 use super::state::{AdapterEntry, RdmaEntry, State, not_found};
-use super::{Inner, Nic, congestion, qos, settings};
+use super::{Inner, Nic, congestion, mirrors, qos, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
 use crate::rdma::{Function, Identity, RdmaCounters, device_config};
@@ -78,6 +78,7 @@ impl Nic {
         state.names.insert(status.port, name.clone());
         state.adapters.insert(name.clone(), entry);
         self.inner.bind_faults(&state, &name);
+        mirrors::bind(&self.inner, &state);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
         Ok(status)
@@ -285,6 +286,7 @@ impl Inner {
         }
         let status = entry.adapter.status();
         state.adapters.insert(name.to_owned(), entry);
+        mirrors::bind(self, &state);
         match refused {
             Some(error) => Err(error),
             None => Ok(Some(status)),

@@ -12,7 +12,7 @@ use vnic_fabric::switch::PortConfig;
 use vnic_wire::vlan::Tci;
 
 use super::state::{BondEntry, PortEntry, State, not_found};
-use super::{Inner, Nic, wait};
+use super::{Inner, Nic, mirrors, wait};
 use crate::datapath::{BondSetup, BondSide};
 use crate::types::lag::{Affinity, Member, View};
 use crate::types::*;
@@ -69,6 +69,7 @@ impl Nic {
         }
         self.inner.bond_begins(&mut state, &name, was_up);
         self.inner.silence(&mut state);
+        mirrors::bind(&self.inner, &state);
         Ok(state.bond(&name)?.status())
     }
 

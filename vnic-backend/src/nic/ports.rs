@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::state::{PortEntry, State, limited, not_found};
-use super::{Inner, Nic, qos};
+use super::{Inner, Nic, mirrors, qos};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::types::*;
@@ -111,6 +111,7 @@ impl Nic {
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
         self.inner.bind_faults(state, &name);
+        mirrors::bind(&self.inner, state);
         Ok(status)
     }
 

@@ -1,7 +1,8 @@
-//! State of a NIC in the control plane: adapters, ports, bonds, fault rules.
+//! State of a NIC in the control plane: adapters, ports, bonds, fault rules, mirror sessions.
 
 mod bond;
 mod faults;
+mod mirror;
 mod port;
 mod speaker;
 
@@ -18,6 +19,7 @@ use crate::types::*;
 use crate::vhost::Endpoint;
 pub use bond::{BondEntry, MemberEntry};
 pub use faults::{FaultEntry, FaultTable};
+pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};
 pub use speaker::Speaker;
 
@@ -34,6 +36,8 @@ pub struct State {
     pub next_capture: u64,
     /// Fault rules.
     pub faults: FaultTable,
+    /// Mirror sessions.
+    pub mirrors: BTreeMap<String, MirrorEntry>,
     /// Bonds.
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.

@@ -33,12 +33,16 @@ pub fn trace(nic: &Inner, owner: &str, head: &[u8], len: usize) -> Result<Trace,
     let (id, bytes) = (source.id, head.to_vec());
     let explained = nic.workers[source.core].ask(move |w| explain(w, id, &bytes, len));
     let (explained, targets) = explained.ok_or(NicError::ShuttingDown)?;
-    tell(nic, &mut trace, &explained);
+    tell(nic, &mut trace, owner, &explained);
     if let Verdict::Drop(reason) = explained.verdict {
         return Ok(trace.dropped(reason));
     }
+    trace.mirrors(nic, owner, true);
     for target in targets {
         if let Some(receiver) = receiver(nic, owner, target, head, len) {
+            if receiver.dropped.is_none() {
+                trace.mirrors(nic, &receiver.owner, false);
+            }
             trace.receivers.push(receiver);
         }
     }
@@ -99,9 +103,12 @@ fn place(nic: &Inner, owner: &str) -> Result<Place, NicError> {
 }
 
 /// Notes the grounds of a decision.
-fn tell(nic: &Inner, trace: &mut Trace, explained: &Explanation) {
+fn tell(nic: &Inner, trace: &mut Trace, owner: &str, explained: &Explanation) {
     let Some(vlan) = explained.vlan else {
-        let text = "the switch does not let it in".to_owned();
+        let text = match nic.lock().mirrored_to(owner) {
+            Some(mirror) => format!("{owner} is the destination of mirror {mirror}: it sends nothing"),
+            None => "the switch does not let it in".to_owned(),
+        };
         return trace.step("admission", text);
     };
     trace.step("vlan", format!("VLAN {vlan}"));
@@ -161,6 +168,15 @@ fn receiver(nic: &Inner, from: &str, target: Egress, head: &[u8], len: usize) ->
 }
 
 impl Trace {
+    /// Notes the sessions that copy the frame where it enters the switch (`ingress`) or leaves it.
+    fn mirrors(&mut self, nic: &Inner, name: &str, ingress: bool) {
+        let what = if ingress { "from" } else { "for" };
+        for (mirror, destination) in nic.lock().copies(name, ingress) {
+            let text = format!("{mirror} copies frames {what} {name} to {destination}");
+            self.step("mirror", text);
+        }
+    }
+
     fn step(&mut self, name: &'static str, text: String) {
         self.steps.push((name, text));
     }

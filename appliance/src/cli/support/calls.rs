@@ -115,6 +115,7 @@ pub static CALLS: &[Call] = &[
         "address table of the switch",
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
+    call("mirrors", "MirrorService/ListMirrors", "mirror sessions"),
     call(
         "captures",
         "CaptureService/ListCaptures",

@@ -51,6 +51,7 @@ _SERVICES = {
     "counters": v1.CounterServiceStub,
     "events": v1.EventServiceStub,
     "faults": v1.FaultServiceStub,
+    "mirrors": v1.MirrorServiceStub,
     "nvconfig": v1.NvConfigServiceStub,
     "oids": v1.OidServiceStub,
     "ports": v1.PortServiceStub,
@@ -75,6 +76,7 @@ class Client:
     counters: v1.CounterServiceStub
     events: v1.EventServiceStub
     faults: v1.FaultServiceStub
+    mirrors: v1.MirrorServiceStub
     nvconfig: v1.NvConfigServiceStub
     oids: v1.OidServiceStub
     ports: v1.PortServiceStub

@@ -71,7 +71,12 @@ pub(crate) struct Port {
     pub(crate) source: LastSource,
     /// Learned entries of the table that name this port.
     pub(crate) learned: usize,
+    /// Whether the port receives: it has a link and is not isolated.
     pub(crate) up: bool,
+    /// Whether the port has a link.
+    pub(crate) link: bool,
+    /// Whether the switch neither takes frames from the port nor gives it any.
+    pub(crate) isolated: bool,
     pub(crate) learning: bool,
     anti_spoofing: bool,
     access: bool,
@@ -117,6 +122,8 @@ impl Port {
             source: LastSource::NONE,
             learned: 0,
             up: false,
+            link: false,
+            isolated: false,
             learning: config.learning,
             anti_spoofing: config.anti_spoofing,
             access,

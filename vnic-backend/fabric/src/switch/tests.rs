@@ -720,3 +720,54 @@ fn frames_of_an_own_address_that_come_back_are_a_loop() {
         assert_eq!(s.tick(at(t)), None);
     }
 }
+
+#[test]
+fn an_isolated_port_neither_sends_nor_receives_until_it_is_none() {
+    let mut s = switch(vec![owner(A), owner(B), access(1), access(1)]);
+    let verdict = |s: &mut Switch, port: u16, to, from| {
+        let f = frame(to, from, None);
+        let (before, said) = (
+            s.explain(PortId(port), &f, f.len()),
+            s.forward(at(1.0), PortId(port), &f, f.len()),
+        );
+        assert_eq!(before.verdict, said);
+        said
+    };
+    let receivers = |s: &mut Switch, port: u16| match verdict(s, port, GROUP_ADDR, C) {
+        Verdict::Flood(flood) => s.flood_targets(PortId(port), flood).map(|e| e.port.0).collect(),
+        other => panic!("{other:?}"),
+    };
+    let all: Vec<u16> = receivers(&mut s, 2);
+    assert_eq!(all, [0, 1, 3]);
+    let isolated = Verdict::Drop(DropReason::MirrorDestination);
+    s.isolate(vec![PortId(1), PortId(3), PortId(7)]);
+    assert_eq!(verdict(&mut s, 0, B, A), isolated);
+    assert_eq!(verdict(&mut s, 1, A, B), isolated);
+    assert_eq!(verdict(&mut s, 1, GROUP_ADDR, B), isolated);
+    let some: Vec<u16> = receivers(&mut s, 2);
+    assert_eq!(some, [0]);
+    // Settings, links and a port of the same number made anew change nothing about it.
+    s.set_port(PortId(1), owner(B));
+    s.set_link(PortId(1), false);
+    s.set_link(PortId(1), true);
+    s.add_port(PortId(3), access(1));
+    s.set_link(PortId(3), true);
+    s.add_port(PortId(7), access(1));
+    s.set_link(PortId(7), true);
+    assert_eq!(verdict(&mut s, 0, B, A), isolated);
+    let some: Vec<u16> = receivers(&mut s, 2);
+    assert_eq!(some, [0]);
+    s.isolate(Vec::new());
+    let all: Vec<u16> = receivers(&mut s, 2);
+    assert_eq!(all, [0, 1, 3, 7]);
+    let back = Verdict::Unicast(Egress {
+        port: PortId(1),
+        tag: TagEdit::Keep,
+    });
+    assert_eq!(verdict(&mut s, 0, B, A), back);
+    // A port without a link that was isolated has none afterwards.
+    s.set_link(PortId(1), false);
+    s.isolate(vec![PortId(1)]);
+    s.isolate(Vec::new());
+    assert_eq!(verdict(&mut s, 0, B, A), Verdict::Drop(DropReason::ReceiverDown));
+}

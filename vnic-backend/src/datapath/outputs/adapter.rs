@@ -56,6 +56,13 @@ pub struct AdapterRx {
     pub guest_roce: Option<Box<GuestRoce>>,
 }
 
+/// Whether a frame for this port is a mirror's copy, which concerns neither the guest's RDMA function nor its own RoCE.
+#[inline]
+fn is_copy(port: PortId, meta: &Metadata) -> bool {
+    // Only such a frame, and a question of the NIC to the guest, comes from its receiver.
+    meta.source == port
+}
+
 impl AdapterRx {
     /// Makes an adapter with `pairs` queue pairs, whose guest has no queues yet.
     pub fn new(counters: Arc<AdapterCounters>, pairs: usize) -> Self {
@@ -115,6 +122,7 @@ impl AdapterRx {
         };
         if self.has_rdma
             && let Some(concern) = concerns_rdma(f.head)
+            && !is_copy(port, meta)
         {
             if self.receiver.is_some() {
                 return false;
@@ -176,17 +184,20 @@ impl AdapterRx {
         meta: &Metadata,
         round: &mut Round,
     ) -> Option<DropReason> {
-        if self.has_rdma && diverted(self.takes_roce, port, f, &mut round.inbound) {
+        let copy = is_copy(port, meta);
+        if self.has_rdma && !copy && diverted(self.takes_roce, port, f, &mut round.inbound) {
             return None;
         }
         let q = self.queue_for(f.head);
-        if let Some(q) = q {
+        if let Some(q) = q
+            && !copy
+        {
             self.see_roce(q, meta.priority, f);
         }
         let rx = q.and_then(|q| Some((q, self.queues.get_mut(usize::from(q))?.as_mut()?)));
         let Some((q, rx)) = rx else {
             // The NIC answers for a guest that has only the driver of the function.
-            if self.takes_roce && asked(port, f, &mut round.inbound) {
+            if self.takes_roce && !copy && asked(port, f, &mut round.inbound) {
                 return None;
             }
             self.counters.drops.add(DropReason::ReceiverDown as usize, 1);

@@ -9,6 +9,7 @@ use vnic_fabric::{DropReason, Instant};
 use super::super::counters::CoreCounters;
 use super::super::frame::OutFrame;
 use super::concern::Inbound;
+use super::mirror::Mirrors;
 use super::waiting::Waiting;
 use crate::capture::Sink;
 use crate::types::Direction;
@@ -24,16 +25,40 @@ pub struct Round {
     /// Receivers for which frames wait.
     pub waiting: Waiting,
     pub(super) captures: Vec<Arc<Sink>>,
+    /// Mirror sessions, and copies that wait for the end of the round.
+    pub mirrors: Mirrors,
     /// Counters of the core.
     pub counters: Arc<CoreCounters>,
 }
 
 impl Round {
-    /// Offers a frame for a receiver to the running captures, with a comment for them.
+    /// Offers a frame for a receiver to captures, with a comment for them, and to mirror sessions.
     #[inline]
-    pub fn offer(&self, port: PortId, f: &OutFrame<'_>, dropped: Option<DropReason>, comment: Option<&str>) {
-        if !self.captures.is_empty() {
-            self.capture(port, Direction::Egress, f, dropped, comment);
+    pub fn offer(
+        &mut self,
+        port: PortId,
+        f: &OutFrame<'_>,
+        dropped: Option<DropReason>,
+        comment: Option<&str>,
+    ) {
+        if !self.captures.is_empty() || !self.mirrors.is_empty() {
+            self.see(port, Direction::Egress, f, dropped, comment);
+        }
+    }
+
+    /// Offers a frame to the running captures, and to mirror sessions, which copy what is not dropped.
+    #[cold]
+    pub(super) fn see(
+        &mut self,
+        port: PortId,
+        direction: Direction,
+        f: &OutFrame<'_>,
+        dropped: Option<DropReason>,
+        comment: Option<&str>,
+    ) {
+        self.capture(port, direction, f, dropped, comment);
+        if dropped.is_none() {
+            self.mirrors.copy(port, direction, f, &self.counters);
         }
     }
 

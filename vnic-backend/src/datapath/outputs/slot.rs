@@ -86,7 +86,7 @@ impl Receivers<'_> {
     }
 
     /// Drops a frame that was for this port.
-    pub fn drop(&self, port: PortId, f: &OutFrame<'_>, reason: DropReason, comment: &str) {
+    pub fn drop(&mut self, port: PortId, f: &OutFrame<'_>, reason: DropReason, comment: &str) {
         self.count_drop(port, reason);
         self.round.offer(port, f, Some(reason), Some(comment));
     }

@@ -135,14 +135,14 @@ impl Wire<'_> {
         self.left = self.left.saturating_sub_unsigned(work);
     }
 
-    /// The neighbour on this core that takes the packet directly: no capture or fault sees frames, and none waits before it.
+    /// The neighbour on this core that takes the packet directly: nothing watches the frames between the two, and none waits before it.
     #[inline]
     fn neighbour(&self, verdict: Verdict) -> Option<PortId> {
         match verdict {
             Verdict::Unicast(Egress {
                 port,
                 tag: TagEdit::Keep,
-            }) if !self.core.out.is_watched() && !self.core.out.queues_at(port) => {
+            }) if !self.core.out.is_watched(self.port, port) && !self.core.out.queues_at(port) => {
                 let there = self.functions.get(usize::from(port.0))?.as_ref()?;
                 there.is_live().then_some(port)
             }
@@ -179,7 +179,7 @@ impl Wire<'_> {
             }
             _ => packet.path,
         };
-        if let Some(uplink) = self.core.out.uplink(&verdict) {
+        if let Some(uplink) = self.core.out.uplink(self.port, &verdict) {
             self.left += PACKET - self.leaving;
             return uplink.build(len, |frame| emit(packet, path, frame));
         }

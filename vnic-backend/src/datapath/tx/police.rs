@@ -16,7 +16,6 @@ use super::super::frame::{FRAME_MAX, RawFrame, on_wire, plain_on_wire};
 use super::super::outputs::{is_roce, see};
 use super::super::sender::Member;
 use super::{Step, Taken, TxPath, Visit, may_tell_address};
-use crate::types::Direction;
 
 impl TxPath {
     /// Whether the next frame, which could not be sent before, can be sent now.
@@ -188,9 +187,7 @@ impl TxPath {
         } else {
             let reason = DropReason::SendQueueFull;
             self.counters.drops.add(reason as usize, 1);
-            visit
-                .core
-                .captured(self.port, Direction::Ingress, &f, Some(reason));
+            visit.core.seen(self.port, &f, Some(reason));
         }
         Step::Done
     }
@@ -307,7 +304,7 @@ impl TxPath {
         } else {
             let reason = DropReason::SendQueueFull;
             self.counters.drops.add(reason as usize, 1);
-            core.captured(port, Direction::Ingress, f, Some(reason));
+            core.seen(port, f, Some(reason));
         }
         self.count(priority, f.head, len, &mut visit.sums);
         Err(Step::Done)

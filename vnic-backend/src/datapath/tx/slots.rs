@@ -14,7 +14,6 @@ use super::super::frame::{Metadata, RawFrame};
 use super::super::link::SlotRef;
 use super::slot::{Flooded, Slot};
 use super::{BURST, Step, TxPath, TxQueue, Visit};
-use crate::types::Direction;
 
 impl TxPath {
     /// Sends a frame of which another core is a receiver.
@@ -33,7 +32,7 @@ impl TxPath {
         let Some(commits) = core.send_remote(&verdict, f, &visit.meta, slot) else {
             return Step::Wait;
         };
-        core.captured(self.port, Direction::Ingress, f, None);
+        core.seen(self.port, f, None);
         if visit.own {
             core.deliver(&verdict, f, &visit.meta);
             return Step::Done;

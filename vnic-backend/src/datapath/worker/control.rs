@@ -8,7 +8,7 @@ use vnic_wire::MacAddr;
 
 use super::super::congestion::CongestionChange;
 use super::super::counters::{AdapterCounters, PortCounters};
-use super::super::outputs::{AdapterRx, BondSide, Slot};
+use super::super::outputs::{AdapterRx, BondSide, Mirror, Slot};
 use super::super::qos::QosChange;
 use super::Worker;
 use crate::rdma::{Attachment, Function};
@@ -98,6 +98,13 @@ impl Worker {
         {
             p.replace(tx);
         }
+    }
+
+    /// Replaces the mirror sessions. The switch gives their destinations nothing else.
+    pub(crate) fn set_mirrors(&mut self, sessions: Vec<Mirror>) {
+        let destinations = sessions.iter().map(|m| m.destination);
+        self.core.switch.isolate(destinations.collect());
+        self.core.out.set_mirrors(sessions);
     }
 
     /// Sets the limits of storm control of an uplink, if it is one of this core.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use vnic_fabric::Instant;
 
+use super::super::core::Core;
 use super::super::news::CoreEvent;
 use super::super::outputs::Outputs;
 use super::Worker;
@@ -64,7 +65,7 @@ macro_rules! stations {
 }
 
 stations! {
-    Interrupts Waiting Pauses Bonds Receivers Faults Senders GuestRoce Transmit FromWire Rdma OtherCores Flush Stopping
+    Interrupts Waiting Pauses Bonds Receivers Faults Senders GuestRoce Transmit FromWire Rdma OtherCores Mirrors Flush Stopping
 }
 
 /// Coalesced interrupts that are due. A guest that sleeps waits for them.
@@ -363,6 +364,28 @@ impl OtherCores {
 
     fn arm(_: &mut Worker) -> bool {
         false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Copies of frames for the destinations of mirror sessions.
+impl Mirrors {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, work: &mut usize) {
+        if w.core.out.mirrors() {
+            *work += w.core.guarded(Core::mirror_round).unwrap_or(1);
+        }
+    }
+
+    fn due(_: &mut Worker, _: Instant) -> Option<Instant> {
+        None
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        w.core.out.round.mirrors.wait()
     }
 
     fn disarm(_: &mut Worker) {}

@@ -9,6 +9,7 @@ use super::super::super::frame::OutFrame;
 use super::super::super::qos::PauseState;
 use super::super::Outputs;
 use super::super::slot::Slot;
+use crate::types::Direction;
 
 impl Outputs {
     /// Handles MAC control from the wire of an uplink.
@@ -104,7 +105,7 @@ impl Outputs {
                     }
                 }
             }
-            round.offer(port, &OutFrame::of(&bytes), None, None);
+            round.capture(port, Direction::Egress, &OutFrame::of(&bytes), None, None);
         }
         let stopped = p.link.rx.paused(now);
         p.link.count_waits(now, stopped, pause.pfc, &counters.link);
