@@ -49,6 +49,7 @@ pub const FEATURES: &[&str] = &[
     "event-log",
     "fault-injection",
     "frame-trace",
+    "histograms",
     "mesh",
     "metrics-gzip",
     "metrics-node-exporter",

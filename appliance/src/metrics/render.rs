@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vnic_backend::counters::Values;
+use vnic_backend::counters::{HistogramSample, Values};
 use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus, WORST};
 
 use super::page::Page;
@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::{logging, panics};
 
 /// Values of one scrape.
+// Wide: each field is a part of the page.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Adapters.
@@ -29,6 +30,8 @@ pub struct Snapshot {
     pub teams: Vec<TeamReading>,
     /// Counters of the data path.
     pub counters: Values,
+    /// Histograms of the data path.
+    pub histograms: Vec<HistogramSample>,
     /// Address table of the switch.
     pub fdb: Vec<FdbEntry>,
     /// Number of data cores.
@@ -69,6 +72,7 @@ impl Snapshot {
             ports: control.nic.ports(),
             teams: teams::take(control),
             counters: control.nic.counter_values(),
+            histograms: control.nic.histograms(),
             fdb: control.nic.fdb(),
             data_cores: control.settings.nic.data_cores.len(),
             started: Some(control.life.started.0),
@@ -90,12 +94,13 @@ impl Snapshot {
 }
 
 /// Estimated bytes of the page for each adapter: a line has about 60 bytes.
-const BYTES_AN_ADAPTER: usize = 12 << 10;
+const BYTES_AN_ADAPTER: usize = 16 << 10;
 
 /// Page of a snapshot; `spent` returns the duration of the scrape so far.
 pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     let mut page = Page::with_capacity((snapshot.adapters.len() + 2) * BYTES_AN_ADAPTER);
     native::counters(&mut page, &snapshot.counters);
+    native::histograms(&mut page, &snapshot.histograms);
     states(&mut page, &snapshot.adapters, &snapshot.rdma);
     adapters(&mut page, &snapshot.adapters);
     rdma(&mut page, &snapshot.rdma);

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use vnic_engine::counters::CoreCounter as C;
 
-use super::counters::CoreCounters;
+use super::counters::{CoreCounters, CoreTimes};
 use super::link::Waker;
 use super::worker::Worker;
 use crate::call::Signals;
@@ -51,6 +51,8 @@ pub struct WorkerHandle {
     pub cpu: usize,
     /// Counters of the core.
     pub counters: Arc<CoreCounters>,
+    /// Times of the core.
+    pub times: Arc<CoreTimes>,
     /// Signals by which the core interrupts its guests.
     pub signals: Arc<Signals>,
     orders: Sender<Order>,
@@ -62,7 +64,7 @@ impl WorkerHandle {
     /// Handle of a core that `thread` runs, that takes `orders` and that `waker` wakes.
     pub(super) fn new(
         cpu: usize,
-        counters: Arc<CoreCounters>,
+        (counters, times): (Arc<CoreCounters>, Arc<CoreTimes>),
         signals: Arc<Signals>,
         orders: Sender<Order>,
         waker: Arc<Waker>,
@@ -71,6 +73,7 @@ impl WorkerHandle {
         WorkerHandle {
             cpu,
             counters,
+            times,
             signals,
             orders,
             waker,
