@@ -24,6 +24,7 @@ use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
 use crate::store::{self, OnDamage, Store, StoreError};
+use crate::traces::Tracer;
 use crate::{grpc, mesh, metrics};
 
 pub use args::{Args, ExitCode, run};
@@ -105,6 +106,8 @@ pub struct Daemon {
     grpc: Vec<JoinHandle<()>>,
     health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
+    /// What sends traces, and its task.
+    traces: Option<(Arc<Tracer>, JoinHandle<()>)>,
     tls: Option<Arc<Tls>>,
     /// Connections to the control interface.
     live: Arc<Live>,
@@ -176,7 +179,9 @@ impl Daemon {
         let control = Control::new(nic, settings, endpoints, hub, captures, kept, pulse);
         let control = Arc::new(control);
 
-        let meter = Arc::new(Meter::default());
+        let traces = control.settings.control.traces.clone().map(Tracer::start);
+        let tracer = traces.as_ref().map(|(tracer, _)| tracer.clone());
+        let meter = Arc::new(Meter::tracing(tracer));
         let metrics = web.map(|listener| {
             let pages = metrics::serve(listener, control.clone(), meter.clone());
             panics::spawn("metrics", pages)
@@ -189,6 +194,7 @@ impl Daemon {
             grpc,
             health,
             metrics,
+            traces,
             tls,
             live,
             watch,
@@ -367,6 +373,11 @@ impl Daemon {
         }
         if let Some(task) = self.metrics {
             task.abort();
+        }
+        if let Some((tracer, task)) = self.traces {
+            tracer.end();
+            // A collector that does not answer holds up nothing.
+            let _ = tokio::time::timeout(Duration::from_secs(2), task).await;
         }
     }
 }

@@ -14,6 +14,7 @@ use super::teams::{self, TeamReading};
 use super::{grpc, native};
 use crate::access::{Meter, Reading};
 use crate::control::Control;
+use crate::traces::{Sent, Tracer};
 use crate::{logging, panics};
 
 /// Values of one scrape.
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub log_lost: u64,
     /// Requests to the control interface.
     pub grpc: Vec<Reading>,
+    /// Spans for the collector, if there is one.
+    pub spans: Option<Sent>,
     /// What the process takes.
     pub process: Process,
 }
@@ -88,6 +91,7 @@ impl Snapshot {
             },
             log_lost: logging::lost(),
             grpc: meter.read(),
+            spans: meter.tracer().map(Tracer::sent),
             process: Process::take(),
         }
     }
@@ -145,6 +149,14 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     }
     bugs(&mut page, &snapshot.bugs);
     grpc::render(&mut page, &snapshot.grpc);
+    if let Some(Sent { exported, lost }) = snapshot.spans {
+        page.counter(
+            "vnic_trace_spans_total",
+            "Spans of traces: taken by the collector, or lost because it took none or too many waited.",
+        );
+        page.value(&[("outcome", &"exported")], exported);
+        page.value(&[("outcome", &"lost")], lost);
+    }
     process::render(&mut page, &snapshot.process, snapshot.started);
     page.counter(
         "vnic_log_lines_lost_total",

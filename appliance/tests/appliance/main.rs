@@ -40,4 +40,5 @@ mod team;
 mod team_refusals;
 mod top;
 mod trace;
+mod traces;
 mod uplink;

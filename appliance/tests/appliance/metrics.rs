@@ -12,6 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use vnic_appliance::access::{BOUNDS, Durations, Reading};
 use vnic_appliance::metrics::teams::TeamReading;
 use vnic_appliance::metrics::{Bugs, Process, Snapshot, render, render_node};
+use vnic_appliance::traces::Sent;
 use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{
     self, AdapterValues, CoreValues, HISTOGRAMS, HistogramSample, HistogramValues, LinkValues, PortValues,
@@ -296,6 +297,10 @@ fn snapshot() -> Snapshot {
         },
         log_lost: 17,
         grpc: grpc(),
+        spans: Some(Sent {
+            exported: 11,
+            lost: 2,
+        }),
         process: Process {
             cpu: Duration::from_millis(1500),
             resident: Some(1 << 20),

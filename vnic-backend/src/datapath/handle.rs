@@ -8,6 +8,7 @@ use vnic_engine::counters::CoreCounter as C;
 
 use super::counters::{CoreCounters, CoreTimes};
 use super::link::Waker;
+use super::observed::told;
 use super::worker::Worker;
 use crate::call::Signals;
 
@@ -89,7 +90,7 @@ impl WorkerHandle {
 
     /// Runs a job on the core; nothing waits for it.
     pub fn post(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
-        self.send(Order::Do(Box::new(job)));
+        self.send(Order::Do(told(self.cpu, false, Box::new(job))));
     }
 
     /// Runs a job on the core; its answer may be waited for.
@@ -118,9 +119,8 @@ impl WorkerHandle {
         question: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Answer<R> {
         let (reply, answer) = answer();
-        self.send(Order::Ask(Box::new(move |worker| {
-            drop(reply.send(question(worker)))
-        })));
+        let job = Box::new(move |worker: &mut Worker| drop(reply.send(question(worker))));
+        self.send(Order::Ask(told(self.cpu, true, job)));
         answer
     }
 
