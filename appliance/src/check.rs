@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 pub use suggest::nearest;
 pub use violations::Violations;
 
+use crate::traces::Collector;
 use vnic_backend::{
     MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
     TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
@@ -275,6 +276,14 @@ pub fn metrics_listen(text: &str) -> Checked<Option<SocketAddr>> {
     text.parse()
         .map(Some)
         .map_err(|_| format!("{text:?} is no address for metrics: ADDR:PORT such as 127.0.0.1:9400, or off"))
+}
+
+/// Collector of traces: the base of its URL, or `off`.
+pub fn collector(text: &str) -> Checked<Option<Collector>> {
+    match text {
+        "off" => Ok(None),
+        url => Collector::parse(url).map(Some),
+    }
 }
 
 /// Numbers in words.

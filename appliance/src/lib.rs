@@ -32,6 +32,7 @@ pub mod store;
 mod stored;
 mod systemd;
 mod teams;
+pub mod traces;
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -50,6 +51,7 @@ pub const FEATURES: &[&str] = &[
     "event-log",
     "fault-injection",
     "frame-trace",
+    "histograms",
     "mesh",
     "metrics-gzip",
     "metrics-node-exporter",

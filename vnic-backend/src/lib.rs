@@ -21,7 +21,7 @@ mod uplink;
 mod vhost;
 
 pub use confine::Filter;
-pub use datapath::{ClockGuard, VirtualClock};
+pub use datapath::{ClockGuard, CoreWork, Observer, VirtualClock, observed};
 pub use nic::{AdapterSetup, Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;

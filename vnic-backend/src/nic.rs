@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use vnic_engine::counters::{CoreValues, Values};
+use vnic_engine::counters::{self, CoreValues, HistogramSample, Values};
 use vnic_engine::dropless::ModeChange;
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Loop, PortConfig};
@@ -209,6 +209,33 @@ impl Nic {
             ports: ports.collect(),
             cores: cores.collect(),
         }
+    }
+
+    /// Every histogram of the NIC, read without stopping the data path. An adapter without an RDMA function has none of
+    /// messages.
+    pub fn histograms(&self) -> Vec<HistogramSample> {
+        let mut samples = Vec::new();
+        let mut add = |def, owner: String, values| samples.push(HistogramSample { def, owner, values });
+        for worker in self.inner.workers.iter() {
+            let cpu = worker.cpu.to_string();
+            add(&counters::ROUND, cpu.clone(), worker.times.round.read());
+            add(&counters::WAKE_UP, cpu, worker.times.wake_up.read());
+        }
+        for (name, entry) in &self.inner.lock().adapters {
+            if let Some(rdma) = &entry.rdma {
+                add(
+                    &counters::MESSAGE_LATENCY,
+                    name.clone(),
+                    rdma.counters.latency.read(),
+                );
+            }
+            add(
+                &counters::TX_QUEUE_DEPTH,
+                name.clone(),
+                entry.adapter.counters.depth.read(),
+            );
+        }
+        samples
     }
 
     /// As [`Nic::counter_values`], each value with its row of the table.

@@ -28,6 +28,7 @@ mod registry;
 mod remains;
 mod remap;
 mod request;
+mod sample;
 mod session;
 mod shared_ring;
 mod slots;

@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::places::Place;
+use crate::traces;
 
 /// Domain of error reasons.
 pub const DOMAIN: &str = "vnic";
@@ -36,9 +37,10 @@ pub fn status<'a>(
 /// cancelled the call: so a client cannot begin more work by cancelling.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     let place = CALL.try_with(Arc::clone).ok();
+    let trace = traces::current();
     let work = move || {
         let _place = place;
-        work()
+        traces::within(trace, work)
     };
     tokio::task::spawn_blocking(work)
         .await

@@ -19,7 +19,7 @@ use super::retries::{self, REQUEST_ID, Retries};
 use super::usage::InProgress;
 use super::{Peer, Role, methods};
 use crate::events::{ControlEvent, Tell};
-use crate::panics;
+use crate::{panics, traces};
 
 /// Deadline of unary calls.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -153,11 +153,16 @@ where
         let (admitted, id) = match admitted {
             Ok(admitted) => admitted,
             Err(status) => {
-                self.gate.meter.refused(method, status.code());
+                let who = peer.as_ref().map_or("", |peer| peer.who.as_str());
+                self.gate
+                    .meter
+                    .refused(method, status.code(), request.headers(), who);
                 return Box::pin(std::future::ready(Ok(status.into_http())));
             }
         };
-        let mut metered = Metered::begin(self.gate.meter.clone(), method);
+        let who = peer.as_ref().map_or("", |peer| peer.who.as_str());
+        let mut metered = Metered::begin(self.gate.meter.clone(), method, request.headers(), who);
+        let trace = metered.trace();
         // The ready service is used; its clone stays.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
@@ -191,7 +196,8 @@ where
         };
         // A panic would end the connection, with all other requests on it.
         Box::pin(async move {
-            let (response, place) = match panics::caught(served).await {
+            let served = panics::caught(traces::SCOPE.scope(trace, served));
+            let (response, place) = match served.await {
                 Ok(result) => result?,
                 Err(panicked) => (bug(&panicked).into_http(), None),
             };

@@ -10,6 +10,7 @@ use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
 
 use super::methods::METHODS;
+use crate::traces::{Request, Scope, Tracer};
 
 /// Number of codes of gRPC: 0 to 16.
 pub const CODES: usize = 17;
@@ -26,6 +27,8 @@ const OTHER: &str = "other";
 pub struct Meter {
     /// One for each row of [`METHODS`], and one for other paths.
     tallies: Box<[Tally]>,
+    /// Makes spans of requests, if there is a collector.
+    tracer: Option<Arc<Tracer>>,
 }
 
 /// Counts of a method.
@@ -66,6 +69,7 @@ impl Default for Meter {
     fn default() -> Meter {
         Meter {
             tallies: (0..=METHODS.len()).map(|_| Tally::default()).collect(),
+            tracer: None,
         }
     }
 }
@@ -95,6 +99,24 @@ pub fn code_name(code: usize) -> &'static str {
 }
 
 impl Meter {
+    /// Makes a meter that also makes spans of requests, if there is a tracer.
+    pub fn tracing(tracer: Option<Arc<Tracer>>) -> Meter {
+        Meter {
+            tracer,
+            ..Meter::default()
+        }
+    }
+
+    /// What makes spans of requests, if there is a collector.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_deref()
+    }
+
+    fn span(&self, method: Option<usize>, headers: &HeaderMap, who: &str) -> Option<Request> {
+        let path = method.map_or(OTHER, |i| METHODS[i].path.trim_start_matches('/'));
+        self.tracer.as_ref()?.request(path, headers, who)
+    }
+
     /// Counts of the methods that were called.
     pub fn read(&self) -> Vec<Reading> {
         let value = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -117,7 +139,10 @@ impl Meter {
     }
 
     /// Counts a request that the gate refused. It has no duration: refusals, which take no time, would hide calls that do.
-    pub fn refused(&self, method: Option<usize>, code: Code) {
+    pub fn refused(&self, method: Option<usize>, code: Code, headers: &HeaderMap, who: &str) {
+        if let Some(span) = self.span(method, headers, who) {
+            span.end(code as usize, code_name(code as usize));
+        }
         add(&self.tally(method).codes[code as usize], 1);
     }
 
@@ -141,22 +166,31 @@ pub struct Metered {
     took: Option<Duration>,
     /// Code of the end; `None`: the client went first.
     code: Option<Code>,
+    /// Span of the request, if it has one.
+    span: Option<Request>,
 }
 
 impl Metered {
-    /// Begins a request that was admitted.
-    pub fn begin(meter: Arc<Meter>, method: Option<usize>) -> Metered {
+    /// Begins a request of a client that was admitted.
+    pub fn begin(meter: Arc<Meter>, method: Option<usize>, headers: &HeaderMap, who: &str) -> Metered {
+        let span = meter.span(method, headers, who);
         let metered = Metered {
             meter,
             method,
             begun: Instant::now(),
             took: None,
             code: None,
+            span,
         };
         if metered.is_stream() {
             add(&metered.tally().open, 1);
         }
         metered
+    }
+
+    /// Trace of the request, if it has one.
+    pub fn trace(&self) -> Option<Arc<Scope>> {
+        self.span.as_ref().map(Request::scope)
     }
 
     /// Notes the response, which may be an error. How long the client reads is no part of the duration.
@@ -188,8 +222,12 @@ impl Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
+        let code = self.code.unwrap_or(Code::Cancelled) as usize;
+        if let Some(span) = self.span.take() {
+            span.end(code, code_name(code));
+        }
         let tally = self.tally();
-        add(&tally.codes[self.code.unwrap_or(Code::Cancelled) as usize], 1);
+        add(&tally.codes[code], 1);
         if self.is_stream() {
             tally.open.fetch_sub(1, Ordering::Relaxed);
             return;

@@ -64,6 +64,7 @@ pub static METHODS: &[Method] = &[
     stream("/vnic.v1.CongestionService/WatchCongestion", Viewer),
     call("/vnic.v1.CounterService/ListCounters", Viewer),
     call("/vnic.v1.CounterService/ListCounterSets", Viewer),
+    call("/vnic.v1.CounterService/ListHistograms", Viewer),
     call("/vnic.v1.CounterService/ReadCounterSets", Viewer),
     call("/vnic.v1.CounterService/SnapshotCounters", Viewer),
     stream("/vnic.v1.CounterService/WatchCounters", Viewer),

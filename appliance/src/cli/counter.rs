@@ -1,5 +1,6 @@
 //! `vnicctl counter`.
 
+mod histogram;
 mod shapes;
 mod view;
 
@@ -38,6 +39,16 @@ pub enum CounterVerb {
         /// Leave out counters that are zero
         #[arg(long)]
         nonzero: bool,
+    },
+    /// List times and depths of the data path: how long what takes, and for how many
+    #[command(
+        after_help = "Examples:\n  vnicctl counter histogram\n  vnicctl counter histogram vf0\n  vnicctl counter histogram \
+                      cores/1\n\nA percentile is a value that so many of a hundred do not exceed, as near as the bucket tells \
+                      that it is in: bounds of buckets are powers of two. -o json has the buckets."
+    )]
+    Histogram {
+        /// Only histograms of this adapter or core: vf0, cores/1
+        owner: Option<String>,
     },
     /// List the sets of names, or the names of one
     #[command(
@@ -169,6 +180,7 @@ fn span(text: &str) -> Result<Duration, String> {
 pub async fn run(verb: CounterVerb, client: &Client, out: &Output) -> Result<(), Failure> {
     match verb {
         CounterVerb::List { owner, name, nonzero } => list(owner, name, nonzero, client, out).await,
+        CounterVerb::Histogram { owner } => histogram::run(owner, client, out).await,
         CounterVerb::Sets { set, names } => sets(set, names, client, out).await,
         CounterVerb::Show {
             owner,

@@ -54,6 +54,7 @@ lists! {
     congestion_service_client::CongestionServiceClient.list_congestion(ListCongestionRequest, 1000) -> ListCongestionResponse: congestion;
     congestion_service_client::CongestionServiceClient.list_flows(ListFlowsRequest, 1000) -> ListFlowsResponse: flows;
     counter_service_client::CounterServiceClient.list_counters(ListCountersRequest, 5000) -> ListCountersResponse: counters;
+    counter_service_client::CounterServiceClient.list_histograms(ListHistogramsRequest, 5000) -> ListHistogramsResponse: histograms;
     event_service_client::EventServiceClient.list_events(ListEventsRequest, 1000) -> ListEventsResponse: events;
     fault_service_client::FaultServiceClient.list_faults(ListFaultsRequest, 1000) -> ListFaultsResponse: faults;
     mirror_service_client::MirrorServiceClient.list_mirrors(ListMirrorsRequest, 1000) -> ListMirrorsResponse: mirrors;

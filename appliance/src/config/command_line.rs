@@ -85,6 +85,7 @@ pub(super) fn control(
         group: None,
         tcp: None,
         tls,
+        traces: None,
     };
     let (mut unix_seen, mut tcp_seen) = (false, false);
     for one in listen {
@@ -134,6 +135,10 @@ pub(super) fn settings(
         environment,
     )?;
     let control = control(&overrides.control, None, &socket_dir).map_err(|e| format!("--control: {e}"))?;
+    let control = Control {
+        traces: overrides.traces.clone().flatten(),
+        ..control
+    };
     let data_cores = overrides
         .data_cores
         .clone()

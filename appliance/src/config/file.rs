@@ -35,6 +35,7 @@ struct File {
     control: ControlTable,
     access: AccessTable,
     metrics: MetricsTable,
+    tracing: TracingTable,
     events: EventsTable,
     adapter: Vec<Spanned<AdapterTable>>,
     port: Vec<Spanned<PortTable>>,
@@ -69,6 +70,12 @@ struct MetricsTable {
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
+struct TracingTable {
+    otlp: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
 struct EventsTable {
     keep: Option<Spanned<i64>>,
     days: Option<Spanned<i64>>,
@@ -89,6 +96,7 @@ pub(super) fn parse(
     let metrics = sink
         .text(tables.metrics.listen, check::metrics_listen)
         .unwrap_or(Some(metrics_default()));
+    let traces = sink.text(tables.tracing.otlp, check::collector).flatten();
     let events = events(&sink, tables.events);
 
     let mut taken = Taken::default();
@@ -128,7 +136,10 @@ pub(super) fn parse(
         nic: config,
         socket_dir,
         state_dir,
-        control,
+        control: Control {
+            traces: overrides.traces.clone().unwrap_or(traces),
+            ..control
+        },
         access,
         metrics: overrides.metrics.unwrap_or(metrics),
         events,

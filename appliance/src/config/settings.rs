@@ -13,6 +13,7 @@ use crate::events::Keep;
 use crate::macs::MacSource;
 use crate::mesh::MeshSpec;
 use crate::teams::TeamSpec;
+use crate::traces::Collector;
 
 /// Settings of the daemon: complete and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct Control {
     pub tcp: Option<SocketAddr>,
     /// Certificates for TCP.
     pub tls: Option<TlsFiles>,
+    /// Collector of traces of requests; `None`: there are no traces.
+    pub traces: Option<Collector>,
 }
 
 /// Mode of the control socket: its group may use it, others may not.
@@ -89,6 +92,8 @@ pub struct Overrides {
     pub metrics: Option<Option<SocketAddr>>,
     /// Addresses of the control interface.
     pub control: Vec<ControlListen>,
+    /// Collector of traces; `Some(None)`: no traces.
+    pub traces: Option<Option<Collector>>,
     /// Whether damaged state is put aside, so that defaults are used.
     pub reset_damaged_state: bool,
 }

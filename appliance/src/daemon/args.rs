@@ -15,6 +15,7 @@ use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
 use crate::panics::{self, Notice};
+use crate::traces::Collector;
 use crate::{private, systemd};
 
 /// Exit codes of `vnicd`.
@@ -68,6 +69,7 @@ Exit codes: 0 ended by a signal, or the configuration is valid; 1 the operating 
 something; 2 the command line or the configuration is wrong; 3 the state directory is used by another vnicd.";
 
 /// The NIC daemon: virtual NICs for virtual machines over vhost-user, on an embedded switch.
+// Wide: a field for each option.
 #[derive(Debug, Parser)]
 #[command(name = "vnicd", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Args {
@@ -107,6 +109,10 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", value_parser = parse_metrics)]
     metrics: Option<Metrics>,
 
+    /// Send traces of gRPC requests to this collector of OpenTelemetry, by OTLP/HTTP: http://127.0.0.1:4318 [default: off]
+    #[arg(long, value_name = "URL", value_parser = parse_collector)]
+    otlp: Option<Traces>,
+
     /// Listen for gRPC here: unix:PATH instead of DIR/control.sock, or tcp:ADDR:PORT besides it (takes [control.tls]
     /// in the configuration file)
     #[arg(long, value_name = "ADDR", value_parser = check::control_listen)]
@@ -143,6 +149,8 @@ pub struct Args {
 struct Cores(Vec<usize>);
 #[derive(Debug, Clone)]
 struct Metrics(Option<SocketAddr>);
+#[derive(Debug, Clone)]
+struct Traces(Option<Collector>);
 
 fn parse_queue_pairs(text: &str) -> Result<u16, String> {
     let number = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
@@ -157,6 +165,10 @@ fn parse_metrics(text: &str) -> Result<Metrics, String> {
     check::metrics_listen(text).map(Metrics)
 }
 
+fn parse_collector(text: &str) -> Result<Traces, String> {
+    check::collector(text).map(Traces)
+}
+
 impl Args {
     fn overrides(&self) -> Overrides {
         Overrides {
@@ -165,6 +177,7 @@ impl Args {
             data_cores: self.data_cores.as_ref().map(|c| c.0.clone()),
             metrics: self.metrics.as_ref().map(|m| m.0),
             control: self.control.clone(),
+            traces: self.otlp.as_ref().map(|t| t.0.clone()),
             reset_damaged_state: self.reset_damaged_state,
         }
     }

@@ -19,15 +19,12 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-<<<<<<< HEAD
-use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Reload, Teams};
-=======
-use crate::control::{Adapters, Control, Endpoints, Kept, Mirrors, Ports, Teams};
->>>>>>> mirror
+use crate::control::{Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
 use crate::store::{self, OnDamage, Store, StoreError};
+use crate::traces::Tracer;
 use crate::{grpc, mesh, metrics};
 
 pub use args::{Args, ExitCode, run};
@@ -109,6 +106,8 @@ pub struct Daemon {
     grpc: Vec<JoinHandle<()>>,
     health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
+    /// What sends traces, and its task.
+    traces: Option<(Arc<Tracer>, JoinHandle<()>)>,
     /// Task that checks the certificates of connections at intervals.
     watch: JoinHandle<()>,
     // Fields are dropped in this order: the lock is released last.
@@ -177,7 +176,9 @@ impl Daemon {
         let control = Control::new(nic, settings, endpoints, hub, captures, kept, pulse);
         let control = Arc::new(control);
 
-        let meter = Arc::new(Meter::default());
+        let traces = control.settings.control.traces.clone().map(Tracer::start);
+        let tracer = traces.as_ref().map(|(tracer, _)| tracer.clone());
+        let meter = Arc::new(Meter::tracing(tracer));
         let metrics = web.map(|listener| {
             let pages = metrics::serve(listener, control.clone(), meter.clone());
             panics::spawn("metrics", pages)
@@ -197,6 +198,7 @@ impl Daemon {
             grpc,
             health,
             metrics,
+            traces,
             watch,
             _socket: socket,
             _state: state,
@@ -358,6 +360,11 @@ impl Daemon {
         }
         if let Some(task) = self.metrics {
             task.abort();
+        }
+        if let Some((tracer, task)) = self.traces {
+            tracer.end();
+            // A collector that does not answer holds up nothing.
+            let _ = tokio::time::timeout(Duration::from_secs(2), task).await;
         }
     }
 }

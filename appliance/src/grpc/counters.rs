@@ -5,9 +5,9 @@ mod watch;
 
 use std::sync::Arc;
 
-use tonic::{Request, Response};
+use tonic::{Request, Response, Status};
 use vnic_backend::Sample;
-use vnic_backend::counters::{Scope, all};
+use vnic_backend::counters::{HistogramSample, Scope, all};
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream};
@@ -52,6 +52,30 @@ fn counter(sample: &Sample) -> v1::Counter {
     }
 }
 
+/// Message of a histogram.
+fn histogram(sample: HistogramSample) -> v1::Histogram {
+    let HistogramSample { def, owner, values } = sample;
+    v1::Histogram {
+        name: def.name.to_owned(),
+        owner: names::of(collection(def.scope), &owner),
+        metric: naming::histogram(def),
+        help: def.help.to_owned(),
+        unit: def.unit.to_owned(),
+        bounds: def.bounds(values.buckets.len()).collect(),
+        counts: values.buckets,
+        sum: values.sum,
+    }
+}
+
+/// Checks the owner that a list is limited to, which may be empty.
+fn owner_form(owner: &str) -> Result<(), Status> {
+    let collections = [names::ADAPTERS, names::PORTS, names::CORES];
+    match owner.is_empty() || collections.iter().any(|c| names::id(c, owner).is_some()) {
+        true => Ok(()),
+        false => Err(invalid("owner", form(owner, COUNTED))),
+    }
+}
+
 #[tonic::async_trait]
 impl v1::counter_service_server::CounterService for Counters {
     async fn list_counters(
@@ -61,10 +85,7 @@ impl v1::counter_service_server::CounterService for Counters {
         let request = request.into_inner();
         let page = page!(request, "ListCounters", [1000, 5000])?;
         let owner = request.owner.as_str();
-        let collections = [names::ADAPTERS, names::PORTS, names::CORES];
-        if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {
-            return Err(invalid("owner", form(owner, COUNTED)));
-        }
+        owner_form(owner)?;
         let wanted = request.counter_name.as_str();
         if !wanted.is_empty() && all().all(|def| def.name != wanted) {
             let problem = format!("no counter has the name {wanted:?}; without a name all are listed");
@@ -91,6 +112,24 @@ impl v1::counter_service_server::CounterService for Counters {
         });
         Ok(Response::new(v1::ListCountersResponse {
             counters: samples.iter().map(counter).collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn list_histograms(
+        &self,
+        request: Request<v1::ListHistogramsRequest>,
+    ) -> Answer<v1::ListHistogramsResponse> {
+        let request = request.into_inner();
+        let page = page!(request, "ListHistograms", [1000, 5000])?;
+        owner_form(&request.owner)?;
+        let control = self.0.clone();
+        let samples = blocking(move || control.nic.histograms()).await?;
+        let mut histograms: Vec<_> = samples.into_iter().map(histogram).collect();
+        histograms.retain(|h| request.owner.is_empty() || h.owner == request.owner);
+        let (histograms, next_page_token) = page.cut(histograms, |h| format!("{} {}", h.owner, h.name));
+        Ok(Response::new(v1::ListHistogramsResponse {
+            histograms,
             next_page_token,
         }))
     }

@@ -28,17 +28,9 @@ pub fn render(page: &mut Page, readings: &[Reading]) {
     );
     for r in readings {
         let Some(durations) = &r.seconds else { continue };
-        let mut sum = 0;
-        for (i, n) in durations.buckets.iter().enumerate() {
-            sum += n;
-            let bound = BOUNDS
-                .get(i)
-                .map_or("+Inf".to_owned(), |us| seconds(*us, 1_000_000));
-            page.part("_bucket", &[("method", &r.method), ("le", &bound)], sum);
-        }
-        let nanos = seconds(durations.nanos, 1_000_000_000);
-        page.part("_sum", &[("method", &r.method)], nanos);
-        page.part("_count", &[("method", &r.method)], sum);
+        let bounds = BOUNDS.iter().map(|us| seconds(*us, 1_000_000));
+        let sum = seconds(durations.nanos, 1_000_000_000);
+        page.buckets(&[("method", &r.method)], bounds, &durations.buckets, sum);
     }
     page.gauge(
         "vnic_grpc_streams",

@@ -1,7 +1,7 @@
 //! Names and labels of counters, from the table of the data path.
 
 use vnic_backend::Sample;
-use vnic_backend::counters::{CounterDef, Scope};
+use vnic_backend::counters::{CounterDef, HistogramDef, Scope};
 
 /// Suffixes of counters of time, with their units per second. Time is in seconds in Prometheus.
 const TIMES: [(&str, u64); 2] = [("_ns", 1_000_000_000), ("_us", 1_000_000)];
@@ -20,9 +20,9 @@ pub fn seconds(time: u64, second: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Prometheus name of a counter: `vnic_<scope>_<name>_total`.
-pub fn metric(def: &CounterDef) -> String {
-    let scope = match def.scope {
+/// Word for a scope in Prometheus names.
+fn word(scope: Scope) -> &'static str {
+    match scope {
         Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
         Scope::Port | Scope::PortDrop => "port",
         Scope::Mesh => "mesh",
@@ -32,11 +32,31 @@ pub fn metric(def: &CounterDef) -> String {
         Scope::PortPriority => "port_priority",
         Scope::AdapterLink => "adapter_link",
         Scope::PortLink => "port_link",
-    };
+    }
+}
+
+/// Prometheus name of a counter: `vnic_<scope>_<name>_total`.
+pub fn metric(def: &CounterDef) -> String {
+    let scope = word(def.scope);
     match time(def.name) {
         Some((name, _)) => format!("vnic_{scope}_{name}_seconds_total"),
         None => format!("vnic_{scope}_{}_total", def.name),
     }
+}
+
+/// Units of a histogram per second, if it is of times.
+pub fn histogram_time(def: &HistogramDef) -> Option<u64> {
+    (def.unit == "ns").then_some(1_000_000_000)
+}
+
+/// Prometheus name of a histogram: `vnic_<scope>_<name>`, of times with `_seconds`.
+pub fn histogram(def: &HistogramDef) -> String {
+    let unit = if histogram_time(def).is_some() {
+        "_seconds"
+    } else {
+        ""
+    };
+    format!("vnic_{}_{}{unit}", word(def.scope), def.name)
 }
 
 /// Label of what counters of a scope belong to.
@@ -89,6 +109,16 @@ mod tests {
                 def.help
             );
         }
+        for def in vnic_backend::counters::HISTOGRAMS {
+            let name = histogram(def);
+            assert!(seen.insert(name.clone()), "{name} twice");
+            assert!(
+                def.help.ends_with('.') && !def.help.contains(['\\', '\n']),
+                "{name}: {}",
+                def.help
+            );
+        }
+        assert!(seen.contains("vnic_core_round_seconds") && seen.contains("vnic_adapter_tx_queue_depth"));
     }
 
     #[test]

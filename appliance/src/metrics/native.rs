@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use vnic_backend::counters::{
-    ADAPTER_DROP, CORE_COUNTERS, CounterDef, LINK_COUNTERS, LinkValues, MESH_COUNTERS, PORT_COUNTERS,
-    PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, QUEUE_COUNTERS, RDMA_COUNTERS,
-    Values,
+    ADAPTER_DROP, CORE_COUNTERS, CounterDef, HISTOGRAMS, HistogramSample, LINK_COUNTERS, LinkValues,
+    MESH_COUNTERS, PORT_COUNTERS, PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS,
+    QUEUE_COUNTERS, RDMA_COUNTERS, Values,
 };
 
 use super::naming;
@@ -120,5 +120,25 @@ pub fn counters(page: &mut Page, all: &Values) {
             (labels, c.values[i])
         });
         metric(page, def, values);
+    }
+}
+
+/// All histograms.
+pub fn histograms(page: &mut Page, all: &[HistogramSample]) {
+    for def in HISTOGRAMS {
+        page.histogram(&naming::histogram(def), def.help);
+        let time = naming::histogram_time(def);
+        let text =
+            |value: u64| time.map_or_else(|| value.to_string(), |second| naming::seconds(value, second));
+        for sample in all.iter().filter(|sample| sample.def == def) {
+            let counts = &sample.values.buckets;
+            let labels: [(&str, &dyn Display); 1] = [(naming::owner(def.scope), &sample.owner)];
+            page.buckets(
+                &labels,
+                def.bounds(counts.len()).map(text),
+                counts,
+                text(sample.values.sum),
+            );
+        }
     }
 }

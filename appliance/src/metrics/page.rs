@@ -68,6 +68,24 @@ impl Page {
         let _ = writeln!(self.text, " {value}");
     }
 
+    /// Adds the parts of a histogram: `counts` has a number for each bucket, which does not count those before it; the last one has no
+    /// bound.
+    pub fn buckets(
+        &mut self,
+        labels: &[(&str, &dyn Display)],
+        bounds: impl Iterator<Item = String>,
+        counts: &[u64],
+        sum: impl Display,
+    ) {
+        let mut all = 0;
+        for (bound, n) in bounds.chain(["+Inf".to_owned()]).zip(counts) {
+            all += n;
+            self.part("_bucket", &[labels, &[("le", &bound)]].concat(), all);
+        }
+        self.part("_sum", labels, sum);
+        self.part("_count", labels, all);
+    }
+
     /// Escapes a label from this offset on: names of interfaces may need it.
     fn escape(&mut self, from: usize) {
         if self.text[from..].contains(['\\', '"', '\n']) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vnic_backend::counters::Values;
+use vnic_backend::counters::{HistogramSample, Values};
 use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus, WORST};
 
 use super::page::Page;
@@ -14,9 +14,11 @@ use super::teams::{self, TeamReading};
 use super::{grpc, native};
 use crate::access::{Meter, Reading};
 use crate::control::Control;
+use crate::traces::{Sent, Tracer};
 use crate::{logging, panics};
 
 /// Values of one scrape.
+// Wide: each field is a part of the page.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Adapters.
@@ -29,6 +31,8 @@ pub struct Snapshot {
     pub teams: Vec<TeamReading>,
     /// Counters of the data path.
     pub counters: Values,
+    /// Histograms of the data path.
+    pub histograms: Vec<HistogramSample>,
     /// Address table of the switch.
     pub fdb: Vec<FdbEntry>,
     /// Number of data cores.
@@ -47,6 +51,8 @@ pub struct Snapshot {
     pub log_lost: u64,
     /// Requests to the control interface.
     pub grpc: Vec<Reading>,
+    /// Spans for the collector, if there is one.
+    pub spans: Option<Sent>,
     /// What the process takes.
     pub process: Process,
 }
@@ -69,6 +75,7 @@ impl Snapshot {
             ports: control.nic.ports(),
             teams: teams::take(control),
             counters: control.nic.counter_values(),
+            histograms: control.nic.histograms(),
             fdb: control.nic.fdb(),
             data_cores: control.settings.nic.data_cores.len(),
             started: Some(control.life.started.0),
@@ -84,18 +91,20 @@ impl Snapshot {
             },
             log_lost: logging::lost(),
             grpc: meter.read(),
+            spans: meter.tracer().map(Tracer::sent),
             process: Process::take(),
         }
     }
 }
 
 /// Estimated bytes of the page for each adapter: a line has about 60 bytes.
-const BYTES_AN_ADAPTER: usize = 12 << 10;
+const BYTES_AN_ADAPTER: usize = 16 << 10;
 
 /// Page of a snapshot; `spent` returns the duration of the scrape so far.
 pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     let mut page = Page::with_capacity((snapshot.adapters.len() + 2) * BYTES_AN_ADAPTER);
     native::counters(&mut page, &snapshot.counters);
+    native::histograms(&mut page, &snapshot.histograms);
     states(&mut page, &snapshot.adapters, &snapshot.rdma);
     adapters(&mut page, &snapshot.adapters);
     rdma(&mut page, &snapshot.rdma);
@@ -140,6 +149,14 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     }
     bugs(&mut page, &snapshot.bugs);
     grpc::render(&mut page, &snapshot.grpc);
+    if let Some(Sent { exported, lost }) = snapshot.spans {
+        page.counter(
+            "vnic_trace_spans_total",
+            "Spans of traces: taken by the collector, or lost because it took none or too many waited.",
+        );
+        page.value(&[("outcome", &"exported")], exported);
+        page.value(&[("outcome", &"lost")], lost);
+    }
     process::render(&mut page, &snapshot.process, snapshot.started);
     page.counter(
         "vnic_log_lines_lost_total",

@@ -313,7 +313,7 @@ fn wrong_shapes_are_named() {
     errors(
         "[frobnicate]\n",
         &[
-            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port, team",
+            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port, team, tracing",
         ],
     );
 }
@@ -426,7 +426,7 @@ fn the_example_is_valid_and_complete() {
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
-        "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
+        "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[tracing]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
          \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\nnames = [\"*\"]\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
     ))
     .expect_err("unknown keys");

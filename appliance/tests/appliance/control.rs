@@ -427,6 +427,47 @@ async fn counters_and_addresses_can_be_asked_for() {
         .into_inner();
     assert!(none.counters.is_empty());
 
+    let request = v1::ListHistogramsRequest::default();
+    let all = service.list_histograms(request).await.expect("histograms");
+    let all = all.into_inner().histograms;
+    let names: Vec<(&str, &str)> = all.iter().map(|h| (h.owner.as_str(), h.name.as_str())).collect();
+    let core = format!("cores/{}", crate::common::cpu());
+    for wanted in [
+        ("adapters/vf0", "tx_queue_depth"),
+        ("adapters/vf1", "tx_queue_depth"),
+        (&*core, "round"),
+        (&*core, "wake_up"),
+    ] {
+        assert!(names.contains(&wanted), "{wanted:?} in {names:?}");
+    }
+    assert!(names.is_sorted());
+    assert!(all.iter().all(|h| h.counts.len() == h.bounds.len() + 1));
+    let request = v1::ListHistogramsRequest {
+        owner: core.clone(),
+        page_size: 1,
+        ..v1::ListHistogramsRequest::default()
+    };
+    let first = service.list_histograms(request.clone()).await.expect("a page");
+    let first = first.into_inner();
+    assert_eq!((first.histograms.len(), &*first.histograms[0].name), (1, "round"));
+    let request = v1::ListHistogramsRequest {
+        page_token: first.next_page_token,
+        ..request
+    };
+    let second = service
+        .list_histograms(request)
+        .await
+        .expect("a page")
+        .into_inner();
+    assert_eq!(second.histograms[0].name, "wake_up");
+    assert_eq!(second.next_page_token, "");
+    let request = v1::ListHistogramsRequest {
+        owner: "vf0".to_owned(),
+        ..v1::ListHistogramsRequest::default()
+    };
+    let refused = service.list_histograms(request).await.expect_err("no owner");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+
     let mut switch = SwitchServiceClient::new(lab.channel.clone());
     let fdb = switch
         .list_fdb_entries(v1::ListFdbEntriesRequest {

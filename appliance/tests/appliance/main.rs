@@ -44,5 +44,6 @@ mod team;
 mod team_refusals;
 mod top;
 mod trace;
+mod traces;
 mod uplink;
 mod watches;

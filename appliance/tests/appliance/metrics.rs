@@ -12,8 +12,12 @@ use tokio::net::{TcpSocket, TcpStream};
 use vnic_appliance::access::{BOUNDS, Durations, Reading};
 use vnic_appliance::metrics::teams::TeamReading;
 use vnic_appliance::metrics::{Bugs, Process, Snapshot, render, render_node};
+use vnic_appliance::traces::Sent;
 use vnic_backend::counters::names::{self, Source};
-use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
+use vnic_backend::counters::{
+    self, AdapterValues, CoreValues, HISTOGRAMS, HistogramSample, HistogramValues, LinkValues, PortValues,
+    Scope, Values,
+};
 use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, Budget, BurstStatus, DropReason, DroplessStatus, PortDevice,
@@ -88,6 +92,50 @@ fn values(name: &str, hairpins: u64) -> AdapterValues {
         drops: drops(|r| if r == DropReason::Hairpin { hairpins } else { 0 }),
         link: Box::new(link(if name == "vf0" { u64::MAX } else { 0 })),
         rdma: (name == "vf0").then(|| Box::new([u64::MAX; _])),
+    }
+}
+
+/// Each of the core or of vf0: a value in the first bucket, two in the fourth, one beyond all bounds.
+fn histograms() -> Vec<HistogramSample> {
+    let all = HISTOGRAMS.iter().map(|def| {
+        let mut buckets = vec![0; if def.unit == "ns" { 25 } else { 17 }];
+        (buckets[0], buckets[3]) = (1, 2);
+        if let Some(last) = buckets.last_mut() {
+            *last = 1;
+        }
+        HistogramSample {
+            def,
+            owner: if def.scope == Scope::Core { "1" } else { "vf0" }.to_owned(),
+            values: HistogramValues {
+                buckets,
+                sum: 3_000_000_500,
+            },
+        }
+    });
+    all.collect()
+}
+
+#[test]
+fn histograms_of_the_data_path_are_those_of_prometheus() {
+    let text = page(&snapshot());
+    for line in [
+        "# TYPE vnic_core_round_seconds histogram",
+        "vnic_core_round_seconds_bucket{core=\"1\",le=\"0.000000128\"} 1",
+        "vnic_core_round_seconds_bucket{core=\"1\",le=\"0.000000512\"} 1",
+        "vnic_core_round_seconds_bucket{core=\"1\",le=\"0.000001024\"} 3",
+        "vnic_core_round_seconds_bucket{core=\"1\",le=\"1.073741824\"} 3",
+        "vnic_core_round_seconds_bucket{core=\"1\",le=\"+Inf\"} 4",
+        "vnic_core_round_seconds_sum{core=\"1\"} 3.0000005",
+        "vnic_core_round_seconds_count{core=\"1\"} 4",
+        "# TYPE vnic_core_wake_up_seconds histogram",
+        "# TYPE vnic_rdma_message_latency_seconds histogram",
+        "vnic_rdma_message_latency_seconds_count{adapter=\"vf0\"} 4",
+        "# TYPE vnic_adapter_tx_queue_depth histogram",
+        "vnic_adapter_tx_queue_depth_bucket{adapter=\"vf0\",le=\"1\"} 1",
+        "vnic_adapter_tx_queue_depth_bucket{adapter=\"vf0\",le=\"32768\"} 3",
+        "vnic_adapter_tx_queue_depth_sum{adapter=\"vf0\"} 3000000500",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
     }
 }
 
@@ -236,6 +284,7 @@ fn snapshot() -> Snapshot {
             },
         ],
         counters,
+        histograms: histograms(),
         fdb: Vec::new(),
         data_cores: 1,
         started: Some(SystemTime::UNIX_EPOCH),
@@ -248,6 +297,10 @@ fn snapshot() -> Snapshot {
         },
         log_lost: 17,
         grpc: grpc(),
+        spans: Some(Sent {
+            exported: 11,
+            lost: 2,
+        }),
         process: Process {
             cpu: Duration::from_millis(1500),
             resident: Some(1 << 20),
@@ -444,6 +497,7 @@ fn what_was_removed_is_gone() {
     snapshot.adapters.remove(0);
     snapshot.rdma.clear();
     snapshot.counters.adapters.remove(0);
+    snapshot.histograms.retain(|h| h.owner != "vf0");
     assert!(!page(&snapshot).contains("vf0"));
 }
 

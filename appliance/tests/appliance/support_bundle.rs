@@ -91,6 +91,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "flows",
         "gids",
         "health",
+        "histograms",
         "log-level",
         "mirrors",
         "nvconfig",

@@ -10,6 +10,7 @@ mod dropless;
 mod ecn;
 mod fault;
 mod guest_roce;
+mod histograms;
 mod kernel;
 mod lag;
 mod lag_control;

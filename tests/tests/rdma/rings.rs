@@ -692,3 +692,36 @@ fn a_core_that_sleeps_is_woken() -> Result<()> {
         .expect("DESTROY_DOORBELLS");
     world.finish()
 }
+
+#[test]
+fn times_of_requests_of_reliable_queue_pairs_are_sampled() -> Result<()> {
+    let world = World::new(1, &["a", "b"])?;
+    let (mut s, mut other) = (world.side("a")?, world.side("b")?);
+    let latency = |adapter: &str| {
+        let all = world.rig.nic.histograms();
+        let mine = all
+            .into_iter()
+            .find(|h| h.owner == adapter && h.def.name == "message_latency");
+        mine.expect("the histogram").values
+    };
+    assert_eq!(latency("a").count(), 0);
+    let spec = s.spec(QpType::Rc);
+    let (mut qa, qb) = (s.d.qp(&spec), other.d.qp(&other.spec(QpType::Rc)));
+    connect(&mut s.d, &qa, &mut other.d, &qb);
+    // One at a time: each is followed. (A completion is counted when the round that wrote it is over.)
+    let remote = (other.mr.iova, other.mr.rkey);
+    for i in 0..10 {
+        let wr = Wr::new(i, Operation::Write, &[s.at(0, 8)]).remote(remote.0, remote.1);
+        s.done(&mut qa, &wr);
+        assert!(wait_for(|| latency("a").count() == i + 1), "request {i}");
+    }
+    assert!(latency("a").sum > 0);
+    // One that has no completion is not, nor one that fails, nor is the responder's side.
+    let silent = Wr::new(10, Operation::Write, &[s.at(0, 8)]).remote(remote.0, remote.1);
+    qa.sends().write(&silent.silent());
+    let bad = Wr::new(11, Operation::Write, &[s.at(1 << 20, 8)]).remote(remote.0, remote.1);
+    s.fails(&mut qa, &bad, Status::LocalProtectionError);
+    world.rig.settle()?;
+    assert_eq!((latency("a").count(), latency("b").count()), (10, 0));
+    world.finish()
+}

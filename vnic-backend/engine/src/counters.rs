@@ -1,11 +1,16 @@
 //! Counters of the data path, declared in `counters.toml`, from which the build script makes the tables. gRPC, command
 //! line, Prometheus and documentation read these.
 
+mod histogram;
 pub mod names;
 mod values;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+pub use histogram::{
+    DepthHistogram, HISTOGRAMS, HistogramDef, HistogramSample, HistogramValues, MESSAGE_LATENCY, ROUND,
+    TX_QUEUE_DEPTH, TimeHistogram, WAKE_UP,
+};
 pub use values::{AdapterValues, CoreValues, Drops, LinkValues, PortValues, Values};
 
 /// Kind of a counter's owner, which determines the labels.

@@ -24,6 +24,14 @@ impl Clock {
         Clock::Real(std::time::Instant::now())
     }
 
+    /// Instant of the machine's time from which this counts; of a virtual clock, on which no core sleeps, any.
+    pub fn start_time(&self) -> std::time::Instant {
+        match self {
+            Clock::Real(start) => *start,
+            Clock::Virtual(_) => std::time::Instant::now(),
+        }
+    }
+
     /// Time since the start.
     #[inline]
     pub fn now(&self) -> Instant {

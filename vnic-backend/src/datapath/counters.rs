@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use vnic_engine::counters::{
-    self, AdapterValues, Block, CoreCounter, LinkCounter, LinkValues, MeshCounters, PortCounter, PortValues,
-    PriorityCounter, QueueCounter,
+    self, AdapterValues, Block, CoreCounter, DepthHistogram, LinkCounter, LinkValues, MeshCounters,
+    PortCounter, PortValues, PriorityCounter, QueueCounter, TimeHistogram,
 };
 use vnic_engine::rdma::Counters as Rdma;
 use vnic_fabric::DropReason;
@@ -64,6 +64,8 @@ pub struct AdapterCounters {
     pub link: LinkCounters,
     /// Gauges of frames that wait for receive buffers.
     pub waits: WaitGauges,
+    /// Frames that a transmit ring held at looks that found some.
+    pub depth: DepthHistogram,
 }
 
 impl AdapterCounters {
@@ -75,6 +77,7 @@ impl AdapterCounters {
             drops: Drops::default(),
             link: LinkCounters::default(),
             waits: WaitGauges::default(),
+            depth: DepthHistogram::default(),
         }
     }
 
@@ -84,7 +87,7 @@ impl AdapterCounters {
             *queue == 0 || values.iter().any(|v| *v != 0)
         };
         let queues: Vec<_> = (0..).zip(self.queues.iter().map(Block::snapshot)).collect();
-        let rdma = rdma.map(|block| Box::new(block.snapshot()));
+        let rdma = rdma.map(|block| Box::new(block.counts.snapshot()));
         let totals = totals(&queues, rdma.as_deref());
         AdapterValues {
             name: name.into(),
@@ -341,6 +344,15 @@ impl PortCounters {
 
 /// Counters of a data core.
 pub type CoreCounters = Block<{ CoreCounter::COUNT }>;
+
+/// Times of a data core.
+#[derive(Debug, Default)]
+pub struct CoreTimes {
+    /// Rounds that found work.
+    pub round: TimeHistogram,
+    /// Wake-ups by other cores and by the control plane.
+    pub wake_up: TimeHistogram,
+}
 
 fn read_drops(drops: &Drops) -> counters::Drops {
     let all = DropReason::ALL.iter();

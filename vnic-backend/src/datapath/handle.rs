@@ -6,8 +6,9 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use vnic_engine::counters::CoreCounter as C;
 
-use super::counters::CoreCounters;
+use super::counters::{CoreCounters, CoreTimes};
 use super::link::Waker;
+use super::observed::told;
 use super::worker::Worker;
 use crate::call::Signals;
 
@@ -51,6 +52,8 @@ pub struct WorkerHandle {
     pub cpu: usize,
     /// Counters of the core.
     pub counters: Arc<CoreCounters>,
+    /// Times of the core.
+    pub times: Arc<CoreTimes>,
     /// Signals by which the core interrupts its guests.
     pub signals: Arc<Signals>,
     orders: Sender<Order>,
@@ -62,7 +65,7 @@ impl WorkerHandle {
     /// Handle of a core that `thread` runs, that takes `orders` and that `waker` wakes.
     pub(super) fn new(
         cpu: usize,
-        counters: Arc<CoreCounters>,
+        (counters, times): (Arc<CoreCounters>, Arc<CoreTimes>),
         signals: Arc<Signals>,
         orders: Sender<Order>,
         waker: Arc<Waker>,
@@ -71,6 +74,7 @@ impl WorkerHandle {
         WorkerHandle {
             cpu,
             counters,
+            times,
             signals,
             orders,
             waker,
@@ -86,7 +90,7 @@ impl WorkerHandle {
 
     /// Runs a job on the core; nothing waits for it.
     pub fn post(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
-        self.send(Order::Do(Box::new(job)));
+        self.send(Order::Do(told(self.cpu, false, Box::new(job))));
     }
 
     /// Runs a job on the core; its answer may be waited for.
@@ -115,9 +119,8 @@ impl WorkerHandle {
         question: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Answer<R> {
         let (reply, answer) = answer();
-        self.send(Order::Ask(Box::new(move |worker| {
-            drop(reply.send(question(worker)))
-        })));
+        let job = Box::new(move |worker: &mut Worker| drop(reply.send(question(worker))));
+        self.send(Order::Ask(told(self.cpu, true, job)));
         answer
     }
 

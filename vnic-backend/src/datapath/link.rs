@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use rustix::event::{EventfdFlags, eventfd};
@@ -129,14 +130,20 @@ struct Shared {
 pub struct Waker {
     fd: OwnedFd,
     asleep: AtomicBool,
+    /// Instant from which `called` counts: that of the core's clock.
+    start: Instant,
+    /// When the sleeping core was woken, in nanoseconds; 0: it was not.
+    called: AtomicU64,
 }
 
 impl Waker {
-    /// Makes a waker of a core that is awake.
-    pub fn new() -> std::io::Result<Waker> {
+    /// Makes a waker of a core that is awake and whose clock began at `start`.
+    pub fn new(start: Instant) -> std::io::Result<Waker> {
         Ok(Waker {
             fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
             asleep: AtomicBool::new(false),
+            start,
+            called: AtomicU64::new(0),
         })
     }
 
@@ -145,7 +152,23 @@ impl Waker {
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
+            // The first of several who wake the core counts. Who writes at the same time has about the same time.
+            if self.called.load(Ordering::Relaxed) == 0 {
+                let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                self.called.store(now, Ordering::Relaxed);
+            }
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// When the core was woken since the last call, by its clock. `None`: it was not, or not by this.
+    pub fn take_called(&self) -> Option<vnic_fabric::Instant> {
+        match self.called.load(Ordering::Relaxed) {
+            0 => None,
+            at => {
+                self.called.store(0, Ordering::Relaxed);
+                Some(vnic_fabric::Instant(at))
+            }
         }
     }
 

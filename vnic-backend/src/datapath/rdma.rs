@@ -34,6 +34,8 @@ pub struct Functions {
     /// Buffer for a frame that is not built in an uplink's memory.
     frame: Vec<u8>,
     rounds: u32,
+    /// Functions that have written the completion of a request whose time is taken, in the round that goes on.
+    timed: Vec<PortId>,
 }
 
 impl Functions {
@@ -163,7 +165,9 @@ impl Functions {
                 Some(0) => {}
                 Some(n) => {
                     work += n;
-                    self.follow(core, port);
+                    if self.follow(core, port) {
+                        self.timed.push(port);
+                    }
                 }
                 None => {
                     self.fail(core, sleeper, port);
@@ -304,11 +308,25 @@ impl Functions {
     }
 
     /// Lets RoCE go to the function while it has a driver, and otherwise to the guest's Ethernet driver.
+    /// Returns whether the function has taken the time of a request.
     #[inline]
-    fn follow(&mut self, core: &mut Core, port: PortId) {
-        let live = self.get_mut(port).is_some_and(|f| f.is_live());
+    fn follow(&mut self, core: &mut Core, port: PortId) -> bool {
+        let (live, timed) = self
+            .get_mut(port)
+            .map_or((false, false), |f| (f.is_live(), f.has_latency()));
         if let Some(adapter) = core.adapter(port) {
             adapter.takes_roce = live;
+        }
+        timed
+    }
+
+    /// Counts the times of requests whose completions were written in the round that is over `now`.
+    #[inline]
+    pub fn round_over(&mut self, now: Instant) {
+        while let Some(port) = self.timed.pop() {
+            if let Some(function) = self.get_mut(port) {
+                function.count_latency(now);
+            }
         }
     }
 
@@ -327,7 +345,7 @@ impl Functions {
                 }
             }
         }
-        function.publish_counters();
+        function.publish_counters(core.now);
     }
 
     /// Reports a function's events to the control plane.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 use vnic_engine::counters::CoreCounter as C;
+use vnic_fabric::Instant;
 use vnic_fabric::switch::{Switch, SwitchConfig, SwitchStats};
 
 use super::MAX_CORES;
 use super::clock::Clock;
 use super::core::Core;
-use super::counters::CoreCounters;
+use super::counters::{CoreCounters, CoreTimes};
 use super::dpc::{BufferAlarm, Dpc};
 use super::handle::{Order, WorkerHandle, answer};
 use super::idle::Idle;
@@ -48,7 +49,7 @@ pub fn start(
         });
     }
     let wakers = (0..n)
-        .map(|_| Waker::new().map(Arc::new))
+        .map(|_| Waker::new(clock.start_time()).map(Arc::new))
         .collect::<Result<Vec<_>, _>>();
     let wakers = wakers.map_err(|e| os("making an eventfd", e))?;
     let mut outs: Vec<Vec<Option<LinkOut>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
@@ -80,7 +81,7 @@ pub fn start(
     let mut begun = Vec::with_capacity(n);
     for (index, ((&cpu, outs), ins)) in cpus.iter().zip(outs).zip(ins).enumerate() {
         let (orders, mailbox) = unbounded();
-        let counters = Arc::new(CoreCounters::default());
+        let (counters, times) = (Arc::new(CoreCounters::default()), Arc::new(CoreTimes::default()));
         let waker = wakers[index].clone();
         let sleeper = Sleeper::new().map_err(|e| os("making an epoll set", e))?;
         sleeper
@@ -106,6 +107,7 @@ pub fn start(
             mailbox,
             waker: waker.clone(),
             counters: counters.clone(),
+            times: times.clone(),
             idle_spin,
             switch_stats: SwitchStats::default(),
         };
@@ -128,7 +130,14 @@ pub fn start(
                 }
             })
             .map_err(|e| os("starting a thread", e))?;
-        handles.push(WorkerHandle::new(cpu, counters, signals, orders, waker, thread));
+        handles.push(WorkerHandle::new(
+            cpu,
+            (counters, times),
+            signals,
+            orders,
+            waker,
+            thread,
+        ));
         begun.push((cpu, was_pinned));
     }
     for (cpu, was_pinned) in begun {
@@ -142,6 +151,11 @@ pub fn start(
         }
     }
     Ok(handles)
+}
+
+/// Nanoseconds of a time.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn pin(cpu: usize) -> std::io::Result<()> {
@@ -159,6 +173,7 @@ struct Runner {
     mailbox: Receiver<Order>,
     waker: Arc<Waker>,
     counters: Arc<CoreCounters>,
+    times: Arc<CoreTimes>,
     idle_spin: Duration,
     switch_stats: SwitchStats,
 }
@@ -167,8 +182,14 @@ impl Runner {
     fn run(mut self) {
         let mut idle = Idle::new(self.idle_spin, self.worker.now());
         let mut quota = Quota::default();
+        // When the last round began, if it found work.
+        let mut busy: Option<Instant> = None;
         loop {
             let now = self.worker.now();
+            if let Some(began) = busy.take() {
+                self.times.round.add(nanos(now.since(began)));
+                self.worker.functions.round_over(now);
+            }
             self.worker.core.now = now;
             self.worker.core.out.round.now = now;
             let mut open = quota.open(now);
@@ -200,14 +221,19 @@ impl Runner {
             if work > 0 {
                 self.counters.add(C::BusyRounds as usize, 1);
                 idle.worked(now);
+                busy = Some(now);
                 continue;
             }
             self.counters.add(C::IdleRounds as usize, 1);
             quota.idle();
             self.publish_switch_stats();
             if idle.looked(now) && quota.waiting.is_empty() && self.worker.clock.sleeps() {
-                self.sleep();
-                idle.slept(self.worker.now());
+                let slept = self.sleep();
+                let now = self.worker.now();
+                if slept && let Some(called) = self.waker.take_called() {
+                    self.times.wake_up.add(nanos(now.since(called)));
+                }
+                idle.slept(now);
             } else {
                 std::hint::spin_loop();
             }
@@ -230,11 +256,13 @@ impl Runner {
         }
     }
 
-    /// Sleeps until it is woken, unless there is work already.
-    fn sleep(&mut self) {
+    /// Sleeps until it is woken, unless there is work already. Returns whether it slept.
+    fn sleep(&mut self) -> bool {
         let Some(longest) = self.worker.longest_sleep() else {
-            return;
+            return false;
         };
+        // Who woke it too late the last time does not count.
+        self.waker.take_called();
         self.waker.set_asleep(true);
         let more = longest.is_zero() | self.worker.arm() | !self.mailbox.is_empty();
         if !more {
@@ -243,5 +271,6 @@ impl Runner {
         }
         self.waker.set_asleep(false);
         self.worker.disarm();
+        !more
     }
 }

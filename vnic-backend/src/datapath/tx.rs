@@ -191,6 +191,9 @@ impl TxQueue {
         if matches!(ready, Ok(0)) && self.path.policed.is_none() {
             return 0;
         }
+        if let Ok(depth @ 1..) = ready {
+            self.path.counters.depth.add(depth.into());
+        }
         let mut visit = self.path.visit(index, core);
         let mut done = 0;
         let fault = loop {

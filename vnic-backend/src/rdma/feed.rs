@@ -307,6 +307,11 @@ impl Function {
                 Ok(n) => {
                     let work = n.saturating_add(self.device.take_work());
                     self.account.charge(i32::try_from(work).unwrap_or(i32::MAX));
+                    if self.published.sample.is_free()
+                        && let Some(tag) = self.device.newest_reliable(qpn)
+                    {
+                        self.published.sample.follow(qpn, tag);
+                    }
                 }
                 Err(Malformed { wr_id, reason, index }) => {
                     send.faulted = true;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
-use vnic_engine::counters::Block;
+use vnic_engine::counters::{Block, TimeHistogram};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
@@ -32,6 +32,7 @@ use super::registry::Claim;
 use super::remains::Remains;
 use super::remap::Remap;
 use super::request::Scratch;
+use super::sample::Sample;
 use super::session::Session;
 use crate::call::Call;
 use crate::mem::MemMap;
@@ -146,14 +147,22 @@ struct Earlier {
     received: ReceivedByPriority,
 }
 
-/// Counters of an adapter's RDMA function, in the order of [`Counters::NAMES`].
-pub type RdmaCounters = Block<{ Counters::COUNT }>;
+/// Counters of an adapter's RDMA function.
+#[derive(Default)]
+pub struct RdmaCounters {
+    /// Counts, in the order of [`Counters::NAMES`].
+    pub counts: Block<{ Counters::COUNT }>,
+    /// Time of a sample of the requests of reliable queue pairs.
+    pub latency: TimeHistogram,
+}
 
 /// The counters that any thread may read.
 pub(super) struct Published {
     counters: Arc<RdmaCounters>,
     /// Whether the counters are older than the function's state.
     pub(super) stale: bool,
+    /// The request whose time is taken.
+    pub(super) sample: Sample,
 }
 
 /// Settings of the adapter's RoCE.
@@ -222,12 +231,13 @@ impl Function {
             scratch: Default::default(),
             identity,
             earlier: Earlier {
-                counters: published.snapshot(),
+                counters: published.counts.snapshot(),
                 received: ReceivedByPriority::default(),
             },
             published: Published {
                 counters: published,
                 stale: false,
+                sample: Sample::default(),
             },
             remains: Remains::default(),
             complaints: Complaints::default(),
@@ -449,6 +459,7 @@ impl Function {
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
         self.scratch.begun = None;
+        self.published.sample = Sample::default();
     }
 
     /// Whether there is a driver, which takes packets.
@@ -531,12 +542,25 @@ impl Function {
     }
 
     /// Copies the counters to where any thread may read them.
-    pub fn publish_counters(&mut self) {
+    pub fn publish_counters(&mut self, now: Instant) {
         self.published.stale = false;
+        self.published.sample.forget_old(now);
         self.note_give_ups();
         for (i, value) in self.counter_values().into_iter().enumerate() {
-            self.published.counters.set(i, value);
+            self.published.counters.counts.set(i, value);
         }
+    }
+
+    /// Whether the completion of a request whose time is taken was written in this round.
+    #[inline]
+    pub fn has_latency(&self) -> bool {
+        self.published.sample.has_ended()
+    }
+
+    /// Counts the time of a request whose completion was written in the round that is over `now`.
+    pub fn count_latency(&mut self, now: Instant) {
+        let Published { counters, sample, .. } = &mut self.published;
+        sample.count(&counters.latency, now);
     }
 
     /// Whether there is anything to publish or report.

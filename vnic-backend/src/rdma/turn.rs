@@ -54,6 +54,7 @@ impl Function {
         }
         if work > 0 {
             self.published.stale = true;
+            self.published.sample.stamp(now);
             self.account.asked |= self.account.did_much();
         }
         Some(work)
@@ -237,6 +238,7 @@ impl Function {
                 self.feed_members(packet);
             }
             self.look_for_receives(number, packet.headers.xrceth.map(|x| x.srq));
+            self.published.sample.stamp(now);
         }
         self.device.receive(now, packet, &self.memory);
         if number == MULTICAST_QP {
@@ -267,6 +269,7 @@ impl Function {
             }
             if self.has_no_receive(member.0) {
                 self.look_for_receives(member.0, None);
+                self.published.sample.stamp(now);
             }
             self.device.receive_copy(now, &self.memory);
             self.feed_more(member.0);
@@ -398,11 +401,12 @@ impl Function {
                 break;
             }
             ring.prefetch(most);
-            let events = &mut self.session.events;
+            let (events, sample) = (&mut self.session.events, &mut self.published.sample);
             self.device.take_completions(cq, most, |completion| {
                 if ring.write(completion, now.0) {
                     ring.notify(cq.0, events);
                 }
+                sample.look(completion, now);
             });
             done += most as usize;
         }

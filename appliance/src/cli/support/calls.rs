@@ -117,6 +117,11 @@ pub static CALLS: &[Call] = &[
     call("faults", "FaultService/ListFaults", "fault rules"),
     call("mirrors", "MirrorService/ListMirrors", "mirror sessions"),
     call(
+        "histograms",
+        "CounterService/ListHistograms",
+        "times and depths of the data path",
+    ),
+    call(
         "captures",
         "CaptureService/ListCaptures",
         "captures to files, without their frames",

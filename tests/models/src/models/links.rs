@@ -41,7 +41,7 @@ fn frame() -> RemoteFrame {
 /// Fails with `Relaxed` in `copied`, `poll_copied`, `advance_commit` or `is_committed`.
 pub fn a_buffer_is_lent_and_given_back() {
     check(2, || {
-        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        let waker = Arc::new(Waker::new(std::time::Instant::now()).expect("an eventfd"));
         let (mut out, mut input) = link(waker);
         // The bytes, and the used ring of the sender's guest.
         let buffers = Rc::new([Handed::new(), Handed::new()]);
@@ -86,7 +86,7 @@ pub fn a_buffer_is_lent_and_given_back() {
 /// Fails without the fence in `wake`, without that in `set_asleep`, and without the look behind `set_asleep`.
 pub fn no_frame_is_slept_through() {
     check(3, || {
-        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        let waker = Arc::new(Waker::new(std::time::Instant::now()).expect("an eventfd"));
         let (mut out, mut input) = link(waker.clone());
         let sender = thread::spawn(move || {
             out.send(frame(), None);
@@ -118,7 +118,7 @@ pub fn no_frame_is_slept_through() {
 /// `is_rung`.
 pub fn no_bell_is_slept_through() {
     check(3, || {
-        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        let waker = Arc::new(Waker::new(std::time::Instant::now()).expect("an eventfd"));
         let alarm = Arc::new(BufferAlarm::new(waker.clone()));
         let buffers = Rc::new(Handed::new());
         let thread = thread::spawn({

@@ -34,6 +34,11 @@ impl Queue {
     pub fn head(&self) -> u32 {
         self.head
     }
+
+    /// Slot of the newest entry, or [`NONE`].
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
 }
 
 /// An entry of a [`Pool`]. A free slot keeps its entry, to be written over: nothing of this size is moved.

@@ -29,8 +29,8 @@ use super::shared::Shared;
 use super::status::{QpErrors, QpStatus, SendStatus};
 use super::timer::Entry;
 use super::types::{
-    Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Status,
-    VerbsError,
+    Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendFlags,
+    SendWr, Status, VerbsError,
 };
 use requester::{Finished, Requester, Stage, Turn};
 use responder::Responder;
@@ -97,6 +97,13 @@ impl Qp {
     /// Send and receive work requests that have not completed.
     pub fn held(&self) -> (u32, u32) {
         (self.requester.queued(), self.responder.queued())
+    }
+
+    /// Tag of the newest send that has not completed, if its completion will say when the peer had it.
+    pub fn newest_reliable(&self, shared: &Shared) -> Option<u32> {
+        let wr = &shared.sends.get(self.requester.tail())?.wr;
+        let signaled = self.init.signal_all || wr.flags.contains(SendFlags::SIGNALED);
+        (signaled && self.init.qp_type.reliable()).then_some(wr.tag)
     }
 
     /// What it may do. (Inlined, so that only what is asked for is worked out.)

@@ -332,6 +332,7 @@ impl Function {
                 if let Some(shell) = self.session.qps.get_mut(body.qp) {
                     shell.reset();
                 }
+                self.published.sample.forget(body.qp);
             }
             Some(QpState::Err) => self.flush(body.qp, r.now)?,
             // Requests that were posted in a state that does not send are sent now.
@@ -426,6 +427,7 @@ impl Function {
         self.device.destroy_qp(qp)?;
         // No completion may come after the reply: those without room now would.
         self.finish(r.now);
+        self.published.sample.forget(number);
         if let Some(shell) = self.session.qps.remove(number) {
             let extents = shell.extents();
             self.session.ring_extents -= extents;

@@ -176,6 +176,12 @@ impl Device {
         self.qps.get(qp.0).map_or((0, 0), |qp| qp.held())
     }
 
+    /// Tag of the newest send of a QP that has not completed, if its completion will say when the peer had it.
+    #[inline(never)]
+    pub fn newest_reliable(&self, qp: QpNumber) -> Option<u32> {
+        self.qps.get(qp.0)?.newest_reliable(&self.shared)
+    }
+
     /// Receives that wait in a shared receive queue.
     #[inline]
     pub fn srq_held(&self, srq: SrqHandle) -> u32 {

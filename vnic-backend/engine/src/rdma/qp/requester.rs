@@ -330,6 +330,11 @@ impl Requester {
         self.queue.head()
     }
 
+    /// Slot of the newest request, or [`NONE`].
+    pub fn tail(&self) -> u32 {
+        self.queue.tail()
+    }
+
     /// Has everything that was sent been acknowledged?
     pub fn quiet(&self) -> bool {
         self.oldest == self.end
