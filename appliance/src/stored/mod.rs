@@ -3,6 +3,7 @@
 
 pub mod adapters;
 pub mod congestion;
+pub mod moves;
 pub mod ports;
 pub mod qos;
 pub mod teams;

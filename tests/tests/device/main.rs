@@ -19,6 +19,7 @@ mod loops;
 mod macs;
 mod memory;
 mod mesh_hosts;
+mod moving;
 mod offload;
 mod pause;
 mod ports;
