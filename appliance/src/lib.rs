@@ -49,6 +49,7 @@ pub const FEATURES: &[&str] = &[
     "event-log",
     "fault-injection",
     "frame-trace",
+    "live-migration",
     "mesh",
     "metrics-gzip",
     "metrics-node-exporter",

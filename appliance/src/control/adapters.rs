@@ -278,8 +278,11 @@ impl Adapters<'_> {
             .filter(|a| a.spec.name != name)
             .collect();
         let id = wrong.check("adapter_id", check::name(name));
+        // Two adapters between which a guest moves have the same addresses.
+        let of_one_guest = |a: &&AdapterStatus| a.wanted.moving.as_ref().is_some_and(|m| m.is_with(name));
         let taken: BTreeMap<MacAddr, &str> = others
             .iter()
+            .filter(|a| !of_one_guest(a))
             .flat_map(|a| {
                 let all = a.spec.macs.iter().chain(&a.wanted.macs).chain(&a.settings.macs);
                 all.map(|mac| (*mac, a.spec.name.as_str()))

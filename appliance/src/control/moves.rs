@@ -9,7 +9,9 @@
 //! it starts. An adapter whose configuration was changed since is made as configured.
 
 use vnic_backend::settings::{Value, key as key_of};
-use vnic_backend::{AdapterSpec, AdapterStatus, AttachState, GidSetting, GidSource, MovePart, Moving, NicError};
+use vnic_backend::{
+    AdapterSpec, AdapterStatus, AttachState, GidSetting, GidSource, MovePart, Moving, NicError,
+};
 
 use super::adapters::{Adapters, TABLE as ADAPTERS};
 use super::congestion::Congestion;
@@ -96,7 +98,9 @@ impl Moves<'_> {
         let _order = self.0.change_order();
         let target = self.free(name)?;
         if target.state == AttachState::Up {
-            return Err(problem(format!("a guest runs on {name}: another one cannot move there")));
+            return Err(problem(format!(
+                "a guest runs on {name}: another one cannot move there"
+            )));
         }
         let (source, document) = match from {
             From::Here(source) if source == name => {
@@ -108,7 +112,10 @@ impl Moves<'_> {
             }
             From::Elsewhere(document) => (None, document),
         };
-        let before = self.document(&target)?;
+        let before = Document {
+            identity: Identity::of(&target.wanted),
+            ..self.document(&target)?
+        };
         let peer = source.as_ref().map(|s| s.spec.name.clone());
         let part = |part, peer| Some(Moving { part, peer });
         let (leaves, comes) = (
@@ -199,7 +206,7 @@ impl Moves<'_> {
             }
         }
         if let Some(source) = &source {
-            self.settle(&mut batch, source, &Identity::of(&source.spec))?;
+            self.settle(&mut batch, source, &Identity::of(&source.wanted))?;
         }
         self.0.store.commit(batch)?;
         let peer = source.as_ref().map(|s| s.spec.name.as_str());
@@ -243,15 +250,14 @@ impl Moves<'_> {
         let scope = Scope::Adapter(name.clone());
         let committed = self.0.registry.committed();
         let own = committed.entries.iter().filter(|((s, _), _)| *s == scope);
-        let keys = own.filter_map(|((_, key), entry)| {
-            Some(((*key).to_owned(), key_of(key)?.format(&entry.value)))
-        });
+        let keys =
+            own.filter_map(|((_, key), entry)| Some(((*key).to_owned(), key_of(key)?.format(&entry.value))));
         let rdma = self.0.nic.rdma(name).map_err(refused)?;
         let gids = rdma.map(|rdma| rdma.gids).unwrap_or_default();
         let gids = gids.into_iter().filter(|row| row.source == GidSource::Operator);
         Ok(Document {
             source: name.clone(),
-            identity: Identity::of(&status.wanted),
+            identity: Identity::of(&status.spec),
             keys: keys.collect(),
             qos: self.0.nic.qos(name).map_err(refused)?.spec,
             congestion: self.0.nic.congestion(name).map_err(refused)?.spec,
@@ -283,7 +289,11 @@ impl Moves<'_> {
     fn take_back(&self, name: &str, before: &Document, source: Option<&str>) {
         let undone = |result: Result<(), Refused>| {
             if let Err(error) = result {
-                tracing::warn!(owner = name, "migration: not everything is as before: {}", error.text());
+                tracing::warn!(
+                    owner = name,
+                    "migration: not everything is as before: {}",
+                    error.text()
+                );
             }
         };
         // The part ends last: while it lasts, both adapters may have the same addresses.
@@ -327,21 +337,30 @@ impl Moves<'_> {
     fn transact(&self, operations: Vec<Operation>) -> Result<(), Refused> {
         let of = |refusal: &Refusal| format!("keys[{}]", refusal.key);
         let done = self.0.registry.transact(&operations);
-        done.map(drop).map_err(|error| Keys(self.0).refused("", error, of))
+        done.map(drop)
+            .map_err(|error| Keys(self.0).refused("", error, of))
     }
 
     /// Replaces all stored values of an adapter's registry.
     fn set_keys(&self, name: &str, keys: &[(String, String)]) -> Result<(), Refused> {
         let scope = Scope::Adapter(name.to_owned());
         let committed = self.0.registry.committed();
-        let has = committed.entries.keys().filter(|(s, _)| *s == scope).map(|(_, key)| *key);
+        let has = committed
+            .entries
+            .keys()
+            .filter(|(s, _)| *s == scope)
+            .map(|(_, key)| *key);
         let gone = has.filter(|key| !keys.iter().any(|(k, _)| k == key));
         let gone = gone.map(|key| self.operation(name, key, Action::Delete));
         let set = keys
             .iter()
             .map(|(key, value)| self.operation(name, key, Action::Set(Value::Text(value.clone()))));
         let all: Vec<_> = gone.chain(set).collect();
-        if all.is_empty() { Ok(()) } else { self.transact(all) }
+        if all.is_empty() {
+            Ok(())
+        } else {
+            self.transact(all)
+        }
     }
 
     /// Replaces the operator's GIDs of an adapter, if it has an RDMA function.
@@ -360,13 +379,20 @@ impl Moves<'_> {
 
     fn fresh_mac(&self, name: &str) -> vnic_backend::MacAddr {
         let all = self.0.nic.adapters();
-        let taken = all.iter().flat_map(|a| a.spec.macs.iter().chain(&a.settings.macs));
+        let taken = all
+            .iter()
+            .flat_map(|a| a.spec.macs.iter().chain(&a.settings.macs));
         self.0.settings.macs.derive(name, &taken.copied().collect())
     }
 
     /// ETag of the identity that an adapter has when the daemon starts without a row.
     fn base(&self, status: &AdapterStatus) -> String {
-        let configured = self.0.settings.adapters.iter().find(|a| a.name == status.spec.name);
+        let configured = self
+            .0
+            .settings
+            .adapters
+            .iter()
+            .find(|a| a.name == status.spec.name);
         etag(&Identity::of(configured.unwrap_or(&status.wanted)))
     }
 
@@ -386,7 +412,9 @@ impl Moves<'_> {
         moving: Option<Moving>,
     ) {
         let name = &status.spec.name;
-        let replaces = self.row(name).map_or_else(|| self.base(status), |row| row.replaces);
+        let replaces = self
+            .row(name)
+            .map_or_else(|| self.base(status), |row| row.replaces);
         let row = Row {
             identity: identity.clone(),
             moving,
@@ -400,11 +428,14 @@ impl Moves<'_> {
         let name = status.spec.name.as_str();
         let row = self.row(name);
         batch.delete(TABLE, name.as_bytes());
+        if row.as_ref().is_some_and(|row| row.replaces == etag(identity)) {
+            return Ok(());
+        }
         if self.0.origins.is_stored(name) {
             let mut new = Adapters(self.0).stored(name)?.unwrap_or_default();
             identity.put_into(&mut new);
             batch.put(ADAPTERS, name.as_bytes(), stored::adapters::encode(&new));
-        } else if row.is_some_and(|row| row.replaces != etag(identity)) {
+        } else if row.is_some() {
             self.put_row(batch, status, identity, None);
         }
         Ok(())

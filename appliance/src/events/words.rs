@@ -112,9 +112,15 @@ pub fn describe(event: &NicEvent) -> Told {
         NicEventKind::GuestMoved { part, peer, speaks } => {
             let peer = peer.as_deref().unwrap_or("another daemon");
             let text = match (part, speaks) {
-                (_, false) => format!("the guest stopped: the adapter has given up its addresses, which {peer} may take"),
-                (MovePart::Target, true) => format!("the guest of {peer} runs here: the adapter has its addresses"),
-                (MovePart::Source, true) => "the guest runs here again: the adapter has its addresses".to_owned(),
+                (_, false) => format!(
+                    "the guest stopped: the adapter has given up its addresses, which {peer} may take"
+                ),
+                (MovePart::Target, true) => {
+                    format!("the guest of {peer} runs here: the adapter has its addresses")
+                }
+                (MovePart::Source, true) => {
+                    "the guest runs here again: the adapter has its addresses".to_owned()
+                }
             };
             tell! { MIGRATION_SWITCHED, part, peer, speaks; "{text}" }
         }

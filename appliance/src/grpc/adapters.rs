@@ -181,10 +181,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         .await
     }
 
-    async fn prepare_migration(
-        &self,
-        request: Request<v1::PrepareMigrationRequest>,
-    ) -> Answer<v1::Adapter> {
+    async fn prepare_migration(&self, request: Request<v1::PrepareMigrationRequest>) -> Answer<v1::Adapter> {
         use v1::prepare_migration_request::From;
         let by = access::who(&request);
         let request = request.into_inner();

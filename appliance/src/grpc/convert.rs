@@ -6,8 +6,8 @@ use std::net::Ipv6Addr;
 use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSource,
-    PortStatus, RdmaStatus, ResourceRow, Sample, feature,
+    AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSource, PortStatus,
+    RdmaStatus, ResourceRow, Sample, feature,
 };
 use vnic_control::v1;
 
@@ -57,7 +57,11 @@ pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
         reserve: Some(reserve(&status.burst)),
         regions: Some(budget(status.regions)),
         descriptors: Some(budget(status.descriptors)),
-        migration: status.wanted.moving.as_ref().map(|m| stored::moves::part(m, status.speaks)),
+        migration: status
+            .wanted
+            .moving
+            .as_ref()
+            .map(|m| stored::moves::part(m, status.speaks)),
         ..settable(&acts)
     }
 }

@@ -124,18 +124,28 @@ pub fn read(message: &v1::MigrationDocument) -> Result<Document, Violations> {
     if adapter.macs.is_empty() {
         wrong.add("document.adapter.macs", "at least one address is needed");
     }
-    let gids = message.gids.iter().filter_map(|gid| values::gid_setting(gid, &mut wrong));
+    let gids = message
+        .gids
+        .iter()
+        .filter_map(|gid| values::gid_setting(gid, &mut wrong));
     let gids = gids.collect();
     let of_qos = message.qos.clone().unwrap_or_default().encode_to_vec();
     let of_qos: Option<(QosSpec, QosKeys)> = wrong.check("document.qos", qos::decode(&of_qos));
     let slowing = match &message.congestion {
         None => Some(CongestionSpec::default()),
-        Some(slowing) => wrong.check("document.congestion", congestion::decode(&slowing.encode_to_vec())),
+        Some(slowing) => wrong.check(
+            "document.congestion",
+            congestion::decode(&slowing.encode_to_vec()),
+        ),
     };
     let found = of_qos.zip(slowing).map(|((qos, _), congestion)| Document {
         source: message.source.clone(),
         identity: Identity::in_request(&adapter),
-        keys: message.keys.iter().map(|k| (k.key.clone(), k.value.clone())).collect(),
+        keys: message
+            .keys
+            .iter()
+            .map(|k| (k.key.clone(), k.value.clone()))
+            .collect(),
         qos,
         congestion,
         gids,

@@ -20,6 +20,7 @@ mod log_reader;
 mod macs;
 mod mesh;
 mod metrics;
+mod migration;
 mod oid;
 mod panics;
 mod pcapng;

@@ -46,6 +46,7 @@ fn adapter(name: &str) -> AdapterStatus {
         wanted: spec.clone(),
         spec,
         port: PortId(0),
+        speaks: true,
         state: AttachState::Up,
         since: SystemTime::UNIX_EPOCH,
         features: 0,

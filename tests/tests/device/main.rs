@@ -20,6 +20,7 @@ mod macs;
 mod memory;
 mod mesh_hosts;
 mod moving;
+mod moving_hosts;
 mod offload;
 mod pause;
 mod ports;

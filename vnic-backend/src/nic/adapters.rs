@@ -156,7 +156,11 @@ fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
         macs: macs.clone(),
         vlan: wanted.vlan.clone(),
         anti_spoofing: wanted.anti_spoofing,
-        moving: if first_stays { wanted.moving.clone() } else { before.moving.clone() },
+        moving: if first_stays {
+            wanted.moving.clone()
+        } else {
+            before.moving.clone()
+        },
         socket_access: SocketAccess {
             users: wanted.socket_access.users.clone(),
             ..before.socket_access.clone()
@@ -180,7 +184,8 @@ impl State {
         let of_one_guest = |name: &str, entry: &AdapterEntry| {
             let theirs = entry.adapter.wanted();
             let both = [(&theirs.moving, spec.name.as_str()), (&spec.moving, name)];
-            both.iter().any(|(moving, peer)| moving.as_ref().is_some_and(|m| m.is_with(peer)))
+            both.iter()
+                .any(|(moving, peer)| moving.as_ref().is_some_and(|m| m.is_with(peer)))
         };
         let others = self.adapters.iter().filter(|(name, _)| **name != spec.name);
         let others = others.filter(move |(name, entry)| !of_one_guest(name, entry));

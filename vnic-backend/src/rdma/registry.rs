@@ -228,7 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn two_functions_with_one_ethernet_address_are_in_no_conflict_and_one_that_ends_takes_only_its_own_claims() {
+    fn two_functions_with_one_ethernet_address_are_in_no_conflict_and_one_that_ends_takes_only_its_own_claims()
+     {
         let (registry, source, target) = (GidRegistry::default(), guest(1), guest(1));
         assert_eq!(registry.add(&source, claim(10)), []);
         assert_eq!(registry.add(&target, claim(10)), []);

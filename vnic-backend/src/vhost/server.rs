@@ -410,7 +410,15 @@ mod tests {
             moving: None,
         };
         let counters = Arc::new(AdapterCounters::new(1));
-        let made = Endpoint::new(spec, PortId(0), 0, counters, Arc::default(), EventHub::default(), Arc::default());
+        let made = Endpoint::new(
+            spec,
+            PortId(0),
+            0,
+            counters,
+            Arc::default(),
+            EventHub::default(),
+            Arc::default(),
+        );
         Arc::new(made.expect("an endpoint"))
     }
 

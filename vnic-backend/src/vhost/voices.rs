@@ -189,7 +189,11 @@ impl Voices {
             VlanMode::Access(_) => Vec::new(),
         };
         let vlans: Vec<Option<u16>> = std::iter::once(None).chain(tagged).collect();
-        let macs = voice.config.macs.iter().filter(|mac| only.is_none_or(|only| only == **mac));
+        let macs = voice
+            .config
+            .macs
+            .iter()
+            .filter(|mac| only.is_none_or(|only| only == **mac));
         for mac in macs.copied() {
             let told: Vec<_> = self
                 .workers
@@ -209,7 +213,9 @@ impl Voices {
 /// The other adapter of a move, if it is of this NIC and there.
 fn peer_of(all: &BTreeMap<PortId, Voice>, moving: &Moving) -> Option<PortId> {
     let peer = moving.peer.as_deref()?;
-    all.iter().find(|(_, voice)| voice.name == peer).map(|(id, _)| *id)
+    all.iter()
+        .find(|(_, voice)| voice.name == peer)
+        .map(|(id, _)| *id)
 }
 
 /// Whether an adapter speaks that takes this part in a move.
