@@ -40,7 +40,7 @@ pub enum From {
     /// On this adapter of the daemon.
     Here(String),
     /// On an adapter of another daemon.
-    Elsewhere(Document),
+    Elsewhere(Box<Document>),
 }
 
 fn refused(error: NicError) -> Refused {
@@ -110,7 +110,7 @@ impl Moves<'_> {
                 let status = self.free(&source)?;
                 (Some(status.clone()), self.document(&status)?)
             }
-            From::Elsewhere(document) => (None, document),
+            From::Elsewhere(document) => (None, *document),
         };
         let before = Document {
             identity: Identity::of(&target.wanted),

@@ -33,11 +33,15 @@ fn boot(lab: &Lab, from: &Path, other: &Path, newest: bool) -> Result<(Pair, Gue
 /// Starts load in the machine that moves, and fills its memory. Returns the checksum of that.
 fn load(vms: &mut Pair) -> Result<String> {
     vms.two.ok("iperf3 -s -p 5202 -D >/dev/null 2>&1")?;
-    vms.one.ok("dd if=/dev/urandom of=/dev/shm/blob bs=1M count=16 2>/dev/null")?;
+    vms.one
+        .ok("dd if=/dev/urandom of=/dev/shm/blob bs=1M count=16 2>/dev/null")?;
     let sum = vms.one.ok("sha256sum /dev/shm/blob")?;
-    vms.one.ok("ping -D -i 0.05 10.0.0.2 >/tmp/ping 2>&1 & echo $! >/tmp/ping.pid")?;
-    vms.one.ok("iperf3 -c 10.0.0.2 -t 600 -b 8M -i 1 >/tmp/tcp 2>&1 & echo $! >/tmp/tcp.pid")?;
-    vms.one.ok("iperf3 -c 10.0.0.2 -p 5202 -u -t 600 -b 2M -i 1 >/tmp/udp 2>&1 & echo $! >/tmp/udp.pid")?;
+    vms.one
+        .ok("ping -D -i 0.05 10.0.0.2 >/tmp/ping 2>&1 & echo $! >/tmp/ping.pid")?;
+    vms.one
+        .ok("iperf3 -c 10.0.0.2 -t 600 -b 8M -i 1 --forceflush >/tmp/tcp 2>&1 & echo $! >/tmp/tcp.pid")?;
+    vms.one
+        .ok("iperf3 -c 10.0.0.2 -p 5202 -u -t 600 -b 2M -i 1 --forceflush >/tmp/udp 2>&1 & echo $! >/tmp/udp.pid")?;
     Ok(sum)
 }
 
@@ -74,6 +78,12 @@ fn migrate(lab: &Lab, one: &GuestSpec, to: &Path, meanwhile: impl FnOnce() -> Re
     // So slow that it is under way while something else happens.
     here.run("migrate-set-parameters", &json!({"max-bandwidth": 4_000_000}))?;
     here.run("migrate", &json!({"uri": format!("unix:{}", channel.display())}))?;
+    // (A QEMU whose device is gone when it turns dirty logging on ends itself.)
+    wait_for("memory on its way", PATIENCE, || {
+        let info = here.run("query-migrate", &json!({}))?;
+        ensure!(info["ram"]["transferred"].as_u64().unwrap_or(0) > 0, "{info}");
+        Ok(())
+    })?;
     meanwhile()?;
     here.run("migrate-set-parameters", &json!({"max-bandwidth": 1_000_000_000}))?;
     let info = here.wait_migrated()?;
@@ -83,15 +93,23 @@ fn migrate(lab: &Lab, one: &GuestSpec, to: &Path, meanwhile: impl FnOnce() -> Re
         ensure!(status["status"] == "running", "{status}");
         Ok(())
     })?;
-    lab.step(&format!("the machine has moved: {} ms of downtime", info["downtime"]));
+    lab.step(&format!(
+        "the machine has moved: {} ms of downtime",
+        info["downtime"]
+    ));
     Ok(moved)
 }
 
 /// Memory, connections and addresses are as before.
 fn whole(lab: &Lab, one: &mut Guest, two: &mut Guest, sum: &str) -> Result<()> {
-    ensure!(one.ok("sha256sum /dev/shm/blob")? == sum, "the machine's memory has changed");
+    ensure!(
+        one.ok("sha256sum /dev/shm/blob")? == sum,
+        "the machine's memory has changed"
+    );
     goes_on(one)?;
-    one.ok("kill -INT $(cat /tmp/ping.pid); while kill -0 $(cat /tmp/ping.pid) 2>/dev/null; do sleep 0.1; done")?;
+    one.ok(
+        "kill -INT $(cat /tmp/ping.pid); while kill -0 $(cat /tmp/ping.pid) 2>/dev/null; do sleep 0.1; done",
+    )?;
     let text = one.ok("cat /tmp/ping")?;
     let seen = Ping::parse(&text)?;
     ensure!(seen.duplicates == 0 && seen.in_order(), "{text}");
@@ -122,6 +140,8 @@ fn one_daemon(lab: &Lab, newest: bool) -> Result<()> {
     let mut moved = migrate(lab, &one, &socket("vf1"), || {
         daemon.kill()?;
         daemon.restart()?;
+        daemon.wait_up("vf0")?;
+        daemon.wait_up("vf2")?;
         lab.step("the daemon was killed and is back");
         Ok(())
     })?;
@@ -155,7 +175,11 @@ fn between_daemons_that_a_mesh_joins_under_qemu_11() {
         let dir = tempfile::tempdir()?;
         mesh_certificates(dir.path())?;
         let config = |end: usize, macs: [&str; 2]| {
-            let mesh = mesh_port(end, dir.path(), &addresses.map(|address| format!("{address}:4792")));
+            let mesh = mesh_port(
+                end,
+                dir.path(),
+                &addresses.map(|address| format!("{address}:4792")),
+            );
             format!(
                 "[[adapter]]\nname = \"vf0\"\nmac = \"{}\"\n[[adapter]]\nname = \"vf1\"\nmac = \"{}\"\n\
                  [[port]]\nname = \"m0\"\n{mesh}",
@@ -171,7 +195,13 @@ fn between_daemons_that_a_mesh_joins_under_qemu_11() {
         goes_on(&mut vms.one)?;
         let file = lab.path("vf0.json");
         std::fs::write(&file, a.ctl(&["adapter", "export-migration", "vf0"])?.to_string())?;
-        b.ctl(&["adapter", "prepare-migration", "vf0", "--file", &file.display().to_string()])?;
+        b.ctl(&[
+            "adapter",
+            "prepare-migration",
+            "vf0",
+            "--file",
+            &file.display().to_string(),
+        ])?;
         let to = b.eth_socket("vf0");
         let mut moved = migrate(lab, &one, &to, || b.kill_and_restart())?;
         whole(lab, &mut moved, &mut vms.two, &sum)?;
