@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent, NicEventKind};
 
-pub(crate) use control::{ControlEvent, Tell};
+pub(crate) use control::{ControlEvent, MigrationStep, Tell};
 pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, Told, describe, told};

@@ -23,6 +23,16 @@ pub fn of<M: prost::Message>(name: &str, message: &M) -> Result<serde_json::Valu
     of_dynamic(&dynamic)
 }
 
+/// Reads a message of the package from JSON, by its name in the package.
+pub fn read<M: prost::Message + Default>(name: &str, text: &str) -> Result<M, String> {
+    let descriptor = pool()?.get_message_by_name(&format!("vnic.v1.{name}"));
+    let descriptor = descriptor.ok_or("unknown message")?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let dynamic = DynamicMessage::deserialize(descriptor, &mut reader).map_err(|e| e.to_string())?;
+    reader.end().map_err(|e| e.to_string())?;
+    dynamic.transcode_to().map_err(|e| e.to_string())
+}
+
 /// JSON of a message: proto3 JSON with the fields' own names, all fields, and 64-bit integers as numbers.
 pub fn of_dynamic(message: &DynamicMessage) -> Result<serde_json::Value, String> {
     let options = SerializeOptions::new()

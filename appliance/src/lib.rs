@@ -52,6 +52,7 @@ pub const FEATURES: &[&str] = &[
     "fault-injection",
     "frame-trace",
     "histograms",
+    "live-migration",
     "mesh",
     "metrics-gzip",
     "metrics-node-exporter",

@@ -26,6 +26,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
     matches!(
         kind,
         NicEventKind::GidChanged { .. }
+            | NicEventKind::GuestMoved { .. }
             | NicEventKind::GidConflict(_)
             | NicEventKind::RdmaFault { .. }
             | NicEventKind::RdmaGaveUp(_)

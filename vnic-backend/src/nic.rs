@@ -29,7 +29,7 @@ use crate::datapath::{self, Answer, Clock, CoreEvent, QosChange, Side, VirtualCl
 use crate::hub::EventHub;
 use crate::rdma::GidRegistry;
 use crate::types::*;
-use crate::vhost::Endpoint;
+use crate::vhost::{Endpoint, Voices};
 pub use adapters::AdapterSetup;
 use state::{PortEntry, State, not_found};
 
@@ -43,6 +43,8 @@ struct Inner {
     config: NicConfig,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
+    /// Which adapters speak for their addresses.
+    voices: Arc<Voices>,
     /// Registry of the adapters' GIDs.
     gids: Arc<GidRegistry>,
     state: Mutex<State>,
@@ -97,10 +99,12 @@ impl Nic {
             clock,
             config.confine,
         )?;
+        let (workers, hub) = (Arc::new(workers), EventHub::default());
         let inner = Arc::new(Inner {
             config,
-            workers: Arc::new(workers),
-            hub: EventHub::default(),
+            voices: Arc::new(Voices::new(workers.clone(), hub.clone())),
+            workers,
+            hub,
             gids: Arc::default(),
             state: Mutex::default(),
             watched: AtomicBool::new(false),

@@ -4,6 +4,7 @@ mod budget;
 mod congestion;
 pub mod lag;
 mod mirror;
+mod moves;
 mod qos;
 mod trace;
 
@@ -43,6 +44,7 @@ pub use budget::*;
 pub use congestion::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
 pub use mirror::*;
+pub use moves::*;
 pub use qos::*;
 pub use trace::*;
 
@@ -134,6 +136,8 @@ pub struct AdapterSpec {
     pub rdma_memory_mib: u32,
     /// Resources of the daemon for the adapter's VMMs.
     pub vmm: VmmLimits,
+    /// The move of a guest in which the adapter takes part.
+    pub moving: Option<Moving>,
 }
 
 /// Access to the sockets of an adapter, in addition to their directory. Owner, group and mode are of sockets on which the daemon
@@ -209,6 +213,8 @@ pub struct AdapterStatus {
     pub settings: settings::AdapterSettings,
     /// Port of the adapter at the switch.
     pub port: PortId,
+    /// Whether the switch knows the adapter's addresses; not so at one of two adapters between which a guest moves.
+    pub speaks: bool,
     /// State of the guest.
     pub state: AttachState,
     /// When `state` last changed.
@@ -629,6 +635,16 @@ pub enum NicEventKind {
     AdapterChanged {
         /// Whether a part of it waits for a restart.
         waits: bool,
+    },
+    /// An adapter between which and another one a guest moves begins to speak for the guest's addresses, or falls silent: the guest
+    /// began to run there, or stopped.
+    GuestMoved {
+        /// Part of the adapter in the move.
+        part: MovePart,
+        /// The other adapter; `None`: it is an adapter of another daemon.
+        peer: Option<String>,
+        /// Whether the adapter speaks.
+        speaks: bool,
     },
     /// An adapter's attach state changed.
     AdapterState(AttachState),

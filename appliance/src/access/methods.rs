@@ -43,6 +43,10 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.AdapterService/RestartAdapter", Operator),
     stream("/vnic.v1.AdapterService/WatchAdapters", Viewer),
     call("/vnic.v1.AdapterService/AddMacAddresses", Operator),
+    call("/vnic.v1.AdapterService/BeginMigration", Admin),
+    call("/vnic.v1.AdapterService/PrepareMigration", Admin),
+    call("/vnic.v1.AdapterService/HandOver", Admin),
+    call("/vnic.v1.AdapterService/CancelMigration", Admin),
     call("/vnic.v1.AdapterService/RemoveMacAddresses", Operator),
     // Captures have the traffic of guests.
     stream("/vnic.v1.CaptureService/StreamCapture", Admin),

@@ -8,6 +8,7 @@ use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts};
 use super::{Failure, adapter_mac, paging, vlan};
+use crate::json;
 use crate::names::{self, ADAPTERS};
 pub use args::AdapterVerb;
 
@@ -49,6 +50,32 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
             let name = resource(ADAPTERS, &name);
             let answer = service
                 .restart_adapter(v1::RestartAdapterRequest { name })
+                .await?;
+            out.answer("Adapter", answer, facts)
+        }
+        AdapterVerb::PrepareMigration(prepare) => {
+            let answer = service.prepare_migration(prepare.request()?).await?;
+            out.answer("Adapter", answer, facts)
+        }
+        AdapterVerb::ExportMigration { name } => {
+            let name = resource(ADAPTERS, &name);
+            let answer = service
+                .begin_migration(v1::BeginMigrationRequest { name })
+                .await?;
+            out.answer("MigrationDocument", answer, |document| {
+                let json = json::of("MigrationDocument", document).unwrap_or_default();
+                format!("{json}\n")
+            })
+        }
+        AdapterVerb::HandOver { name } => {
+            let name = resource(ADAPTERS, &name);
+            let answer = service.hand_over(v1::HandOverRequest { name }).await?;
+            out.answer("Adapter", answer, facts)
+        }
+        AdapterVerb::CancelMigration { name } => {
+            let name = resource(ADAPTERS, &name);
+            let answer = service
+                .cancel_migration(v1::CancelMigrationRequest { name })
                 .await?;
             out.answer("Adapter", answer, facts)
         }
@@ -140,6 +167,7 @@ fn facts(a: &v1::Adapter) -> String {
     text::facts! { facts;
         "name": names::last(&a.name),
         "state": format!("{} since {}", state(a), text::time(a.state_time)),
+        "migration": migration(a),
         "mac": a.macs.join(" "),
         "more macs": a.additional_macs.join(" "),
         "mtu": a.mtu,
@@ -189,6 +217,23 @@ fn facts(a: &v1::Adapter) -> String {
         "rdma objects": used.join(", "),
     }
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
+}
+
+/// Part of an adapter in a migration, in words; empty: none.
+fn migration(a: &v1::Adapter) -> String {
+    let Some(m) = &a.migration else {
+        return String::new();
+    };
+    let peer = match m.peer.as_str() {
+        "" => "another daemon",
+        peer => names::last(peer),
+    };
+    let here = if m.has_addresses { "here" } else { "not here" };
+    let way = match m.part() {
+        v1::adapter_migration::Part::Target => "from",
+        _ => "to",
+    };
+    format!("{way} {peer}; the addresses are {here} now")
 }
 
 /// Settings that wait for a restart of the adapter, with their values; `before` stands in front of them.

@@ -109,6 +109,7 @@ pub(super) fn adapter(
                 .check(table.vmm_descriptors, check::vmm_descriptors)
                 .unwrap_or(vmm.descriptors),
         },
+        moving: None,
     }
 }
 

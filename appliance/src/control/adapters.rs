@@ -11,6 +11,7 @@ use vnic_backend::{
 use super::Control;
 use super::congestion::Congestion;
 use super::fields;
+use super::moves::Moves;
 use super::qos::Qos;
 use super::refused::Refused;
 use super::registry::Keys;
@@ -23,7 +24,7 @@ use crate::stored;
 use crate::stored::adapters::NewAdapter;
 
 /// Table of the store. Key of a row: the adapter's name; value: see [`stored::adapters`].
-const TABLE: &str = "adapters";
+pub(super) const TABLE: &str = "adapters";
 /// Registry key of the list of further addresses.
 const MACS: &str = "mac-address-list";
 
@@ -93,22 +94,20 @@ impl Adapters<'_> {
         found: Violations,
     ) -> Result<AdapterStatus, Refused> {
         let _order = self.0.change_order();
-        let before = self.get(name)?.wanted;
+        let status = self.get(name)?;
+        Moves::none_lasts(&status)?;
+        let before = status.wanted;
         fields::unchanged(since, Adapters::etag(&before))?;
         // A value that the daemon has chosen for a stored adapter is not stored by this.
-        let row = self.0.store.rows(TABLE, name.as_bytes(), 1)?.into_iter().next();
-        let row = row.filter(|(key, _)| key == name.as_bytes() && self.0.origins.is_stored(name));
-        let cores = &self.0.settings.nic.data_cores;
-        let decoded = row
-            .as_ref()
-            .and_then(|(_, row)| stored::adapters::decode(row, cores).ok());
-        let mut wish = decoded.unwrap_or_else(|| NewAdapter::from(&before));
+        let row = self.stored(name)?;
+        let is_stored = row.is_some();
+        let mut wish = row.unwrap_or_else(|| NewAdapter::from(&before));
         for field in fields::named(fields, stored::adapters::FIELDS, "mtu")? {
             wish.take(field, new);
         }
         let spec = self.spec(name, &wish, found)?;
         let status = self.0.nic.update_adapter(spec).map_err(Refused::nic(path))?;
-        if row.is_some() {
+        if is_stored {
             let mut batch = Batch::new();
             batch.put(TABLE, name.as_bytes(), stored::adapters::encode(&wish));
             if let Err(error) = self.0.store.commit(batch) {
@@ -123,10 +122,18 @@ impl Adapters<'_> {
         Ok(status)
     }
 
+    /// The request with which an adapter was made that is stored; `None`: it is not, or cannot be read.
+    pub(super) fn stored(&self, name: &str) -> Result<Option<NewAdapter>, StoreError> {
+        let row = self.0.store.rows(TABLE, name.as_bytes(), 1)?.into_iter().next();
+        let row = row.filter(|(key, _)| key == name.as_bytes() && self.0.origins.is_stored(name));
+        let cores = &self.0.settings.nic.data_cores;
+        Ok(row.and_then(|(_, row)| stored::adapters::decode(&row, cores).ok()))
+    }
+
     /// Makes an adapter that is wholly specified. May block.
     pub fn declare(&self, spec: &AdapterSpec, stored: bool) -> Result<AdapterStatus, Refused> {
         if !stored {
-            return self.add(spec.clone()).map_err(Refused::nic(path));
+            return self.add_again(spec.clone()).map_err(Refused::nic(path));
         }
         // Its sockets are where the daemon has them, wherever that is at the next start.
         let (mut new, dir) = (NewAdapter::from(spec), &self.0.settings.socket_dir);
@@ -144,11 +151,7 @@ impl Adapters<'_> {
         if self.0.origins.is_anywhere(&spec.name) {
             wanted.data_core = None;
         }
-        let fields: Vec<String> = new
-            .differs(&NewAdapter::from(&is.wanted))
-            .into_iter()
-            .map(str::to_owned)
-            .collect();
+        let fields: Vec<String> = new.differs(&wanted).into_iter().map(str::to_owned).collect();
         if fields.is_empty() {
             return Ok(is);
         }
@@ -159,7 +162,9 @@ impl Adapters<'_> {
     /// case. May block.
     pub fn remove(&self, name: &str, since: &str) -> Result<(), Refused> {
         let _order = self.0.change_order();
-        fields::unchanged(since, Adapters::etag(&self.get(name)?.wanted))?;
+        let status = self.get(name)?;
+        Moves::none_lasts(&status)?;
+        fields::unchanged(since, Adapters::etag(&status.wanted))?;
         self.forget(name)?;
         self.0.nic.remove_adapter(name).map_err(refused)?;
         self.0.origins.forget(name);
@@ -169,6 +174,7 @@ impl Adapters<'_> {
     /// Removes an adapter; what is stored for it stays. May block.
     pub fn take_out(&self, name: &str) -> Result<(), Refused> {
         let _order = self.0.change_order();
+        Moves::none_lasts(&self.get(name)?)?;
         self.0.nic.remove_adapter(name).map_err(refused)?;
         self.0.registry.adapter_taken_back(name);
         Ok(())
@@ -185,6 +191,7 @@ impl Adapters<'_> {
     pub fn forget(&self, name: &str) -> Result<(), Refused> {
         let mut batch = Batch::new();
         batch.delete(TABLE, name.as_bytes());
+        Moves::forget(&mut batch, name);
         Qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
         Congestion::forget(&mut batch, name);
         let forgotten = self.0.registry.remove_adapter(name, batch);
@@ -255,9 +262,14 @@ impl Adapters<'_> {
         self.get(name)
     }
 
+    /// Makes an adapter with its stored settings, as [`Adapters::add`] does, and with what migrations have made of it. May block.
+    pub fn add_again(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+        self.add(Moves(self.0).acting(spec))
+    }
+
     /// Makes an adapter with its stored settings. If they are refused now, an event is recorded and the adapter is made
     /// without them. May block.
-    pub fn add(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+    fn add(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
         let (owner, core) = (Owner::Adapter(spec.name.clone()), spec.data_core);
         let slowing = Congestion(self.0).stored(&spec.name);
         let qos = Qos(self.0);
@@ -302,7 +314,7 @@ impl Adapters<'_> {
         let new = stored::adapters::decode(adapter, &self.0.settings.nic.data_cores)?;
         let spec = self.spec(name, &new, Violations::default());
         let spec = spec.map_err(|wrong| wrong.to_string())?;
-        self.add(spec).map_err(|e| e.to_string())?;
+        self.add_again(spec).map_err(|e| e.to_string())?;
         tracing::debug!(owner = name, "adapter made at run time added again");
         Ok(())
     }
@@ -319,8 +331,11 @@ impl Adapters<'_> {
             .filter(|a| a.spec.name != name)
             .collect();
         let id = wrong.check("adapter_id", check::name(name));
+        // Two adapters between which a guest moves have the same addresses.
+        let of_one_guest = |a: &&AdapterStatus| a.wanted.moving.as_ref().is_some_and(|m| m.is_with(name));
         let taken: BTreeMap<MacAddr, &str> = others
             .iter()
+            .filter(|a| !of_one_guest(a))
             .flat_map(|a| {
                 let all = a.spec.macs.iter().chain(&a.wanted.macs).chain(&a.settings.macs);
                 all.map(|mac| (*mac, a.spec.name.as_str()))
@@ -402,6 +417,7 @@ impl Adapters<'_> {
                     regions: new.vmm_regions.unwrap_or(limits.regions),
                     descriptors: new.vmm_descriptors.unwrap_or(limits.descriptors),
                 },
+                moving: None,
             })
     }
 }

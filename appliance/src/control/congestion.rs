@@ -198,6 +198,13 @@ impl Congestion<'_> {
         })
     }
 
+    /// Replaces congestion control of an adapter, but for the parameters that are keys of its registry.
+    pub(super) fn replace(&self, adapter: &str, spec: CongestionSpec) -> Result<(), Refused> {
+        let now = self.look(adapter)?;
+        self.0.nic.check_congestion(&spec).map_err(refused)?;
+        self.carry_out(adapter, &now.spec, (spec, &[]))
+    }
+
     /// Restores the row of the settings `before`.
     fn put_back(&self, adapter: &str, before: &CongestionSpec) {
         let mut batch = Batch::new();

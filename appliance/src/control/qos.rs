@@ -302,6 +302,18 @@ impl Qos<'_> {
         }
     }
 
+    /// Replaces quality of service of an adapter, but for the fields that are keys of its registry.
+    pub(super) fn replace(&self, owner: &Owner, spec: &QosSpec) -> Result<(), Refused> {
+        let now = self.look(owner)?;
+        self.0
+            .nic
+            .check_qos(id(owner), spec, &now.keys)
+            .map_err(refused)?;
+        let mut row = Batch::new();
+        put(&mut row, owner, spec, &now.keys);
+        self.carry_out(owner, &now, (spec.clone(), row), &[])
+    }
+
     /// Adds the removal of an owner's row to a batch.
     pub(super) fn forget(batch: &mut Batch, owner: &Owner) {
         batch.delete(STORE, resource(owner).as_bytes());

@@ -236,10 +236,12 @@ impl Daemon {
             for spec in &control.settings.adapters {
                 let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));
                 let socket = spec.eth_socket.display().to_string();
-                adapters.add(spec.clone()).map_err(|source| StartError::Nic {
-                    what: format!("cannot add adapter {name}"),
-                    source,
-                })?;
+                adapters
+                    .add_again(spec.clone())
+                    .map_err(|source| StartError::Nic {
+                        what: format!("cannot add adapter {name}"),
+                        source,
+                    })?;
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
             }
             adapters.bring_back()?;

@@ -10,6 +10,17 @@ use super::{Level, Owner, kinds};
 /// Sink of events.
 pub type Tell = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
+/// Steps of a migration that operators take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrationStep {
+    /// An adapter was prepared for the guest of another one, or a guest for another daemon.
+    Prepared,
+    /// The migration was ended after the guest had moved.
+    Done,
+    /// The migration was given up.
+    Cancelled,
+}
+
 /// Event of the control plane. `by` names the client, as [`crate::access::who`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlEvent {
@@ -40,6 +51,15 @@ pub enum ControlEvent {
     /// An adapter was restarted.
     AdapterRestarted {
         adapter: String,
+        /// Client that asked.
+        by: String,
+    },
+    /// A step of the migration of a guest.
+    Migration {
+        adapter: String,
+        /// The other adapter, or "another daemon"; empty: the adapter is enough.
+        peer: String,
+        step: MigrationStep,
         /// Client that asked.
         by: String,
     },
@@ -172,7 +192,9 @@ fn of(by: &str) -> String {
 impl ControlEvent {
     pub fn owner(&self) -> Owner {
         match self {
-            ControlEvent::AdapterRestarted { adapter, .. } => Owner::Adapter(adapter.clone()),
+            ControlEvent::AdapterRestarted { adapter, .. } | ControlEvent::Migration { adapter, .. } => {
+                Owner::Adapter(adapter.clone())
+            }
             ControlEvent::SettingsChanged { owner, .. } | ControlEvent::SettingsRefused { owner, .. } => {
                 owner.clone()
             }
@@ -223,6 +245,15 @@ impl ControlEvent {
             ControlEvent::AdapterRestarted { by, .. } => {
                 tell! { ADAPTER_RESTARTED, by; "adapter restarted{}", of(by) }
             }
+            ControlEvent::Migration { peer, step, by, .. } => match step {
+                MigrationStep::Prepared => tell! { MIGRATION_PREPARED, peer, by;
+                    "a migration between this adapter and {peer} is prepared{}", of(by)
+                },
+                MigrationStep::Done => tell! { MIGRATION_DONE, by;
+                    "the migration is over, the addresses are where the guest is{}", of(by)
+                },
+                MigrationStep::Cancelled => tell! { MIGRATION_CANCELLED, by; "the migration was given up{}", of(by) },
+            },
             ControlEvent::SettingsChanged { store, what, by, .. } => {
                 tell! { SETTINGS_CHANGED, store, what, by; "{store}: {what}, set{}", of(by) }
             }

@@ -103,6 +103,13 @@ kinds! {
     CONFIG_APPLIED = 0x100F, "config_applied", Operator, [Info, Warn],
         "A configuration file was applied while the daemon runs. A warning if it was refused, or undone because a step was refused.";
 
+    MIGRATION_PREPARED = 0x1010, "migration_prepared", Operator, [Info],
+        "The move of a guest between two adapters is prepared: the target has the guest's addresses and settings, and waits for the guest.";
+    MIGRATION_DONE = 0x1011, "migration_done", Operator, [Info],
+        "The move of a guest is over: its addresses belong to the target for good.";
+    MIGRATION_CANCELLED = 0x1012, "migration_cancelled", Operator, [Info],
+        "The move of a guest was given up: its addresses belong to the source as before.";
+
     ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";
     ADAPTER_REMOVED = 0x1101, "adapter_removed", Operator, [Info], "An adapter was removed.";
     ADAPTER_STATE = 0x1102, "adapter_state", Guest, [Info, Error],
@@ -127,6 +134,8 @@ kinds! {
         "The settings of an adapter were changed. Those that cannot act under traffic wait for a restart of the adapter.";
     VMM_UNUSED = 0x110E, "vmm_unused", Guest, [Warn],
         "A VMM connects again and again and its guest's driver never runs. Often it wants more queue pairs than the adapter offers.";
+    MIGRATION_SWITCHED = 0x110F, "migration_switched", Guest, [Info],
+        "A guest began to run on the other adapter of a move, and its addresses went there; or it stopped at the source, which gave them up.";
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";

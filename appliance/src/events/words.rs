@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use vnic_backend::{
-    AttachState, Caller, Claim, FaultInjection, Injected, NicEvent, NicEventKind, RdmaGaveUp,
+    AttachState, Caller, Claim, FaultInjection, Injected, MovePart, NicEvent, NicEventKind, RdmaGaveUp,
 };
 
 use super::kinds::{self, Kind};
@@ -108,6 +108,21 @@ pub fn describe(event: &NicEvent) -> Told {
                 false => "adapter changed",
             };
             told(&kinds::ADAPTER_CHANGED, text).fact("waits", waits)
+        }
+        NicEventKind::GuestMoved { part, peer, speaks } => {
+            let peer = peer.as_deref().unwrap_or("another daemon");
+            let text = match (part, speaks) {
+                (_, false) => format!(
+                    "the guest stopped: the adapter has given up its addresses, which {peer} may take"
+                ),
+                (MovePart::Target, true) => {
+                    format!("the guest of {peer} runs here: the adapter has its addresses")
+                }
+                (MovePart::Source, true) => {
+                    "the guest runs here again: the adapter has its addresses".to_owned()
+                }
+            };
+            tell! { MIGRATION_SWITCHED, part, peer, speaks; "{text}" }
         }
         NicEventKind::AdapterState(state) => {
             let (level, text) = match state {

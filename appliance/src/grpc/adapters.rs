@@ -169,6 +169,52 @@ impl v1::adapter_service_server::AdapterService for Adapters {
             .await
     }
 
+    async fn begin_migration(
+        &self,
+        request: Request<v1::BeginMigrationRequest>,
+    ) -> Answer<v1::MigrationDocument> {
+        let by = access::who(&request);
+        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        answer(&self.0, move |control| {
+            let document = control::Moves(control).begin(&by, &id)?;
+            Ok(stored::moves::message(&document))
+        })
+        .await
+    }
+
+    async fn prepare_migration(&self, request: Request<v1::PrepareMigrationRequest>) -> Answer<v1::Adapter> {
+        use v1::prepare_migration_request::From;
+        let by = access::who(&request);
+        let request = request.into_inner();
+        let target = id(ADAPTERS, "name", &request.name)?;
+        let from = match request.from {
+            Some(From::Source(source)) => control::From::Here(id(ADAPTERS, "source", &source)?),
+            Some(From::Document(document)) => {
+                control::From::Elsewhere(stored::moves::read(&document)?.into())
+            }
+            None => {
+                let problem = "required, or a document: the adapter whose guest will move";
+                return Err(Violations::one("source", problem).into());
+            }
+        };
+        self.answer(move |adapters| control::Moves(adapters.0).prepare(&by, &target, from))
+            .await
+    }
+
+    async fn hand_over(&self, request: Request<v1::HandOverRequest>) -> Answer<v1::Adapter> {
+        let by = access::who(&request);
+        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        self.answer(move |adapters| control::Moves(adapters.0).hand_over(&by, &id))
+            .await
+    }
+
+    async fn cancel_migration(&self, request: Request<v1::CancelMigrationRequest>) -> Answer<v1::Adapter> {
+        let by = access::who(&request);
+        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        self.answer(move |adapters| control::Moves(adapters.0).cancel(&by, &id))
+            .await
+    }
+
     type WatchAdaptersStream = Stream<v1::WatchAdaptersResponse>;
 
     async fn watch_adapters(

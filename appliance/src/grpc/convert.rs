@@ -6,13 +6,12 @@ use std::net::Ipv6Addr;
 use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting, GidSource,
-    PortStatus, RdmaStatus, ResourceRow, Sample, feature,
+    AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSource, PortStatus,
+    RdmaStatus, ResourceRow, Sample, feature,
 };
 use vnic_control::v1;
 
 use super::mesh;
-use crate::check::{self, Violations};
 use crate::control::{Adapters, Control, Ports};
 use crate::same::same;
 use crate::stored::adapters::NewAdapter;
@@ -58,6 +57,11 @@ pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
         reserve: Some(reserve(&status.burst)),
         regions: Some(budget(status.regions)),
         descriptors: Some(budget(status.descriptors)),
+        migration: status
+            .wanted
+            .moving
+            .as_ref()
+            .map(|m| stored::moves::part(m, status.speaks)),
         ..settable(&acts)
     }
 }
@@ -171,40 +175,6 @@ pub fn rdma_resource(adapter: &str, row: &ResourceRow) -> v1::RdmaResource {
         used: row.used,
         limit: row.limit,
     }
-}
-
-/// Reads a GID of a request.
-pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> {
-    let address = match gid.gid.as_str() {
-        "" => {
-            wrong.add(
-                "gid.gid",
-                "required: an IPv6 address such as 2001:db8::1, or an IPv4 address",
-            );
-            None
-        }
-        text => wrong.check("gid.gid", check::gid(text)),
-    };
-    let kind = match v1::gid::Version::try_from(gid.version) {
-        Ok(v1::gid::Version::Unspecified | v1::gid::Version::RoceV2) => Some(GidKind::RoceV2),
-        Ok(v1::gid::Version::RoceV1) => Some(GidKind::RoceV1),
-        Err(_) => {
-            wrong.add(
-                "gid.version",
-                format!("{} is unknown: VERSION_ROCE_V1 or VERSION_ROCE_V2", gid.version),
-            );
-            None
-        }
-    };
-    let vlan = match gid.vlan {
-        0 => Some(None),
-        vlan => wrong.check("gid.vlan", check::vlan_id(i64::from(vlan))).map(Some),
-    };
-    Some(GidSetting {
-        gid: address?,
-        kind: kind?,
-        vlan: vlan?,
-    })
 }
 
 /// Message of a port, without its traffic.

@@ -14,6 +14,7 @@ use crate::access::blocking;
 use crate::check::{self, Violations};
 use crate::control::{self, Control};
 use crate::names;
+use crate::stored::values;
 
 /// The service.
 pub struct Rdma(pub Arc<Control>);
@@ -70,7 +71,7 @@ impl v1::rdma_service_server::RdmaService for Rdma {
             wrong.add("parent", form(&request.parent, "adapters/{adapter}"));
         }
         let index = wrong.optional("index", request.index, |i| check::gid_index(i64::from(i)));
-        let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
+        let gid = values::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
         let all = adapter.zip(index).zip(gid);
         let ((adapter, index), gid) = wrong.finish(all)?;
         answer(&self.0, move |control| {

@@ -4,6 +4,7 @@
 pub mod adapters;
 pub mod congestion;
 pub mod mirrors;
+pub mod moves;
 pub mod ports;
 pub mod qos;
 pub mod teams;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use vnic_backend::VlanMode;
+use vnic_backend::{GidKind, GidSetting, VlanMode};
 use vnic_control::v1;
 
 use crate::check::{self, Violations};
@@ -97,4 +97,38 @@ fn default_native_vlan() -> u16 {
         VlanMode::Trunk { native, .. } => native,
         VlanMode::Access(vlan) => vlan,
     }
+}
+
+/// Reads a GID of a request.
+pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> {
+    let address = match gid.gid.as_str() {
+        "" => {
+            wrong.add(
+                "gid.gid",
+                "required: an IPv6 address such as 2001:db8::1, or an IPv4 address",
+            );
+            None
+        }
+        text => wrong.check("gid.gid", check::gid(text)),
+    };
+    let kind = match v1::gid::Version::try_from(gid.version) {
+        Ok(v1::gid::Version::Unspecified | v1::gid::Version::RoceV2) => Some(GidKind::RoceV2),
+        Ok(v1::gid::Version::RoceV1) => Some(GidKind::RoceV1),
+        Err(_) => {
+            wrong.add(
+                "gid.version",
+                format!("{} is unknown: VERSION_ROCE_V1 or VERSION_ROCE_V2", gid.version),
+            );
+            None
+        }
+    };
+    let vlan = match gid.vlan {
+        0 => Some(None),
+        vlan => wrong.check("gid.vlan", check::vlan_id(i64::from(vlan))).map(Some),
+    };
+    Some(GidSetting {
+        gid: address?,
+        kind: kind?,
+        vlan: vlan?,
+    })
 }

@@ -6,13 +6,13 @@ use crate::common::lab::{Lab, text};
 use vnic_backend::counters::RDMA_COUNTERS;
 
 /// A fenced block: what is behind its fence, its lines, and where these are in the page.
-struct Block<'a> {
-    kind: &'a str,
-    text: &'a str,
+pub struct Block<'a> {
+    pub kind: &'a str,
+    pub text: &'a str,
     at: usize,
 }
 
-fn blocks(page: &str) -> Vec<Block<'_>> {
+pub fn blocks(page: &str) -> Vec<Block<'_>> {
     let (mut all, mut open, mut at) = (Vec::new(), None, 0);
     for line in page.split_inclusive('\n') {
         match (line.strip_prefix("```"), open) {
@@ -31,7 +31,7 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
 }
 
 /// Runs commands of the page; answers what they print.
-async fn run(lab: &Lab, commands: &str) -> String {
+pub async fn run(lab: &Lab, commands: &str) -> String {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_vnicctl"));
     let dir = program.parent().expect("a directory").display().to_string();
     let mut bash = Command::new("bash");

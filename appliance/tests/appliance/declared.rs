@@ -344,7 +344,7 @@ fn a_step_that_is_refused_undoes_those_before_it() {
 
 #[test]
 fn ports_and_teams_come_go_and_change() {
-    let Some(wires) = Wires::new("ports_and_teams_come_go_and_change", 'd', 3) else {
+    let Some(wires) = Wires::new("ports_and_teams_come_go_and_change", 3) else {
         return;
     };
     let dir = tempfile::tempdir().expect("a directory");

@@ -42,6 +42,7 @@ fn adapter(name: &str) -> AdapterStatus {
         allowed_addresses: Vec::new(),
         socket_access: Default::default(),
         rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+        moving: None,
         vmm: Default::default(),
     };
     AdapterStatus {
@@ -49,6 +50,7 @@ fn adapter(name: &str) -> AdapterStatus {
         wanted: spec.clone(),
         spec,
         port: PortId(0),
+        speaks: true,
         state: AttachState::Up,
         since: SystemTime::UNIX_EPOCH,
         features: 0,

@@ -1,5 +1,6 @@
 //! The guest: VMM and driver.
 
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,6 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures as P};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
+
+use vnic_backend::MacAddr;
 
 use super::memory::GuestMem;
 use super::queue::Queue;
@@ -25,6 +28,8 @@ pub struct Guest {
     pub options: Options,
     mem: GuestMem,
     frontend: Option<Frontend>,
+    /// The connection once more, for messages that the frontend does not know.
+    stream: Option<UnixStream>,
     /// By vhost-user index: 2·pair for receive, 2·pair+1 for transmit.
     queues: Vec<Queue>,
 }
@@ -70,6 +75,7 @@ impl Guest {
             options,
             mem,
             frontend: None,
+            stream: None,
             queues,
         };
         for pair in 0..guest.options.pairs {
@@ -92,7 +98,7 @@ impl Guest {
         self.start_rings()
     }
 
-    fn negotiate(&self, socket: &Path) -> Result<Frontend> {
+    fn negotiate(&mut self, socket: &Path) -> Result<Frontend> {
         let deadline = Instant::now() + Duration::from_secs(20);
         let stream = loop {
             match UnixStream::connect(socket) {
@@ -101,26 +107,47 @@ impl Guest {
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         };
+        self.stream = Some(stream.try_clone()?);
         let mut f = Frontend::from_stream(stream, 2 * u64::from(self.options.pairs));
         f.set_owner()?;
-        let offered = f.get_features()?;
+        let mut offered = f.get_features()?;
         let features = self.options.features;
-        ensure!(
-            features & !offered == 0,
-            "not offered: {:#x}",
-            features & !offered
-        );
         if features & feature::PROTOCOL_FEATURES != 0 {
-            let ours = P::MQ | P::REPLY_ACK | P::RESET_DEVICE | P::LOG_SHMFD | P::CONFIGURE_MEM_SLOTS;
+            let mut ours = P::MQ | P::REPLY_ACK | P::RESET_DEVICE | P::LOG_SHMFD | P::CONFIGURE_MEM_SLOTS;
+            if features & feature::GUEST_ANNOUNCE != 0 {
+                ours |= P::RARP;
+            }
             let common = f.get_protocol_features()? & ours;
             f.set_protocol_features(common)?;
             if common.contains(P::REPLY_ACK) {
                 f.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
             }
+            // QEMU asks twice, too: what is offered depends on the protocol's features.
+            offered = f.get_features()?;
         }
+        ensure!(
+            features & !offered == 0,
+            "not offered: {:#x}",
+            features & !offered
+        );
         f.set_features(features)?;
         f.set_mem_table(&self.mem.regions())?;
         Ok(f)
+    }
+
+    /// Asks for the announcement of an address (VHOST_USER_SEND_RARP), as a VMM does whose guest was moved here.
+    pub fn send_rarp(&mut self, mac: MacAddr) -> Result<()> {
+        const SEND_RARP: u32 = 19;
+        const NEED_REPLY: u32 = 1 << 3;
+        let [a, b, c, d, e, f] = mac.0;
+        let (low, high) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
+        let words = [SEND_RARP, 1 | NEED_REPLY, 8, low, high];
+        let mut stream = self.stream.as_ref().context("not attached")?;
+        stream.write_all(words.map(u32::to_ne_bytes).as_flattened())?;
+        let mut reply = [0; 20];
+        stream.read_exact(&mut reply)?;
+        ensure!(reply[12..] == [0; 8], "refused: {reply:02x?}");
+        Ok(())
     }
 
     /// Starts all rings at `used.idx` and enables them.
@@ -156,13 +183,13 @@ impl Guest {
     /// Stops all rings and closes the connection. The rings keep their places: [`Guest::connect`] goes on.
     pub fn detach(&mut self) -> Result<Vec<u16>> {
         let bases = (0..self.queues.len()).map(|i| self.stop_ring(i)).collect();
-        self.frontend = None;
+        (self.frontend, self.stream) = (None, None);
         bases
     }
 
     /// Closes the connection without a word, as a VMM that is killed.
     pub fn hang_up(&mut self) {
-        self.frontend = None;
+        (self.frontend, self.stream) = (None, None);
     }
 
     /// Resets the device and begins with empty rings.

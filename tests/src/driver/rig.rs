@@ -173,6 +173,7 @@ impl Rig {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            moving: None,
             vmm: Default::default(),
         }
     }

@@ -104,7 +104,11 @@ fn promises_of(tree: &Tree, name_of_page: &str) -> Vec<Breach> {
             let there =
                 name.ends_with(".rs") || file.is_some_and(|text| text.contains(&format!("fn {name}(")));
             if file.is_none() || !there {
-                breaches.push(Breach::at(name_of_page, at + 1, format!("there is no test `{name}`")));
+                breaches.push(Breach::at(
+                    name_of_page,
+                    at + 1,
+                    format!("there is no test `{name}`"),
+                ));
             }
         }
         if file.is_none() {

@@ -46,6 +46,10 @@ pub struct GuestSpec {
     pub verbs: bool,
     /// A reboot starts it anew and does not end it (QEMU only).
     pub reboots: bool,
+    /// The QEMU of `deploy/guest/qemu11`, whatever the guest has (QEMU only).
+    pub newest: bool,
+    /// More options of QEMU, such as that of a monitor ([`super::Qmp`]).
+    pub more: Vec<String>,
     /// More properties of QEMU's network device, such as `guest_tso4=off`.
     pub device: Vec<String>,
 }
@@ -66,6 +70,8 @@ impl GuestSpec {
             rdma: None,
             verbs: false,
             reboots: false,
+            newest: false,
+            more: Vec::new(),
             device: Vec::new(),
         }
     }
@@ -107,9 +113,10 @@ impl Guest {
         let GuestSpec {
             name, queue_pairs, ..
         } = spec;
-        let qemu = match spec.rdma {
-            Some(_) => lab.qemu11()?,
-            None => "qemu-system-x86_64".to_owned(),
+        let newest = spec.newest || spec.rdma.is_some();
+        let qemu = match newest {
+            true => lab.qemu11()?,
+            false => "qemu-system-x86_64".to_owned(),
         };
         let console = lab.log(&format!("{name}-console.log"));
         let mut kernel = vec!["console=ttyS0".to_owned(), "panic=-1".to_owned()];
@@ -121,7 +128,7 @@ impl Guest {
             spec.mtu,
             if *queue_pairs > 1 { "on" } else { "off" }
         );
-        if accel.starts_with("tcg") && spec.rdma.is_none() {
+        if accel.starts_with("tcg") && !newest {
             // QEMU 7.2 (Debian 12) crashes in the MSI-X notifiers of a vhost-user device where there is no KVM.
             device.push_str(",vectors=0");
         } else {
@@ -131,10 +138,10 @@ impl Guest {
             device.push_str(&format!(",{property}"));
         }
         // (QEMU 9.2 has renamed the option.)
-        let role = match &spec.rdma {
+        let role = match newest {
             _ if spec.listens => "server=on",
-            Some(_) => "reconnect-ms=1000",
-            None => "reconnect=1",
+            true => "reconnect-ms=1000",
+            false => "reconnect=1",
         };
         let memory = match (spec.verbs, &spec.rdma) {
             (true, _) => "768M",
@@ -156,6 +163,7 @@ impl Guest {
         if !spec.reboots {
             words.push("-no-reboot".to_owned());
         }
+        words.extend(spec.more.iter().cloned());
         if let Some(socket) = &spec.rdma {
             words.push(format!("-chardev socket,id=rdma,path={}", socket.display()));
             words.push(RDMA_DEVICE.to_owned());

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -33,6 +34,7 @@ pub struct Host {
     /// Its network.
     pub net: Namespace,
     dir: TempDir,
+    words: Vec<String>,
     daemon: Process,
 }
 
@@ -55,16 +57,31 @@ impl Host {
             name,
             net,
             daemon: Process::start(name, &words, &log, &log)?,
+            words,
             dir,
         };
+        host.wait_ready()?;
+        Ok(host)
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
-            match host.daemon.line(end) {
-                Ok(line) if line.contains("ready") => return Ok(host),
+            match self.daemon.line(end) {
+                Ok(line) if line.contains("ready") => return Ok(()),
                 Ok(_) => {}
-                Err(error) => return Err(error.context(host.log())),
+                Err(error) => return Err(error.context(self.log())),
             }
         }
+    }
+
+    /// Kills the daemon without warning, as a crash would, starts it again, and waits until it is ready.
+    pub fn kill_and_restart(&mut self) -> Result<()> {
+        self.daemon.signal(Signal::KILL)?;
+        self.daemon.wait(PATIENCE)?;
+        let log = self.dir.path().join("vnicd.log");
+        self.daemon = Process::start(self.name, &self.words, &log, &log)?;
+        self.wait_ready()
     }
 
     /// What its daemon has logged.
@@ -75,6 +92,16 @@ impl Host {
     /// Its daemon is still there.
     pub fn running(&mut self) -> bool {
         self.daemon.running()
+    }
+
+    /// A file in the daemon's directory.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.dir.path().join(file)
+    }
+
+    /// The Ethernet socket of an adapter.
+    pub fn eth_socket(&self, adapter: &str) -> PathBuf {
+        self.path(&format!("{adapter}-eth.sock"))
     }
 
     /// The RDMA socket of an adapter.

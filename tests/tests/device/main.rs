@@ -21,6 +21,8 @@ mod macs;
 mod memory;
 mod mesh_hosts;
 mod mirror;
+mod moving;
+mod moving_hosts;
 mod offload;
 mod pause;
 mod ports;

@@ -3,6 +3,7 @@
 mod clients;
 mod dpdk;
 mod libvirt;
+mod moving;
 mod ports_guide;
 mod qos_guide;
 mod rdma;

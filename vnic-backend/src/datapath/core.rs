@@ -479,7 +479,7 @@ impl Core {
     }
 
     /// Announces an adapter that came up to the local uplinks, so that switches behind them learn its place.
-    pub fn announce(&mut self, port: PortId, mac: MacAddr, now: Instant) {
+    pub fn announce(&mut self, port: PortId, mac: MacAddr) {
         let frame = vnic_wire::arp::rarp_announce(mac);
         let f = RawFrame {
             head: &frame,
@@ -488,14 +488,40 @@ impl Core {
             segs: &[],
             skip: 0,
         };
-        let verdict = self.switch.forward(now, port, f.head, f.len);
-        let Verdict::Flood(flood) = verdict else {
+        self.flood_here(port, &f, |slot| matches!(slot, Slot::Uplink(_) | Slot::Bond(_)));
+    }
+
+    /// Announces an adapter's address to everything of this core that can hear it, in the VLANs with these tags.
+    pub fn broadcast(&mut self, port: PortId, mac: MacAddr, tags: &[Option<u16>]) {
+        let plain = vnic_wire::arp::rarp_announce(mac);
+        for tag in tags {
+            let (addresses, rest) = plain.split_at(2 * size_of::<MacAddr>());
+            let tag = tag.map(|vlan| {
+                let [hi, lo] = vlan.to_be_bytes();
+                [0x81, 0, hi, lo]
+            });
+            let frame = [addresses, tag.as_ref().map_or(&[], |tag| &tag[..]), rest].concat();
+            let f = RawFrame {
+                head: &frame,
+                len: frame.len(),
+                hdr: Default::default(),
+                segs: &[],
+                skip: 0,
+            };
+            self.flood_here(port, &f, |slot| {
+                matches!(slot, Slot::Uplink(_) | Slot::Bond(_) | Slot::Adapter(_))
+            });
+        }
+    }
+
+    /// Gives a frame of a port to the wanted ones of this core's ports, without learning from it.
+    fn flood_here(&mut self, port: PortId, f: &RawFrame<'_>, wanted: fn(&Slot) -> bool) {
+        let Verdict::Flood(flood) = self.switch.explain(port, f.head, f.len).verdict else {
             return;
         };
         for e in self.switch.flood_targets(port, flood) {
-            let slot = self.out.slots.get(usize::from(e.port.0));
-            if matches!(slot, Some(Slot::Uplink(_) | Slot::Bond(_))) {
-                self.out.give(e, &f, &Metadata::of(port));
+            if self.out.slots.get(usize::from(e.port.0)).is_some_and(wanted) {
+                self.out.give(e, f, &Metadata::of(port));
             }
         }
         self.flush();

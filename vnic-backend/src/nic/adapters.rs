@@ -98,12 +98,10 @@ impl Nic {
         }
         let acting = at_once(&before, &spec);
         let settings = entry.adapter.settings();
-        let config = settings::port_config(&acting, &settings);
+        let (id, voices) = (entry.adapter.id, &self.inner.voices);
         // Under the lock, so that two calls reach all cores in the same order.
-        if config != settings::port_config(&before, &settings) {
-            let id = entry.adapter.id;
-            self.inner.everywhere(move |w| w.set_port(id, config));
-        }
+        voices.configure(id, settings::port_config(&acting, &settings));
+        voices.take_part(id, acting.moving.clone());
         let waits = acting != spec;
         entry.adapter.set_specs(acting, spec);
         let status = entry.adapter.status();
@@ -159,6 +157,11 @@ fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
         macs: macs.clone(),
         vlan: wanted.vlan.clone(),
         anti_spoofing: wanted.anti_spoofing,
+        moving: if first_stays {
+            wanted.moving.clone()
+        } else {
+            before.moving.clone()
+        },
         socket_access: SocketAccess {
             users: wanted.socket_access.users.clone(),
             ..before.socket_access.clone()
@@ -170,11 +173,24 @@ fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
 impl State {
     /// Refuses addresses that another adapter has, or will have after its next restart.
     fn check_macs(&self, spec: &AdapterSpec, settings: &AdapterSettings) -> Result<(), NicError> {
-        for (field, macs) in [("macs", &spec.macs), ("mac-address-list", &settings.macs)] {
-            let others = self.adapters.iter().filter(|(name, _)| **name != spec.name);
-            check::free_macs(field, macs, others.map(|(_, entry)| entry.owned()))?;
-        }
-        Ok(())
+        check::free_macs("macs", &spec.macs, self.others(spec))?;
+        check::free_macs("mac-address-list", &settings.macs, self.others(spec))
+    }
+
+    /// Names and addresses of the other adapters, without the one to or from which the adapter's guest moves: both have the same.
+    pub(super) fn others<'a>(
+        &'a self,
+        spec: &'a AdapterSpec,
+    ) -> impl Iterator<Item = (String, impl Iterator<Item = MacAddr>)> + 'a {
+        let of_one_guest = |name: &str, entry: &AdapterEntry| {
+            let theirs = entry.adapter.wanted();
+            let both = [(&theirs.moving, spec.name.as_str()), (&spec.moving, name)];
+            both.iter()
+                .any(|(moving, peer)| moving.as_ref().is_some_and(|m| m.is_with(peer)))
+        };
+        let others = self.adapters.iter().filter(|(name, _)| **name != spec.name);
+        let others = others.filter(move |(name, entry)| !of_one_guest(name, entry));
+        others.map(|(_, entry)| entry.owned())
     }
 }
 
@@ -203,7 +219,8 @@ impl Inner {
         let config = settings::port_config(&spec, &settings);
         let allowed = AllowedAddresses::new(&spec.allowed_addresses);
         let (id, pairs) = (kept.id, usize::from(spec.queue_pairs));
-        let (workers, hub) = (self.workers.clone(), self.hub.clone());
+        let (workers, hub, voices) = (self.workers.clone(), self.hub.clone(), self.voices.clone());
+        let (name, moving) = (spec.name.clone(), spec.moving.clone());
         let adapter = Arc::new(Endpoint::new(
             spec,
             id,
@@ -211,7 +228,10 @@ impl Inner {
             kept.counters.clone(),
             workers,
             hub,
+            voices,
         )?);
+        let vlans = config.vlan.clone();
+        let config = self.voices.enter(id, &name, moving, config);
         let side = Side::Adapter(adapter.counters.clone(), pairs, allowed);
         self.add_to_cores(id, core, &config, side);
         let mut entry = AdapterEntry {
@@ -222,7 +242,7 @@ impl Inner {
             congestion,
             threads: Vec::new(),
         };
-        let opened = self.add_rdma(&mut entry, config.vlan, &kept).and_then(|()| {
+        let opened = self.add_rdma(&mut entry, vlans, &kept).and_then(|()| {
             if !default {
                 self.send_qos(id, change);
             }
@@ -347,6 +367,7 @@ impl Inner {
             endpoint.end();
         }
         close(std::mem::take(&mut entry.threads));
+        self.voices.leave(entry.adapter.id);
         self.remove_from_cores(entry.adapter.id);
     }
 }

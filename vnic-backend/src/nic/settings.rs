@@ -70,12 +70,7 @@ impl State {
         let spec = &*entry.adapter.wanted();
         check::settings(settings, spec)?;
         qos::change(&entry.qos, &settings.qos)?;
-        let others = self.adapters.iter().filter(|(other, _)| *other != name);
-        check::free_macs(
-            "mac-address-list",
-            &settings.macs,
-            others.map(|(_, entry)| entry.owned()),
-        )
+        check::free_macs("mac-address-list", &settings.macs, self.others(spec))
     }
 }
 
@@ -88,11 +83,7 @@ impl Inner {
             return;
         }
         let spec = adapter.spec();
-        let config = port_config(&spec, &settings);
-        if config != port_config(&spec, &before) {
-            let id = adapter.id;
-            self.everywhere(move |w| w.set_port(id, config));
-        }
+        self.voices.configure(adapter.id, port_config(&spec, &settings));
         let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
         let congestion = before.congestion != settings.congestion;
         self.start_with(adapter, settings, anew);

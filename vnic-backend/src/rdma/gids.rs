@@ -174,7 +174,7 @@ impl Function {
 
     /// Removes the function's GIDs from the registry.
     pub(super) fn forget_gids(&self) {
-        self.identity.registry.leave(self.identity.claimant.mac);
+        self.identity.registry.leave(&self.identity.claimant);
     }
 
     /// Entries of the table for the control plane.

@@ -40,6 +40,13 @@ pub struct Claimant {
     pub doubted: Arc<AtomicBool>,
 }
 
+impl Claimant {
+    /// Whether this is the same function, or its successor. (Two adapters between which a guest moves have one Ethernet address.)
+    fn is(&self, other: &Claimant) -> bool {
+        Arc::ptr_eq(&self.doubted, &other.doubted)
+    }
+}
+
 /// An adapter with claims of an address: it has the address, or would have it without the others.
 #[derive(Debug)]
 struct Owner {
@@ -66,7 +73,7 @@ impl GidRegistry {
         // New claims come first, so that a claim in both lists keeps its place.
         for claim in now {
             let owners = known.entry(claim.place).or_default();
-            let own = owners.iter().position(|o| o.who.mac == who.mac);
+            let own = owners.iter().position(|o| o.who.is(who));
             let at = own.unwrap_or(owners.len());
             if own.is_none() {
                 owners.push(Owner {
@@ -97,7 +104,7 @@ impl GidRegistry {
             let Some(owners) = known.get_mut(&claim.place) else {
                 continue;
             };
-            if let Some(own) = owners.iter_mut().find(|o| o.who.mac == who.mac) {
+            if let Some(own) = owners.iter_mut().find(|o| o.who.is(who)) {
                 own.entries = own.entries.saturating_sub(1);
                 own.trusted = own.trusted.saturating_sub(claim.trusted.into());
             }
@@ -109,11 +116,11 @@ impl GidRegistry {
         conflicts
     }
 
-    /// Removes all claims of an adapter.
-    pub fn leave(&self, mac: MacAddr) {
+    /// Removes all claims of a function.
+    pub fn leave(&self, who: &Claimant) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, owners| {
-            owners.retain(|o| o.who.mac != mac);
+            owners.retain(|o| !o.who.is(who));
             !owners.is_empty()
         });
     }
@@ -215,8 +222,20 @@ mod tests {
         assert_eq!(find(), Some(a.mac));
         registry.remove(&a, claim(10));
         assert_eq!(find(), Some(c.mac));
-        registry.leave(c.mac);
+        registry.leave(&c);
         assert_eq!(find(), None);
+        assert_eq!(registry.len(), 0);
+    }
+
+    #[test]
+    fn two_functions_with_one_ethernet_address_are_in_no_conflict_and_one_that_ends_takes_only_its_own_claims()
+     {
+        let (registry, source, target) = (GidRegistry::default(), guest(1), guest(1));
+        assert_eq!(registry.add(&source, claim(10)), []);
+        assert_eq!(registry.add(&target, claim(10)), []);
+        registry.leave(&source);
+        assert_eq!(registry.resolve(ADDRESS, HERE), Some(target.mac));
+        registry.leave(&target);
         assert_eq!(registry.len(), 0);
     }
 

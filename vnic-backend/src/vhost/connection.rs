@@ -47,6 +47,8 @@ pub struct Setup {
     /// Map of the memory regions.
     pub mem: Arc<MemMap>,
     log: Option<DirtyLog>,
+    /// Whether the VMM knows VHOST_USER_PROTOCOL_F_RARP: it migrates guests.
+    migrates: bool,
     /// The rings, by index.
     pub rings: Vec<Vring>,
 }
@@ -80,6 +82,13 @@ impl Setup {
             self.has(f::RING_INDIRECT_DESC),
             self.log.clone().filter(|_| self.has(f::LOG_ALL)),
         )
+    }
+
+    /// Features that the VMM is offered. A guest that was moved may announce itself (GUEST_ANNOUNCE) if its VMM migrates guests:
+    /// such a VMM has the control queue that this needs, and asks for the features again after those of the protocol.
+    fn offered<F: Function>(&self) -> u64 {
+        let announce = if self.migrates { f::GUEST_ANNOUNCE } else { 0 };
+        F::offered(&self.endpoint) | announce
     }
 
     /// Reports to the rest of the NIC what the guest has set up.
@@ -169,6 +178,7 @@ impl<F: Function> Connection<F> {
                 regions: Vec::new(),
                 mem: Arc::default(),
                 log: None,
+                migrates: false,
             },
             function,
             backend_channel: None,
@@ -178,6 +188,11 @@ impl<F: Function> Connection<F> {
     /// Whether the VMM has acknowledged VHOST_USER_F_PROTOCOL_FEATURES.
     pub fn speaks_protocol_features(&self) -> bool {
         self.setup.has(f::PROTOCOL_FEATURES)
+    }
+
+    /// Whether the VMM has acknowledged VHOST_USER_PROTOCOL_F_RARP.
+    pub fn migrates(&self) -> bool {
+        self.setup.migrates
     }
 
     /// Stops all rings; on return none runs.
@@ -226,11 +241,11 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(F::offered(&self.setup.endpoint))
+        Ok(self.setup.offered::<F>())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !F::offered(&self.setup.endpoint) != 0 {
+        if features & !self.setup.offered::<F>() != 0 {
             return Err(Error::FeatureMismatch);
         }
         if features != self.setup.features {
@@ -374,7 +389,9 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
         self.backend_channel = Some(backend);
     }
 
-    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let known = VhostUserProtocolFeatures::from_bits_truncate(features) & F::PROTOCOL;
+        self.setup.migrates = known.contains(VhostUserProtocolFeatures::RARP);
         Ok(())
     }
 

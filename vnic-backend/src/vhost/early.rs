@@ -5,6 +5,8 @@
 //! then ends the connection, because the message belongs to VHOST_USER_F_PROTOCOL_FEATURES. So this module takes this message
 //! off the socket until that feature is acknowledged.
 //!
+//! *SEND_RARP.* The `vhost` crate does not know this message, by which a VMM asks for the announcement of a moved guest's address.
+//!
 //! *SET_MEM_TABLE that is longer than its regions.* User-Mode-Linux (6.1 at least) always sends room for two regions. The
 //! `vhost` crate requires the exact length, so this module takes longer messages off the socket.
 
@@ -15,6 +17,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vnic_wire::MacAddr;
 
 /// Request number of VHOST_USER_SET_MEM_TABLE.
 const SET_MEM_TABLE: u32 = 5;
@@ -26,6 +29,8 @@ const REGION: usize = 32;
 const TABLE_MAX: usize = 8;
 /// Request number of VHOST_USER_SET_VRING_ENABLE.
 const SET_VRING_ENABLE: u32 = 18;
+/// Request number of VHOST_USER_SEND_RARP.
+const SEND_RARP: u32 = 19;
 /// Lengths. Header: request, flags, size, 32 bits each. Message: header and payload of index and value, 32 bits each.
 const HEADER: usize = 12;
 const MESSAGE: usize = 20;
@@ -36,17 +41,31 @@ const NEED_REPLY: u32 = 1 << 3;
 /// Takes the next message off the socket if it is SET_VRING_ENABLE. Returns ring index and value. Called when the socket is
 /// readable.
 pub fn take_vring_enable(stream: &mut UnixStream) -> io::Result<Option<(u32, bool)>> {
+    let taken = take_short(stream, SET_VRING_ENABLE)?;
+    Ok(taken.map(|[a, b, c, d, enable @ ..]| (u32::from_ne_bytes([a, b, c, d]), enable != [0; 4])))
+}
+
+/// Takes the next message off the socket if it is SEND_RARP. Returns the address. Called when the socket is readable.
+pub fn take_send_rarp(stream: &mut UnixStream) -> io::Result<Option<MacAddr>> {
+    let taken = take_short(stream, SEND_RARP)?;
+    Ok(taken.map(|[a, b, c, d, e, f, ..]| MacAddr([a, b, c, d, e, f])))
+}
+
+/// Takes the next message off the socket if it is this request with a payload of 64 bits, which is returned.
+fn take_short(stream: &mut UnixStream, request: u32) -> io::Result<Option<[u8; MESSAGE - HEADER]>> {
     let mut message = [0u8; MESSAGE];
     let (_, seen) = recv(&*stream, &mut message[..], RecvFlags::PEEK)?;
     let word = |b: &[u8; MESSAGE], at: usize| u32::from_ne_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
-    if seen < HEADER || word(&message, 0) != SET_VRING_ENABLE || word(&message, 8) != 8 {
+    if seen < HEADER || word(&message, 0) != request || word(&message, 8) != 8 {
         return Ok(None);
     }
     stream.read_exact(&mut message)?;
     if word(&message, 4) & NEED_REPLY != 0 {
-        reply(stream, SET_VRING_ENABLE, true)?;
+        reply(stream, request, true)?;
     }
-    Ok(Some((word(&message, HEADER), word(&message, HEADER + 4) != 0)))
+    let mut payload = [0; MESSAGE - HEADER];
+    payload.copy_from_slice(&message[HEADER..]);
+    Ok(Some(payload))
 }
 
 /// A memory table, and whether it needs a reply ([`answer_mem_table`]).

@@ -10,8 +10,10 @@ use rustix::fd::OwnedFd;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
+use vnic_wire::MacAddr;
 
 use super::budget::{Budgets, Of, Share};
+use super::voices::Voices;
 use crate::call::{Call, Signals};
 use crate::datapath::{AdapterCounters, RingStart, WorkerHandle};
 use crate::hub::EventHub;
@@ -58,6 +60,8 @@ pub struct Endpoint {
     settings: Mutex<AdapterSettings>,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
+    /// Which adapters speak for their addresses.
+    voices: Arc<Voices>,
     /// Resources of the VMMs of both sockets.
     budgets: Arc<Budgets>,
     state: Mutex<State>,
@@ -97,6 +101,7 @@ impl Endpoint {
         counters: Arc<AdapterCounters>,
         workers: Arc<Vec<WorkerHandle>>,
         hub: EventHub,
+        voices: Arc<Voices>,
     ) -> Result<Self, NicError> {
         let state = State {
             attach: AttachState::Detached,
@@ -126,6 +131,7 @@ impl Endpoint {
             counters,
             workers,
             hub,
+            voices,
             state: Mutex::new(state),
             bell: bell.map_err(NicError::os("making an eventfd"))?,
         })
@@ -134,13 +140,13 @@ impl Endpoint {
     /// Makes the RDMA endpoint of the adapter whose Ethernet endpoint this is.
     pub fn rdma(&self) -> Result<Endpoint, NicError> {
         let (spec, counters) = (AdapterSpec::clone(&self.spec()), self.counters.clone());
-        let (workers, hub) = (self.workers.clone(), self.hub.clone());
+        let (workers, hub, voices) = (self.workers.clone(), self.hub.clone(), self.voices.clone());
         Ok(Endpoint {
             role: Role::Rdma,
             specs: self.specs.clone(),
             link: self.link.clone(),
             budgets: self.budgets.clone(),
-            ..Endpoint::new(spec, self.id, self.core, counters, workers, hub)?
+            ..Endpoint::new(spec, self.id, self.core, counters, workers, hub, voices)?
         })
     }
 
@@ -198,6 +204,7 @@ impl Endpoint {
             wanted: AdapterSpec::clone(&self.wanted()),
             settings: self.acting(),
             port: self.id,
+            speaks: self.voices.speaks(self.id),
             state: s.attach,
             since: s.since,
             features: s.features,
@@ -323,6 +330,17 @@ impl Endpoint {
         });
     }
 
+    /// Notes that the guest is about to run, or that it has stopped. On return the switch knows the addresses of the adapter, if they
+    /// belong there.
+    pub fn guest_runs(&self, runs: bool) {
+        self.voices.guest_runs(self.id, runs);
+    }
+
+    /// Broadcasts the place of an address of the adapter (RARP).
+    pub fn announce_moved(&self, mac: MacAddr) {
+        self.voices.announce(self.id, mac);
+    }
+
     /// Records what the guest's driver has negotiated, and updates the link.
     pub fn set_guest(&self, features: u64, pairs: u16, memory: u64) {
         {
@@ -357,6 +375,7 @@ impl Endpoint {
                 *link &= !self.role.bit();
             }
             let (id, up, mac) = (self.id, *link != 0, self.spec().macs.first().copied());
+            let mac = mac.filter(|_| self.voices.speaks(id));
             let tell = |w: &WorkerHandle| w.start(move |w| w.set_link(id, up, mac));
             let told: Vec<_> = self.workers.iter().map(tell).collect();
             drop(link);
@@ -465,6 +484,9 @@ impl Endpoint {
             s.connection = None;
             s.vmm = None;
             (s.features, s.pairs, s.memory) = (0, 0, 0);
+        }
+        if self.role == Role::Ethernet {
+            self.guest_runs(false);
         }
         self.set_attach(AttachState::Detached);
         self.state().driver_ran

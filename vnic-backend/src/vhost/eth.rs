@@ -17,7 +17,7 @@ use crate::ring::Fault;
 use crate::types::NicEventKind;
 
 /// Features that the device offers. STATUS, MAC and the control queue are the VMM's; a guest without a VMM in between
-/// (User-Mode-Linux) works without them.
+/// (User-Mode-Linux) works without them. GUEST_ANNOUNCE needs both: see `Setup::offered`.
 const OFFERED: u64 = f::CSUM
     | f::GUEST_CSUM
     | f::GUEST_TSO4
@@ -79,6 +79,9 @@ impl Ethernet {
             accepts: Accepts::from_features(setup.features),
             mtu: setup.endpoint.spec().mtu,
         };
+        if !self.running.contains(&true) {
+            setup.endpoint.guest_runs(true);
+        }
         self.running.resize(setup.rings.len(), false);
         self.running[i] = true;
         setup.endpoint.start_ring(start);
@@ -87,7 +90,8 @@ impl Ethernet {
 }
 
 impl Function for Ethernet {
-    const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::LOG_SHMFD;
+    const PROTOCOL: VhostUserProtocolFeatures =
+        VhostUserProtocolFeatures::LOG_SHMFD.union(VhostUserProtocolFeatures::RARP);
     // A VMM may add each region once per queue pair.
     const MEMORY_SLOTS: usize = 64;
     const NO_SUCH_RING: &str = "no such ring: the adapter has fewer queue pairs";
@@ -127,6 +131,9 @@ impl Function for Ethernet {
         let all = ring.map_or(0..setup.rings.len(), |i| i..i + 1);
         for i in all {
             self.run_or_stop(setup, i);
+        }
+        if !self.running.contains(&true) {
+            setup.endpoint.guest_runs(false);
         }
         // Published last, so that the link does not flap while memory changes.
         let pairs = self.running.chunks(2).filter(|pair| **pair == [true; 2]);

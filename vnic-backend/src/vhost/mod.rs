@@ -9,6 +9,8 @@ mod eth;
 mod rdma;
 mod refused;
 mod server;
+mod voices;
 
 pub use endpoint::Endpoint;
 pub use server::spawn;
+pub use voices::Voices;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandlerMut};
+use vnic_wire::MacAddr;
 
 use super::connection::{Connection, Function};
 use super::endpoint::{Endpoint, Role};
@@ -23,6 +24,8 @@ use crate::types::{Caller, NicError, NicEventKind, SocketAccess, SocketRole, inv
 
 /// Time between attempts of an adapter that connects, or that cannot accept (there may be no free descriptor).
 const RETRY: Duration = Duration::from_millis(50);
+/// Pause of a VMM that had an address announced.
+const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
 /// VMMs that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -223,6 +226,13 @@ impl Server {
             }
             return result.map(|_| true);
         }
+        if device.migrates()
+            && let Some(mac) = early::take_send_rarp(stream).map_err(VhostError::SocketBroken)?
+        {
+            drop(device);
+            self.announce(mac);
+            return Ok(true);
+        }
         if device.speaks_protocol_features() {
             return Ok(false);
         }
@@ -231,6 +241,12 @@ impl Server {
             Ok(None) => Ok(false),
             Err(e) => Err(VhostError::SocketBroken(e)),
         }
+    }
+
+    /// Announces the address of a guest that was moved here. A VMM that asks again and again waits: each request is a broadcast.
+    fn announce(&self, mac: MacAddr) {
+        self.endpoint.announce_moved(mac);
+        std::thread::sleep(ANNOUNCE_PAUSE);
     }
 
     /// Waits for a message of the VMM, and refuses others that want the same adapter. False: the VMM is gone.
@@ -391,9 +407,18 @@ mod tests {
             socket_access: Default::default(),
             rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
             vmm: Default::default(),
+            moving: None,
         };
         let counters = Arc::new(AdapterCounters::new(1));
-        let made = Endpoint::new(spec, PortId(0), 0, counters, Arc::default(), EventHub::default());
+        let made = Endpoint::new(
+            spec,
+            PortId(0),
+            0,
+            counters,
+            Arc::default(),
+            EventHub::default(),
+            Arc::default(),
+        );
         Arc::new(made.expect("an endpoint"))
     }
 

@@ -8,7 +8,43 @@ use super::super::Failure;
 use super::super::client::resource;
 use super::super::vlan::VlanArgs;
 use crate::names::ADAPTERS;
-use crate::{access, stored};
+use crate::{access, json, stored};
+
+#[derive(Debug, clap::Args)]
+#[group(id = "other", required = true, args = ["to", "file"])]
+pub struct MigrationPrepare {
+    /// Name of the adapter that the guest leaves; with --file, of the one to which it comes
+    name: String,
+    /// Adapter of the same daemon to which the guest comes
+    #[arg(long, value_name = "ADAPTER")]
+    to: Option<String>,
+    /// File that export-migration of another daemon has printed; "-": standard input
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<String>,
+}
+
+impl MigrationPrepare {
+    /// The request.
+    pub fn request(self) -> Result<v1::PrepareMigrationRequest, Failure> {
+        use v1::prepare_migration_request::From;
+        let name = resource(ADAPTERS, &self.name);
+        let Some(file) = self.file else {
+            return Ok(v1::PrepareMigrationRequest {
+                name: resource(ADAPTERS, &self.to.unwrap_or_default()),
+                from: Some(From::Source(name)),
+            });
+        };
+        let text = match file.as_str() {
+            "-" => std::io::read_to_string(std::io::stdin())?,
+            path => std::fs::read_to_string(path)?,
+        };
+        let document = json::read("MigrationDocument", &text).map_err(std::io::Error::other)?;
+        Ok(v1::PrepareMigrationRequest {
+            name,
+            from: Some(From::Document(document)),
+        })
+    }
+}
 
 #[derive(Debug, Subcommand)]
 pub enum AdapterVerb {
@@ -51,6 +87,31 @@ pub enum AdapterVerb {
     #[command(after_help = "Example:\n  vnicctl adapter restart vf0")]
     Restart {
         /// Name of the adapter
+        name: String,
+    },
+    /// Prepare a live migration: an adapter gets addresses and settings of another one, and waits for its guest
+    #[command(
+        after_help = "Examples:\n  vnicctl adapter prepare-migration vf0 --to vf1\n  vnicctl adapter export-migration vf0 | vnicctl \
+                      --server https://other:8443 adapter prepare-migration vf0 -f -\n\nThe addresses go with the guest: the adapter has \
+                      them on which it runs. `hand-over` ends the migration, `cancel-migration` gives it up."
+    )]
+    PrepareMigration(MigrationPrepare),
+    /// Begin a live migration to another daemon: prints what prepare-migration needs there
+    #[command(after_help = "Example:\n  vnicctl adapter export-migration vf0 > vf0.json")]
+    ExportMigration {
+        /// Name of the adapter that the guest leaves
+        name: String,
+    },
+    /// End a migration after the guest has moved: its addresses are the target's for good, and the source gets others
+    #[command(after_help = "Example:\n  vnicctl adapter hand-over vf1")]
+    HandOver {
+        /// Name of either adapter
+        name: String,
+    },
+    /// Give a migration up: the guest goes on at the source, and the target is as before
+    #[command(after_help = "Example:\n  vnicctl adapter cancel-migration vf1")]
+    CancelMigration {
+        /// Name of either adapter
         name: String,
     },
     /// Addresses of an adapter besides the one that its guest is given

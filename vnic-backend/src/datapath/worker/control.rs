@@ -87,8 +87,13 @@ impl Worker {
             self.core.switch.flush_port(id);
         }
         if let (true, Some(mac)) = (up, announce) {
-            self.core.announce(id, mac, self.core.now);
+            self.core.announce(id, mac);
         }
+    }
+
+    /// Announces an adapter's address to all ports and adapters of this core, in the VLANs with these tags.
+    pub(crate) fn broadcast(&mut self, id: PortId, mac: MacAddr, tags: &[Option<u16>]) {
+        self.core.broadcast(id, mac, tags);
     }
 
     /// Replaces the device of an uplink of this core after it was opened again.
