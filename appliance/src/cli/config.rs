@@ -78,7 +78,10 @@ pub async fn export(client: &Client, out: &Output) -> Result<(), Failure> {
 pub async fn diff(args: FileArgs, client: &Client, out: &Output) -> Result<(), Failure> {
     // Exit code 1 is for differences.
     let found = args.compare(client).await.map_err(|failure| match failure {
-        Failure::Refused(status) => Failure::Usage(client::explain(&status).trim_end().to_owned()),
+        Failure::Refused(status) => {
+            let text = client::explain(&status);
+            Failure::Usage(text.trim_start_matches("vnicctl: ").trim_end().to_owned())
+        }
         Failure::Failed(text) => Failure::Usage(text),
         other => other,
     })?;

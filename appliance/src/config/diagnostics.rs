@@ -9,6 +9,9 @@ use toml::Spanned;
 
 use crate::check::Checked;
 
+/// Problems that are told of a file, at most: a file from a client may be all wrong.
+const PROBLEMS_MAX: usize = 100;
+
 /// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Diagnostic {
@@ -38,6 +41,19 @@ impl Diagnostics {
                 message,
             }],
         }
+    }
+
+    /// The first problems and how many more there are, of a length that fits into an answer.
+    pub fn brief(&self) -> String {
+        const LINES: usize = 20;
+        const LENGTH: usize = 300;
+        let all = self.to_string();
+        let cut = |line: &str| line.chars().take(LENGTH).collect::<String>();
+        let mut lines: Vec<String> = all.lines().take(LINES).map(cut).collect();
+        if let more @ 1.. = all.lines().count().saturating_sub(LINES) {
+            lines.push(format!("and {more} more lines"));
+        }
+        lines.join("\n")
     }
 
     /// Number of problems.
@@ -104,6 +120,9 @@ impl<'a> Sink<'a> {
 
     /// Adds a problem of the value at `span` of the key `key`.
     pub fn error(&self, span: Range<usize>, key: impl Into<String>, message: impl Into<String>) {
+        if self.is_full() {
+            return;
+        }
         self.list.borrow_mut().push((
             span.start,
             Diagnostic {
@@ -112,6 +131,11 @@ impl<'a> Sink<'a> {
                 message: message.into(),
             },
         ));
+    }
+
+    /// Whether no more problems are taken.
+    fn is_full(&self) -> bool {
+        self.list.borrow().len() >= PROBLEMS_MAX
     }
 
     /// Innermost key or value around a place.
@@ -136,7 +160,9 @@ impl<'a> Sink<'a> {
 
     /// Adds a problem of the value or key at `span`.
     pub fn wrong(&self, span: &Range<usize>, message: impl Into<String>) {
-        self.error(span.clone(), self.path(span), message);
+        if !self.is_full() {
+            self.error(span.clone(), self.path(span), message);
+        }
     }
 
     /// Span of the value of a table's key, if the key is present.

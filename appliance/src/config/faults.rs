@@ -74,10 +74,10 @@ pub fn from_text(path: &Path, text: &str) -> Result<Vec<FaultSpec>, Diagnostics>
 /// Reads the tables `[[fault]]`. Rules may name the adapters and ports in `owners`; `None`: any.
 pub(super) fn faults(
     sink: &Sink<'_>,
-    tables: Vec<Spanned<FaultTable>>,
+    mut tables: Vec<Spanned<FaultTable>>,
     owners: Option<&Owners>,
 ) -> Vec<FaultSpec> {
-    limit(sink, &tables, FAULTS_MAX, "fault rules");
+    limit(sink, &mut tables, FAULTS_MAX, "fault rules");
     let mut names = Owners::new();
     let faults = tables.into_iter().filter_map(|table| {
         let (at, table) = (table.span(), table.into_inner());

@@ -88,7 +88,7 @@ pub(super) fn parse(
     overrides: &Overrides,
     environment: &Environment,
 ) -> Result<Settings, Diagnostics> {
-    let (tables, sink) = reader::read::<File>(path, text)?;
+    let (mut tables, sink) = reader::read::<File>(path, text)?;
     let (config, directories) = nic(&sink, tables.nic, overrides, environment);
     let (socket_dir, state_dir) = directories.unwrap_or_default();
     let control = control(&sink, tables.control, overrides, &socket_dir);
@@ -100,8 +100,8 @@ pub(super) fn parse(
     let events = events(&sink, tables.events);
 
     let mut taken = Taken::default();
-    limit(&sink, &tables.adapter, ADAPTERS_MAX, "adapters");
-    limit(&sink, &tables.port, PORTS_MAX, "ports");
+    limit(&sink, &mut tables.adapter, ADAPTERS_MAX, "adapters");
+    limit(&sink, &mut tables.port, PORTS_MAX, "ports");
     let cores = &config.data_cores;
     let adapters = tables.adapter.into_iter();
     let mut adapters: Vec<_> = adapters

@@ -12,6 +12,9 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::diagnostics::{Diagnostics, Entry, Sink};
 use crate::check;
 
+/// Keys that tables do not accept, at most: each costs another reading, and files come from clients, too.
+const WRONG_MAX: usize = 20;
+
 /// A value that can be written as a number or as a string.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "expected a number or a string")]
@@ -56,7 +59,7 @@ pub fn read<'a, T: DeserializeOwned>(path: &'a Path, text: &'a str) -> Result<(T
         return Err(sink.into_diagnostics());
     }
     keys(tree.get_ref(), "", &mut sink.entries);
-    loop {
+    for _ in 0..WRONG_MAX {
         let error = match T::deserialize(Deserializer::from(tree.clone())) {
             Ok(tables) => return Ok((tables, sink)),
             Err(error) => error,
@@ -68,9 +71,10 @@ pub fn read<'a, T: DeserializeOwned>(path: &'a Path, text: &'a str) -> Result<(T
             message(error.message(), wrong.map_or("", |entry| &entry.path)),
         );
         if !wrong.is_some_and(|entry| remove(tree.get_mut(), &entry.key)) {
-            return Err(sink.into_diagnostics());
+            break;
         }
     }
+    Err(sink.into_diagnostics())
 }
 
 /// Adds the entries of a table.

@@ -70,12 +70,13 @@ pub(super) fn name_once(
     Some(name)
 }
 
-/// Adds a problem if there are too many tables of a kind.
-pub(super) fn limit<T>(sink: &Sink<'_>, tables: &[Spanned<T>], most: usize, what: &str) {
+/// Adds a problem if there are too many tables of a kind, and leaves out those.
+pub(super) fn limit<T>(sink: &Sink<'_>, tables: &mut Vec<Spanned<T>>, most: usize, what: &str) {
     if let Some(first_too_many) = tables.get(most) {
         sink.wrong(
             &first_too_many.span(),
             format!("at most {most} {what} are allowed"),
         );
     }
+    tables.truncate(most);
 }

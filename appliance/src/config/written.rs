@@ -60,7 +60,9 @@ const ABOUT: &str = "\
 /// File with these objects, for a daemon with these settings.
 pub fn file(settings: &Settings, objects: &[Object]) -> String {
     let mut text = ABOUT.to_owned();
-    for line in daemon(settings).lines().lines() {
+    // Where keys are is not for everybody who may read the state.
+    let shown = daemon(settings).lines();
+    for line in shown.lines().filter(|line| !line.starts_with("control.tls")) {
         let _ = writeln!(text, "#{line}");
     }
     for object in objects {

@@ -9,7 +9,7 @@
 mod act;
 mod plan;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
@@ -23,6 +23,10 @@ use crate::names;
 use crate::teams::{TeamSettings, TeamSpec};
 use act::Actor;
 pub use plan::{Plan, Step, What};
+
+/// What becomes of a change of an object of the configuration file.
+const AGAIN: &str =
+    "it is of the configuration file, which says again what it is when the daemon starts or reloads";
 
 /// Declared objects.
 pub struct Declared<'a>(pub &'a Arc<Control>);
@@ -159,8 +163,18 @@ impl Declared<'_> {
             Whose::Daemon => configured.contains(&object.resource()),
         };
         let objects: Vec<Object> = now.iter().map(|known| known.object.clone()).collect();
-        let plan = plan::plan(&objects, wanted, &self.0.settings.socket_dir, goes);
-        plan::check(wanted, &plan.kept)?;
+        let mut plan = plan::plan(&objects, wanted, &self.0.settings.socket_dir, goes);
+        plan::check(wanted, &objects, &plan.kept)?;
+        if whose != Whose::Daemon {
+            for step in &mut plan.steps {
+                step.note = match configured.contains(&step.name) {
+                    true => AGAIN,
+                    false if names::id(names::FAULTS, &step.name).is_none() => "",
+                    false if step.what == What::Remove => "",
+                    false => "it lives until the daemon ends",
+                };
+            }
+        }
         Ok(plan)
     }
 
@@ -207,36 +221,44 @@ impl Declared<'_> {
                 *place = outcome;
             }
         };
-        let mut problem = None;
+        let mut refusal = None;
         let mut done = Vec::new();
         for action in &plan.actions {
             if let Err(refused) = actor.put(action.before.as_ref(), action.after.as_ref()) {
-                let name = plan.steps.get(action.step).map_or("", |step| step.name.as_str());
-                problem = Some((action.step, format!("{name}: {}", refused.text())));
+                refusal = Some((action.step, refused.text()));
                 break;
             }
             set(action.step, Outcome::Done);
             done.push(action);
         }
-        if let Some((failed, text)) = &problem {
-            for action in done.into_iter().rev() {
-                let outcome = match actor.undo(action, plan.is(action, What::Add)) {
-                    Ok(()) => Outcome::Undone,
-                    Err(refused) => Outcome::NotUndone(refused.text()),
-                };
-                set(action.step, outcome);
-            }
-            set(*failed, Outcome::Failed(text.clone()));
-        } else {
+        let Some((failed, why)) = refusal else {
             actor.finish(&plan, wanted, whose == Whose::Daemon)?;
-        }
-        let problem = problem.map(|(_, text)| {
-            let left = outcomes.iter().filter(|o| matches!(o, Outcome::NotUndone(_)));
-            match left.count() {
-                0 => format!("{text}; what was done before it is undone"),
-                n => format!("{text}; of what was done before it {n} could not be undone"),
+            return Ok(Applied {
+                plan,
+                outcomes,
+                problem: None,
+            });
+        };
+        let mut left = BTreeMap::new();
+        for action in done.into_iter().rev() {
+            set(action.step, Outcome::Undone);
+            if let Err(refused) = actor.undo(action, plan.is(action, What::Add)) {
+                left.insert(action.step, refused.text());
             }
-        });
+        }
+        let rest = match left.len() {
+            0 => "what was done before it is undone".to_owned(),
+            n => format!("of what was done before it {n} could not be undone"),
+        };
+        let name = plan.steps.get(failed).map_or("", |step| step.name.as_str());
+        let problem = Some(format!("{name}: {why}; {rest}"));
+        let also = left
+            .remove(&failed)
+            .map_or_else(String::new, |more| format!("; and it is not as it was: {more}"));
+        set(failed, Outcome::Failed(why + &also));
+        for (step, why) in left {
+            set(step, Outcome::NotUndone(why));
+        }
         Ok(Applied {
             plan,
             outcomes,
@@ -252,24 +274,6 @@ impl Declared<'_> {
             (name, keys(adapter.spec).differences(&keys(adapter.wanted)))
         });
         adapters.filter(|(_, keys)| !keys.is_empty()).collect()
-    }
-
-    /// What is to be known of a step: whose the object is, and so how long the step lasts.
-    pub fn note(&self, step: &Step, whose: Whose) -> &'static str {
-        let known = self
-            .now()
-            .into_iter()
-            .find(|known| known.object.resource() == step.name);
-        match (whose, known) {
-            (Whose::Daemon, _) => "",
-            (_, Some(known)) if known.configured => {
-                "it is of the configuration file, which says again what it is when the daemon starts or reloads"
-            }
-            _ if step.name.starts_with(names::FAULTS) && step.what != What::Remove => {
-                "it lives until the daemon ends"
-            }
-            _ => "",
-        }
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Refused {
         text: String,
     },
     /// A configuration file is wrong.
-    #[error("the file is wrong, and nothing was changed:\n{0}")]
+    #[error("the file is wrong, and nothing was changed:\n{}", .0.brief())]
     File(Diagnostics),
     /// The daemon was started without a configuration file.
     #[error("the daemon was started without a configuration file")]

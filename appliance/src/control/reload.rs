@@ -24,7 +24,7 @@ pub struct Reloaded {
 /// Problem in an event, which says itself that nothing is changed.
 fn problem(refused: &Refused) -> String {
     match refused {
-        Refused::File(all) => all.to_string(),
+        Refused::File(all) => all.brief(),
         other => other.text(),
     }
 }

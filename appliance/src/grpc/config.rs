@@ -29,7 +29,7 @@ fn keys(all: &[Difference]) -> Vec<v1::ConfigKey> {
     all.iter().map(key).collect()
 }
 
-fn change(step: &Step, note: &str) -> v1::ConfigChange {
+fn change(step: &Step) -> v1::ConfigChange {
     let action = match step.what {
         What::Add => Action::Add,
         What::Change => Action::Change,
@@ -40,7 +40,7 @@ fn change(step: &Step, note: &str) -> v1::ConfigChange {
         name: step.name.clone(),
         action: action.into(),
         keys: keys(&step.keys),
-        note: note.to_owned(),
+        note: step.note.to_owned(),
         ..v1::ConfigChange::default()
     }
 }
@@ -49,7 +49,7 @@ fn kept(plan: &Plan) -> Vec<String> {
     plan.kept.iter().map(|object| object.resource()).collect()
 }
 
-fn done((step, outcome): (&Step, &Outcome), note: &str) -> v1::ConfigChange {
+fn done((step, outcome): (&Step, &Outcome)) -> v1::ConfigChange {
     let (outcome, problem) = match outcome {
         Outcome::Done => (Wire::Done, ""),
         Outcome::Failed(why) => (Wire::Failed, why.as_str()),
@@ -60,18 +60,14 @@ fn done((step, outcome): (&Step, &Outcome), note: &str) -> v1::ConfigChange {
     v1::ConfigChange {
         outcome: outcome.into(),
         problem: problem.to_owned(),
-        ..change(step, note)
+        ..change(step)
     }
 }
 
-/// Steps that were done, with what is to be known of them; what waits for restarts of adapters. May block.
-fn report(
-    control: &Arc<Control>,
-    applied: &Applied,
-    whose: Whose,
-) -> (Vec<v1::ConfigChange>, Vec<v1::ConfigPending>) {
+/// Steps that were done; what waits for restarts of adapters. May block.
+fn report(control: &Arc<Control>, applied: &Applied) -> (Vec<v1::ConfigChange>, Vec<v1::ConfigPending>) {
     let all = applied.plan.steps.iter().zip(&applied.outcomes);
-    let changes = all.map(|one| done(one, Declared(control).note(one.0, whose)));
+    let changes = all.map(done);
     let pending = Declared(control).pending().into_iter();
     let pending = pending.map(|(name, all)| v1::ConfigPending {
         name,
@@ -116,13 +112,11 @@ impl v1::config_service_server::ConfigService for Config {
     async fn diff_config(&self, request: Request<v1::DiffConfigRequest>) -> Answer<v1::DiffConfigResponse> {
         let v1::DiffConfigRequest { file, text, prune } = request.into_inner();
         answer(&self.0, move |control| {
-            let (declared, whose) = (Declared(control), Whose::Client { prune });
-            let plan = declared.plan(&declared.read(Path::new(&file), &text)?, whose)?;
-            let steps = plan.steps.iter();
+            let declared = Declared(control);
+            let wanted = declared.read(Path::new(&file), &text)?;
+            let plan = declared.plan(&wanted, Whose::Client { prune })?;
             Ok(v1::DiffConfigResponse {
-                changes: steps
-                    .map(|step| change(step, declared.note(step, whose)))
-                    .collect(),
+                changes: plan.steps.iter().map(change).collect(),
                 kept: kept(&plan),
             })
         })
@@ -139,7 +133,7 @@ impl v1::config_service_server::ConfigService for Config {
             let declared = Declared(control);
             let wanted = declared.read(Path::new(&file), &text)?;
             let applied = declared.apply(&by, &file, &wanted, prune)?;
-            let (changes, pending) = report(control, &applied, Whose::Client { prune });
+            let (changes, pending) = report(control, &applied);
             Ok(v1::ApplyConfigResponse {
                 changes,
                 kept: kept(&applied.plan),
@@ -158,7 +152,7 @@ impl v1::config_service_server::ConfigService for Config {
         answer(&self.0, move |control| {
             let reloaded = Reload(control).run(&by)?;
             let applied = reloaded.applied;
-            let (changes, pending) = report(control, &applied, Whose::Daemon);
+            let (changes, pending) = report(control, &applied);
             Ok(v1::ReloadConfigResponse {
                 file: reloaded.file,
                 changes,

@@ -106,6 +106,20 @@ fn every_key_is_written_as_it_is_read() {
     let again = read(&once);
     assert_eq!(again.objects(), settings.objects(), "{once}");
     assert_eq!(written(&again, &again.objects()), once);
+    // All keys that there are have been written.
+    let example = include_str!("../../../deploy/config/vnicd.toml");
+    let (_, tables) = example.split_once("\n[[adapter]]\n").expect("an adapter");
+    let keys = tables
+        .lines()
+        .filter_map(|line| line.trim_start_matches('#').split_once(" = "));
+    let keys: Vec<&str> = keys
+        .map(|(key, _)| key)
+        .filter(|key| !key.contains(' '))
+        .collect();
+    assert!(keys.len() > 60, "{keys:?}");
+    for key in keys {
+        assert!(once.contains(&format!("\n{key} = ")), "{key}: {once}");
+    }
     // Defaults are left out.
     let vf2 = once.split("\"vf2\"\n").nth(1).expect("vf2");
     let keys: Vec<_> = vf2.lines().take_while(|line| !line.is_empty()).collect();
@@ -283,6 +297,17 @@ fn a_wrong_file_changes_nothing() {
         ),
         "{text}"
     );
+    // A file that is all wrong costs little, and its refusal is short.
+    let refusal = |text: &str| {
+        let junk = file(dir.path(), "junk.toml", text);
+        ends(&daemon.ctl(&["apply", "-f", &junk]), 1)
+    };
+    let keys: String = (0..30).map(|i| format!("x{i} = 1\n")).collect();
+    let text = refusal(&keys);
+    assert_eq!(text.matches("unknown key").count(), 20, "{text}");
+    let macs = "\"x\", ".repeat(500);
+    let text = refusal(&format!("[[adapter]]\nname = \"a\"\nmacs = [{macs}]\n"));
+    assert!(text.ends_with("\nand 80 more lines\n"), "{text}");
     assert_eq!(tables(&daemon), before);
     // It may have what goes.
     daemon.said(&["apply", "-f", &taken, "--prune"]);

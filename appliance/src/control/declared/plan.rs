@@ -32,6 +32,8 @@ pub struct Step {
     pub what: What,
     /// Keys that change. Of an object that comes or goes those that are not its defaults.
     pub keys: Vec<Difference>,
+    /// How long it lasts, in words; empty: for good.
+    pub note: &'static str,
 }
 
 /// Brings an object to a specification, makes it or removes it.
@@ -148,7 +150,12 @@ impl Planner<'_> {
 
     fn add_step(&mut self, object: &Object, what: What, keys: Vec<Difference>) -> usize {
         let name = object.resource();
-        self.steps.push(Step { name, what, keys });
+        self.steps.push(Step {
+            name,
+            what,
+            keys,
+            note: "",
+        });
         self.steps.len() - 1
     }
 
@@ -278,8 +285,9 @@ fn claims(object: &Object) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Checks that no wanted object has what one has that stays. (That they differ among themselves, the file's reader checks.)
-pub fn check(wanted: &[Object], kept: &[Object]) -> Result<(), Violations> {
+/// Checks that no wanted object has what one has that stays, nor the name of one of another kind: where an object is from is kept by its
+/// name. (That they differ among themselves, the file's reader checks.)
+pub fn check(wanted: &[Object], now: &[Object], kept: &[Object]) -> Result<(), Violations> {
     let all = kept.iter().flat_map(|object| {
         let named = move |claim| (claim, object.resource());
         claims(object).into_iter().map(named)
@@ -287,6 +295,14 @@ pub fn check(wanted: &[Object], kept: &[Object]) -> Result<(), Violations> {
     let taken: BTreeMap<(&str, String), String> = all.collect();
     let mut wrong = Violations::default();
     for object in wanted {
+        let owns = |o: &Object| matches!(o, Object::Port(..) | Object::Adapter(_));
+        let named = |o: &&Object| owns(o) && o.name() == object.name() && o.resource() != object.resource();
+        if let Some(other) = now.iter().find(named).filter(|_| owns(object)) {
+            wrong.add(
+                object.resource(),
+                format!("{} has its name: remove that first", other.resource()),
+            );
+        }
         for claim in claims(object) {
             if let Some(other) = taken.get(&claim) {
                 let (what, value) = claim;

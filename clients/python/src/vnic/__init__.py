@@ -72,6 +72,7 @@ class Client:
 
     adapters: v1.AdapterServiceStub
     captures: v1.CaptureServiceStub
+    config: v1.ConfigServiceStub
     congestion: v1.CongestionServiceStub
     counters: v1.CounterServiceStub
     events: v1.EventServiceStub

@@ -119,7 +119,7 @@ fn what_stays_is_in_nobodys_way() {
         adapter = [{ name = "p0" }, { name = "vf9", macs = ["02:00:00:00:00:01"], socket = "/run/x/vf0-rdma.sock" }]
         "#,
     );
-    let wrong = check(&wanted, &read(BEGIN)).expect_err("four are taken");
+    let wrong = check(&wanted, &[], &read(BEGIN)).expect_err("four are taken");
     let fields: Vec<_> = wrong.all().iter().map(|v| v.field.as_str()).collect();
     assert_eq!(
         fields,
@@ -129,5 +129,10 @@ fn what_stays_is_in_nobodys_way() {
         wrong.to_string().contains("has the network device eth1"),
         "{wrong}"
     );
-    assert_eq!(check(&wanted, &[]), Ok(()));
+    let wrong = check(&wanted, &read(BEGIN), &[]).expect_err("a port has the name");
+    assert_eq!(
+        wrong.to_string(),
+        "adapters/p0: ports/p0 has its name: remove that first"
+    );
+    assert_eq!(check(&wanted, &[], &[]), Ok(()));
 }
