@@ -188,7 +188,9 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let target = id(ADAPTERS, "name", &request.name)?;
         let from = match request.from {
             Some(From::Source(source)) => control::From::Here(id(ADAPTERS, "source", &source)?),
-            Some(From::Document(document)) => control::From::Elsewhere(stored::moves::read(&document)?.into()),
+            Some(From::Document(document)) => {
+                control::From::Elsewhere(stored::moves::read(&document)?.into())
+            }
             None => {
                 let problem = "required, or a document: the adapter whose guest will move";
                 return Err(Violations::one("source", problem).into());

@@ -40,8 +40,9 @@ fn load(vms: &mut Pair) -> Result<String> {
         .ok("ping -D -i 0.05 10.0.0.2 >/tmp/ping 2>&1 & echo $! >/tmp/ping.pid")?;
     vms.one
         .ok("iperf3 -c 10.0.0.2 -t 600 -b 8M -i 1 --forceflush >/tmp/tcp 2>&1 & echo $! >/tmp/tcp.pid")?;
-    vms.one
-        .ok("iperf3 -c 10.0.0.2 -p 5202 -u -t 600 -b 2M -i 1 --forceflush >/tmp/udp 2>&1 & echo $! >/tmp/udp.pid")?;
+    vms.one.ok(
+        "iperf3 -c 10.0.0.2 -p 5202 -u -t 600 -b 2M -i 1 --forceflush >/tmp/udp 2>&1 & echo $! >/tmp/udp.pid",
+    )?;
     Ok(sum)
 }
 
