@@ -30,7 +30,7 @@ const CORE_SPANS: u32 = 64;
 /// Sends spans to a collector.
 #[derive(Debug)]
 pub struct Tracer {
-    queue: mpsc::Sender<Span>,
+    queue: mpsc::Sender<Item>,
     /// Asks the task that sends for its end.
     end: Notify,
     exported: AtomicU64,
@@ -100,9 +100,25 @@ impl Tracer {
         })
     }
 
-    fn queue(&self, span: Span) {
-        if self.queue.try_send(span).is_err() {
+    fn queue(&self, item: Item) {
+        if self.queue.try_send(item).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What becomes a span. A data core only notes its work: the task that sends makes the span of it.
+#[derive(Debug)]
+enum Item {
+    Request(Span),
+    Work(Arc<Scope>, CoreWork),
+}
+
+impl From<Item> for Span {
+    fn from(item: Item) -> Span {
+        match item {
+            Item::Request(span) => span,
+            Item::Work(scope, work) => scope.of_work(work),
         }
     }
 }
@@ -167,15 +183,19 @@ impl Scope {
         }
     }
 
-    /// Makes a span of what a data core did. Called on the core.
-    fn worked(&self, work: CoreWork) {
-        if self.works.fetch_add(1, Ordering::Relaxed) >= CORE_SPANS {
-            return;
+    /// Notes what a data core did. Called on the core.
+    fn worked(self: &Arc<Self>, work: CoreWork) {
+        if self.works.fetch_add(1, Ordering::Relaxed) < CORE_SPANS {
+            self.tracer.queue(Item::Work(self.clone(), work));
         }
+    }
+
+    /// Span of what a data core did.
+    fn of_work(&self, work: CoreWork) -> Span {
         let what = if work.question { "answered" } else { "applied" };
         let name = format!("core {} {what}", work.cpu);
         let waited = work.begun.saturating_duration_since(work.given);
-        let span = Span {
+        Span {
             span_id: random::<8>().to_vec(),
             parent_span_id: self.id.to_vec(),
             attributes: vec![
@@ -183,8 +203,7 @@ impl Scope {
                 otlp::number("vnic.core.waited_ns", nanos(waited)),
             ],
             ..self.span(name, Kind::Internal, work.given, work.done)
-        };
-        self.tracer.queue(span);
+        }
     }
 }
 
@@ -231,7 +250,7 @@ impl Request {
             status: otlp::status(code, code_name),
             ..scope.span(self.method.to_owned(), Kind::Server, scope.begun, Instant::now())
         };
-        scope.tracer.queue(span);
+        scope.tracer.queue(Item::Request(span));
     }
 }
 
@@ -258,8 +277,8 @@ mod tests {
             begin().end(0, "OK");
         }
         assert_eq!(tracer.sent(), Sent { exported: 0, lost: 3 });
-        let first = waiting.try_recv().expect("a span");
-        let second = waiting.try_recv().expect("a span");
+        let mut next = || Span::from(waiting.try_recv().expect("a span"));
+        let (first, second) = (next(), next());
         assert_ne!(
             (&first.trace_id, &first.span_id),
             (&second.trace_id, &second.span_id)
@@ -289,8 +308,8 @@ mod tests {
         }
         request.end(13, "INTERNAL");
         let mut spans = Vec::new();
-        while let Ok(span) = waiting.try_recv() {
-            spans.push(span);
+        while let Ok(item) = waiting.try_recv() {
+            spans.push(Span::from(item));
         }
         assert_eq!(spans.len(), CORE_SPANS as usize + 1);
         let last = spans.pop().expect("the request");

@@ -19,7 +19,7 @@ use super::collector::Collector;
 use super::otlp::{
     self, ExportRequest, ExportResponse, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span,
 };
-use super::{Sent, Tracer};
+use super::{Item, Sent, Tracer};
 
 /// Most spans of a request to the collector.
 const BATCH: usize = 512;
@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 64 << 10;
 
 /// Sends spans until the tracer ends.
-pub async fn run(tracer: Arc<Tracer>, collector: Collector, mut waiting: mpsc::Receiver<Span>) {
+pub async fn run(tracer: Arc<Tracer>, collector: Collector, mut waiting: mpsc::Receiver<Item>) {
     let mut failing = false;
     loop {
         let mut batch = Vec::new();
@@ -59,6 +59,7 @@ pub async fn run(tracer: Arc<Tracer>, collector: Collector, mut waiting: mpsc::R
             waiting.close();
         }
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        let batch = batch.into_iter().map(Span::from).collect();
         let sent = timeout(LIMIT, send(&collector, batch)).await;
         let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())));
         let rejected = match &sent {

@@ -593,8 +593,17 @@ fn rules_and_board_use_what_there_is() {
     let page = page(&snapshot());
     let exists = |name: &str| page.contains(&format!("# TYPE {name} "));
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect(file);
+    let rules = read("prometheus/vnic-rules.yml");
+    // (What rules record has two names, `instance:vnic_…`.)
+    let recorded = |name: &str| {
+        let levels = ["instance", "instance_core", "instance_adapter"];
+        levels
+            .iter()
+            .any(|level| rules.contains(&format!("record: {level}:{name}:")))
+    };
     for file in ["prometheus/vnic-rules.yml", "grafana/vnic.json"] {
-        let text = std::fs::read_to_string(root.join(file)).expect(file);
+        let text = read(file);
         let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
         let names: Vec<&str> = text
             .split(word)
@@ -605,6 +614,10 @@ fn rules_and_board_use_what_there_is() {
                     "vnic_port_",
                     "vnic_team_",
                     "vnic_core_",
+                    "vnic_mesh_",
+                    "vnic_events_",
+                    "vnic_trace_",
+                    "process_",
                     "vnic_fdb",
                     "vnic_grpc_",
                     "vnic_s",
@@ -621,11 +634,19 @@ fn rules_and_board_use_what_there_is() {
                 .find_map(|part| name.strip_suffix(part))
                 .filter(|name| exists(name))
                 .unwrap_or(name);
-            // (What rules record has two names, `instance:vnic_…`.)
-            let recorded = text.contains(&format!("record: instance:{name}:"));
-            assert!(exists(name) || recorded, "{file}: {name}");
+            assert!(exists(name) || recorded(name), "{file}: {name}");
         }
     }
+    // Each histogram has a panel.
+    let board = read("grafana/vnic.json");
+    let histograms = page.lines().filter_map(|line| {
+        let line = line.strip_prefix("# TYPE ")?;
+        line.strip_suffix(" histogram")
+    });
+    let missing: Vec<&str> = histograms
+        .filter(|name| !board.contains(&format!("{name}_bucket")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
     let rules = root.join("prometheus/vnic-rules.yml");
     if crate::common::installed("promtool", "rules_and_board_use_what_there_is") {
         for (verb, file) in [
