@@ -158,6 +158,7 @@ clients! {
     events: event_service_client::EventServiceClient,
     qos: qos_service_client::QosServiceClient,
     congestion: congestion_service_client::CongestionServiceClient,
+    access_lists: access_list_service_client::AccessListServiceClient,
     mirrors: mirror_service_client::MirrorServiceClient,
     rdma: rdma_service_client::RdmaServiceClient,
     registry: registry_service_client::RegistryServiceClient,

@@ -9,6 +9,7 @@ use vnic_backend::{
 };
 
 use super::Control;
+use super::access_lists::AccessLists;
 use super::congestion::Congestion;
 use super::fields;
 use super::qos::Qos;
@@ -131,6 +132,7 @@ impl Adapters<'_> {
         batch.delete(TABLE, name.as_bytes());
         Qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
         Congestion::forget(&mut batch, name);
+        AccessLists::forget(&mut batch, name);
         let forgotten = self.0.registry.remove_adapter(name, batch);
         forgotten.map_err(|e| Keys(self.0).refused("", e, key))?;
         self.0.nic.remove_adapter(name).map_err(refused)?;

@@ -43,6 +43,7 @@ pub use frame::{FRAME_MAX, Metadata, OutFrame, flow_hash};
 pub use gate::Gate;
 pub use handle::{Answer, WorkerHandle, answer};
 pub use news::{CoreEvent, FaultReport, Reported, news};
+pub use outputs::vlan_behind;
 pub use outputs::{BondSetup, BondSide, Link, Mirror, Receiver};
 pub use qos::QosChange;
 pub use ring_start::RingStart;

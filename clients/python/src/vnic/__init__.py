@@ -42,6 +42,7 @@ _RETRY = {
 }
 
 _SERVICES = {
+    "access_lists": v1.AccessListServiceStub,
     "adapters": v1.AdapterServiceStub,
     "captures": v1.CaptureServiceStub,
     "congestion": v1.CongestionServiceStub,
@@ -67,6 +68,7 @@ class Client:
     It may be used by several threads. At the end of a `with` block it is closed.
     """
 
+    access_lists: v1.AccessListServiceStub
     adapters: v1.AdapterServiceStub
     captures: v1.CaptureServiceStub
     congestion: v1.CongestionServiceStub
