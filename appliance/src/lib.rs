@@ -42,6 +42,7 @@ pub const GIT_REVISION: Option<&str> = option_env!("VNIC_GIT_REVISION");
 
 /// Features of this build, sorted, for `GetServerInfo`.
 pub const FEATURES: &[&str] = &[
+    "access-lists",
     "adapter-update",
     "capture-pcapng",
     "config-apply",

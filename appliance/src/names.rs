@@ -1,6 +1,6 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
 //! `faults/{fault}`, `mirrors/{mirror}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
-//! `ports/{port}/qos`, `adapters/{adapter}/congestion`.
+//! `ports/{port}/qos`, `adapters/{adapter}/congestion`, `adapters/{adapter}/accessList`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -69,6 +69,16 @@ pub fn qos(owner: &str) -> String {
 /// Resource name of congestion control of an adapter.
 pub fn congestion(adapter: &str) -> String {
     format!("{ADAPTERS}/{adapter}/congestion")
+}
+
+/// Resource name of the access list of an adapter.
+pub fn access_list(adapter: &str) -> String {
+    format!("{ADAPTERS}/{adapter}/accessList")
+}
+
+/// Adapter of the resource name of an access list.
+pub fn access_list_adapter(name: &str) -> Option<&str> {
+    id(ADAPTERS, name.strip_suffix("/accessList")?)
 }
 
 /// Id of the resource name `name`, if it is one of `collection`.

@@ -262,6 +262,16 @@ pub fn fault(spec: &FaultSpec, rule: &Rule) -> Result<(), NicError> {
     })
 }
 
+/// Checks an access list.
+pub fn access_list(rules: &acl::Rules) -> Result<(), NicError> {
+    let count = rules.rules.len();
+    if count > acl::RULES_MAX {
+        let problem = format!("{count} rules; at most {} are allowed", acl::RULES_MAX);
+        return invalid("rules", problem);
+    }
+    Ok(())
+}
+
 /// Checks a mirror session.
 pub fn mirror(spec: &MirrorSpec) -> Result<(), NicError> {
     name(&spec.name)?;

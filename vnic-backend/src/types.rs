@@ -1,5 +1,6 @@
 //! Types of the control plane's requests to the data path, and of its answers.
 
+mod access_list;
 mod budget;
 mod congestion;
 pub mod lag;
@@ -40,6 +41,7 @@ pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
 pub use vnic_wire::prefix::Prefix;
 
+pub use access_list::*;
 pub use budget::*;
 pub use congestion::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};

@@ -35,6 +35,10 @@ pub static METHODS: &[Method] = &[
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
         Viewer,
     ),
+    call("/vnic.v1.AccessListService/ListAccessLists", Viewer),
+    call("/vnic.v1.AccessListService/GetAccessList", Viewer),
+    // What a tenant may reach is a matter of security.
+    call("/vnic.v1.AccessListService/SetAccessList", Admin),
     call("/vnic.v1.AdapterService/ListAdapters", Viewer),
     call("/vnic.v1.AdapterService/GetAdapter", Viewer),
     call("/vnic.v1.AdapterService/CreateAdapter", Admin),

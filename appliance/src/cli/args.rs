@@ -121,6 +121,9 @@ pub enum Noun {
     /// Faults put into the traffic on purpose: loss, delay, reordering, duplicates, corruption, CE marks
     #[command(subcommand)]
     Fault(FaultVerb),
+    /// Access lists: which frames guests may send and get
+    #[command(subcommand)]
+    Acl(super::acl::AclVerb),
     /// Mirror sessions: copies of an adapter's or port's frames for another one, as SPAN has them
     #[command(subcommand)]
     Mirror(super::mirror::MirrorVerb),

@@ -159,6 +159,7 @@ clients! {
     qos: qos_service_client::QosServiceClient,
     config: config_service_client::ConfigServiceClient,
     congestion: congestion_service_client::CongestionServiceClient,
+    access_lists: access_list_service_client::AccessListServiceClient,
     mirrors: mirror_service_client::MirrorServiceClient,
     rdma: rdma_service_client::RdmaServiceClient,
     registry: registry_service_client::RegistryServiceClient,

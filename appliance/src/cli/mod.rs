@@ -1,5 +1,6 @@
 //! `vnicctl`, the command-line client of the daemon's gRPC interface.
 
+mod acl;
 mod adapter;
 mod adapter_mac;
 mod args;
@@ -115,6 +116,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,
         Noun::Fault(verb) => fault::run(verb, &client, &out).await,
+        Noun::Acl(verb) => acl::run(verb, &client, &out).await,
         Noun::Mirror(verb) => mirror::run(verb, &client, &out).await,
         Noun::Oid(verb) => oid::run(verb, &client, &out).await,
         Noun::Registry(verb) => registry::run(verb, &client, &out).await,

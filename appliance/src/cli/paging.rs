@@ -49,6 +49,7 @@ macro_rules! lists {
 }
 
 lists! {
+    access_list_service_client::AccessListServiceClient.list_access_lists(ListAccessListsRequest, 100) -> ListAccessListsResponse: access_lists;
     adapter_service_client::AdapterServiceClient.list_adapters(ListAdaptersRequest, 1000) -> ListAdaptersResponse: adapters;
     capture_service_client::CaptureServiceClient.list_captures(ListCapturesRequest, 1000) -> ListCapturesResponse: captures;
     congestion_service_client::CongestionServiceClient.list_congestion(ListCongestionRequest, 1000) -> ListCongestionResponse: congestion;

@@ -9,6 +9,7 @@ use vnic_backend::{
 };
 
 use super::Control;
+use super::access_lists::AccessLists;
 use super::congestion::Congestion;
 use super::fields;
 use super::moves::Moves;
@@ -192,6 +193,7 @@ impl Adapters<'_> {
         let mut batch = Batch::new();
         batch.delete(TABLE, name.as_bytes());
         Moves::forget(&mut batch, name);
+        AccessLists::forget(&mut batch, name);
         Qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
         Congestion::forget(&mut batch, name);
         let forgotten = self.0.registry.remove_adapter(name, batch);

@@ -8,6 +8,7 @@
 //! A change is checked as a whole, then stored and applied, in an order that is documented with each kind of setting;
 //! changes and refusals are events. Paths of fields are those of the resources: `adapter.mtu`, `qos.pfc`.
 
+mod access_lists;
 mod adapters;
 mod captures;
 mod congestion;
@@ -30,6 +31,7 @@ mod reload;
 mod state;
 mod teams;
 
+pub use access_lists::AccessLists;
 pub use adapters::{Adapters, Edit};
 pub use captures::{Asked, Captures};
 pub use congestion::{Congestion, CongestionNow, Wish};

@@ -103,6 +103,7 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::ReceiverDown
         | DropReason::CoreExchangeFull
         | DropReason::MirrorDestination
+        | DropReason::AccessList
         | DropReason::SendQueueFull => Drop::OutDiscard,
         DropReason::ReceiverMtu => Drop::InError,
         DropReason::NoRxBuffer => Drop::NoBuffer,

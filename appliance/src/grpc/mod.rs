@@ -1,6 +1,7 @@
 //! The control interface: gRPC package `vnic.v1` on a Unix socket and, on request, over TCP with mutual TLS, with health
 //! and reflection. Every request passes the gate of [`crate::access`].
 
+mod access_lists;
 mod adapters;
 mod answer;
 mod captures;
@@ -70,6 +71,7 @@ macro_rules! services {
 }
 
 services! {
+    access_list_service_server::AccessListServiceServer: access_lists::AccessLists,
     adapter_service_server::AdapterServiceServer: adapters::Adapters,
     capture_service_server::CaptureServiceServer: captures::Captures,
     config_service_server::ConfigServiceServer: config::Config,

@@ -1,6 +1,7 @@
 //! The daemon and its command line, from outside: a module for each service, command and file.
 
 mod access;
+mod acl;
 mod adapter_set;
 mod api;
 mod command_line;

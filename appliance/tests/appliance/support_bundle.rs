@@ -79,6 +79,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
 
     assert_eq!(named(&files, ".error"), [""; 0], "{files:#?}");
     let wanted = [
+        "access-lists",
         "adapters",
         "captures",
         "config",

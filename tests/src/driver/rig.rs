@@ -331,8 +331,8 @@ impl Rig {
 
     /// Each frame taken was forwarded or dropped; each copy made (those of fault rules and mirror sessions, too) was delivered or dropped.
     ///
-    /// "Receiver down" is charged to the sender when the switch knows, to the receiver when it has just happened:
-    /// the first balance tells how many of them are the sender's.
+    /// "Receiver down" is charged to the sender when the switch knows, to the receiver when it has just happened, and "access
+    /// list" to the adapter of the list: the first balance tells how many of them are the sender's.
     pub fn audit(&self, copies: Copies) -> Result<()> {
         let mut adapters: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         let (mut orphans, mut duplicates) = (0, 0);
@@ -356,7 +356,7 @@ impl Rig {
                 .with_context(|| format!("{name} has no counters"))?;
             let get = |k: &str| c.get(k).copied().unwrap_or(0);
             let ingress: u64 = INGRESS.iter().map(|r| get(r.name())).sum();
-            let down = get(DropReason::ReceiverDown.name());
+            let down = get(DropReason::ReceiverDown.name()) + get(DropReason::AccessList.name());
             let rest = get("tx_frames").checked_sub(get("tx_forwarded") + get("tx_nic_answers") + ingress);
             let Some(down_in) = rest.filter(|r| *r <= down) else {
                 bail!("{name}: frames taken are not frames forwarded and dropped: {c:?}")

@@ -1,5 +1,6 @@
 //! The device, by a guest in this process or by a program of the host: a module for each thing that it does.
 
+mod access_list;
 mod basic;
 mod burst;
 mod completion;

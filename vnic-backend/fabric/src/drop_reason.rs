@@ -70,5 +70,7 @@ vnic_wire::named! {
         OwnAddress => "own_address",
         /// The frame comes from, or is for, the destination of a mirror session, which gets copies only.
         MirrorDestination => "mirror_destination",
+        /// A rule of the adapter's access list denies the frame, or no rule matches it and the list denies the others.
+        AccessList => "access_list",
     }
 }

@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod access_list;
 pub mod drop_reason;
 pub mod fault;
 pub mod lag;

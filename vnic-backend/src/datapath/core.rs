@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::HEAD_MAX;
+use vnic_fabric::access_list::{Action, Decision, Way};
 use vnic_fabric::switch::{Claim, Egress, PortConfig, PortId, Switch, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
@@ -21,7 +22,7 @@ use super::link::{
     Content, LentFrame, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteDest, RemoteFrame, SlotRef,
 };
 use super::news::CoreEvent;
-use super::outputs::{AdapterRx, BondSide, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot, is_roce};
+use super::outputs::{AdapterRx, BondSide, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot, is_roce, judged};
 use super::qos::Pauses;
 use super::sender::Senders;
 use super::turns::Turns;
@@ -52,6 +53,14 @@ pub struct Core {
     /// When the current round began.
     pub now: Instant,
     many: bool,
+}
+
+/// The verdict for a frame about which an access list has decided.
+pub fn denied(verdict: Verdict, decision: Decision) -> Verdict {
+    match decision.action {
+        Action::Permit => verdict,
+        Action::Deny => Verdict::Drop(DropReason::AccessList),
+    }
 }
 
 impl Core {
@@ -139,6 +148,19 @@ impl Core {
     /// Sends a frame whose bytes the core owns as the verdict says: as a copy to other cores, and to the receivers of this
     /// one. Returns the reason of a drop, which the caller counts.
     pub fn dispatch(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) -> Option<DropReason> {
+        match self.out.access_list(meta.source, Way::Tx) {
+            Some(list) if !matches!(verdict, Verdict::Drop(_)) => {
+                judged(&list, Way::Tx, TagEdit::Keep, f, |f, decision| {
+                    list.count(Way::Tx, decision);
+                    self.dispatch_on(&denied(*verdict, decision), f, meta)
+                })
+            }
+            _ => self.dispatch_on(verdict, f, meta),
+        }
+    }
+
+    /// Sends a frame that no access list concerns, or one has judged.
+    fn dispatch_on(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) -> Option<DropReason> {
         let dropped = match *verdict {
             Verdict::Drop(reason) => Some(reason),
             _ if self.crosses(meta.ingress, verdict)

@@ -45,6 +45,7 @@ pub use gate::Gate;
 pub use handle::{Answer, WorkerHandle, answer};
 pub use news::{CoreEvent, FaultReport, Reported, news};
 pub use observed::{CoreWork, Observer, observed};
+pub use outputs::vlan_behind;
 pub use outputs::{BondSetup, BondSide, Link, Mirror, Receiver};
 pub use qos::QosChange;
 pub use ring_start::RingStart;

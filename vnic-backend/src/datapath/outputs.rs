@@ -6,6 +6,7 @@ mod concern;
 mod flow_control;
 mod guest_roce;
 mod inject;
+mod lists;
 mod mirror;
 mod receiver;
 mod round;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::gids::may_ask;
 use vnic_engine::offload::Accepts;
+use vnic_fabric::access_list::{AccessList, Action, Way};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
@@ -31,6 +33,7 @@ use crate::types::{Direction, TraceFunction};
 use crate::uplink::PortTx;
 use bond::Bonds;
 use inject::Injector;
+use lists::Lists;
 use mirror::Mirrors;
 use receiver::PauseSignals;
 
@@ -40,6 +43,7 @@ use concern::{Concern, concerns_rdma};
 pub use concern::{INBOUND_MAX, Inbound, LEARN_MAX, is_roce};
 pub use flow_control::{Link, is_control};
 pub use guest_roce::{GuestRoce, WaitingRoce, see};
+pub use lists::{judged, vlan_behind};
 pub use mirror::Mirror;
 pub use receiver::Receiver;
 pub use round::Round;
@@ -72,7 +76,7 @@ pub struct Outputs {
     pub guest_roce: Vec<PortId>,
     bounce: Bounce,
     faults: Option<Box<Injector>>,
-    /// Whether captures, faults or mirror sessions may need to see frames, which then take the slow path.
+    /// Whether captures, faults, mirror sessions or access lists may need to see frames, which then take the slow path.
     watched: bool,
     /// Index of the core among the NIC's cores.
     index: usize,
@@ -91,6 +95,7 @@ impl Outputs {
                 waiting,
                 captures: Vec::new(),
                 mirrors: Mirrors::default(),
+                lists: Lists::default(),
                 counters,
             },
             events,
@@ -136,7 +141,7 @@ impl Outputs {
         self.events.report(event);
     }
 
-    /// Whether captures, faults or mirror sessions need to see frames between these ports.
+    /// Whether captures, faults, mirror sessions or access lists need to see frames between these ports.
     #[inline]
     pub fn is_watched(&self, from: PortId, to: PortId) -> bool {
         self.watched && self.watches(from, to)
@@ -144,7 +149,11 @@ impl Outputs {
 
     #[cold]
     fn watches(&self, from: PortId, to: PortId) -> bool {
-        !self.round.captures.is_empty() || self.faults.is_some() || self.round.mirrors.concern(from, to)
+        let round = &self.round;
+        !round.captures.is_empty()
+            || self.faults.is_some()
+            || round.mirrors.concern(from, to)
+            || round.lists.concern(from, to)
     }
 
     /// Whether any capture runs.
@@ -162,7 +171,8 @@ impl Outputs {
     /// Notes whether anything watches.
     fn watch(&mut self) {
         let round = &self.round;
-        self.watched = !round.captures.is_empty() || self.faults.is_some() || !round.mirrors.is_empty();
+        let taps = !round.captures.is_empty() || !round.mirrors.is_empty();
+        self.watched = taps || self.faults.is_some() || !round.lists.is_empty();
     }
 
     /// Replaces the mirror sessions.
@@ -247,6 +257,51 @@ impl Outputs {
 
     #[inline(never)]
     fn give_slowly(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        // What the NIC itself gives a guest, such as a mirror's copy, comes from its receiver.
+        match self.access_list(e.port, Way::Rx) {
+            Some(list) if meta.source != e.port => self.give_listed(&list, e, f, meta),
+            _ => self.give_on(e, f, meta),
+        }
+    }
+
+    #[cold]
+    fn give_listed(&mut self, list: &AccessList, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        judged(list, Way::Rx, e.tag, f, |f, decision| {
+            list.count(Way::Rx, decision);
+            if decision.action == Action::Permit {
+                return self.give_on(e, f, meta);
+            }
+            let reason = DropReason::AccessList;
+            if let Some(adapter) = self.adapter(e.port) {
+                adapter.counters.drops.add(reason as usize, 1);
+            }
+            self.round.offer(e.port, &f.whole(), Some(reason), None);
+        });
+    }
+
+    /// The access list that looks at frames of this way at an adapter of this core.
+    #[inline]
+    pub fn access_list(&self, port: PortId, way: Way) -> Option<Arc<AccessList>> {
+        if self.watched {
+            self.find_list(port, way)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn find_list(&self, port: PortId, way: Way) -> Option<Arc<AccessList>> {
+        self.round.lists.find(port, way).cloned()
+    }
+
+    /// Sets or removes the access list of an adapter of this core.
+    pub fn set_access_list(&mut self, port: PortId, list: Option<Arc<AccessList>>) {
+        self.round.lists.set(port, list);
+        self.watch();
+    }
+
+    /// Gives a frame that no access list concerns, or one permits.
+    fn give_on(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         if let Some(Slot::Bond(_)) = self.slots.get(usize::from(e.port.0)) {
             return self.give_bond(e, f, meta);
         }

@@ -21,13 +21,15 @@ use vnic_engine::gids;
 use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::DropReason;
+use vnic_fabric::access_list::{self, AccessList};
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
+use vnic_fabric::{DropReason, TagEdit};
 
 use super::calls::{Call, Caller, Calls};
-use super::core::Core;
+use super::core::{Core, denied};
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP, plain_on_wire};
+use super::outputs::judged;
 use super::qos::QosChange;
 use super::ring_start::RingStart;
 use crate::mem::{self, Seg, Segs};
@@ -647,9 +649,46 @@ impl TxPath {
         core.must_wait(self.port, verdict, head)
     }
 
-    /// Sends a frame, or drops it if that is the verdict.
+    /// Sends a frame, or drops it if that is the verdict, or the adapter's access list denies it.
     #[inline(always)]
     fn send(&mut self, buffer: u16, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
+        match visit.core.out.access_list(self.port, access_list::Way::Tx) {
+            Some(list) if !matches!(verdict, Verdict::Drop(_)) => {
+                self.send_listed(&list, buffer, f, verdict, visit)
+            }
+            _ => self.send_on(buffer, f, verdict, visit),
+        }
+    }
+
+    /// Sends a frame of an adapter with an access list. Another core gets a copy: what was looked at is what it delivers.
+    #[cold]
+    fn send_listed(
+        &mut self,
+        list: &AccessList,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        verdict: Verdict,
+        visit: &mut Visit<'_>,
+    ) -> Step {
+        if !self.slots.is_empty() {
+            // Used entries are in order.
+            return Step::Wait;
+        }
+        let own = std::mem::replace(&mut visit.own, true);
+        let step = judged(list, access_list::Way::Tx, TagEdit::Keep, f, |f, decision| {
+            let step = self.send_on(buffer, f, denied(verdict, decision), visit);
+            if !matches!(step, Step::Wait) {
+                list.count(access_list::Way::Tx, decision);
+            }
+            step
+        });
+        visit.own = own;
+        step
+    }
+
+    /// Sends a frame that no access list concerns, or one has judged.
+    #[inline(always)]
+    fn send_on(&mut self, buffer: u16, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
         let core = &mut *visit.core;
         let crosses = core.crosses(self.port, &verdict);
         if !crosses && !self.slots.is_empty() {

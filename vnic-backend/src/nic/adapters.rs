@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
+use vnic_fabric::access_list::AccessList;
 
-use super::state::{AdapterEntry, RdmaEntry, State, not_found};
+use super::state::{AdapterEntry, ListEntry, RdmaEntry, State, not_found};
 use super::{Inner, Nic, congestion, mirrors, qos, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
@@ -115,6 +116,7 @@ impl Nic {
     pub fn remove_adapter(&self, name: &str) -> Result<(), NicError> {
         let entry = self.inner.state()?.adapters.remove(name);
         let mut entry = entry.ok_or_else(|| not_found("adapter", name))?;
+        self.inner.lock().lists.remove(name);
         self.inner.end_adapter(&mut entry);
         self.inner.forget(entry.adapter.id, name);
         self.inner.hub.publish(name, NicEventKind::AdapterRemoved);
@@ -135,6 +137,51 @@ impl Nic {
             rdma.restart();
         }
         Ok(adapter.status())
+    }
+
+    /// Sets the access list of an adapter, under traffic: each frame meets the old list or the new one. Rules without effect
+    /// remove it.
+    pub fn set_access_list(&self, adapter: &str, rules: acl::Rules) -> Result<AccessListStatus, NicError> {
+        self.inner.state()?.adapter(adapter)?;
+        self.restore_access_list(adapter, rules)
+    }
+
+    /// As [`Nic::set_access_list`], for an adapter that may be added later: it never is without its list.
+    pub fn restore_access_list(
+        &self,
+        adapter: &str,
+        rules: acl::Rules,
+    ) -> Result<AccessListStatus, NicError> {
+        check::access_list(&rules)?;
+        let mut state = self.inner.state()?;
+        let before = state.lists.get(adapter);
+        let entry = ListEntry {
+            revision: before.map_or(0, |entry| entry.revision) + 1,
+            list: Arc::new(AccessList::new(rules, before.map(|entry| &*entry.list))),
+        };
+        state.lists.insert(adapter.to_owned(), entry);
+        if let Ok(there) = state.adapter(adapter) {
+            let (id, list) = (there.adapter.id, state.in_force(adapter));
+            self.inner.workers[there.adapter.core].call(move |w| w.set_access_list(id, list));
+        }
+        Ok(state.access_list(adapter))
+    }
+
+    /// The access list of an adapter.
+    pub fn access_list(&self, adapter: &str) -> Result<AccessListStatus, NicError> {
+        let state = self.inner.state()?;
+        state.adapter(adapter)?;
+        Ok(state.access_list(adapter))
+    }
+
+    /// Access lists of all adapters, by name.
+    pub fn access_lists(&self) -> Vec<AccessListStatus> {
+        let state = self.inner.lock();
+        state
+            .adapters
+            .keys()
+            .map(|name| state.access_list(name))
+            .collect()
     }
 
     /// Status of an adapter.
@@ -234,6 +281,9 @@ impl Inner {
         let config = self.voices.enter(id, &name, moving, config);
         let side = Side::Adapter(adapter.counters.clone(), pairs, allowed);
         self.add_to_cores(id, core, &config, side);
+        if let Some(list) = state.in_force(&adapter.spec().name) {
+            self.workers[core].post(move |w| w.set_access_list(id, Some(list)));
+        }
         let mut entry = AdapterEntry {
             adapter,
             rdma: None,

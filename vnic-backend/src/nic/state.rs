@@ -1,5 +1,6 @@
 //! State of a NIC in the control plane: adapters, ports, bonds, fault rules, mirror sessions.
 
+mod access_list;
 mod bond;
 mod faults;
 mod mirror;
@@ -17,6 +18,7 @@ use vnic_fabric::lag::Member;
 use crate::rdma::RdmaCounters;
 use crate::types::*;
 use crate::vhost::Endpoint;
+pub use access_list::ListEntry;
 pub use bond::{BondEntry, MemberEntry};
 pub use faults::{FaultEntry, FaultTable};
 pub use mirror::MirrorEntry;
@@ -38,6 +40,8 @@ pub struct State {
     pub faults: FaultTable,
     /// Mirror sessions.
     pub mirrors: BTreeMap<String, MirrorEntry>,
+    /// Access lists by the names of adapters, which may come later.
+    pub lists: BTreeMap<String, ListEntry>,
     /// Bonds.
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.

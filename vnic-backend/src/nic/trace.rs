@@ -4,7 +4,8 @@ use vnic_fabric::switch::{AllowedAddresses, Claim, Egress, Explanation, Verdict}
 use vnic_fabric::{DropReason, TagEdit};
 
 use super::Inner;
-use crate::datapath::Worker;
+use crate::datapath::{Worker, vlan_behind};
+use crate::types::acl::{Action, Way};
 use crate::types::*;
 
 /// Bytes of an Ethernet header without a tag.
@@ -37,9 +38,15 @@ pub fn trace(nic: &Inner, owner: &str, head: &[u8], len: usize) -> Result<Trace,
     if let Verdict::Drop(reason) = explained.verdict {
         return Ok(trace.dropped(reason));
     }
+    if trace.denied(nic, owner, Way::Tx, TagEdit::Keep, head) {
+        return Ok(trace.dropped(DropReason::AccessList));
+    }
     trace.mirrors(nic, owner, true);
     for target in targets {
-        if let Some(receiver) = receiver(nic, owner, target, head, len) {
+        if let Some(mut receiver) = receiver(nic, owner, target, head, len) {
+            if trace.denied(nic, &receiver.owner, Way::Rx, target.tag, head) {
+                receiver.dropped = Some(DropReason::AccessList);
+            }
             if receiver.dropped.is_none() {
                 trace.mirrors(nic, &receiver.owner, false);
             }
@@ -168,6 +175,15 @@ fn receiver(nic: &Inner, from: &str, target: Egress, head: &[u8], len: usize) ->
 }
 
 impl Trace {
+    /// Notes what the access list of an adapter says. True: it denies the frame.
+    fn denied(&mut self, nic: &Inner, name: &str, way: Way, tag: TagEdit, head: &[u8]) -> bool {
+        let Some((decision, text)) = nic.lock().listed(name, way, vlan_behind(tag, head), head) else {
+            return false;
+        };
+        self.step("access_list", text);
+        decision.action == Action::Deny
+    }
+
     /// Notes the sessions that copy the frame where it enters the switch (`ingress`) or leaves it.
     fn mirrors(&mut self, nic: &Inner, name: &str, ingress: bool) {
         let what = if ingress { "from" } else { "for" };

@@ -115,6 +115,11 @@ pub static CALLS: &[Call] = &[
         "address table of the switch",
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
+    call(
+        "access-lists",
+        "AccessListService/ListAccessLists",
+        "access lists of adapters",
+    ),
     call("mirrors", "MirrorService/ListMirrors", "mirror sessions"),
     call(
         "histograms",

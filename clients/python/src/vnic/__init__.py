@@ -44,6 +44,7 @@ _RETRY = {
 }
 
 _SERVICES = {
+    "access_lists": v1.AccessListServiceStub,
     "adapters": v1.AdapterServiceStub,
     "captures": v1.CaptureServiceStub,
     "config": v1.ConfigServiceStub,
@@ -70,6 +71,7 @@ class Client:
     It may be used by several threads. At the end of a `with` block it is closed.
     """
 
+    access_lists: v1.AccessListServiceStub
     adapters: v1.AdapterServiceStub
     captures: v1.CaptureServiceStub
     config: v1.ConfigServiceStub

@@ -9,6 +9,7 @@ use vnic_fabric::{DropReason, Instant};
 use super::super::counters::CoreCounters;
 use super::super::frame::OutFrame;
 use super::concern::Inbound;
+use super::lists::Lists;
 use super::mirror::Mirrors;
 use super::waiting::Waiting;
 use crate::capture::Sink;
@@ -25,6 +26,8 @@ pub struct Round {
     /// Receivers for which frames wait.
     pub waiting: Waiting,
     pub(super) captures: Vec<Arc<Sink>>,
+    /// Access lists of the core's adapters.
+    pub lists: Lists,
     /// Mirror sessions, and copies that wait for the end of the round.
     pub mirrors: Mirrors,
     /// Counters of the core.

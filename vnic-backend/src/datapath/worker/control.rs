@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use vnic_engine::counters::CoreCounter as C;
+use vnic_fabric::access_list::AccessList;
 use vnic_fabric::switch::{AllowedAddresses, PortConfig, PortId};
 use vnic_wire::MacAddr;
 
@@ -70,6 +71,7 @@ impl Worker {
         self.core.forget_guest_roce(id);
         self.functions.remove(&mut self.core, &self.sleeper, id);
         self.core.out.forget_waiting(id);
+        self.core.out.set_access_list(id, None);
         self.core.out.bonds.forget(id);
         self.core.switch.remove_port(id);
         *self.core.out.slot(id) = Slot::Empty;
@@ -103,6 +105,11 @@ impl Worker {
         {
             p.replace(tx);
         }
+    }
+
+    /// Sets or removes the access list of an adapter of this core.
+    pub(crate) fn set_access_list(&mut self, id: PortId, list: Option<Arc<AccessList>>) {
+        self.core.out.set_access_list(id, list);
     }
 
     /// Replaces the mirror sessions. The switch gives their destinations nothing else.
