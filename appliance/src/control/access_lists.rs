@@ -38,17 +38,22 @@ impl AccessLists<'_> {
         if revision.is_some_and(|wanted| wanted != before.revision) {
             return Err(Refused::Changed(before.revision.to_string()));
         }
+        let status = self.replace(adapter, rules)?;
+        let what = format!("{} rules", status.rules.rules.len());
+        self.0
+            .settings_changed(Owner::Adapter(adapter.to_owned()), "access list", what, by);
+        Ok(status)
+    }
+
+    /// Stores the list of an adapter, and lets it act. May block.
+    pub(super) fn replace(&self, adapter: &str, rules: Rules) -> Result<AccessListStatus, Refused> {
         let mut batch = Batch::new();
         match rules == Rules::default() {
             true => batch.delete(TABLE, adapter.as_bytes()),
             false => batch.put(TABLE, adapter.as_bytes(), stored::access_lists::encode(&rules)),
         };
         self.0.store.commit(batch)?;
-        let status = self.0.nic.set_access_list(adapter, rules).map_err(refused)?;
-        let what = format!("{} rules", status.rules.rules.len());
-        self.0
-            .settings_changed(Owner::Adapter(adapter.to_owned()), "access list", what, by);
-        Ok(status)
+        self.0.nic.set_access_list(adapter, rules).map_err(refused)
     }
 
     /// Removes the row of an adapter that is about to be removed.
@@ -56,23 +61,38 @@ impl AccessLists<'_> {
         batch.delete(TABLE, adapter.as_bytes());
     }
 
-    /// Reads the stored lists, before adapters are made: none is ever without its list. One that cannot be read denies all. May
+    /// Gives an adapter that is about to be made its stored list: it never is without. A list that cannot be read denies all. May
     /// block.
-    pub fn bring_back(&self) -> Result<(), StoreError> {
-        for (name, row) in self.0.store.all(TABLE)? {
-            let name = String::from_utf8_lossy(&name).into_owned();
-            let rules = stored::access_lists::decode(&row).unwrap_or_else(|problem| {
-                let owner = Owner::Adapter(name.clone());
-                let what = format!("{problem}: all frames are denied until the list is set again");
-                self.0.settings_refused(owner, "access list", what, "");
-                Rules::deny_all()
-            });
-            if let Err(error) = self.0.nic.restore_access_list(&name, rules) {
-                let owner = Owner::Adapter(name);
-                self.0
-                    .settings_refused(owner, "access list", error.to_string(), "");
-            }
+    pub(super) fn before_adding(&self, adapter: &str) {
+        let refused = |what: String| {
+            let owner = Owner::Adapter(adapter.to_owned());
+            self.0.settings_refused(owner, "access list", what, "");
+        };
+        let rules = match self.row(adapter) {
+            Ok(None) => return,
+            Ok(Some(row)) => stored::access_lists::decode(&row),
+            Err(error) => Err(error.to_string()),
+        };
+        let rules = rules.unwrap_or_else(|problem| {
+            refused(format!(
+                "{problem}: all frames are denied until the list is set again"
+            ));
+            Rules::deny_all()
+        });
+        if let Err(error) = self.0.nic.restore_access_list(adapter, rules) {
+            refused(error.to_string());
         }
-        Ok(())
+    }
+
+    fn row(&self, adapter: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let first = self
+            .0
+            .store
+            .rows(TABLE, adapter.as_bytes(), 1)?
+            .into_iter()
+            .next();
+        Ok(first
+            .filter(|(key, _)| key == adapter.as_bytes())
+            .map(|(_, row)| row))
     }
 }

@@ -275,6 +275,7 @@ impl Adapters<'_> {
         let (owner, core) = (Owner::Adapter(spec.name.clone()), spec.data_core);
         let slowing = Congestion(self.0).stored(&spec.name);
         let qos = Qos(self.0);
+        AccessLists(self.0).before_adding(&spec.name);
         let (status, refused) = match qos.stored(&owner) {
             None => self.0.registry.add_adapter(spec, QosSpec::default(), slowing)?,
             Some(stored) => match self.0.registry.add_adapter(spec.clone(), stored, slowing) {

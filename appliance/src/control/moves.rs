@@ -13,6 +13,7 @@ use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, GidSetting, GidSource, MovePart, Moving, NicError,
 };
 
+use super::access_lists::AccessLists;
 use super::adapters::{Adapters, TABLE as ADAPTERS};
 use super::congestion::Congestion;
 use super::qos::Qos;
@@ -268,6 +269,7 @@ impl Moves<'_> {
                     vlan: row.vlan,
                 })
                 .collect(),
+            rules: AccessLists(self.0).get(name)?.rules,
         })
     }
 
@@ -281,6 +283,7 @@ impl Moves<'_> {
         self.set_keys(name, &document.keys)?;
         Qos(self.0).replace(&Owner::Adapter(name.to_owned()), &document.qos)?;
         Congestion(self.0).replace(name, document.congestion)?;
+        AccessLists(self.0).replace(name, document.rules.clone())?;
         self.0.registry.restart(name).map_err(refused)?;
         self.set_gids(name, &document.gids)
     }

@@ -19,7 +19,7 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-use crate::control::{AccessLists, Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Teams};
+use crate::control::{Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
@@ -232,7 +232,6 @@ impl Daemon {
                 source,
             })?;
             teams.bring_back()?;
-            AccessLists(&control).bring_back()?;
             let adapters = Adapters(&control);
             for spec in &control.settings.adapters {
                 let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));

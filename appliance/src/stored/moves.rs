@@ -3,12 +3,13 @@
 use std::net::Ipv6Addr;
 
 use prost::Message as _;
+use vnic_backend::acl::Rules;
 use vnic_backend::settings::{AdapterSettings, QosKeys};
 use vnic_backend::{AdapterSpec, CongestionSpec, GidKind, GidSetting, MovePart, Moving, QosSpec};
 use vnic_control::v1;
 
 use super::adapters::{self, NewAdapter};
-use super::{congestion, qos, values};
+use super::{access_lists, congestion, qos, values};
 use crate::check::Violations;
 use crate::names;
 
@@ -89,6 +90,8 @@ pub struct Document {
     pub congestion: CongestionSpec,
     /// GIDs of the operator.
     pub gids: Vec<GidSetting>,
+    /// Access list.
+    pub rules: Rules,
 }
 
 /// The message of a document.
@@ -114,6 +117,8 @@ pub fn message(document: &Document) -> v1::MigrationDocument {
         qos: Some(qos::message(&document.qos, &AdapterSettings::default().qos)),
         congestion: v1::Congestion::decode(slowing.as_slice()).ok(),
         gids: document.gids.iter().map(gid).collect(),
+        access_list: (document.rules != Rules::default())
+            .then(|| access_lists::message(&document.rules, &[])),
     }
 }
 
@@ -138,18 +143,23 @@ pub fn read(message: &v1::MigrationDocument) -> Result<Document, Violations> {
             congestion::decode(&slowing.encode_to_vec()),
         ),
     };
-    let found = of_qos.zip(slowing).map(|((qos, _), congestion)| Document {
-        source: message.source.clone(),
-        identity: Identity::in_request(&adapter),
-        keys: message
-            .keys
-            .iter()
-            .map(|k| (k.key.clone(), k.value.clone()))
-            .collect(),
-        qos,
-        congestion,
-        gids,
-    });
+    let rules = access_lists::read(&message.access_list.clone().unwrap_or_default(), &mut wrong);
+    let found = of_qos
+        .zip(slowing)
+        .zip(rules)
+        .map(|(((qos, _), congestion), rules)| Document {
+            source: message.source.clone(),
+            identity: Identity::in_request(&adapter),
+            keys: message
+                .keys
+                .iter()
+                .map(|k| (k.key.clone(), k.value.clone()))
+                .collect(),
+            qos,
+            congestion,
+            gids,
+            rules,
+        });
     wrong.finish(found)
 }
 
@@ -226,6 +236,7 @@ pub fn part(moving: &Moving, has_addresses: bool) -> v1::AdapterMigration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vnic_backend::acl::Action;
 
     #[test]
     fn what_is_stored_is_read_back() {
@@ -249,6 +260,10 @@ mod tests {
                 kind: GidKind::RoceV1,
                 vlan: Some(5),
             }],
+            rules: Rules {
+                default_tx: Action::Deny,
+                ..Rules::default()
+            },
         };
         assert_eq!(decode(&encode(&document)), Ok(document.clone()));
         for peer in [None, Some("vf1".to_owned())] {

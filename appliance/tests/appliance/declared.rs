@@ -36,11 +36,21 @@ fn shown(daemon: &Process, adapter: &str) -> serde_json::Value {
     serde_json::from_str(&output).expect("JSON")
 }
 
-/// Whether DelayDropTimeout of an adapter is 50, as a test has set it.
+/// Gives an adapter settings that [`kept`] finds: a key of the registry, and an access list.
+fn mark(daemon: &Process, adapter: &str) {
+    daemon.said(&["registry", "set", adapter, "DelayDropTimeout", "50"]);
+    daemon.said(&["acl", "set", adapter, "--tx", "deny"]);
+}
+
+/// Whether the settings of an adapter are those of [`mark`].
 fn kept(daemon: &Process, adapter: &str) -> bool {
+    let list = daemon.said(&["acl", "show", adapter]);
+    let has_list = list.contains("tx: others deny");
     let all = daemon.said(&["registry", "list", adapter]);
     let row = all.lines().find(|line| line.contains("DelayDropTimeout"));
-    row.is_some_and(|row| row.split_whitespace().any(|word| word == "50"))
+    let has_key = row.is_some_and(|row| row.split_whitespace().any(|word| word == "50"));
+    assert_eq!(has_key, has_list, "all or nothing is kept");
+    has_key
 }
 
 /// Starts a daemon again on the file that is there.
@@ -238,7 +248,7 @@ fn what_the_file_does_not_have_stays_or_goes() {
     );
     daemon.said(&["adapter", "restart", "a"]);
     assert_eq!(shown(&daemon, "a")["mtu"], 9000);
-    daemon.said(&["registry", "set", "c", "DelayDropTimeout", "50"]);
+    mark(&daemon, "c");
     let applied = daemon.said(&["apply", "-f", &only, "--prune"]);
     for line in [
         "- adapters/b: remove: done",
@@ -323,7 +333,7 @@ fn a_step_that_is_refused_undoes_those_before_it() {
         "adapter = [{ name = \"a\" }, { name = \"b\" }]\n[[fault]]\nname = \"f\"\naction = \"drop\"\n",
     );
     daemon.said(&["adapter", "add", "c"]);
-    daemon.said(&["registry", "set", "c", "DelayDropTimeout", "50"]);
+    mark(&daemon, "c");
     let before = daemon.said(&["export"]);
     let bad = file(
         dir.path(),
@@ -467,7 +477,7 @@ fn a_signal_makes_what_the_file_says_now() {
     let daemon = process::start(dir.path(), "adapter = [{ name = \"a\" }, { name = \"b\" }]");
     daemon.said(&["adapter", "add", "c"]);
     daemon.said(&["adapter", "add", "d"]);
-    daemon.said(&["registry", "set", "b", "DelayDropTimeout", "50"]);
+    mark(&daemon, "b");
     let path = dir.path().join("vnicd.toml");
     let before = std::fs::read_to_string(&path).expect("the file");
     let head = before

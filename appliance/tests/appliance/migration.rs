@@ -36,7 +36,9 @@ async fn identity(lab: &Lab, name: &str) -> Value {
         .filter(|g| g["source"] == "SOURCE_OPERATOR")
         .map(|g| g["gid"].clone())
         .collect();
-    json!({"own": own, "keys": keys, "qos": qos, "gids": gids})
+    let list = lab.json(&["acl", "show", name]).await;
+    let list = ["rules", "deny_rx", "deny_tx"].map(|field| list[field].clone());
+    json!({"own": own, "keys": keys, "qos": qos, "gids": gids, "list": list})
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,6 +60,8 @@ async fn a_target_gets_everything_and_gives_it_back() {
     lab.said(&["adapter", "mac", "add", "blue", "02:00:5e:00:00:08"])
         .await;
     lab.said(&["qos", "set", "blue", "--rate", "1G"]).await;
+    lab.said(&["acl", "add", "blue", "tx", "deny", "--to", "10.0.0.0/8"])
+        .await;
     lab.said(&["gid", "set", "blue", "--gid", "2001:db8::9"]).await;
     lab.said(&["registry", "set", "vf0", "TxMaxPostSendsCoalescing", "8"])
         .await;
