@@ -1,9 +1,10 @@
 //! Responses to requests: errors with a stable reason (AIP-193), and calls that may block.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::sync::Arc;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -38,17 +39,25 @@ pub fn status<'a>(
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     let place = CALL.try_with(Arc::clone).ok();
     let trace = traces::current();
+    let done = Arc::new(Mutex::new(None));
+    let result = done.clone();
     let work = move || {
         let _place = place;
-        traces::within(trace, work)
+        let value = traces::within(trace, work);
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
     };
+    run(Box::new(work)).await.map_err(|error| bug(&error))?;
+    let value = done.lock().unwrap_or_else(PoisonError::into_inner).take();
+    value.ok_or_else(|| bug(&"work without a result".to_owned()))
+}
+
+/// Starts work on a thread for blocking calls. All work is of one type: each type of a task is some KB of tokio's code.
+fn run(work: Box<dyn FnOnce() + Send>) -> JoinHandle<()> {
     tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| bug(&error))
 }
 
 /// Error of a panic in the daemon.
-pub fn bug(error: &dyn Error) -> Status {
+pub fn bug(error: &dyn Display) -> Status {
     tracing::error!("a request failed by a bug: {error}");
     status(
         Code::Internal,
