@@ -65,7 +65,7 @@ pub async fn run(verb: AclVerb, client: &Client, out: &Output) -> Result<(), Fai
             };
             (name, Box::new(set))
         }
-        AclVerb::Clear { name } => {
+        AclVerb::Reset { name } => {
             let clear = |list: &mut v1::AccessList| {
                 list.rules.clear();
                 (list.deny_rx, list.deny_tx) = (false, false);

@@ -35,10 +35,10 @@ pub enum MirrorVerb {
     },
     /// End sessions; their destinations are a part of the network again
     #[command(
-        visible_alias = "remove",
-        after_help = "Example:\n  vnicctl mirror delete ids"
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl mirror remove ids"
     )]
-    Delete {
+    Remove {
         /// Names of the sessions
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
@@ -99,7 +99,7 @@ pub async fn run(verb: MirrorVerb, client: &Client, out: &Output) -> Result<(), 
             };
             out.answer("Mirror", service.create_mirror(request).await?, facts)
         }
-        MirrorVerb::Delete { names } => {
+        MirrorVerb::Remove { names } => {
             for name in names {
                 let name = resource(MIRRORS, &name);
                 service.delete_mirror(v1::DeleteMirrorRequest { name }).await?;

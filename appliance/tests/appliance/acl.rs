@@ -86,7 +86,7 @@ async fn rules_are_added_removed_stored_and_traced() {
         let told = lab.refused(code, words).await;
         assert!(told.contains(part), "{part}: {told}");
     }
-    lab.said(&["acl", "clear", "vf0"]).await;
+    lab.said(&["acl", "reset", "vf0"]).await;
     let shown = lab.said(&["acl", "show", "vf0"]).await;
     assert!(
         shown.contains("no rules") && shown.contains("rx: others permit"),

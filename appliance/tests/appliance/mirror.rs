@@ -76,7 +76,7 @@ async fn sessions_are_made_listed_and_ended() {
     assert_eq!(trace["dropped"], json!("mirror_destination"));
     let shown = lab.said(&["mirror", "show", "ids"]).await;
     assert!(shown.contains("adapters/vf1"), "{shown}");
-    lab.said(&["mirror", "delete", "ids", "sent"]).await;
+    lab.said(&["mirror", "remove", "ids", "sent"]).await;
     assert!(lab.said(&["mirror", "list"]).await.contains("no mirror sessions"));
     let events = lab.said(&["event", "list", "--kind", "mirror_added"]).await;
     assert!(
@@ -127,7 +127,7 @@ async fn sessions_come_back_and_wait_for_what_is_not_there() {
         "probe",
     ])
     .await;
-    lab.said(&["mirror", "delete", "c"]).await;
+    lab.said(&["mirror", "remove", "c"]).await;
     // vf1 is not in the configuration any more.
     let lab = lab.restart(1).await;
     let all = lab.json(&["mirror", "list"]).await;

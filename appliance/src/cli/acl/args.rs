@@ -48,8 +48,8 @@ pub enum AclVerb {
         tx: Option<Default>,
     },
     /// Take the list of an adapter away: all frames pass
-    #[command(after_help = "Example:\n  vnicctl acl clear vf0")]
-    Clear {
+    #[command(visible_alias = "clear", after_help = "Example:\n  vnicctl acl reset vf0")]
+    Reset {
         /// Name of the adapter
         name: String,
     },

@@ -53,9 +53,9 @@ const DROPS: Rows = rows! {
     bond_inactive(),
     spoofed_address("its guest claims an address that allowed_addresses does not list", SHOW),
     storm_control("its wire brings more broadcast or unknown unicast than it may: look for a loop, or raise the limit", "vnicctl port show NAME"),
-    access_list("its access list denies the frame: the hits of its rules say which", "vnicctl acl show NAME"),
-    mirror_destination("it is the destination of a mirror session, which gets copies and nothing else", "vnicctl mirror list"),
     own_address("its guest sends to an address of its own: if it means another station, both have the same address", "vnicctl event list --kind loop_suspected"),
+    mirror_destination("it is the destination of a mirror session, which gets copies and nothing else", "vnicctl mirror list"),
+    access_list("its access list denies the frame: the hits of its rules say which", "vnicctl acl show NAME"),
 };
 
 const LOST: Advice = Some((
@@ -168,6 +168,7 @@ const EVENT_KINDS: Rows = rows! {
     class_stalled(FLOW_CONTROL),
     loop_suspected("two ports lead to one network, or two stations have one address", "vnicctl switch fdb"),
     fault_added(),
+    mirror_lost("the session can be made again, or its stored row is given up by removing it", "vnicctl mirror list"),
     bond_link(),
     bond_member_lost(),
     lacp_partner_lost(),
