@@ -89,7 +89,11 @@ impl From<Refused> for Status {
                 let facts = [("key", key.to_owned()), ("stored", stored.to_string())];
                 status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts)
             }
-            Refused::File(_) => status(Code::InvalidArgument, "INVALID_FILE", text, []),
+            Refused::File(_) => {
+                let mut details = ErrorDetails::with_bad_request(vec![FieldViolation::new("text", &text)]);
+                details.set_error_info("INVALID_FILE", DOMAIN, HashMap::new());
+                Status::with_error_details(Code::InvalidArgument, text, details)
+            }
             Refused::NoFile => status(Code::FailedPrecondition, "NO_FILE", text, []),
             Refused::Capture(error) => match error {
                 CaptureError::Nic(error) => from_nic(error, text),

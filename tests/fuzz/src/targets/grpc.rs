@@ -101,7 +101,8 @@ impl Stage {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 // Without a network of its own, devices of this machine would be within its reach.
-                if alone || !(path.contains(".PortService/") || path.contains(".TeamService/")) {
+                let devices = [".PortService/", ".TeamService/", ".ConfigService/"];
+                if alone || !devices.iter().any(|service| path.contains(service)) {
                     methods.push(Method {
                         path: path.try_into().expect("a path"),
                         input: method.input(),
