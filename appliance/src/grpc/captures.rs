@@ -1,7 +1,6 @@
 //! `vnic.v1.CaptureService`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response};
@@ -47,9 +46,7 @@ fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Viol
         drops_only: filter.drops_only,
         frames: filter.max_frames,
         // A negative duration becomes zero, which is refused.
-        duration: filter
-            .max_duration
-            .map(|d| Duration::try_from(d).unwrap_or_default()),
+        duration: filter.max_duration.map(|d| values::span(d).unwrap_or_default()),
     }
 }
 

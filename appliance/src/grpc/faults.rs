@@ -17,6 +17,7 @@ use super::paging::page;
 use crate::access::blocking;
 use crate::check::{self, Checked, Violations, fault as limits};
 use crate::control::{self, Control};
+use crate::stored::values;
 use crate::{faults, names};
 
 /// The service.
@@ -198,7 +199,7 @@ impl Reader<'_> {
 
     fn span(&mut self, field: &str, span: Option<prost_types::Duration>) -> Option<Option<Duration>> {
         self.optional(field, span, |d| {
-            Duration::try_from(d).map_err(|_| "must not be negative".to_owned())
+            values::span(d).ok_or("must not be negative".to_owned())
         })
     }
 

@@ -137,10 +137,10 @@ fn span(
     default: Duration,
     wrong: &mut Violations,
 ) -> Option<Duration> {
-    match value.map(Duration::try_from) {
+    match value.map(values::span) {
         None => Some(default),
-        Some(Ok(d)) => Some(d),
-        Some(Err(_)) => {
+        Some(Some(d)) => Some(d),
+        Some(None) => {
             wrong.add(path, "must not be negative");
             None
         }

@@ -21,6 +21,11 @@ pub fn duration(d: Duration) -> prost_types::Duration {
     })
 }
 
+/// A span of time of a message; `None`: it is negative. (Prost's conversion panics for the least of all, where sums are checked.)
+pub fn span(of: prost_types::Duration) -> Option<Duration> {
+    (of.seconds >= 0).then(|| of.try_into().ok()).flatten()
+}
+
 /// A number of things; one above the greatest `uint32` becomes the greatest.
 pub fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
@@ -131,4 +136,20 @@ pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> 
         kind: kind?,
         vlan: vlan?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_span_of_a_message_is_negative() {
+        let of = |seconds, nanos| span(prost_types::Duration { seconds, nanos });
+        assert_eq!(of(1, 5), Some(Duration::new(1, 5)));
+        assert_eq!(of(0, 0), Some(Duration::ZERO));
+        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, 0), (i64::MIN, i32::MIN)] {
+            assert_eq!(of(seconds, nanos), None);
+        }
+        assert!(of(i64::MAX, i32::MAX).is_some());
+    }
 }

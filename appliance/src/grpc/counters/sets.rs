@@ -168,7 +168,7 @@ pub fn span(
     range: &RangeInclusive<Duration>,
 ) -> Result<Option<Duration>, Status> {
     let Some(value) = value else { return Ok(None) };
-    let span = Duration::try_from(value).ok().filter(|span| range.contains(span));
+    let span = values::span(value).filter(|span| range.contains(span));
     match span {
         Some(span) => Ok(Some(span)),
         None => Err(invalid(
