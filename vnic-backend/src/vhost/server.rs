@@ -271,6 +271,11 @@ impl Server {
             if !other.contains(PollFlags::IN) {
                 continue;
             }
+            // This VMM may have gone, and come again, after poll had looked at its stream and before it looked at the listener.
+            let mut now = [PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP)];
+            if wait_until(&mut now, Some(Duration::ZERO)) && !now[0].revents().is_empty() {
+                continue;
+            }
             let Ok((other, _)) = listener.accept() else {
                 wait_until(&mut [PollFd::new(stream, PollFlags::IN)], Some(RETRY));
                 continue;
