@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{BIN_DIR_VARIABLE, Namespace, PATIENCE, built, output, wait_for};
+use super::{BIN_DIR_VARIABLE, MESH_ENDS, Namespace, PATIENCE, built, mesh_certificates, output, wait_for};
 
 /// Where `vnicd` and `vnicctl` are: as the lab says, or as they were built with the tests.
 pub fn programs() -> Result<&'static Path> {
@@ -156,6 +156,37 @@ impl Host {
         self.net.ip(&format!("link set {device} up"))?;
         Ok(())
     }
+}
+
+/// Two hosts in namespaces of their own, with these addresses and a wire between their kernels, whose daemons are joined by ports of
+/// type `mesh`; `configuration` gives each its own, for the folder of certificates, which lives as long as the result. `None`: no
+/// namespace can be made here, which is told.
+///
+/// # Errors
+/// The wire, the certificates or a daemon cannot be made.
+pub fn joined_by_a_mesh(
+    addresses: [&str; 2],
+    configuration: impl Fn(usize, &Path) -> String,
+) -> Result<Option<([Host; 2], TempDir)>> {
+    let (a, b) = match (Namespace::new()?, Namespace::new()?) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(why), _) | (_, Err(why)) => {
+            println!("skipped: {why}");
+            return Ok(None);
+        }
+    };
+    a.veth("wire", &b, "wire", 1500)?;
+    for (net, address) in [&a, &b].into_iter().zip(addresses) {
+        net.ip(&format!("addr add {address}/24 dev wire"))?;
+    }
+    let dir = tempfile::tempdir()?;
+    mesh_certificates(dir.path())?;
+    let cpus = two_cpus()?;
+    let hosts = [
+        Host::start(MESH_ENDS[0], a, cpus[0], &configuration(0, dir.path()))?,
+        Host::start(MESH_ENDS[1], b, cpus[1], &configuration(1, dir.path()))?,
+    ];
+    Ok(Some((hosts, dir)))
 }
 
 /// CPUs that this process may use, the first and the last.

@@ -5,11 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use vnic_tests::lab::hosts::two_cpus;
+use vnic_tests::lab::hosts::joined_by_a_mesh;
 use vnic_tests::lab::load::Pairs;
-use vnic_tests::lab::{
-    Host, MESH_ENDS as NAMES, Namespace, PATIENCE, mesh_certificates, mesh_port, wait_for,
-};
+use vnic_tests::lab::{Host, PATIENCE, mesh_port, wait_for};
 
 /// Nobody else is in their namespaces.
 const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
@@ -24,24 +22,9 @@ fn configuration(i: usize, dir: &Path) -> String {
 
 #[test]
 fn rdma_between_hosts_that_a_mesh_joins() -> Result<()> {
-    let (a, b) = match (Namespace::new()?, Namespace::new()?) {
-        (Ok(a), Ok(b)) => (a, b),
-        (Err(why), _) | (_, Err(why)) => {
-            println!("skipped: {why}");
-            return Ok(());
-        }
+    let Some((hosts, _dir)) = joined_by_a_mesh(ADDRESSES, configuration)? else {
+        return Ok(());
     };
-    a.veth("wire", &b, "wire", 1500)?;
-    for (net, address) in [&a, &b].into_iter().zip(ADDRESSES) {
-        net.ip(&format!("addr add {address}/24 dev wire"))?;
-    }
-    let dir = tempfile::tempdir()?;
-    mesh_certificates(dir.path())?;
-    let cpus = two_cpus()?;
-    let hosts = [
-        Host::start(NAMES[0], a, cpus[0], &configuration(0, dir.path()))?,
-        Host::start(NAMES[1], b, cpus[1], &configuration(1, dir.path()))?,
-    ];
     carry(&hosts).map_err(|error| {
         let logs = hosts.each_ref().map(|h| format!("---- {}\n{}", h.name, h.log()));
         error.context(logs.concat())

@@ -9,10 +9,8 @@ use vnic_backend::MacAddr;
 use vnic_tests::driver::packets::{Number, numbered};
 use vnic_tests::driver::rig::deadline;
 use vnic_tests::driver::{Guest, NetHdr, Options};
-use vnic_tests::lab::hosts::two_cpus;
-use vnic_tests::lab::{
-    Host, MESH_ENDS as NAMES, Namespace, PATIENCE, mesh_certificates, mesh_port, wait_for,
-};
+use vnic_tests::lab::hosts::joined_by_a_mesh;
+use vnic_tests::lab::{Host, PATIENCE, mesh_port, wait_for};
 
 /// Nobody else is in their namespaces.
 const ADDRESSES: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
@@ -25,13 +23,9 @@ fn neighbour(end: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0x0d, end])
 }
 
-fn configuration(end: u8, dir: &Path) -> String {
-    let mesh = mesh_port(
-        end.into(),
-        dir,
-        &ADDRESSES.map(|address| format!("{address}:4791")),
-    );
-    let neighbour = neighbour(end);
+fn configuration(end: usize, dir: &Path) -> String {
+    let mesh = mesh_port(end, dir, &ADDRESSES.map(|address| format!("{address}:4791")));
+    let neighbour = neighbour(end as u8);
     format!(
         "[[adapter]]\nname = \"vf0\"\nmac = \"02:00:00:00:0c:0{end}\"\n[[adapter]]\nname = \"vf1\"\nmac = \"{neighbour}\"\n\
          [[port]]\nname = \"m0\"\n{mesh}"
@@ -122,24 +116,9 @@ fn joined(hosts: &[Host; 2]) -> Result<()> {
 
 #[test]
 fn a_guest_moves_between_daemons_that_are_killed_meanwhile() -> Result<()> {
-    let (a, b) = match (Namespace::new()?, Namespace::new()?) {
-        (Ok(a), Ok(b)) => (a, b),
-        (Err(why), _) | (_, Err(why)) => {
-            println!("skipped: {why}");
-            return Ok(());
-        }
+    let Some((mut hosts, _dir)) = joined_by_a_mesh(ADDRESSES, configuration)? else {
+        return Ok(());
     };
-    a.veth("wire", &b, "wire", 1500)?;
-    for (net, address) in [&a, &b].into_iter().zip(ADDRESSES) {
-        net.ip(&format!("addr add {address}/24 dev wire"))?;
-    }
-    let dir = tempfile::tempdir()?;
-    mesh_certificates(dir.path())?;
-    let cpus = two_cpus()?;
-    let mut hosts = [
-        Host::start(NAMES[0], a, cpus[0], &configuration(0, dir.path()))?,
-        Host::start(NAMES[1], b, cpus[1], &configuration(1, dir.path()))?,
-    ];
     moves(&mut hosts).map_err(|error| {
         let logs = hosts.each_ref().map(|h| format!("---- {}\n{}", h.name, h.log()));
         error.context(logs.concat())
