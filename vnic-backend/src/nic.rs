@@ -60,17 +60,24 @@ pub struct Capture {
     workers: Arc<Vec<WorkerHandle>>,
 }
 
+/// Waits until the data cores have left the capture: this thread frees the frames that nobody has read, and no data core.
 impl Drop for Capture {
     fn drop(&mut self) {
-        let id = self.id;
-        for w in self.workers.iter() {
-            w.post(move |w| w.core.out.stop_capture(id));
+        let (id, deadline) = (self.id, std::time::Instant::now() + LEAVE);
+        let workers = self.workers.iter();
+        let left: Vec<_> = workers
+            .map(|w| w.start(move |w| w.core.out.stop_capture(id)))
+            .collect();
+        for answer in left {
+            answer.wait_until(deadline);
         }
     }
 }
 
 /// Interval at which [`Nic::turning`] looks whether data cores make rounds.
 const LOOK: Duration = Duration::from_millis(1);
+/// Greatest time that a capture waits for the data cores at its end.
+const LEAVE: Duration = Duration::from_secs(1);
 /// Captured frames by which a reader may lag.
 const CAPTURE_BACKLOG: usize = 8192;
 

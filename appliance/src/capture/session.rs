@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never, select, tick};
 use pcap_file::PcapError;
-use vnic_backend::{CapturedFrame, Nic, PortId};
+use vnic_backend::{CapturedFrame, Nic, PortId, heap};
 
 use super::pcapng::PcapngWriter;
 
@@ -142,6 +142,13 @@ impl Session {
             .chain(ports)
             .filter(|name| self.owners.is_empty() || self.owners.contains(name))
             .collect()
+    }
+}
+
+/// The frames that waited are gone: their memory need not stay.
+impl Drop for Session {
+    fn drop(&mut self) {
+        heap::give_back();
     }
 }
 

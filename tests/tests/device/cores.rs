@@ -59,7 +59,8 @@ fn commands_do_not_hold_up_frames() -> Result<()> {
     }
     held.rounds(1);
     assert_eq!(taken(), 100);
-    drop((captures, held));
+    drop(held);
+    drop(captures);
     Ok(())
 }
 

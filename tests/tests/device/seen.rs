@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use crossbeam_channel::TryRecvError;
 use vhost::VhostBackend;
 use virtio_queue::desc::{RawDescriptor, split::Descriptor as SplitDescriptor};
 use virtio_queue::mock::MockSplitQueue;
@@ -140,6 +141,11 @@ fn captures() -> Result<()> {
     rig.settle()?;
     assert_eq!(all.frames.len(), 8192);
     assert_eq!(rig.core_counter("capture_lost"), 9000 - 8192);
+    // When it goes, it takes with it what waits for it: no data core has a part of the capture any more, or frees it.
+    let frames = all.frames.clone();
+    drop(all);
+    assert_eq!(frames.try_iter().count(), 8192);
+    assert_eq!(frames.try_recv().err(), Some(TryRecvError::Disconnected));
     rig.finish(Copies::Extra(2))
 }
 

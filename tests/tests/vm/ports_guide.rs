@@ -169,7 +169,7 @@ fn the_commands_of_the_page_do_what_it_says() {
         }
         ensure!(others.is_empty(), "the page shows something else than\n{others}");
         ensure!(
-            commands >= 14 && compared >= 7,
+            commands >= 22 && compared >= 11,
             "{commands} commands, {compared} compared"
         );
         lab.step(&format!("{commands} commands of the page, {compared} compared"));
