@@ -21,7 +21,7 @@ packages_for() {
             ib_write_bw=perftest ibv_devices=ibverbs-utils /usr/lib/python3/dist-packages/pyverbs=python3-pyverbs
             libvirtd=libvirt-daemon virsh=libvirt-clients openssl=openssl
             /usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so=libvirt-daemon-driver-qemu
-            valgrind=valgrind dpdk-testpmd=dpdk-dev busybox=busybox-static ethtool=ethtool depmod=kmod cpio=cpio xz=xz-utils)
+            jq=jq valgrind=valgrind dpdk-testpmd=dpdk-dev busybox=busybox-static ethtool=ethtool depmod=kmod cpio=cpio xz=xz-utils)
     fi
     lab_install "${packages[@]}"
     if ! command -v promtool >/dev/null; then

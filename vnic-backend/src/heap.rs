@@ -41,8 +41,13 @@ mod tests {
     /// MiB of this process in memory.
     fn resident() -> usize {
         let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
-        let pages: usize = text.split(' ').nth(1).expect("a column").parse().expect("a number");
-        pages * rustix::param::page_size() >> 20
+        let pages: usize = text
+            .split(' ')
+            .nth(1)
+            .expect("a column")
+            .parse()
+            .expect("a number");
+        (pages * rustix::param::page_size()) >> 20
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod clients;
 mod dpdk;
 mod libvirt;
 mod moving;
+mod pages;
 mod ports_guide;
 mod qos_guide;
 mod rdma;

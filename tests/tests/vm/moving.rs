@@ -48,7 +48,9 @@ fn load(vms: &mut Pair) -> Result<String> {
 
 /// Lines in which a load has reported that something went: one a second.
 fn reports(guest: &mut Guest, load: &str) -> Result<usize> {
-    let text = guest.ok(&format!("grep bits/sec /tmp/{load} | grep -vc ' 0.00 bits/sec' || true"))?;
+    let text = guest.ok(&format!(
+        "grep bits/sec /tmp/{load} | grep -vc ' 0.00 bits/sec' || true"
+    ))?;
     text.trim().parse().with_context(|| format!("{load}: {text:?}"))
 }
 
@@ -190,7 +192,11 @@ fn two_daemons(lab: &Lab, joined: Joined, newest: bool) -> Result<()> {
     let config = |end: usize, macs: [&str; 2]| {
         let port = match joined {
             Joined::Wire => "type = \"packet\"\nifname = \"wire\"\n".to_owned(),
-            Joined::Mesh => mesh_port(end, dir.path(), &addresses.map(|address| format!("{address}:4792"))),
+            Joined::Mesh => mesh_port(
+                end,
+                dir.path(),
+                &addresses.map(|address| format!("{address}:4792")),
+            ),
         };
         format!(
             "[[adapter]]\nname = \"vf0\"\nmac = \"{}\"\n[[adapter]]\nname = \"vf1\"\nmac = \"{}\"\n\
