@@ -178,6 +178,9 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     core(spec.data_core, nic)?;
     speed(spec.speed_mbps)?;
     storm(spec.storm)?;
+    if spec.bridge.as_ref() == Some(&spec.name) {
+        return invalid("bridge", format!("{} is the port itself", spec.name));
+    }
     if let PortKind::Tap { queues, .. } = spec.kind
         && !(1..=TAP_QUEUES_MAX).contains(&queues)
     {

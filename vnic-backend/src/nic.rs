@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bonds;
+mod bridges;
 mod congestion;
 mod faults;
 mod mirrors;

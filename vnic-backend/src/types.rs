@@ -453,6 +453,9 @@ pub struct PortSpec {
     pub speed_mbps: Option<u32>,
     /// Limits of what it takes from its wire for all ports.
     pub storm: StormControl,
+    /// The port to whose wire each of its frames goes as it is, and the other way around; neither is a part of the network then.
+    /// It may be one that is not there yet.
+    pub bridge: Option<String>,
 }
 
 /// Storm control: how many frames a second a port takes from its wire that the switch floods, see [`STORM_RANGE`]; `None`: no

@@ -124,6 +124,9 @@ pub enum Noun {
     /// Access lists: which frames guests may send and get
     #[command(subcommand)]
     Acl(super::acl::AclVerb),
+    /// Bumps in the wire: two ports joined, with fault rules, captures and counters on all that passes
+    #[command(subcommand)]
+    Bridge(super::bridge::BridgeVerb),
     /// Mirror sessions: copies of an adapter's or port's frames for another one, as SPAN has them
     #[command(subcommand)]
     Mirror(super::mirror::MirrorVerb),

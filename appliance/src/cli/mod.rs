@@ -4,6 +4,7 @@ mod acl;
 mod adapter;
 mod adapter_mac;
 mod args;
+mod bridge;
 mod capture;
 mod client;
 mod config;
@@ -117,6 +118,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,
         Noun::Fault(verb) => fault::run(verb, &client, &out).await,
         Noun::Acl(verb) => acl::run(verb, &client, &out).await,
+        Noun::Bridge(verb) => bridge::run(verb, &client, &out).await,
         Noun::Mirror(verb) => mirror::run(verb, &client, &out).await,
         Noun::Oid(verb) => oid::run(verb, &client, &out).await,
         Noun::Registry(verb) => registry::run(verb, &client, &out).await,

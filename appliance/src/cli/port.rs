@@ -48,6 +48,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                 speed_mbps: speed,
                 storm_broadcast_pps: storm.broadcast,
                 storm_unknown_unicast_pps: storm.unknown_unicast,
+                bridge: None,
                 etag: String::new(),
             };
             out.answer("Port", service.update_port(request).await?, facts)
@@ -76,7 +77,7 @@ pub async fn list(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
     paging::list(&mut service, v1::ListPortsRequest::default()).await
 }
 
-fn link(port: &v1::Port) -> &'static str {
+pub fn link(port: &v1::Port) -> &'static str {
     if port.up { "up" } else { "down" }
 }
 
@@ -158,6 +159,7 @@ fn facts(p: &v1::Port) -> String {
         .add("mode", p.mode.clone())
         .add("speed", speed(p))
         .add("storm control", storm(p))
+        .add("bridge", names::last(p.bridge()))
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))
         .add(

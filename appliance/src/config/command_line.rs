@@ -211,6 +211,7 @@ pub(super) fn settings(
             data_core: None,
             speed_mbps: None,
             storm: Default::default(),
+            bridge: None,
         });
     }
 

@@ -177,6 +177,7 @@ fn port(spec: &PortSpec, mesh: Option<&MeshSpec>) -> Keys {
     let storm = &spec.storm;
     keys.optional("storm_broadcast_pps", storm.broadcast_pps.map(number));
     keys.optional("storm_unknown_unicast_pps", storm.unknown_unicast_pps.map(number));
+    keys.optional("bridge", spec.bridge.as_ref().map(text));
     keys
 }
 

@@ -28,6 +28,7 @@ pub(super) struct PortTable {
     speed_mbps: Option<Spanned<i64>>,
     storm_broadcast_pps: Option<Spanned<i64>>,
     storm_unknown_unicast_pps: Option<Spanned<i64>>,
+    bridge: Option<Spanned<String>>,
     queues: Option<Spanned<i64>>,
     listen: Option<Spanned<String>>,
     certificate: Option<Spanned<String>>,
@@ -108,6 +109,7 @@ pub(super) fn port(
             broadcast_pps: sink.check(table.storm_broadcast_pps, check::storm),
             unknown_unicast_pps: sink.check(table.storm_unknown_unicast_pps, check::storm),
         },
+        bridge: sink.text(table.bridge, check::name),
     };
     (port, mesh)
 }

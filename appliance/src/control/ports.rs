@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vnic_backend::{NicError, PortSpec, PortStatus, StormControl};
+use vnic_backend::{NicError, PortSpec, PortStatus};
 
 use super::Control;
 use super::fields;
@@ -129,19 +129,16 @@ impl Ports<'_> {
         fields::etag(&stored::ports::encode(spec, mesh.as_ref()))
     }
 
-    /// Sets the speed that a port reports (`None`: that of its device), and its storm control, unless its settings have changed since
-    /// an etag; empty: in any case. May block.
-    pub fn set(
-        &self,
-        name: &str,
-        since: &str,
-        mbps: Option<u32>,
-        storm: StormControl,
-    ) -> Result<PortStatus, Refused> {
+    /// Sets what can change under traffic as a specification has it: the speed that the port reports, its storm control, and the port
+    /// that it is joined to; unless its settings have changed since an etag; empty: in any case. May block.
+    pub fn set(&self, since: &str, wanted: PortSpec) -> Result<PortStatus, Refused> {
         let _order = self.0.change_order();
+        let name = wanted.name.as_str();
         fields::unchanged(since, Ports::etag(self.0, &self.get(name)?.spec))?;
-        self.0.nic.set_port_speed(name, mbps).map_err(refused)?;
-        let status = self.0.nic.set_port_storm(name, storm).map_err(refused)?;
+        let nic = &self.0.nic;
+        nic.set_port_bridge(name, wanted.bridge).map_err(refused)?;
+        nic.set_port_speed(name, wanted.speed_mbps).map_err(refused)?;
+        let status = nic.set_port_storm(name, wanted.storm).map_err(refused)?;
         if self.0.origins.is_stored(name) {
             let mesh = self.0.meshes.status(name).map(|status| status.spec);
             self.store(name, stored::ports::encode(&status.spec, mesh.as_ref()))?;

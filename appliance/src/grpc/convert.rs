@@ -191,6 +191,7 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
         speed_mbps: spec.speed_mbps,
         storm_broadcast_pps: spec.storm.broadcast_pps,
         storm_unknown_unicast_pps: spec.storm.unknown_unicast_pps,
+        bridge: spec.bridge.as_deref().map(|other| names::of(names::PORTS, other)),
         up: status.up,
         switch_port: u32::from(status.port.0),
         lifetime: lifetime(control, &spec.name),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response};
-use vnic_backend::{PortStatus, StormControl};
+use vnic_backend::{PortSpec, PortStatus, StormControl};
 use vnic_control::v1;
 
 use super::answer::{Answer, Stream, answer};
@@ -97,8 +97,8 @@ impl v1::port_service_server::PortService for Ports {
                 request.storm_broadcast_pps,
                 request.storm_unknown_unicast_pps,
             );
-            if asked == (None, None, None) {
-                let fields = "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps";
+            if asked == (None, None, None) && request.bridge.is_none() {
+                let fields = "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps, bridge";
                 wrong.add("speed_mbps", format!("required: {fields}"));
             }
             // Absent: as it is; 0: no limit.
@@ -116,13 +116,23 @@ impl v1::port_service_server::PortService for Ports {
                 "storm_unknown_unicast_pps",
                 check,
             );
-            let all = speed.zip(broadcast.zip(unknown));
-            let (speed, (broadcast_pps, unknown_unicast_pps)) = wrong.finish(all)?;
+            let bridge = match request.bridge.as_deref() {
+                None => Some(spec.bridge.clone()),
+                some => stored::ports::bridge(some, "bridge", &mut wrong),
+            };
+            let all = speed.zip(bridge).zip(broadcast.zip(unknown));
+            let ((speed_mbps, bridge), (broadcast_pps, unknown_unicast_pps)) = wrong.finish(all)?;
             let storm = StormControl {
                 broadcast_pps,
                 unknown_unicast_pps,
             };
-            let status = ports.set(&id, &request.etag, speed, storm)?;
+            let wanted = PortSpec {
+                speed_mbps,
+                storm,
+                bridge,
+                ..spec
+            };
+            let status = ports.set(&request.etag, wanted)?;
             Ok(with_traffic(control, &status))
         })
         .await

@@ -8,6 +8,7 @@ use super::values;
 use crate::check::{self, Violations};
 use crate::mesh::MeshSpec;
 use crate::mesh::spec::{self, Files};
+use crate::names;
 
 /// A port, and its mesh if it has one.
 pub type NewPort = (PortSpec, Option<MeshSpec>);
@@ -69,6 +70,7 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
         "port.storm_unknown_unicast_pps",
         wrong,
     );
+    let bridge = bridge(port.bridge.as_deref(), "port.bridge", wrong);
     Some(PortSpec {
         name: name?,
         kind: kind?,
@@ -80,6 +82,7 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
             broadcast_pps: broadcast?,
             unknown_unicast_pps: unknown?,
         },
+        bridge: bridge?,
     })
 }
 
@@ -91,6 +94,15 @@ pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<O
 /// Checks a limit of storm control, if there is one.
 pub fn storm(pps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
     wrong.optional(field, pps, |pps| check::storm(i64::from(pps)))
+}
+
+/// Reads the resource name of the port that a port is joined to; empty: none.
+pub fn bridge(name: Option<&str>, field: &str, wrong: &mut Violations) -> Option<Option<String>> {
+    let name = name.filter(|name| !name.is_empty());
+    wrong.optional(field, name, |name| {
+        let id = names::id(names::PORTS, name);
+        check::name(id.ok_or_else(|| format!("{name:?} is not of the form ports/{{port}}"))?)
+    })
 }
 
 fn read_mesh(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSpec> {
@@ -164,6 +176,7 @@ pub fn encode(port: &PortSpec, mesh: Option<&MeshSpec>) -> Vec<u8> {
         speed_mbps: port.speed_mbps,
         storm_broadcast_pps: port.storm.broadcast_pps,
         storm_unknown_unicast_pps: port.storm.unknown_unicast_pps,
+        bridge: port.bridge.as_deref().map(|other| names::of(names::PORTS, other)),
         ..v1::Port::default()
     };
     message.encode_to_vec()
@@ -196,6 +209,7 @@ mod tests {
                 broadcast_pps: Some(100),
                 unknown_unicast_pps: Some(7),
             },
+            bridge: Some("p1".to_owned()),
         };
         let ifname = || "eth0".to_owned();
         let tap = PortKind::Tap {

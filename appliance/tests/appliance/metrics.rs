@@ -261,6 +261,7 @@ fn snapshot() -> Snapshot {
                 data_core: Some(1),
                 speed_mbps: None,
                 storm: Default::default(),
+                bridge: None,
             },
             port: PortId(2),
             up: true,

@@ -232,3 +232,39 @@ async fn a_port_made_at_run_time_comes_back() {
     assert_eq!(lab.said(&["port", "list"]).await, "no ports\n");
     lab.end().await;
 }
+
+/// Two ports are joined by a command, come back so, are in the file of `export`, and are parted.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_ports_are_a_bump_in_the_wire() {
+    let (Some(one), Some(two)) = (Veth::new('f'), Veth::new('g')) else {
+        eprintln!("skipped: no veth pairs");
+        return;
+    };
+    let lab = Lab::start(1).await;
+    for (port, veth) in [("p0", &one), ("p1", &two)] {
+        lab.said(&["port", "add", port, "--packet", &veth.0[0]]).await;
+    }
+    assert_eq!(lab.said(&["bridge", "list"]).await, "no bridges\n");
+    let text = lab.refused(1, &["bridge", "add", "p0", "p0"]).await;
+    assert!(text.contains("bridge: p0 is the port itself"), "{text}");
+    let text = lab.refused(1, &["bridge", "add", "p0", "P 1"]).await;
+    assert!(text.contains("bridge: \"P 1\""), "{text}");
+    lab.said(&["bridge", "add", "p0", "p1"]).await;
+    let text = lab.refused(1, &["bridge", "add", "p1", "p2"]).await;
+    assert!(text.contains("bridge: p1 is bridged with p0 already"), "{text}");
+
+    let lab = lab.restart(1).await;
+    let list = lab.said(&["bridge", "list"]).await;
+    let row: Vec<&str> = list.lines().last().expect("a row").split_whitespace().collect();
+    assert_eq!(row[..3], ["p0", "p1", "up"], "{list}");
+    assert_eq!(shown(&lab).await["bridge"], "ports/p1");
+    let text = lab.said(&["trace", "p1", "--to", "02:00:5e:00:00:09", "--source", "02:00:5e:00:00:08"]).await;
+    assert!(text.contains("p1 and p0 are one wire"), "{text}");
+    let text = lab.said(&["export"]).await;
+    assert!(text.contains("bridge = \"p1\""), "{text}");
+
+    lab.said(&["bridge", "remove", "p1"]).await;
+    assert_eq!(lab.said(&["bridge", "list"]).await, "no bridges\n");
+    let text = lab.refused(2, &["bridge", "remove", "p1"]).await;
+    assert!(text.contains("p1 is in no bridge"), "{text}");
+}

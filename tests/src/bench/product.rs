@@ -365,6 +365,7 @@ fn in_process(
             data_core: None,
             speed_mbps: None,
             storm: Default::default(),
+            bridge: None,
         })?;
     }
     if setup.uplinks.len() > 1 {

@@ -85,6 +85,7 @@ impl Veth {
             data_core: None,
             speed_mbps: None,
             storm: Default::default(),
+            bridge: None,
         })
     }
 }

@@ -28,6 +28,7 @@ impl Wire {
             data_core: core.map(|i| rig.cores[i]),
             speed_mbps: None,
             storm: Default::default(),
+            bridge: None,
         };
         match rig.nic.add_port(port) {
             Err(NicError::Os { what, source }) => {

@@ -93,7 +93,7 @@ impl Two {
     }
 }
 
-fn packet(to: MacAddr, from: MacAddr, psn: u32) -> Vec<u8> {
+pub fn packet(to: MacAddr, from: MacAddr, psn: u32) -> Vec<u8> {
     let mut network = Network::v2(
         vnic_wire::gid::Gid::from_ipv4([10, 0, 0, 1]),
         vnic_wire::gid::Gid::from_ipv4([10, 0, 0, 2]),

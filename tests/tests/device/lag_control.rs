@@ -22,6 +22,7 @@ fn port(name: &str, ifname: &str) -> PortSpec {
         data_core: None,
         speed_mbps: None,
         storm: Default::default(),
+        bridge: None,
     }
 }
 

@@ -24,6 +24,7 @@ fn port(rig: &Rig, name: &str) -> Result<PortEnd> {
         data_core: None,
         speed_mbps: None,
         storm: Default::default(),
+        bridge: None,
     })?;
     rig.nic.set_port_link(name, true, None)?;
     Ok(end)

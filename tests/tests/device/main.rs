@@ -2,6 +2,7 @@
 
 mod access_list;
 mod basic;
+mod bridge;
 mod burst;
 mod completion;
 mod cores;

@@ -37,6 +37,7 @@ fn port(name: &str) -> PortSpec {
         data_core: None,
         speed_mbps: None,
         storm: Default::default(),
+        bridge: None,
     }
 }
 

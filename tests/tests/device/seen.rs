@@ -166,6 +166,7 @@ fn uplink_that_vanishes() -> Result<()> {
         data_core: None,
         speed_mbps: None,
         storm: Default::default(),
+        bridge: None,
     };
     match rig.nic.add_port(port) {
         Err(NicError::Os { what, source }) => {

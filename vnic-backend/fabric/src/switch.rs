@@ -25,7 +25,7 @@ use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use fdb::{Fdb, Key, Kind};
 use learn::{Ageing, stamp};
 use moves::Moves;
-use port::{FlowId, LastFlow, Port};
+use port::{FlowId, LastFlow, Port, Role};
 use updates::Updates;
 
 pub use claims::{AllowedAddresses, Claim};
@@ -106,7 +106,7 @@ pub enum Verdict {
 /// Grounds of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
-    /// VLAN of the frame; `None`: the frame may not enter.
+    /// VLAN of the frame; `None`: the frame may not enter, or goes past the switch to the port that its own is joined to.
     pub vlan: Option<u16>,
     /// Entry of the address table for the destination: the port, and whether the address is the port's own (static).
     pub entry: Option<(PortId, bool)>,
@@ -151,8 +151,8 @@ pub struct Switch {
     ports: Vec<Option<Port>>,
     /// Ports that are up, in ascending order.
     up: Vec<PortId>,
-    /// Ports that the switch keeps to themselves.
-    isolated: Vec<PortId>,
+    /// Ports that are no members.
+    roles: Vec<(PortId, Role)>,
     /// Members among the ports that are up, for each VLAN.
     up_members: Box<[u16]>,
     fdb: Fdb,
@@ -236,7 +236,7 @@ impl Switch {
             config,
             ports: Vec::new(),
             up: Vec::new(),
-            isolated: Vec::new(),
+            roles: Vec::new(),
             up_members: vec![0; usize::from(VLAN_MAX) + 1].into_boxed_slice(),
             fdb: Fdb::new(seed),
             moves: Moves::new(),
@@ -256,7 +256,7 @@ impl Switch {
             self.ports.resize_with(index + 1, || None);
         }
         let mut new = Port::new(config);
-        new.isolated = self.isolated.contains(&port);
+        new.role = self.role(port);
         self.ports[index] = Some(new);
         self.enter_static(port);
         self.changed();
@@ -266,7 +266,7 @@ impl Switch {
     /// Does nothing if there is no such port.
     pub fn set_port(&mut self, port: PortId, config: PortConfig) {
         let Some(old) = self.port(port) else { return };
-        let (link, isolated) = (old.link, old.isolated);
+        let (link, role) = (old.link, old.role);
         let same_vlans = old.same_vlans(&config);
         self.set_link(port, false);
         self.remove_entries(port, |k| k == Kind::Static, false);
@@ -277,7 +277,7 @@ impl Switch {
             let learned = p.learned;
             *p = Port::new(config);
             p.learned = learned;
-            p.isolated = isolated;
+            p.role = role;
         }
         self.enter_all_static(port);
         self.set_link(port, link);
@@ -311,9 +311,12 @@ impl Switch {
         let Some(Some(p)) = self.ports.get_mut(usize::from(port.0)) else {
             return;
         };
-        p.link = link;
-        let up = link && !p.isolated;
+        let turned = core::mem::replace(&mut p.link, link) != link;
+        let up = link && p.role == Role::Member;
         if p.up == up {
+            if turned {
+                self.changed();
+            }
             return;
         }
         p.up = up;
@@ -333,14 +336,35 @@ impl Switch {
     /// Isolates these ports and no others: the switch drops what comes from them and what is for them
     /// ([`DropReason::MirrorDestination`]). What such a port gets, it gets past the switch. Ports may be added later.
     pub fn isolate(&mut self, ports: Vec<PortId>) {
-        self.isolated = ports;
+        self.roles.retain(|(_, role)| *role != Role::Destination);
+        self.roles
+            .extend(ports.into_iter().map(|port| (port, Role::Destination)));
+        self.enter_roles();
+    }
+
+    /// Joins these ports to others, and no more: each frame from one goes to the other as it is, whatever it is (IEEE 802.1Q
+    /// would filter link-local addresses), and neither is a member of the switch. A port that is joined to `None` sends nothing
+    /// ([`DropReason::ReceiverDown`]). Ports may be added later.
+    pub fn bridge(&mut self, ports: &[(PortId, Option<PortId>)]) {
+        self.roles.retain(|(_, role)| !matches!(role, Role::Bridged(_)));
+        self.roles
+            .extend(ports.iter().map(|&(port, other)| (port, Role::Bridged(other))));
+        self.enter_roles();
+    }
+
+    fn role(&self, port: PortId) -> Role {
+        let found = self.roles.iter().find(|(of, _)| *of == port);
+        found.map_or(Role::Member, |(_, role)| *role)
+    }
+
+    fn enter_roles(&mut self) {
         for i in 0..self.ports.len() {
             let port = PortId(i as u16);
-            let isolated = self.isolated.contains(&port);
-            let Some(p) = self.port_mut(port).filter(|p| p.isolated != isolated) else {
+            let role = self.role(port);
+            let Some(p) = self.port_mut(port).filter(|p| p.role != role) else {
                 continue;
             };
-            p.isolated = isolated;
+            p.role = role;
             let link = p.link;
             self.set_link(port, link);
             self.flush_port(port);
@@ -389,6 +413,9 @@ impl Switch {
 
     #[inline]
     fn decide(&mut self, ingress: PortId, head: &[u8], frame_len: usize) -> Verdict {
+        if let Some(verdict) = self.across(ingress, head, frame_len) {
+            return verdict;
+        }
         let (frame, vlan) = match self.admit(ingress, head, frame_len) {
             Ok(admitted) => admitted,
             Err(reason) => return Verdict::Drop(reason),
@@ -403,6 +430,23 @@ impl Switch {
         self.route(ingress, &frame, vlan)
     }
 
+    /// The decision about a frame from a port that is joined to another one.
+    #[inline]
+    fn across(&self, ingress: PortId, head: &[u8], frame_len: usize) -> Option<Verdict> {
+        let Role::Bridged(other) = self.port(ingress)?.role else {
+            return None;
+        };
+        let there = other.filter(|other| self.port(*other).is_some_and(|p| p.link));
+        Some(match there {
+            _ if Header::parse(head, frame_len).is_none() => Verdict::Drop(DropReason::Runt),
+            None => Verdict::Drop(DropReason::ReceiverDown),
+            Some(port) => Verdict::Unicast(Egress {
+                port,
+                tag: TagEdit::Keep,
+            }),
+        })
+    }
+
     /// Whether a frame may enter the switch: its fields, and its VLAN.
     #[inline]
     fn admit(&self, ingress: PortId, head: &[u8], frame_len: usize) -> Result<(Header, u16), DropReason> {
@@ -414,7 +458,7 @@ impl Switch {
             return Err(DropReason::InvalidSource);
         }
         let port = self.port(ingress).ok_or(DropReason::NoDestination)?;
-        if port.isolated {
+        if port.role == Role::Destination {
             return Err(DropReason::MirrorDestination);
         }
         if !port.may_send_as(frame.source) {
@@ -451,7 +495,7 @@ impl Switch {
                         port: to,
                         tag: receiver.tag_edit(vlan, frame.tci, marking),
                     })
-                } else if receiver.isolated {
+                } else if receiver.role == Role::Destination {
                     Verdict::Drop(DropReason::MirrorDestination)
                 } else {
                     Verdict::Drop(DropReason::ReceiverDown)
@@ -472,6 +516,13 @@ impl Switch {
 
     /// What [`Switch::forward`] would decide about a frame, and on which grounds. Nothing is learned by it.
     pub fn explain(&self, ingress: PortId, head: &[u8], frame_len: usize) -> Explanation {
+        if let Some(verdict) = self.across(ingress, head, frame_len) {
+            return Explanation {
+                vlan: None,
+                entry: None,
+                verdict,
+            };
+        }
         match self.admit(ingress, head, frame_len) {
             Err(reason) => Explanation {
                 vlan: None,

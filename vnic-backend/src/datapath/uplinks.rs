@@ -38,6 +38,8 @@ struct UplinkRx {
     bond: Option<InBond>,
     slow: SlowLimit,
     storm: Storm,
+    /// Whether the port is joined to another one: what links say to each other is for that one.
+    bridged: bool,
     /// A frame that was read and waits for a receiver's buffer: no frame behind it is read.
     kept: Option<OwnedFrame>,
 }
@@ -123,12 +125,12 @@ impl Uplinks {
             let mut refused = None;
             if fresh {
                 let len = bytes.len();
-                if is_control(bytes) {
+                if is_control(bytes) && !up.bridged {
                     core.out.control_frame(up.port, bytes, now);
                     work += 1;
                     continue;
                 }
-                if is_slow(bytes) {
+                if is_slow(bytes) && !up.bridged {
                     if up.slow.allows(now, bytes.len()) {
                         core.report(CoreEvent::SlowFrame {
                             port: up.port,
@@ -254,6 +256,7 @@ impl Uplinks {
             bond: None,
             slow: SlowLimit::default(),
             storm: Storm::new(StormControl::default()),
+            bridged: false,
             kept: None,
         });
     }
@@ -272,6 +275,13 @@ impl Uplinks {
         up.next_look = Instant(0);
         let _ = sleeper.add(up.device.fd(), Source::Uplink(i));
         true
+    }
+
+    /// Notes which uplinks are joined to another port.
+    pub fn set_bridged(&mut self, joined: &[(PortId, Option<PortId>)]) {
+        for up in self.all.iter_mut().flatten() {
+            up.bridged = joined.iter().any(|(port, _)| *port == up.port);
+        }
     }
 
     /// Sets the limits of storm control of an uplink, if it is one of this core.

@@ -115,6 +115,10 @@ impl State {
             );
             return Err(("destination", problem));
         }
+        if let Some(other) = self.bridged_with(&spec.destination) {
+            let problem = format!("{} is bridged with {other}", spec.destination);
+            return Err(("destination", problem));
+        }
         Ok(ends)
     }
 

@@ -67,6 +67,9 @@ impl Nic {
         if state.ports.len() >= PORTS_MAX {
             return Err(NicError::Limit(format!("a NIC has at most {PORTS_MAX} ports")));
         }
+        if let Some(other) = &spec.bridge {
+            state.may_bridge(&spec.name, other)?;
+        }
         Ok(state)
     }
 
@@ -112,6 +115,9 @@ impl Nic {
         state.ports.insert(name.clone(), entry);
         self.inner.bind_faults(state, &name);
         mirrors::bind(&self.inner, state);
+        if state.bridged_with(&name).is_some() {
+            self.inner.bind_bridges(state);
+        }
         Ok(status)
     }
 
@@ -124,7 +130,12 @@ impl Nic {
                 let problem = format!("{name} is a member of {bond}; take it out of that first");
                 return invalid("name", problem);
             }
-            state.ports.remove(name).ok_or_else(|| not_found("port", name))?
+            let bridged = state.bridged_with(name).is_some();
+            let entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
+            if bridged {
+                self.inner.bind_bridges(&state);
+            }
+            entry
         };
         self.inner.remove_from_cores(entry.id);
         self.inner.forget(entry.id, name);
@@ -153,6 +164,24 @@ impl Nic {
             let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
             entry.spec.storm = limits;
             self.inner.set_storm(entry);
+        }
+        self.port(name)
+    }
+
+    /// Joins a port to another one, at once and under traffic; `None`: both are ports of the switch again.
+    pub fn set_port_bridge(&self, name: &str, other: Option<String>) -> Result<PortStatus, NicError> {
+        {
+            let mut state = self.inner.state()?;
+            state.port(name)?;
+            if let Some(other) = &other {
+                state.may_bridge(name, other)?;
+            }
+            if let Some(entry) = state.ports.get_mut(name)
+                && entry.spec.bridge != other
+            {
+                entry.spec.bridge = other;
+                self.inner.bind_bridges(&state);
+            }
         }
         self.port(name)
     }

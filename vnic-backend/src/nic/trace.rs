@@ -112,6 +112,10 @@ fn place(nic: &Inner, owner: &str) -> Result<Place, NicError> {
 /// Notes the grounds of a decision.
 fn tell(nic: &Inner, trace: &mut Trace, owner: &str, explained: &Explanation) {
     let Some(vlan) = explained.vlan else {
+        if let Some(other) = nic.lock().bridged_with(owner) {
+            let text = format!("{owner} and {other} are one wire: the frame goes across as it is");
+            return trace.step("bridge", text);
+        }
         let text = match nic.lock().mirrored_to(owner) {
             Some(mirror) => format!("{owner} is the destination of mirror {mirror}: it sends nothing"),
             None => "the switch does not let it in".to_owned(),

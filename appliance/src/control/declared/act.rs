@@ -33,7 +33,7 @@ impl Actor<'_> {
                 drop(ports.create(port.clone(), mesh.clone(), !configured(object))?);
             }
             (Some(_), Some(Object::Port(port, _))) => {
-                drop(ports.set(&port.name, "", port.speed_mbps, port.storm)?);
+                drop(ports.set("", port.clone())?);
             }
             (Some(Object::Port(port, _)), None) => ports.take_out(&port.name)?,
             (None, Some(object @ Object::Adapter(adapter))) => {

@@ -68,7 +68,12 @@ impl Plan {
 }
 
 /// Keys of a port that change while it is there.
-const LIVE: [&str; 3] = ["speed_mbps", "storm_broadcast_pps", "storm_unknown_unicast_pps"];
+const LIVE: [&str; 4] = [
+    "speed_mbps",
+    "storm_broadcast_pps",
+    "storm_unknown_unicast_pps",
+    "bridge",
+];
 
 /// Places of actions in the order: what goes gives free what others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -37,6 +37,7 @@ impl Guest {
                 data_core: None,
                 speed_mbps: None,
                 storm: Default::default(),
+                bridge: None,
             })
             .expect("a port");
         nic.set_port_link(&name, true, None).expect("a link");

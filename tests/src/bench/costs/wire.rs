@@ -50,6 +50,7 @@ impl Nic {
             data_core: None,
             speed_mbps: None,
             storm: Default::default(),
+            bridge: None,
         })?;
         nic.set_port_link("p0", true, None)?;
         Ok(Nic {

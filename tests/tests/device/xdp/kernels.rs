@@ -138,6 +138,7 @@ pub fn talk(queues: u8) -> Result<()> {
             data_core: None,
             speed_mbps: None,
             storm: Default::default(),
+            bridge: None,
         })?;
         let s = if queues == 1 { "" } else { "s" };
         assert_eq!(status.mode, format!("xdp copy, native, {queues} queue{s}"));

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::fdb::Key;
-use super::{PortConfig, Verdict};
+use super::{PortConfig, PortId, Verdict};
 use crate::vlan::{Marking, VID_MASK, VLAN_MAX, tag_edit};
 use crate::{DropReason, TagEdit, VlanMode};
 
@@ -65,18 +65,28 @@ impl LastSource {
     }
 }
 
+/// What a port is for the switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A port like others.
+    Member,
+    /// The switch neither takes frames from the port nor gives it any: it gets copies.
+    Destination,
+    /// Each frame from the port goes to this other one as it is, and none other does; `None`: it is not there.
+    Bridged(Option<PortId>),
+}
+
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) flow: LastFlow,
     pub(crate) source: LastSource,
     /// Learned entries of the table that name this port.
     pub(crate) learned: usize,
-    /// Whether the port receives: it has a link and is not isolated.
+    /// Whether the switch gives the port frames: it has a link, and is a member.
     pub(crate) up: bool,
     /// Whether the port has a link.
     pub(crate) link: bool,
-    /// Whether the switch neither takes frames from the port nor gives it any.
-    pub(crate) isolated: bool,
+    pub(crate) role: Role,
     pub(crate) learning: bool,
     anti_spoofing: bool,
     access: bool,
@@ -123,7 +133,7 @@ impl Port {
             learned: 0,
             up: false,
             link: false,
-            isolated: false,
+            role: Role::Member,
             learning: config.learning,
             anti_spoofing: config.anti_spoofing,
             access,

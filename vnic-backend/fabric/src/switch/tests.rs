@@ -771,3 +771,47 @@ fn an_isolated_port_neither_sends_nor_receives_until_it_is_none() {
     s.isolate(Vec::new());
     assert_eq!(verdict(&mut s, 0, B, A), Verdict::Drop(DropReason::ReceiverDown));
 }
+
+#[test]
+fn joined_ports_give_each_other_everything_and_nobody_else_anything() {
+    let mut s = switch(vec![owner(A), access(1), access(2), access(1)]);
+    let verdict = |s: &mut Switch, port: u16, f: &[u8]| {
+        let before = s.explain(PortId(port), f, f.len());
+        let said = s.forward(at(1.0), PortId(port), f, f.len());
+        assert_eq!(before.verdict, said);
+        said
+    };
+    let to = |port| {
+        Verdict::Unicast(Egress {
+            port: PortId(port),
+            tag: TagEdit::Keep,
+        })
+    };
+    s.bridge(&[(PortId(1), Some(PortId(2))), (PortId(2), Some(PortId(1)))]);
+    // Own addresses of others, groups, what links say to each other, any VLAN, a group as a source.
+    for f in [
+        frame(A, C, None),
+        frame(GROUP_ADDR, C, None),
+        frame(MacAddr::from_u64(SLOW_PROTOCOLS), C, None),
+        frame(C, C, Some(0x6123)),
+        frame(C, GROUP_ADDR, Some(4095)),
+    ] {
+        assert_eq!(verdict(&mut s, 1, &f), to(2));
+        assert_eq!(verdict(&mut s, 2, &f), to(1));
+    }
+    assert_eq!(verdict(&mut s, 1, &[0; 13]), Verdict::Drop(DropReason::Runt));
+    assert_eq!(s.up_ports(), [PortId(0), PortId(3)]);
+    assert!(s.entries(at(1.0)).all(|(_, mac, ..)| mac == A), "something was learned");
+    // A flow's decision ends with the link, and comes back with it.
+    let f = frame(A, C, None);
+    s.set_link(PortId(2), false);
+    assert_eq!(verdict(&mut s, 1, &f), Verdict::Drop(DropReason::ReceiverDown));
+    s.set_link(PortId(2), true);
+    assert_eq!(verdict(&mut s, 1, &f), to(2));
+    // One that waits for the other sends nothing; parted, both are members.
+    s.bridge(&[(PortId(1), None)]);
+    assert_eq!(verdict(&mut s, 1, &f), Verdict::Drop(DropReason::ReceiverDown));
+    s.bridge(&[]);
+    assert_eq!(verdict(&mut s, 1, &f), to(0));
+    assert_eq!(s.up_ports().len(), 4);
+}

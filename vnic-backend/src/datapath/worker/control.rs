@@ -119,6 +119,12 @@ impl Worker {
         self.core.out.set_mirrors(sessions);
     }
 
+    /// Replaces the ports that are joined, each with the other one.
+    pub(crate) fn set_bridges(&mut self, joined: &[(PortId, Option<PortId>)]) {
+        self.core.switch.bridge(joined);
+        self.uplinks.set_bridged(joined);
+    }
+
     /// Sets the limits of storm control of an uplink, if it is one of this core.
     pub(crate) fn set_storm(&mut self, id: PortId, limits: StormControl) {
         self.uplinks.set_storm(id, limits);

@@ -78,6 +78,10 @@ fn members<'a>(spec: &BondSpec, state: &'a State) -> Result<(usize, Vec<&'a Port
             let problem = format!("{name} is a member of {other} already; a port is in one bond at most");
             return invalid("members", problem);
         }
+        if let Some(other) = state.bridged_with(name) {
+            let problem = format!("{name} is bridged with {other}");
+            return invalid("members", problem);
+        }
         if let Some(mirror) = state.mirrored_to(name) {
             let problem = format!("{name} is the destination of mirror {mirror}, and carries copies only");
             return invalid("members", problem);
