@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 pub use vnic_engine::counters::{self, CounterDef, Sample};
 pub use vnic_engine::virtio_net::feature;
+pub use vnic_fabric::conformance;
 /// Types and limits of fault rules.
 pub mod fault {
     pub use vnic_fabric::fault::{

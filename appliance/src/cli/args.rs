@@ -441,6 +441,24 @@ pub enum CaptureVerb {
         #[command(flatten)]
         filter: FilterArgs,
     },
+    /// Check what reliable connections did: going back, negative acknowledgements, notifications; exit code 1 if a rule is broken
+    #[command(
+        after_help = "Examples:\n  vnicctl capture check wire.pcapng --at p1\n  vnicctl -o json capture check wire.pcapng | jq \
+                      '.flows[].findings[]'\n\nThe daemon is not asked. The frames must be those of the responder's wire: what a fault \
+                      rule has dropped on the way is left out, and what it has corrupted counts as lost. Of captures of several \
+                      adapters or ports, --at names the one at the responder."
+    )]
+    Check {
+        /// A capture as pcapng, of this daemon or of other programs; - is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Adapter, port or network interface at which the responder is
+        #[arg(long, value_name = "NAME")]
+        at: Option<String>,
+        /// Packets that are marked need no notification: the responder is no notification point
+        #[arg(long)]
+        no_cnp: bool,
+    },
     /// List captures to files
     List,
     /// End a capture to a file

@@ -258,7 +258,16 @@ async fn two_ports_are_a_bump_in_the_wire() {
     let row: Vec<&str> = list.lines().last().expect("a row").split_whitespace().collect();
     assert_eq!(row[..3], ["p0", "p1", "up"], "{list}");
     assert_eq!(shown(&lab).await["bridge"], "ports/p1");
-    let text = lab.said(&["trace", "p1", "--to", "02:00:5e:00:00:09", "--source", "02:00:5e:00:00:08"]).await;
+    let text = lab
+        .said(&[
+            "trace",
+            "p1",
+            "--to",
+            "02:00:5e:00:00:09",
+            "--source",
+            "02:00:5e:00:00:08",
+        ])
+        .await;
     assert!(text.contains("p1 and p0 are one wire"), "{text}");
     let text = lab.said(&["export"]).await;
     assert!(text.contains("bridge = \"p1\""), "{text}");

@@ -3,6 +3,7 @@
 mod access_list;
 mod basic;
 mod bridge;
+mod bump_hosts;
 mod burst;
 mod completion;
 mod cores;

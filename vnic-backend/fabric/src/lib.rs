@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod access_list;
+pub mod conformance;
 pub mod drop_reason;
 pub mod fault;
 pub mod lag;

@@ -13,12 +13,14 @@ use super::{Failure, paging};
 use crate::logging::say;
 use crate::names::{self, CAPTURES};
 
+mod check;
 mod summary;
 
 /// Runs a command.
 pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(), Failure> {
     match verb {
         CaptureVerb::Live { write, filter } => live(write.as_deref(), &filter, client).await,
+        CaptureVerb::Check { file, at, no_cnp } => check::run(&file, at.as_deref(), !no_cnp, out),
         CaptureVerb::Start {
             name,
             max_bytes,

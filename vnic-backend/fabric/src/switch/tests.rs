@@ -801,7 +801,10 @@ fn joined_ports_give_each_other_everything_and_nobody_else_anything() {
     }
     assert_eq!(verdict(&mut s, 1, &[0; 13]), Verdict::Drop(DropReason::Runt));
     assert_eq!(s.up_ports(), [PortId(0), PortId(3)]);
-    assert!(s.entries(at(1.0)).all(|(_, mac, ..)| mac == A), "something was learned");
+    assert!(
+        s.entries(at(1.0)).all(|(_, mac, ..)| mac == A),
+        "something was learned"
+    );
     // A flow's decision ends with the link, and comes back with it.
     let f = frame(A, C, None);
     s.set_link(PortId(2), false);
