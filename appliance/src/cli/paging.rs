@@ -1,10 +1,10 @@
 //! Lists of several pages (AIP-158).
 
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 use vnic_control::v1;
 
 use super::Failure;
+use super::rehearsal::Channel;
 
 /// A page of a list; a whole list has the same type.
 pub trait Page: Default {

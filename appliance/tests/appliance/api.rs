@@ -14,7 +14,7 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api.md");
 const WRITES: &str = "UPDATE_DOCS=1 cargo test --locked -p vnic-appliance --test appliance -- api::";
 
 /// What the daemon tells clients of itself.
-fn pool() -> DescriptorPool {
+pub fn pool() -> DescriptorPool {
     DescriptorPool::decode(vnic_control::FILE_DESCRIPTOR_SET).expect("the descriptors")
 }
 
