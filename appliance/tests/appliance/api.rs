@@ -1,6 +1,7 @@
 //! The gRPC API as others use it: `proto/control/api.txt` has all of it, and `docs/api.md` explains it.
 
 mod breaking;
+mod grammar;
 mod items;
 mod reference;
 

@@ -32,7 +32,9 @@ fn taken(control: &Control, book: &Book) -> BTreeSet<String> {
 
 /// [`More`] of a new team. The caller adds it to the book.
 pub fn more(control: &Control, book: &Book, name: &str, settings: TeamSettings) -> More {
+    let numbers = book.more.values().map(|more| more.number + 1);
     More {
+        number: numbers.max().unwrap_or(0),
         bond: Book::bond_name(name, &taken(control, book)),
         settings,
         affinities: Vec::new(),
