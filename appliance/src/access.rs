@@ -15,6 +15,7 @@ mod meter;
 pub mod methods;
 mod people;
 mod places;
+mod rehearsals;
 mod retries;
 pub(crate) mod tls;
 mod usage;
@@ -30,6 +31,7 @@ pub use gate::{DEADLINE, Gate};
 pub use live::Live;
 pub use meter::{BOUNDS, Durations, Meter, Reading, code_name};
 pub use people::{group_id, user_id};
+pub use rehearsals::in_order;
 pub use tls::{Tls, TlsFiles};
 use usage::Usage;
 

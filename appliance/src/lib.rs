@@ -69,5 +69,6 @@ pub const FEATURES: &[&str] = &[
     "uplink-packet",
     "uplink-tap",
     "uplink-xdp",
+    "validate-only",
     "vlan",
 ];

@@ -22,8 +22,9 @@ use std::time::SystemTime;
 
 use crossbeam_channel::Receiver;
 use tokio::sync::broadcast;
-use vnic_backend::Nic;
+use vnic_backend::rehearsal::rehearses;
 use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
+use vnic_backend::{Nic, NicError};
 
 use crate::store::{Batch, Store, StoreError};
 pub use acting::{Applied, LINE_RATE_MBPS};
@@ -46,6 +47,9 @@ pub enum RegistryError {
     /// The store fails; nothing has changed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The operations would be taken; nothing has changed, because they were only rehearsed.
+    #[error("{}", NicError::Rehearsed)]
+    Rehearsed,
 }
 
 /// Result of a transaction.
@@ -195,7 +199,7 @@ impl Registry {
         let accepted = {
             let mut inner = self.shared.lock();
             let plan = check::plan(&inner.head, &self.nic, operations)?;
-            self.accept(&mut inner, plan, Batch::new())
+            self.accept(&mut inner, plan, Batch::new())?
         };
         self.finish(accepted)
     }
@@ -231,19 +235,25 @@ impl Registry {
                 if_match: None,
             };
             let plan = check::plan(&inner.head, &self.nic, &[operation])?;
-            self.accept(&mut inner, plan, Batch::new())
+            self.accept(&mut inner, plan, Batch::new())?
         };
         Ok(self.finish(accepted)?)
     }
 
-    /// Accepts a plan with further rows for the store. It is not on the disk yet.
-    fn accept(&self, inner: &mut Inner, plan: check::Plan, with: Batch) -> Accepted {
+    /// Accepts a plan with further rows for the store. It is not on the disk yet. The error of a rehearsal: what would come of it.
+    fn accept(&self, inner: &mut Inner, plan: check::Plan, with: Batch) -> Result<Accepted, RegistryError> {
+        if rehearses() {
+            return Err(match plan.above_line_rate {
+                Some(refusal) => RegistryError::Refused(vec![refusal]),
+                None => RegistryError::Rehearsed,
+            });
+        }
         if plan.changes.is_empty() && with.is_empty() {
-            return Accepted {
+            return Ok(Accepted {
                 plan,
                 commit: None,
                 revision: inner.head.revision,
-            };
+            });
         }
         let commit = Arc::new(Commit {
             revision: inner.head.revision + 1,
@@ -262,11 +272,11 @@ impl Registry {
                 let _ = sender.send(result);
             }),
         );
-        Accepted {
+        Ok(Accepted {
             plan,
             revision: commit.revision,
             commit: Some((commit, answer)),
-        }
+        })
     }
 
     /// Waits for the disk, and configures the NIC.
@@ -314,7 +324,7 @@ impl Registry {
                 changes: commit.changes.iter().filter(ours).map(back).collect(),
                 ..check::Plan::default()
             };
-            self.accept(&mut inner, plan, Batch::new())
+            self.accept(&mut inner, plan, Batch::new())?
         };
         if let Some((commit, answer)) = accepted.commit {
             answer.recv().unwrap_or(Err(StoreError::Closed))?;

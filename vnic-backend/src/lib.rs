@@ -14,6 +14,7 @@ mod hub;
 mod mem;
 mod nic;
 mod rdma;
+pub mod rehearsal;
 mod ring;
 mod sync;
 pub mod types;

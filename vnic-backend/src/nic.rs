@@ -29,6 +29,7 @@ use crate::check;
 use crate::datapath::{self, Answer, Clock, CoreEvent, QosChange, Side, VirtualClock, Worker, WorkerHandle};
 use crate::hub::EventHub;
 use crate::rdma::GidRegistry;
+use crate::rehearsal;
 use crate::types::*;
 use crate::vhost::{Endpoint, Voices};
 pub use adapters::AdapterSetup;
@@ -278,6 +279,7 @@ impl Nic {
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
         }
+        rehearsal::acts()?;
         state.next_capture += 1;
         let id = state.next_capture;
         let (sender, frames) = bounded(CAPTURE_BACKLOG);

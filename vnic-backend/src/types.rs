@@ -701,6 +701,9 @@ pub enum NicError {
     /// The NIC is shutting down.
     #[error("the NIC is shutting down")]
     ShuttingDown,
+    /// The change would be taken; nothing was changed, because it was only rehearsed.
+    #[error("everything is in order, and nothing was changed")]
+    Rehearsed,
 }
 
 impl NicError {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
+use vnic_backend::rehearsal::rehearsed;
 
 use super::places::Place;
 use crate::traces;
@@ -15,8 +16,17 @@ use crate::traces;
 pub const DOMAIN: &str = "vnic";
 
 tokio::task_local! {
-    /// Place of the call that a task serves.
-    pub static CALL: Arc<Place>;
+    /// The call that a task serves.
+    pub static CALL: Call;
+}
+
+/// A call that is in progress.
+#[derive(Clone)]
+pub struct Call {
+    /// Its place.
+    pub _place: Arc<Place>,
+    /// Whether it is only a rehearsal.
+    pub rehearses: bool,
 }
 
 /// Status with a stable reason for programs and a message for people.
@@ -37,13 +47,14 @@ pub fn status<'a>(
 /// Runs work on a thread for blocking calls. The work keeps the call's place until it is done, even if the client has
 /// cancelled the call: so a client cannot begin more work by cancelling.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-    let place = CALL.try_with(Arc::clone).ok();
+    let call = CALL.try_with(Call::clone).ok();
     let trace = traces::current();
     let done = Arc::new(Mutex::new(None));
     let result = done.clone();
     let work = move || {
-        let _place = place;
-        let value = traces::within(trace, work);
+        let rehearses = call.as_ref().is_some_and(|call| call.rehearses);
+        let value = traces::within(trace, || rehearsed(rehearses, work));
+        drop(call);
         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
     };
     run(Box::new(work)).await.map_err(|error| bug(&error))?;

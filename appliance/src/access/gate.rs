@@ -11,13 +11,13 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::answers::{CALL, bug, status};
+use super::answers::{CALL, Call, bug, status};
 use super::meter::{Meter, Metered};
 use super::methods::Method;
 use super::places::{Limits, Place, Places};
 use super::retries::{self, REQUEST_ID, Retries};
 use super::usage::InProgress;
-use super::{Peer, Role, methods};
+use super::{Peer, Role, methods, rehearsals};
 use crate::events::{ControlEvent, Tell};
 use crate::{panics, traces};
 
@@ -149,8 +149,11 @@ where
         let method = methods::index(path);
         let row = method.map(|i| &methods::METHODS[i]);
         let admitted = self.gate.admit(peer.as_deref(), path, row);
-        let admitted = admitted.and_then(|a| Ok((a, retries::id(request.headers())?)));
-        let (admitted, id) = match admitted {
+        let admitted = admitted.and_then(|a| {
+            let headers = request.headers();
+            Ok((a, retries::id(headers)?, rehearsals::asked(headers, row)?))
+        });
+        let (admitted, id, rehearses) = match admitted {
             Ok(admitted) => admitted,
             Err(status) => {
                 let who = peer.as_ref().map_or("", |peer| peer.who.as_str());
@@ -168,7 +171,7 @@ where
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
         // A request that changes nothing is not kept: to repeat it is no harm.
-        let changes = row.is_none_or(|row| row.role > Role::Viewer);
+        let changes = !rehearses && row.is_none_or(|row| row.role > Role::Viewer);
         let kept = id.clone().zip(peer.as_ref()).zip(method).filter(|_| changes);
         let once =
             kept.map(|((id, peer), method)| (self.gate.retries.clone(), (peer.who.clone(), method, id)));
@@ -177,7 +180,8 @@ where
             let (response, place) = match admitted {
                 Admitted::Call(place) => {
                     let call = move |request| {
-                        let call = CALL.scope(Arc::new(place), inner.call(request));
+                        let _place = Arc::new(place);
+                        let call = CALL.scope(Call { _place, rehearses }, inner.call(request));
                         in_time(deadline, call)
                     };
                     let response = match once {
@@ -189,6 +193,9 @@ where
                 Admitted::Stream(place) => (inner.call(request).await?, Some(place)),
             };
             let mut response = blame_client(response);
+            if rehearses {
+                response = rehearsals::answer(response);
+            }
             if let Some(id) = id {
                 response.headers_mut().insert(REQUEST_ID, id);
             }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::Sender;
+use vnic_backend::rehearsal::{acts, rehearses};
 use vnic_backend::{CaptureSpec, Nic, NicError};
 
 use super::session::{End, Limits, Session};
@@ -121,6 +122,14 @@ impl CaptureFiles {
         let running = |e: &&Entry| lock(&e.info).state == State::Running;
         if entries.iter().filter(running).count() >= RUNNING_MAX {
             return Err(CaptureError::TooMany);
+        }
+        if rehearses() {
+            let named = id.map(|id| (self.path(&id), id));
+            if let Some((path, id)) = named.filter(|(path, _)| path.exists()) {
+                return Err(CaptureError::Exists { id, path });
+            }
+            nic.capture(spec)?;
+            return Err(NicError::Rehearsed.into());
         }
         private::directory(&self.dir).map_err(|source| CaptureError::File {
             path: self.dir.clone(),
@@ -239,6 +248,7 @@ impl CaptureFiles {
                 .iter_mut()
                 .find(|e| lock(&e.info).id == id)
                 .ok_or_else(|| CaptureError::NotFound(id.to_owned()))?;
+            acts()?;
             entry.stop = None;
             (entry.info.clone(), entry.thread.take())
         };

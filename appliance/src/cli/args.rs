@@ -54,6 +54,10 @@ pub struct Args {
     #[arg(short, long, global = true, help_heading = GLOBAL, value_name = "FORMAT", default_value = "table")]
     pub output: Format,
 
+    /// Only check the first change that the command would make; nothing is changed
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub validate_only: bool,
+
     #[command(subcommand)]
     pub noun: Noun,
 }

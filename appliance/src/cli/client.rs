@@ -7,11 +7,12 @@ use std::sync::Arc;
 use hyper_util::rt::TokioIo;
 use tokio_rustls::rustls::ClientConfig;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Endpoint, Uri};
 use tonic_types::StatusExt as _;
 use vnic_control::v1;
 
 use super::Failure;
+use super::rehearsal::{Channel, FEATURE};
 use super::tls::{TlsArgs, connect};
 use crate::access::code_name;
 use crate::names;
@@ -25,6 +26,8 @@ pub struct Client {
     /// Of an `https` endpoint.
     tls: Option<Arc<ClientConfig>>,
     shown: String,
+    /// Whether changes are only checked.
+    validates: bool,
 }
 
 impl Client {
@@ -45,6 +48,7 @@ impl Client {
                 endpoint: endpoint.origin(uri),
                 tls: Some(tls.config()?),
                 shown: text.to_owned(),
+                validates: false,
             });
         }
         let path = text.strip_prefix("unix:").unwrap_or(text);
@@ -59,7 +63,22 @@ impl Client {
             endpoint,
             tls: None,
             shown,
+            validates: false,
         })
+    }
+
+    /// A client whose changes are only checked. A daemon that would carry them out is refused.
+    pub async fn validating(mut self) -> Result<Client, Failure> {
+        let info = v1::GetServerInfoRequest {};
+        let info = self.server().await?.get_server_info(info).await?.into_inner();
+        self.validates = info.features.iter().any(|feature| feature == FEATURE);
+        match self.validates {
+            true => Ok(self),
+            false => Err(Failure::Failed(format!(
+                "vnicd {} does not know --validate-only, and would carry it out: nothing was asked",
+                info.version
+            ))),
+        }
     }
 
     /// Connects.
@@ -75,6 +94,8 @@ impl Client {
                 (channel, "do the CAs know the certificates")
             }
         };
+        let validates = self.validates;
+        let channel = channel.map(|inner| Channel { inner, validates });
         channel.map_err(|error| {
             let cause = cause(&error);
             Failure::Failed(format!(

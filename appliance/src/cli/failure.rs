@@ -1,5 +1,7 @@
 //! Errors of commands.
 
+use super::rehearsal::in_order;
+
 /// Error of a command.
 #[derive(Debug)]
 pub enum Failure {
@@ -9,6 +11,8 @@ pub enum Failure {
     Failed(String),
     /// The command line is wrong in a way that clap does not see.
     Usage(String),
+    /// A request of this method is in order, and was only checked.
+    InOrder(String),
     /// There are differences, which were printed.
     Differs,
     /// The reader of standard output has closed it.
@@ -22,7 +26,10 @@ impl From<tonic::Status> for Failure {
         if status.source().is_some() {
             return Failure::Failed(format!("the connection to vnicd broke: {}", status.message()));
         }
-        Failure::Refused(Box::new(status))
+        match in_order(&status) {
+            Some(method) => Failure::InOrder(method),
+            None => Failure::Refused(Box::new(status)),
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tonic::transport::Channel;
 use vnic_control::v1;
 use vnic_control::v1::adapter_service_client::AdapterServiceClient;
 use vnic_control::v1::counter::Scope;
@@ -12,6 +11,7 @@ use vnic_control::v1::counter_service_client::CounterServiceClient;
 use vnic_control::v1::port_service_client::PortServiceClient;
 
 use super::client::Client;
+use super::rehearsal::Channel;
 use super::{Failure, paging};
 
 /// Connections of looks, kept from one to the next.

@@ -28,6 +28,7 @@ mod qos;
 mod qp;
 mod rdma;
 mod registry;
+mod rehearsal;
 mod server;
 mod status;
 mod support;
@@ -84,6 +85,10 @@ pub fn run() -> ExitCode {
     match runtime.block_on(command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::Ok,
         Err(Failure::Differs) => ExitCode::Refused,
+        Err(Failure::InOrder(method)) => {
+            say(format_args!("vnicctl: {method} is in order; nothing was changed"));
+            ExitCode::Ok
+        }
         Err(Failure::Refused(status)) => {
             say(client::explain(&status).trim_end());
             ExitCode::Refused
@@ -101,7 +106,10 @@ pub fn run() -> ExitCode {
 
 async fn dispatch(args: Args) -> Result<(), Failure> {
     let out = Output::new(args.output);
-    let client = Client::new(&args.endpoint, &args.tls)?;
+    let mut client = Client::new(&args.endpoint, &args.tls)?;
+    if args.validate_only {
+        client = client.validating().await?;
+    }
     match args.noun {
         Noun::Adapter(verb) => adapter::run(verb, &client, &out).await,
         Noun::Mlx5cmd { words } => mlx5cmd::run(&words, &client, &out).await,

@@ -1,10 +1,10 @@
 //! Lists of several pages (AIP-158).
 
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 use vnic_control::v1;
 
 use super::Failure;
+use super::rehearsal::Channel;
 
 /// A page of a list; a whole list has the same type.
 pub trait Page: Default {
@@ -66,6 +66,7 @@ lists! {
     rdma_service_client::RdmaServiceClient.list_queue_pairs(ListQueuePairsRequest, 10_000) -> ListQueuePairsResponse: queue_pairs;
     rdma_service_client::RdmaServiceClient.list_rdma_resources(ListRdmaResourcesRequest, 10_000) -> ListRdmaResourcesResponse: resources;
     registry_service_client::RegistryServiceClient.list_entries(ListEntriesRequest, 10_000) -> ListEntriesResponse: entries, revision;
+    team_service_client::TeamServiceClient.list_teams(ListTeamsRequest, 0) -> ListTeamsResponse: teams, free_ports;
     switch_service_client::SwitchServiceClient.list_fdb_entries(ListFdbEntriesRequest, 10_000) -> ListFdbEntriesResponse: fdb_entries;
 }
 

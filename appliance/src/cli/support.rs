@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
-use tonic::transport::Channel;
 
 use super::client::{self, Client};
 use super::output::Output;
+use super::rehearsal::Channel;
 use super::status::{self, StatusArgs};
 use super::{Failure, server, text};
 use crate::logging::say;
@@ -259,6 +259,7 @@ fn reason(failure: &Failure) -> String {
     match failure {
         Failure::Refused(status) => client::explain(status),
         Failure::Failed(why) | Failure::Usage(why) => why.clone(),
+        Failure::InOrder(method) => format!("{method} was only checked"),
         Failure::Differs => "there are differences".to_owned(),
         Failure::OutputClosed => "the other end closed the connection".to_owned(),
     }

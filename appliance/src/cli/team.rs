@@ -8,6 +8,7 @@ use vnic_control::v1;
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
+use super::paging;
 use crate::names::{self, PORTS, TEAMS};
 
 use args::AffinityVerb;
@@ -115,5 +116,5 @@ pub fn team_name(name: &str) -> String {
 /// Gets all teams, and the ports in none.
 pub async fn list(client: &Client) -> Result<v1::ListTeamsResponse, Failure> {
     let mut service = client.teams().await?;
-    Ok(service.list_teams(v1::ListTeamsRequest {}).await?.into_inner())
+    paging::list(&mut service, v1::ListTeamsRequest::default()).await
 }

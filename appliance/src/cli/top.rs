@@ -9,13 +9,13 @@ use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
 use std::time::SystemTime;
 
-use tonic::transport::Channel;
 use vnic_control::v1;
 use vnic_control::v1::rdma_service_client::RdmaServiceClient;
 
 use super::client::{Client, resource};
 use super::look::{Growth, Look, Looker};
 use super::output::{self, Output};
+use super::rehearsal::Channel;
 use super::{Failure, paging, text};
 use crate::names::ADAPTERS;
 use args::Section;

@@ -163,10 +163,10 @@ impl Congestion<'_> {
             above,
         } = Change::read(adapter, wish, &now, self.0.nic.line_rate_mbps(adapter))?;
         self.0.nic.check_congestion(&spec).map_err(refused)?;
-        self.carry_out(adapter, &now.spec, (spec, &operations))?;
+        let done = self.carry_out(adapter, &now.spec, (spec, &operations));
         match above {
-            None => Ok(words.join(", ")),
-            Some(refused) => Err(refused),
+            Some(refused) if done.as_ref().err().is_none_or(Refused::is_rehearsed) => Err(refused),
+            _ => done.map(|()| words.join(", ")),
         }
     }
 

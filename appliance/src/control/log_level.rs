@@ -1,6 +1,7 @@
 //! Filter of the daemon's log, which operators change while it runs. It is not stored.
 
-use super::{Control, Refused};
+use super::Control;
+use super::refused::{Refused, acts};
 use crate::events::ControlEvent;
 use crate::logging;
 
@@ -15,7 +16,10 @@ impl LogLevel<'_> {
 
     /// Replaces the filter until the daemon ends; returns what it is then.
     pub fn set(&self, by: &str, filter: &str) -> Result<String, Refused> {
-        logging::set_filter(filter).map_err(|problem| Refused::field("filter", problem))?;
+        let wrong = |problem| Refused::field("filter", problem);
+        logging::parse(filter).map_err(wrong)?;
+        acts()?;
+        logging::set_filter(filter).map_err(wrong)?;
         self.0.hub.record(ControlEvent::LogLevelChanged {
             filter: filter.to_owned(),
             by: by.to_owned(),

@@ -8,6 +8,7 @@
 //! An adapter that takes part, and an adapter of the configuration that took part, has a row: the daemon makes it with that identity when
 //! it starts. An adapter whose configuration was changed since is made as configured.
 
+use vnic_backend::rehearsal::rehearses;
 use vnic_backend::settings::{Value, key as key_of};
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, GidSetting, GidSource, MovePart, Moving, NicError,
@@ -17,7 +18,7 @@ use super::access_lists::AccessLists;
 use super::adapters::{Adapters, TABLE as ADAPTERS};
 use super::congestion::Congestion;
 use super::qos::Qos;
-use super::refused::Refused;
+use super::refused::{Refused, acts};
 use super::registry::Keys;
 use super::{Control, fields};
 use crate::events::{ControlEvent, MigrationStep as Step, Owner};
@@ -46,6 +47,17 @@ pub enum From {
 
 fn refused(error: NicError) -> Refused {
     Refused::nic(|field| format!("adapter.{field}"))(error)
+}
+
+/// A step of a change of several. In a rehearsal the next one is checked as if this one had acted.
+fn step(done: Result<(), Refused>) -> Result<(), Refused> {
+    done.or_else(|refused| {
+        if refused.is_rehearsed() {
+            Ok(())
+        } else {
+            Err(refused)
+        }
+    })
 }
 
 fn problem(text: impl Into<String>) -> Refused {
@@ -128,12 +140,14 @@ impl Moves<'_> {
         self.put_row(&mut batch, &target, &document.identity, comes.clone());
         if let Some(source) = &source {
             self.put_row(&mut batch, source, &document.identity, leaves.clone());
-            self.take_part(&source.spec.name, leaves)?;
+            step(self.take_part(&source.spec.name, leaves))?;
         }
         let done = self.wear(name, &document, comes);
         let done = done.and_then(|()| self.0.store.commit(batch).map_err(Refused::from));
         if let Err(error) = done {
-            self.take_back(name, &before, peer.as_deref());
+            if !rehearses() {
+                self.take_back(name, &before, peer.as_deref());
+            }
             return Err(error);
         }
         let from = peer.as_deref().unwrap_or("another daemon");
@@ -176,6 +190,7 @@ impl Moves<'_> {
         if let Some((source, identity)) = &left {
             self.settle(&mut batch, source, identity)?;
         }
+        acts()?;
         self.0.store.commit(batch)?;
         if let Some((source, identity)) = &left {
             self.leave(source, identity)?;
@@ -209,6 +224,7 @@ impl Moves<'_> {
         if let Some(source) = &source {
             self.settle(&mut batch, source, &Identity::of(&source.wanted))?;
         }
+        acts()?;
         self.0.store.commit(batch)?;
         let peer = source.as_ref().map(|s| s.spec.name.as_str());
         match (&target, before) {
@@ -276,16 +292,23 @@ impl Moves<'_> {
     /// Gives an adapter without a running guest everything of a document, and a part in a migration.
     fn wear(&self, name: &str, document: &Document, moving: Option<Moving>) -> Result<(), Refused> {
         let spec = document.identity.worn_by(self.get(name)?.wanted);
-        self.0
-            .nic
-            .update_adapter(AdapterSpec { moving, ..spec })
-            .map_err(refused)?;
-        self.set_keys(name, &document.keys)?;
-        Qos(self.0).replace(&Owner::Adapter(name.to_owned()), &document.qos)?;
-        Congestion(self.0).replace(name, document.congestion)?;
-        AccessLists(self.0).replace(name, document.rules.clone())?;
-        self.0.registry.restart(name).map_err(refused)?;
-        self.set_gids(name, &document.gids)
+        // Addresses of an adapter that is here are its own until the first step has acted.
+        let from_here = moving.as_ref().is_some_and(|moving| moving.peer.is_some());
+        let mut keys = document.keys.clone();
+        keys.retain(|(key, _)| !(rehearses() && from_here && key == MACS));
+        let worn = self.0.nic.update_adapter(AdapterSpec { moving, ..spec });
+        step(worn.map(drop).map_err(refused))?;
+        step(self.set_keys(name, &keys))?;
+        step(Qos(self.0).replace(&Owner::Adapter(name.to_owned()), &document.qos))?;
+        step(Congestion(self.0).replace(name, document.congestion))?;
+        step(
+            AccessLists(self.0)
+                .replace(name, document.rules.clone())
+                .map(drop),
+        )?;
+        step(self.0.registry.restart(name).map(drop).map_err(refused))?;
+        self.set_gids(name, &document.gids)?;
+        acts()
     }
 
     /// Gives a target back what it was. What is refused is told in the log: the rest is done in any case.

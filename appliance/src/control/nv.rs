@@ -3,7 +3,7 @@
 use vnic_backend::NicError;
 
 use super::Control;
-use super::refused::Refused;
+use super::refused::{Refused, acts};
 use crate::check::Violations;
 use crate::events::Owner;
 use crate::names;
@@ -32,6 +32,7 @@ impl NvConfig<'_> {
         if assignments.is_empty() {
             return Err(Refused::field("assignments", "at least one is required"));
         }
+        acts()?;
         self.0.nv.set(&assignments)?;
         let words: Vec<String> = assignments
             .iter()
@@ -54,6 +55,7 @@ impl NvConfig<'_> {
         if wanted.is_empty() {
             wanted = PARAMETERS.iter().collect();
         }
+        acts()?;
         let changed = self.0.nv.reset(&wanted)?;
         if !changed.is_empty() {
             let names: Vec<&str> = changed.iter().map(|d| d.name).collect();
@@ -64,6 +66,7 @@ impl NvConfig<'_> {
 
     /// Resets the device: all adapters restart. Returns the parameters whose acting value changed and the restarted adapters. May block.
     pub fn reset_device(&self, by: &str) -> Result<(Vec<&'static NvDef>, Vec<String>), Refused> {
+        acts()?;
         let changed = self.0.nv.reset_device();
         self.0.registry.set_roce_off(self.0.nv.roce_off());
         let mut adapters = Vec::new();

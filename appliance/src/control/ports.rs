@@ -7,7 +7,7 @@ use vnic_backend::{NicError, PortSpec, PortStatus};
 use super::Control;
 use super::fields;
 use super::qos::Qos;
-use super::refused::Refused;
+use super::refused::{Refused, acts};
 use super::teams::Teams;
 use crate::events::{Owner, Record, Tell, kinds, told};
 use crate::mesh::MeshSpec;
@@ -158,12 +158,14 @@ impl Ports<'_> {
             let rows = self.0.store.all(TABLE)?;
             let is_stored = rows.iter().any(|(key, _)| key == name.as_bytes());
             return if is_stored {
+                acts()?;
                 Ok(self.forget(name)?)
             } else {
                 Err(unknown)
             };
         }
         Teams(self.0).remove_port(name, || {
+            acts()?;
             self.forget(name)?;
             self.take_away(name)
         })?;

@@ -48,9 +48,12 @@ impl Rdma<'_> {
         })
     }
 
-    /// Removes an entry of an adapter's GID table. May block.
-    pub fn clear_gid(&self, adapter: &str, index: u16) -> Result<(), Refused> {
+    /// Removes an entry of an adapter's GID table; returns it as it was. May block.
+    pub fn clear_gid(&self, adapter: &str, index: u16) -> Result<Option<GidRow>, Refused> {
+        let table = self.0.nic.rdma(adapter).ok().flatten();
+        let last = table.and_then(|rdma| rdma.gids.into_iter().find(|row| row.index == index));
         let cleared = self.0.nic.set_gid(adapter, Some(index), None);
-        cleared.map(drop).map_err(Refused::nic(|_| "name".to_owned()))
+        cleared.map_err(Refused::nic(|_| "name".to_owned()))?;
+        Ok(last)
     }
 }

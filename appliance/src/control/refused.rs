@@ -1,6 +1,6 @@
 //! Errors of the control plane.
 
-use vnic_backend::NicError;
+use vnic_backend::{NicError, rehearsal};
 
 use crate::capture::CaptureError;
 use crate::check::Violations;
@@ -94,6 +94,7 @@ impl Refused {
     pub fn registry(error: RegistryError, path: impl Fn(&Refusal) -> String) -> Refused {
         match error {
             RegistryError::Store(error) => Refused::Store(error),
+            RegistryError::Rehearsed => Refused::Nic(NicError::Rehearsed),
             RegistryError::Refused(refusals) => Refused::Registry(
                 refusals
                     .into_iter()
@@ -110,6 +111,11 @@ impl Refused {
             .iter()
             .all(|(_, refusal)| kind(&refusal.why) == kind(&first.why));
         (one && kind(&first.why) != 0).then_some(first)
+    }
+
+    /// Whether the request is in order, and was only rehearsed.
+    pub fn is_rehearsed(&self) -> bool {
+        matches!(self, Refused::Nic(NicError::Rehearsed))
     }
 
     /// Whether the error is a rate above the line rate.
@@ -146,6 +152,11 @@ impl Refused {
         self.wrong_fields()
             .map_or_else(|| self.to_string(), |wrong| wrong.to_string())
     }
+}
+
+/// Stands between the checks of a change and its first act: in a rehearsal it is an error, [`NicError::Rehearsed`].
+pub fn acts() -> Result<(), Refused> {
+    rehearsal::acts().map_err(Refused::Nic)
 }
 
 /// Number of a kind of refusals; 0: a field is wrong.

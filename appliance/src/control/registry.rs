@@ -132,7 +132,7 @@ impl Keys<'_> {
     ) -> Refused {
         let refusals = match &error {
             RegistryError::Refused(refusals) => refusals.as_slice(),
-            RegistryError::Store(_) => &[],
+            RegistryError::Store(_) | RegistryError::Rehearsed => &[],
         };
         for refusal in refusals {
             let told = matches!(

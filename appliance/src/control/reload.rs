@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vnic_backend::rehearsal::rehearses;
+
 use super::Control;
 use super::declared::{Applied, Declared, Whose};
 use super::refused::Refused;
@@ -35,6 +37,10 @@ impl Reload<'_> {
     pub fn run(&self, by: &str) -> Result<Reloaded, Refused> {
         let control = self.0;
         let read = self.read();
+        if rehearses() {
+            let (settings, wanted) = read?;
+            return self.apply(by, &settings, &wanted);
+        }
         for (port, read) in control.meshes.reload_certificates() {
             let problem = read.err().map(|e| format!("port {port}: {e}"));
             control.hub.record(ControlEvent::CertificatesLoaded {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tonic::{Request, Response};
 use vnic_backend::{AdapterStatus, MORE_MACS_MAX, MacAddr};
 use vnic_control::v1;
@@ -13,7 +14,7 @@ use super::{convert, watch};
 use crate::access::{self, blocking};
 use crate::check::{self, Violations};
 use crate::control::{self, Control, Edit, Refused};
-use crate::names::ADAPTERS;
+use crate::names::{self, ADAPTERS};
 use crate::stored;
 
 /// The service.
@@ -85,16 +86,17 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         request: Request<v1::ListAdaptersRequest>,
     ) -> Answer<v1::ListAdaptersResponse> {
         let request = request.into_inner();
-        let page = page!(request, "ListAdapters", [100, 1000])?;
-        let control = self.0.clone();
-        let all = blocking(move || control.nic.adapters()).await?;
-        let (statuses, next_page_token) = page.cut(all, |a| a.spec.name.clone());
         answer(&self.0, move |control| {
+            let page = page!(request, "ListAdapters", [100, 1000])?;
+            let (statuses, next) = page.cut(control.nic.adapters(), |a| a.spec.name.clone());
             let samples = control.nic.counters();
             let mut traffic = convert::adapter_traffic(&samples);
             let of = |s: &AdapterStatus| in_full(control, s, traffic.remove(s.spec.name.as_str()));
+            let cut = (statuses.iter().map(of).collect(), next);
+            let name = |adapter: &v1::Adapter| names::last(&adapter.name).to_owned();
+            let (adapters, next_page_token) = page.fit(cut, name, v1::Adapter::encoded_len);
             Ok(v1::ListAdaptersResponse {
-                adapters: statuses.iter().map(of).collect(),
+                adapters,
                 next_page_token,
             })
         })
@@ -141,8 +143,10 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let request = request.into_inner();
         let id = id(ADAPTERS, "name", &request.name)?;
         answer(&self.0, move |control| {
-            control::Adapters(control).remove(&id, &request.etag)?;
-            Ok(v1::DeleteAdapterResponse {})
+            let adapters = control::Adapters(control);
+            let last = now(control, &adapters.get(&id)?);
+            adapters.remove(&id, &request.etag)?;
+            Ok(v1::DeleteAdapterResponse { adapter: Some(last) })
         })
         .await
     }

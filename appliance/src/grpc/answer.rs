@@ -11,6 +11,9 @@ use super::errors::shutting_down;
 use crate::access::{blocking, status};
 use crate::control::Control;
 
+/// Greatest answer in bytes.
+pub const RESPONSE_MAX: usize = 4 << 20;
+
 /// Answer with one message.
 pub type Answer<T> = Result<Response<T>, Status>;
 /// Stream of messages.

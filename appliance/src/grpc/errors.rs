@@ -9,7 +9,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 use vnic_backend::NicError;
 use vnic_backend::settings::{Value, key};
 
-use crate::access::{DOMAIN, status};
+use crate::access::{DOMAIN, in_order, status};
 use crate::capture::CaptureError;
 use crate::check::Violations;
 use crate::control::Refused;
@@ -120,6 +120,7 @@ fn from_nic(error: NicError, text: String) -> Status {
         NicError::Limit(_) => limit(text),
         NicError::Os { source, .. } => by_system(text, &source),
         NicError::ShuttingDown => shutting_down(),
+        NicError::Rehearsed => in_order(),
     }
 }
 

@@ -45,11 +45,10 @@ use crate::access::{self, Gate, Live, Meter, Tls};
 use crate::control::Control;
 use crate::events::Tell;
 use crate::panics;
+use answer::RESPONSE_MAX;
 
 /// Greatest request in bytes.
 const REQUEST_MAX: usize = 1 << 20;
-/// Greatest response in bytes.
-const RESPONSE_MAX: usize = 4 << 20;
 /// Greatest number of concurrent requests and streams of a connection.
 const STREAMS_MAX: u32 = 128;
 

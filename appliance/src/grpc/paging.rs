@@ -3,6 +3,7 @@
 
 use tonic::Status;
 
+use super::answer::RESPONSE_MAX;
 use super::errors::invalid;
 
 /// Page that a request asks for.
@@ -20,6 +21,18 @@ macro_rules! page {
     };
 }
 pub(super) use page;
+
+/// Bytes of elements in one answer: beside them it has other fields, and each of them a few bytes more.
+const BYTES: usize = RESPONSE_MAX / 8 * 7;
+
+/// How many elements of these sizes go into one answer.
+pub fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
+    let all = sizes.scan(0, |sum, size| {
+        *sum += size + 8;
+        Some(*sum)
+    });
+    all.take_while(|sum| *sum <= BYTES).count()
+}
 
 fn foreign() -> Status {
     invalid(
@@ -72,6 +85,22 @@ impl<'a> Page<'a> {
         format!("{}:{key}", self.method)
     }
 
+    /// As many elements of a cut page as go into an answer, with the token of the next page; `size` gives the bytes of one.
+    pub fn fit<T>(
+        &self,
+        (mut items, next): (Vec<T>, String),
+        key: impl Fn(&T) -> String,
+        size: impl Fn(&T) -> usize,
+    ) -> (Vec<T>, String) {
+        let fit = fitting(items.iter().map(size)).max(1);
+        if fit >= items.len() {
+            return (items, next);
+        }
+        items.truncate(fit);
+        let next = items.last().map_or(next, |last| self.token(key(last)));
+        (items, next)
+    }
+
     /// Cuts the page out of all elements, ordered by key; returns it with the token of the next page.
     pub fn cut<T>(&self, all: Vec<T>, key: impl Fn(&T) -> String) -> (Vec<T>, String) {
         let mut keyed: Vec<(String, T)> = all.into_iter().map(|item| (key(&item), item)).collect();
@@ -122,6 +151,21 @@ mod tests {
             .expect("page")
             .cut(vec!["a", "c"], |s| (*s).to_owned());
         assert_eq!(rest, ["c"]);
+    }
+
+    #[test]
+    fn an_answer_has_as_many_as_go_into_it_and_at_least_one() {
+        let page = |token| Page::new("ListLetters", 0, token, [10, 10]).expect("page");
+        let fit = |token, size| {
+            let first = page(token);
+            let cut = first.cut(vec!["a", "b", "c"], |s| (*s).to_owned());
+            first.fit(cut, |s| (*s).to_owned(), |_| size)
+        };
+        assert_eq!(fit("", BYTES / 3 - 8), (vec!["a", "b", "c"], String::new()));
+        let (two, next) = fit("", BYTES / 2 - 8);
+        assert_eq!(two, ["a", "b"]);
+        assert_eq!(fit(&next, BYTES / 2 - 8), (vec!["c"], String::new()));
+        assert_eq!(fit("", BYTES).0, ["a"]);
     }
 
     #[test]

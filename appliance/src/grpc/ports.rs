@@ -142,8 +142,10 @@ impl v1::port_service_server::PortService for Ports {
         let request = request.into_inner();
         let id = id(PORTS, "name", &request.name)?;
         answer(&self.0, move |control| {
-            control::Ports(control).remove(&id, &request.etag)?;
-            Ok(v1::DeletePortResponse {})
+            let ports = control::Ports(control);
+            let port = ports.get(&id).ok().map(|last| with_traffic(control, &last));
+            ports.remove(&id, &request.etag)?;
+            Ok(v1::DeletePortResponse { port })
         })
         .await
     }

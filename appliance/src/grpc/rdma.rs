@@ -86,8 +86,9 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         let (adapter, index) = gid_name(&name)?;
         let adapter = adapter.to_owned();
         answer(&self.0, move |control| {
-            control::Rdma(control).clear_gid(&adapter, index)?;
-            Ok(v1::DeleteGidResponse {})
+            let last = control::Rdma(control).clear_gid(&adapter, index)?;
+            let gid = last.map(|row| convert::gid(&adapter, &row));
+            Ok(v1::DeleteGidResponse { gid })
         })
         .await
     }

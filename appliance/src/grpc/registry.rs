@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tonic::{Code, Request, Response, Status};
+use vnic_backend::rehearsal::rehearses;
 use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Origin, Place, Scopes, Value, key};
 use vnic_control::v1;
 
@@ -214,7 +215,12 @@ fn import(
         }
     }
     wrong.finish(Some(()))?;
-    let done = Keys(control).import(by, &request.content, &options, request.validate_only)?;
+    let done = Keys(control).import(
+        by,
+        &request.content,
+        &options,
+        request.validate_only || rehearses(),
+    )?;
     let left_out = done.left_out.into_iter();
     let left_out = left_out.map(|(scope, key, message)| v1::RegistryWarning {
         scope,
@@ -456,7 +462,7 @@ impl v1::registry_service_server::RegistryService for Registry {
         answer(&self.0, move |control| {
             let (keys, registry) = (Keys(control), &control.registry);
             let field = |r: &Refusal| format!("operations[{}].{}", r.operation, part(&r.why));
-            if request.validate_only {
+            if request.validate_only || rehearses() {
                 let found = keys.validate(&by, &operations, field)?;
                 return Ok(v1::ApplyTransactionResponse {
                     entries: Vec::new(),

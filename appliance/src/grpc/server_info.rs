@@ -56,7 +56,11 @@ impl v1::server_service_server::ServerService for Info {
 
     async fn set_log_level(&self, request: Request<v1::SetLogLevelRequest>) -> Answer<v1::LogLevel> {
         let by = who(&request);
-        let filter = LogLevel(&self.0).set(&by, &request.into_inner().filter)?;
-        Ok(Response::new(v1::LogLevel { filter }))
+        let filter = request.into_inner().filter;
+        answer(&self.0, move |control| {
+            let filter = LogLevel(control).set(&by, &filter)?;
+            Ok(v1::LogLevel { filter })
+        })
+        .await
     }
 }

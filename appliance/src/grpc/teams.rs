@@ -4,6 +4,7 @@ mod message;
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tonic::{Request, Status};
 use vnic_backend::lag::{Affinity, TeamType};
 use vnic_control::v1;
@@ -11,6 +12,7 @@ use vnic_control::v1;
 use super::answer::{Answer, Stream, answer};
 use super::errors::{form, id, invalid};
 use super::looks::{self, resource};
+use super::paging::page;
 use crate::access::{self};
 use crate::check::{Checked, Violations};
 use crate::control::{Control, Refused, TeamNow, Teams};
@@ -92,12 +94,19 @@ resource!(Team, WatchTeamsResponse { team }: |control| {
 
 #[tonic::async_trait]
 impl v1::team_service_server::TeamService for Together {
-    async fn list_teams(&self, _request: Request<v1::ListTeamsRequest>) -> Answer<v1::ListTeamsResponse> {
+    async fn list_teams(&self, request: Request<v1::ListTeamsRequest>) -> Answer<v1::ListTeamsResponse> {
+        let request = request.into_inner();
         answer(&self.0, move |control| {
+            let page = page!(request, "ListTeams", [256, 256])?;
             let (teams, free) = Teams(control).list();
+            let teams = teams.iter().map(|now| (now.more.number, message::message(now)));
+            let key = |(number, _): &(u64, v1::Team)| format!("{number:020}");
+            let cut = page.cut(teams.collect(), key);
+            let (teams, next_page_token) = page.fit(cut, key, |(_, team)| team.encoded_len());
             Ok(v1::ListTeamsResponse {
-                teams: teams.iter().map(message::message).collect(),
+                teams: teams.into_iter().map(|(_, team)| team).collect(),
                 free_ports: free.iter().map(|p| names::of(PORTS, p)).collect(),
+                next_page_token,
             })
         })
         .await

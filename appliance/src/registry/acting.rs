@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
+use vnic_backend::rehearsal::rehearses;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of};
 use vnic_backend::{AdapterSetup, AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
@@ -106,7 +107,7 @@ impl Registry {
         let accepted = {
             let mut inner = self.shared.lock();
             let plan = plan(&inner.head, &self.nic, operations)?;
-            self.accept(&mut inner, plan, with)
+            self.accept(&mut inner, plan, with)?
         };
         let done = self.finish(accepted)?;
         let keys: Vec<&'static KeyDef> = done.changes.iter().map(|c| c.key).collect();
@@ -263,6 +264,9 @@ impl Registry {
     /// Removes the stored values and the index of an adapter that is about to be removed, with the changes in `with`, in
     /// one transaction. May block.
     pub fn remove_adapter(&self, adapter: &str, mut with: Batch) -> Result<(), RegistryError> {
+        if rehearses() {
+            return Err(RegistryError::Rehearsed);
+        }
         let scope = Scope::Adapter(adapter.to_owned());
         let (accepted, live, index) = {
             let mut inner = self.shared.lock();
@@ -283,7 +287,7 @@ impl Registry {
             // The adapter is no longer configured in the NIC.
             let live = inner.live.remove(adapter);
             let index = inner.indexes.remove(adapter);
-            (self.accept(&mut inner, plan, with), live, index)
+            (self.accept(&mut inner, plan, with)?, live, index)
         };
         let done = self.finish(accepted).map(drop);
         if done.is_err() {

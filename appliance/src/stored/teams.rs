@@ -404,8 +404,11 @@ impl Row {
 /// The form in which teams are stored: `vnic.v1.ListTeamsResponse`.
 pub fn encode(teams: impl Iterator<Item = Row>) -> Vec<u8> {
     let teams = teams.map(|row| row.0).collect();
-    let free_ports = Vec::new();
-    v1::ListTeamsResponse { teams, free_ports }.encode_to_vec()
+    let stored = v1::ListTeamsResponse {
+        teams,
+        ..v1::ListTeamsResponse::default()
+    };
+    stored.encode_to_vec()
 }
 
 /// Decodes the teams of the store.

@@ -1,6 +1,7 @@
 //! The gRPC API as others use it: `proto/control/api.txt` has all of it, and `docs/api.md` explains it.
 
 mod breaking;
+mod grammar;
 mod items;
 mod reference;
 
@@ -14,7 +15,7 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api.md");
 const WRITES: &str = "UPDATE_DOCS=1 cargo test --locked -p vnic-appliance --test appliance -- api::";
 
 /// What the daemon tells clients of itself.
-fn pool() -> DescriptorPool {
+pub fn pool() -> DescriptorPool {
     DescriptorPool::decode(vnic_control::FILE_DESCRIPTOR_SET).expect("the descriptors")
 }
 

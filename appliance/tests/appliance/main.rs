@@ -48,4 +48,5 @@ mod top;
 mod trace;
 mod traces;
 mod uplink;
+mod validate_only;
 mod watches;

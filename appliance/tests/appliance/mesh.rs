@@ -1,7 +1,7 @@
 //! Ports of type `mesh`: daemons in this process, joined over UDP on the loopback address. No rights are needed.
 
 mod guest;
-mod keys;
+pub mod keys;
 mod relay;
 
 use std::net::UdpSocket;

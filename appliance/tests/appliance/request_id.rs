@@ -18,7 +18,7 @@ fn repeated<T>(response: &Response<T>) -> bool {
     response.metadata().contains_key("vnic-repeated")
 }
 
-fn reason(status: &Status) -> String {
+pub fn reason(status: &Status) -> String {
     use tonic_types::StatusExt as _;
     let details = status.get_error_details();
     details

@@ -346,7 +346,7 @@ async fn what_cannot_be_is_refused() {
 
     // Nothing of all that was half done.
     let list = teams(&lab)
-        .list_teams(v1::ListTeamsRequest {})
+        .list_teams(v1::ListTeamsRequest::default())
         .await
         .expect("a list")
         .into_inner();
@@ -372,5 +372,46 @@ async fn what_cannot_be_is_refused() {
     ] {
         lab.refused(2, line).await;
     }
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn teams_have_pages_in_the_order_in_which_they_were_made() {
+    let mut lab = Lab::start(0).await;
+    for name in ["c", "a", "b", "gone", "d"] {
+        lab.said(&["team", "create", "failover", name]).await;
+    }
+    lab.said(&["team", "remove", "gone"]).await;
+    for restarted in [false, true] {
+        if restarted {
+            lab = lab.restart(0).await;
+        }
+        let mut teams = TeamServiceClient::new(lab.channel.clone());
+        let (mut names, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = v1::ListTeamsRequest {
+                page_size: 3,
+                page_token,
+            };
+            let page = teams.list_teams(request).await.expect("a page").into_inner();
+            names.extend(page.teams.into_iter().map(|team| team.name));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+            assert_eq!(names.len(), 3);
+        }
+        assert_eq!(names, ["teams/c", "teams/a", "teams/b", "teams/d"]);
+    }
+    let foreign = v1::ListTeamsRequest {
+        page_token: "ListPorts:p0".to_owned(),
+        ..v1::ListTeamsRequest::default()
+    };
+    let mut teams = TeamServiceClient::new(lab.channel.clone());
+    let refused = teams
+        .list_teams(foreign)
+        .await
+        .expect_err("a token of another list");
+    assert_eq!(refused.code(), Code::InvalidArgument);
     lab.end().await;
 }

@@ -17,6 +17,7 @@ class Moody(v1.ServerServiceServicer):
     def __init__(self):
         self.calls = {}
         self.ids = set()
+        self.features = []
 
     def answer(self, name, context, message):
         self.ids.update(value for key, value in context.invocation_metadata() if key == "vnic-request-id")
@@ -26,7 +27,7 @@ class Moody(v1.ServerServiceServicer):
         return message
 
     def GetServerInfo(self, request, context):
-        return self.answer("GetServerInfo", context, v1.ServerInfo(version="1"))
+        return self.answer("GetServerInfo", context, v1.ServerInfo(version="1", features=self.features))
 
     def SetLogLevel(self, request, context):
         return self.answer("SetLogLevel", context, v1.LogLevel())
@@ -54,10 +55,16 @@ class Test(unittest.TestCase):
                 self.assertEqual(answer, v1.LogLevel())
                 # All attempts have one id.
                 self.assertEqual(len(moody.ids), 1)
+                # Who does not know that it shall only check is not asked.
+                with self.assertRaises(NotImplementedError):
+                    vnic.validate_only(nic, nic.server.SetLogLevel, v1.SetLogLevelRequest())
+                self.assertEqual(moody.calls["SetLogLevel"], 3)
+                moody.features.append("validate-only")
+                vnic.validate_only(nic, nic.server.SetLogLevel, v1.SetLogLevelRequest(), timeout=60)
             server.stop(None).wait()
         self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(vnic.details(refused.exception), vnic.Details())
-        self.assertEqual(moody.calls, {"GetServerInfo": 3, "SetLogLevel": 3})
+        self.assertEqual(moody.calls, {"GetServerInfo": 5, "SetLogLevel": 4})
 
     def test_pages_are_asked_for_until_there_is_no_more(self):
         asked = []

@@ -2,6 +2,7 @@
 //! priority. Frames and completions are counted, never rates.
 
 use anyhow::Result;
+use vnic_backend::rehearsal::rehearsed;
 use vnic_backend::settings::{AdapterSettings, QosKeys, Trust};
 use vnic_backend::{Capture, CaptureSpec, NicError, QosSpec};
 use vnic_device::command::Opcode;
@@ -239,9 +240,12 @@ fn an_operators_rate_is_checked() -> Result<()> {
             "{result:?}"
         );
     };
-    missing(nic.set_qp_rate("nobody", 2, 1), "adapter");
-    missing(nic.set_qp_rate("plain", 2, 1), "adapter with an RDMA function");
-    missing(nic.set_qp_rate("a", 0x102, 1), "queue pair");
+    for rehearses in [true, false] {
+        let set = |adapter, qp| rehearsed(rehearses, || nic.set_qp_rate(adapter, qp, 1));
+        missing(set("nobody", 2), "adapter");
+        missing(set("plain", 2), "adapter with an RDMA function");
+        missing(set("a", 0x102), "queue pair");
+    }
     let mut a = world.side("a")?;
     let qp = a.qp(QpType::Rc).number;
     let wrong = nic.set_qp_rate("a", qp, 100_000_001);
@@ -255,6 +259,9 @@ fn an_operators_rate_is_checked() -> Result<()> {
         ),
         "{wrong:?}"
     );
+    let would = rehearsed(true, || nic.set_qp_rate("a", qp, 100_000_000));
+    assert!(matches!(would, Err(NicError::Rehearsed)), "{would:?}");
+    assert!(nic.qp_rates("a")?.is_empty());
     nic.set_qp_rate("a", qp, 100_000_000)?;
     assert_eq!(nic.qp_rates("a")?.len(), 1);
     // It ends with the driver.

@@ -149,7 +149,7 @@ pub enum GidError {
 
 /// Keeps the GID table of an adapter true to its guest's addresses. Sans-I/O: frames and time go in, frames for the guest
 /// ([`GidLearner::poll`]) and changes for the device ([`GidLearner::changes`]) come out.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct GidLearner {
     mac: MacAddr,
     nic: MacAddr,

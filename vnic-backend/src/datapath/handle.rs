@@ -11,6 +11,7 @@ use super::link::Waker;
 use super::observed::told;
 use super::worker::Worker;
 use crate::call::Signals;
+use crate::rehearsal::rehearses;
 
 /// An order's closure.
 pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
@@ -90,6 +91,7 @@ impl WorkerHandle {
 
     /// Runs a job on the core; nothing waits for it.
     pub fn post(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+        debug_assert!(!rehearses(), "a rehearsal acts");
         self.send(Order::Do(told(self.cpu, false, Box::new(job))));
     }
 

@@ -11,6 +11,7 @@ use super::{Inner, Nic, congestion, mirrors, qos, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
 use crate::rdma::{Function, Identity, RdmaCounters, device_config};
+use crate::rehearsal::acts;
 use crate::types::*;
 use crate::vhost::{self, Endpoint};
 
@@ -94,6 +95,7 @@ impl Nic {
         spec.data_core = spec.data_core.or(before.data_core);
         self.inner.check_spec(&spec, &entry.wanted)?;
         state.check_macs(&spec, &entry.wanted)?;
+        acts()?;
         if spec == *waiting {
             return Ok(entry.adapter.status());
         }
@@ -114,6 +116,8 @@ impl Nic {
 
     /// Detaches the adapter's guest and removes it and its socket.
     pub fn remove_adapter(&self, name: &str) -> Result<(), NicError> {
+        self.inner.state()?.adapter(name)?;
+        acts()?;
         let entry = self.inner.state()?.adapters.remove(name);
         let mut entry = entry.ok_or_else(|| not_found("adapter", name))?;
         self.inner.lock().lists.remove(name);
@@ -127,6 +131,8 @@ impl Nic {
     /// adapter's guest, so that its link goes down and comes back when its VMM reconnects. If the adapter cannot be made with
     /// its new specification, it is made with the old one, and the new one waits on.
     pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
+        self.inner.state()?.adapter(name)?;
+        acts()?;
         if let Some(status) = self.inner.make_anew(name)? {
             return Ok(status);
         }
@@ -153,6 +159,7 @@ impl Nic {
         rules: acl::Rules,
     ) -> Result<AccessListStatus, NicError> {
         check::access_list(&rules)?;
+        acts()?;
         let mut state = self.inner.state()?;
         let before = state.lists.get(adapter);
         let entry = ListEntry {
@@ -257,6 +264,7 @@ impl Inner {
             congestion,
         } = setup;
         let change = qos::change(&qos, &settings.qos)?;
+        acts()?;
         let plain =
             congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
         let default = qos == QosSpec::default() && settings.qos == QosKeys::default();

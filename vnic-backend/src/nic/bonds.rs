@@ -14,6 +14,7 @@ use vnic_wire::vlan::Tci;
 use super::state::{BondEntry, PortEntry, State, not_found};
 use super::{Inner, Nic, mirrors, wait};
 use crate::datapath::{BondSetup, BondSide};
+use crate::rehearsal::acts;
 use crate::types::lag::{Affinity, Member, View};
 use crate::types::*;
 
@@ -23,6 +24,7 @@ impl Nic {
     pub fn set_bond(&self, spec: BondSpec) -> Result<BondStatus, NicError> {
         let mut state = self.inner.state()?;
         let plan = check::plan(&spec, &state)?;
+        acts()?;
         if spec.lacp.is_some() {
             self.inner.set_alarm(&mut state)?;
         }
@@ -77,6 +79,8 @@ impl Nic {
     pub fn remove_bond(&self, name: &str) -> Result<(), NicError> {
         let entry = {
             let mut state = self.inner.state()?;
+            state.bond(name)?;
+            acts()?;
             let entry = state.bonds.remove(name).ok_or_else(|| not_found("bond", name))?;
             self.inner.end_bond(&state, &entry);
             for port in entry.ids() {
@@ -128,6 +132,7 @@ impl Nic {
             let problem = "there is none for this; the view of the bond shows those there are";
             return invalid("affinity", problem);
         }
+        acts()?;
         let id = entry.id;
         let set = self.inner.workers[entry.core]
             .call(move |w| w.core.out.bond_affinity(id, what, member, w.core.now));

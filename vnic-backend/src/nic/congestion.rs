@@ -13,6 +13,7 @@ use super::rdma::no_function;
 use super::state::AdapterEntry;
 use super::{Inner, Nic};
 use crate::datapath::CongestionChange;
+use crate::rehearsal::acts;
 use crate::types::*;
 
 impl Nic {
@@ -22,6 +23,7 @@ impl Nic {
         check(&spec)?;
         let mut state = self.inner.state()?;
         let entry = state.adapter_mut(adapter)?;
+        acts()?;
         if entry.congestion != spec {
             entry.congestion = spec;
             self.inner.send_congestion(entry);

@@ -11,6 +11,7 @@ use super::state::{FaultEntry, State, not_found};
 use super::{Inner, Nic, wait};
 use crate::check;
 use crate::datapath::{FaultReport, Reported, Worker};
+use crate::rehearsal::acts;
 use crate::types::*;
 
 /// Port of a name that does not exist: no frame comes from it or goes to it.
@@ -29,6 +30,7 @@ impl Nic {
         for (i, spec) in specs.iter().enumerate() {
             check_new(&state, &specs[..i], spec).map_err(|e| (i, e))?;
         }
+        acts().map_err(|e| (0, e))?;
         let mut added = Vec::new();
         let mut answers = Vec::new();
         for mut spec in specs {
@@ -72,6 +74,9 @@ impl Nic {
         let (id, entry, answers) = {
             let mut state = self.inner.state()?;
             let found = state.faults.named(name).map(|(id, _)| id);
+            if found.is_some() {
+                acts()?;
+            }
             let removed = found.and_then(|id| state.faults.rules.remove_entry(&id));
             let (id, entry) = removed.ok_or_else(|| not_found("fault", name))?;
             let answers = self.inner.start_everywhere(move |w| {

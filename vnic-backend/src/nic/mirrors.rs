@@ -7,6 +7,7 @@ use super::Inner;
 use super::state::{MirrorEntry, State, not_found};
 use crate::check;
 use crate::datapath::Mirror;
+use crate::rehearsal::acts;
 use crate::types::*;
 
 /// Adds a session; on return all data cores know it. Without `at_once` it may wait for its source and destination.
@@ -28,6 +29,7 @@ pub fn add(nic: &Inner, spec: MirrorSpec, at_once: bool) -> Result<MirrorStatus,
     if at_once && let Err((field, problem)) = state.ends(&spec) {
         return invalid(field, problem);
     }
+    acts()?;
     let name = spec.name.clone();
     let entry = MirrorEntry {
         spec,
@@ -43,6 +45,7 @@ pub fn add(nic: &Inner, spec: MirrorSpec, at_once: bool) -> Result<MirrorStatus,
 pub fn remove(nic: &Inner, name: &str) -> Result<MirrorStatus, NicError> {
     let mut state = nic.state()?;
     let last = state.mirror(name)?;
+    acts()?;
     state.mirrors.remove(name);
     send(nic, &state);
     Ok(last)

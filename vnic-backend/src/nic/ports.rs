@@ -10,6 +10,7 @@ use super::state::{PortEntry, State, limited, not_found};
 use super::{Inner, Nic, mirrors, qos};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
+use crate::rehearsal::acts;
 use crate::types::*;
 use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
 use follow::Pace;
@@ -25,9 +26,10 @@ impl Nic {
     /// Adds an uplink port.
     pub fn add_port(&self, spec: PortSpec) -> Result<PortStatus, NicError> {
         let mut state = self.room_for_port(&spec)?;
-        self.watch_ports()?;
         let mut links = links()?;
         state.free_device(&spec, facts(&mut links, &spec).map(|f| f.index))?;
+        acts()?;
+        self.watch_ports()?;
         let opened = uplink::open(&spec, &mut links)?;
         let up = facts(&mut links, &spec).is_some_and(|f| f.up);
         let status = self.new_port(&mut state, spec, (opened, up), PortCounters::default())?;
@@ -39,6 +41,7 @@ impl Nic {
     /// Adds an uplink port whose other end the caller holds. Its link is down until [`Nic::set_port_link`] sets it up.
     pub fn add_port_exchange(&self, spec: PortSpec) -> Result<(PortStatus, PortEnd), NicError> {
         let mut state = self.room_for_port(&spec)?;
+        acts()?;
         let (opened, end) = uplink::open_exchange(&spec)?;
         let counters = PortCounters::of_mesh(end.counters.clone());
         let status = self.new_port(&mut state, spec, (opened, false), counters)?;
@@ -130,6 +133,8 @@ impl Nic {
                 let problem = format!("{name} is a member of {bond}; take it out of that first");
                 return invalid("name", problem);
             }
+            state.port(name)?;
+            acts()?;
             let bridged = state.bridged_with(name).is_some();
             let entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
             if bridged {
@@ -150,6 +155,7 @@ impl Nic {
             let mut state = self.inner.state()?;
             let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
             let change = qos::change(&limited(&entry.qos, mbps), &entry.qos.keys)?;
+            acts()?;
             entry.spec.speed_mbps = mbps;
             self.inner.send_qos(entry.id, change);
         }
@@ -162,6 +168,7 @@ impl Nic {
         {
             let mut state = self.inner.state()?;
             let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
+            acts()?;
             entry.spec.storm = limits;
             self.inner.set_storm(entry);
         }
@@ -179,6 +186,7 @@ impl Nic {
             if let Some(entry) = state.ports.get_mut(name)
                 && entry.spec.bridge != other
             {
+                acts()?;
                 entry.spec.bridge = other;
                 self.inner.bind_bridges(&state);
             }

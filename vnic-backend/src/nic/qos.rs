@@ -10,6 +10,7 @@ use vnic_engine::settings::{AdapterSettings, QosKeys, SendRules};
 use super::Nic;
 use super::state::not_found;
 use crate::datapath::QosChange;
+use crate::rehearsal;
 use crate::types::*;
 
 impl Nic {
@@ -21,6 +22,7 @@ impl Nic {
             let keys = entry.adapter.settings().qos;
             let change = change(&spec, &keys)?;
             check_queue(&spec, &entry.qos, &keys)?;
+            rehearsal::acts()?;
             let faster = entry.qos.rate != spec.rate;
             entry.qos = spec;
             self.inner.send_qos(entry.adapter.id, change);
@@ -36,6 +38,7 @@ impl Nic {
             .ok_or_else(|| not_found("adapter or port", name))?;
         check::port(&spec)?;
         let change = change(&entry.limited(&spec), &spec.keys)?;
+        rehearsal::acts()?;
         entry.qos = spec;
         self.inner.send_qos(entry.id, change);
         Ok(())
@@ -106,6 +109,7 @@ impl Nic {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
         let entry = state.adapter_mut(name)?;
+        rehearsal::acts()?;
         entry.wanted.qos = settings.qos.clone();
         let mut acting = entry.adapter.settings();
         acting.qos = settings.qos.clone();

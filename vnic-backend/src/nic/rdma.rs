@@ -9,6 +9,7 @@ use vnic_fabric::Instant;
 use super::Nic;
 use crate::datapath::Answer;
 use crate::rdma::{Function, RdmaSnapshot};
+use crate::rehearsal::{acts, rehearses};
 use crate::types::{AdapterStatus, Caller, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaStatus};
 use crate::vhost::Endpoint;
 
@@ -52,6 +53,11 @@ impl Nic {
         index: Option<u16>,
         gid: Option<GidSetting>,
     ) -> Result<u16, NicError> {
+        if rehearses() {
+            let would = self.ask_function(adapter, move |function, _| function.may_set_gid(index, gid))?;
+            would.map_err(refusal)?;
+        }
+        acts()?;
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
         let set = self.inner.workers[adapter.core]
@@ -97,6 +103,10 @@ impl Nic {
     /// Limits the rate of a queue pair, in kbit/s, whatever its own rate is; 0: no limit. It acts at once, in any state, and
     /// ends with the queue pair.
     pub fn set_qp_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), NicError> {
+        if rehearses() {
+            self.queue_pair(adapter, qp)?;
+        }
+        acts()?;
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
         let set = self.inner.workers[adapter.core]

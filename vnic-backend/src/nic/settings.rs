@@ -7,6 +7,7 @@ use vnic_fabric::switch::PortConfig;
 use super::state::{AdapterEntry, State};
 use super::{Inner, Nic, qos};
 use crate::check;
+use crate::rehearsal::acts;
 use crate::types::*;
 use crate::vhost::Endpoint;
 
@@ -17,6 +18,7 @@ impl Nic {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
         let entry = state.adapter_mut(name)?;
+        acts()?;
         entry.wanted = settings.clone();
         let acting = entry.adapter.settings().at_once(settings);
         // Under the lock, so that two calls reach all cores in the same order.
@@ -53,6 +55,7 @@ impl Nic {
             return invalid("DelayDropTimeout", problem);
         }
         let adapter = self.inner.adapter(name)?;
+        acts()?;
         let id = adapter.id;
         self.inner.workers[adapter.core].call(move |w| w.core.out.set_dropless(id, timeout));
         Ok(())

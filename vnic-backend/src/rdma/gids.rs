@@ -48,13 +48,22 @@ impl Function {
         index: Option<u16>,
         gid: Option<GidSetting>,
     ) -> Result<u16, GidError> {
-        let entry = gid.map(|g| GidEntry {
-            gid: Gid(g.gid),
-            kind: g.kind,
-            vlan: g.vlan,
+        self.set_gid(index, gid.map(|gid| self.entry(gid)), GidSource::Operator)
+    }
+
+    /// What [`Function::set_gid_by_operator`] would return; nothing changes.
+    pub fn may_set_gid(&self, index: Option<u16>, gid: Option<GidSetting>) -> Result<u16, GidError> {
+        let entry = gid.map(|gid| self.entry(gid));
+        self.gids.learner.clone().set(index, entry, GidSource::Operator)
+    }
+
+    fn entry(&self, gid: GidSetting) -> GidEntry {
+        GidEntry {
+            gid: Gid(gid.gid),
+            kind: gid.kind,
+            vlan: gid.vlan,
             mac: self.identity.claimant.mac,
-        });
-        self.set_gid(index, entry, GidSource::Operator)
+        }
     }
 
     /// Learns from a frame that the guest has sent.

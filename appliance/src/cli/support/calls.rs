@@ -6,10 +6,10 @@ use prost_reflect::{DynamicMessage, MethodDescriptor, Value};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::super::Failure;
+use super::super::rehearsal::Channel;
 use crate::json;
 
 /// Greatest response in bytes.

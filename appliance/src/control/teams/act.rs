@@ -7,7 +7,7 @@ use vnic_backend::{BondSpec, MacAddr, NicError, PortStatus};
 
 use super::book::{Book, More};
 use crate::control::Control;
-use crate::control::refused::Refused;
+use crate::control::refused::{Refused, acts};
 use crate::events::{ControlEvent, Owner};
 use crate::store::{Batch, StoreError};
 use crate::stored::teams::{self, Row};
@@ -32,7 +32,9 @@ fn taken(control: &Control, book: &Book) -> BTreeSet<String> {
 
 /// [`More`] of a new team. The caller adds it to the book.
 pub fn more(control: &Control, book: &Book, name: &str, settings: TeamSettings) -> More {
+    let numbers = book.more.values().map(|more| more.number + 1);
     More {
+        number: numbers.max().unwrap_or(0),
         bond: Book::bond_name(name, &taken(control, book)),
         settings,
         affinities: Vec::new(),
@@ -119,6 +121,7 @@ pub fn carry_out(
 ) -> Result<(), Refused> {
     let before = book.more.get(&guid).and_then(|m| m.made.clone());
     act(control, &mut next, guid, before.as_ref()).map_err(Refused::nic(path))?;
+    acts()?;
     if let Err(error) = store(control, &next) {
         let made = next.more.get(&guid).and_then(|m| m.made.clone());
         if let Err(error) = act(control, book, guid, made.as_ref()) {

@@ -11,6 +11,8 @@ use crate::teams::{Direction, TeamSettings};
 /// Parts of a team that [`Team`] has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct More {
+    /// Place among the teams, in the order in which they were made.
+    pub number: u64,
     pub settings: TeamSettings,
     /// Name of its bond.
     pub bond: String,

@@ -1,12 +1,15 @@
 //! Messages of teams.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use prost::Message as _;
 use vnic_backend::BondStatus;
 use vnic_backend::lag::{Evenness, LacpView};
 use vnic_control::v1;
 
 use crate::control::{Control, TeamNow, Teams};
+use crate::grpc::paging;
 use crate::names::{self, PORTS, TEAMS};
 use crate::stored::{teams, values};
 use crate::teams::{mux_name, receive_name};
@@ -81,6 +84,17 @@ fn evenness(of: Option<Evenness>) -> Option<v1::TeamEvenness> {
     })
 }
 
+/// The largest flows, as many as go into an answer, and the number of frames of the others.
+fn fitting(flows: Vec<v1::TeamFlow>) -> (Vec<v1::TeamFlow>, u64) {
+    let mut placed: Vec<_> = flows.into_iter().enumerate().collect();
+    placed.sort_by_key(|(_, flow)| Reverse(flow.bytes));
+    let fit = paging::fitting(placed.iter().map(|(_, flow)| flow.encoded_len()));
+    let others = placed.split_off(fit);
+    placed.sort_by_key(|(place, _)| *place);
+    let flows = placed.into_iter().map(|(_, flow)| flow);
+    (flows.collect(), others.iter().map(|(_, flow)| flow.frames).sum())
+}
+
 /// Message of the spread of a team's load over its ports, with the numbers of its bond.
 pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
     let more = &now.more;
@@ -103,6 +117,25 @@ pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
             adapters.insert(*mac, adapter.spec.name.clone());
         }
     }
+    let flows = view.flows.iter().map(|seen| {
+        let flow = &seen.flow;
+        v1::TeamFlow {
+            port: port(seen.member.0),
+            text: flow.to_string(),
+            source_mac: flow.source.to_string(),
+            destination_mac: flow.destination.to_string(),
+            ethertype: u32::from(flow.ethertype.0),
+            packet: flow.innermost().map(teams::five_tuple),
+            destination_qp: flow.qp,
+            source_qp: flow.local_qp,
+            adapter: adapters
+                .get(&flow.source)
+                .map_or_else(String::new, |a| names::of(names::ADAPTERS, a)),
+            frames: seen.packets,
+            bytes: seen.bytes,
+        }
+    });
+    let (flows, left_out) = fitting(flows.collect());
     v1::TeamView {
         name: names::of(TEAMS, &now.team.name),
         members: view
@@ -125,29 +158,8 @@ pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
                 flow_bytes: bytes.get(&m.member.0).copied().unwrap_or(0),
             })
             .collect(),
-        flows: view
-            .flows
-            .iter()
-            .map(|seen| {
-                let flow = &seen.flow;
-                v1::TeamFlow {
-                    port: port(seen.member.0),
-                    text: flow.to_string(),
-                    source_mac: flow.source.to_string(),
-                    destination_mac: flow.destination.to_string(),
-                    ethertype: u32::from(flow.ethertype.0),
-                    packet: flow.innermost().map(teams::five_tuple),
-                    destination_qp: flow.qp,
-                    source_qp: flow.local_qp,
-                    adapter: adapters
-                        .get(&flow.source)
-                        .map_or_else(String::new, |a| names::of(names::ADAPTERS, a)),
-                    frames: seen.packets,
-                    bytes: seen.bytes,
-                }
-            })
-            .collect(),
-        unseen: view.unseen,
+        flows,
+        unseen: view.unseen + left_out,
         affinities: view
             .affinities
             .iter()

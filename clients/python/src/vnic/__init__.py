@@ -8,7 +8,7 @@
             print(adapter.name, v1.Adapter.State.Name(adapter.state))
 
 `vnic.v1` has the messages, enums and stubs of the API, generated from its .proto files. This module connects, goes through pages,
-repeats changes that had no answer, and reads the details of errors.
+repeats changes that had no answer, asks whether a change would be made, and reads the details of errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from grpc_status import rpc_status
 
 from vnic import v1
 
-__all__ = ["Client", "Details", "ENDPOINT", "connect", "details", "once", "pages", "v1"]
+__all__ = ["Client", "Details", "ENDPOINT", "connect", "details", "once", "pages", "v1", "validate_only"]
 
 #: Where the daemon of a package listens.
 ENDPOINT = "unix:/run/vnic/control.sock"
@@ -168,6 +168,18 @@ def once(method: Callable[..., Any], request: Any, *, attempts: int = 5, **call:
             if not again or attempt + 1 == attempts:
                 raise
             time.sleep(min(0.2 * 2**attempt, 2))
+
+
+def validate_only(nic: Client, method: Callable[..., Any], request: Any, **call: Any) -> Any:
+    """Asks a daemon whether it would make a change; nothing is changed. What is wrong raises what the change would raise.
+
+    The answer is an empty message, but of methods that say what they would do. `call` goes to the call: `timeout=5`. A daemon that
+    would make the change, because it does not know this, is not asked: NotImplementedError.
+    """
+    if "validate-only" not in nic.server.GetServerInfo(v1.GetServerInfoRequest(), **call).features:
+        raise NotImplementedError("this daemon cannot validate only: it would make the change")
+    metadata = [*call.pop("metadata", ()), ("vnic-validate-only", "true")]
+    return method(request, metadata=metadata, **call)
 
 
 @dataclass(frozen=True)

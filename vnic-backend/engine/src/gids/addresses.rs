@@ -28,7 +28,7 @@ pub(super) struct Address {
 pub(super) type Key = (Gid, Option<u16>);
 
 /// All addresses of a guest.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Addresses {
     all: Vec<Address>,
     room: usize,

@@ -18,7 +18,7 @@ const FIRST: u16 = 2;
 type Slot = (GidEntry, GidSource);
 
 /// The table as it is, and as the device knows it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Table {
     mac: MacAddr,
     slots: Vec<Option<Slot>>,
