@@ -180,7 +180,7 @@ fn start(
 /// Shows the devices to this process, which becomes the program, in files.
 fn show(options: &DeviceOptions, shown: Shown, environment: &mut Environment) -> Result<(), Refusal> {
     let found = devices::found(options)?;
-    let root = view::enter().inspect_err(|_| view::nodes(found.len()))?;
+    let root = view::enter(found.len())?;
     if shown == Shown::Only {
         files::start_keeper(&root, &found, &options.name)?;
     } else {

@@ -15,30 +15,36 @@ use vnic_verbs::sysfs;
 use crate::Refusal;
 use crate::place;
 
-/// Takes a mount namespace of its own for this process, which has one thread, with an empty directory for files of devices.
+/// Takes a mount namespace of its own for this process, which has one thread, with an empty directory for files of so many devices.
 ///
 /// Without the right to do so (CAP_SYS_ADMIN) a user namespace gives it, in which the user stays who they are.
-pub fn enter() -> Result<PathBuf, Refusal> {
+pub fn enter(devices: usize) -> Result<PathBuf, Refusal> {
     let root = place::private_dir()?.join("files");
-    fs::create_dir_all(&root).map_err(|e| Refusal::new(format!("{}: {e}", root.display())))?;
-    namespace()
-        .and_then(|()| {
-            // What others mount later comes in; what is mounted here stays here.
-            mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-            mount("tmpfs", &root, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
-            Ok(())
-        })
-        .map_err(|e| {
-            Refusal::new(format!(
-                "no mount namespace ({e}): a container takes --cap-add SYS_ADMIN, or a profile that allows user namespaces"
-            ))
-        })?;
+    let trouble = |e: io::Error| Refusal::new(format!("{}: {e}", root.display()));
+    fs::create_dir_all(&root).map_err(trouble)?;
+    namespace().map_err(|e| {
+        nodes(devices);
+        Refusal::new(format!(
+            "no mount namespace ({e}): a container takes --cap-add SYS_ADMIN, or a profile that allows user namespaces"
+        ))
+    })?;
+    // What others mount later comes in; what is mounted here stays here.
+    mount_change(
+        "/",
+        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+    )
+    .map_err(|e| {
+        Refusal::new(format!(
+            "mounts of a namespace cannot be kept in it ({e}): / is no mount point, as in a chroot"
+        ))
+    })?;
+    mount("tmpfs", &root, "tmpfs", MountFlags::NOSUID, c"mode=0755").map_err(|e| trouble(e.into()))?;
     Ok(root)
 }
 
 /// Puts what stands for character devices into `/dev` as it is, where a container has a `/dev` of its own: some programs look nowhere
 /// else (UCX).
-pub fn nodes(devices: usize) {
+fn nodes(devices: usize) {
     if fs::create_dir_all(NODES).is_ok() {
         for number in 0..devices as u32 {
             let _ = symlink(
