@@ -18,7 +18,8 @@ packages_for() {
     if [[ $wanted == *' e2e '* || $wanted == *' demo '* ]]; then
         packages+=(qemu-system-x86_64=qemu-system-x86 linux.uml=user-mode-linux iperf3=iperf3 ping=iputils-ping
             /etc/libibverbs.d/rxe.driver=ibverbs-providers
-            ib_write_bw=perftest ibv_devices=ibverbs-utils /usr/lib/python3/dist-packages/pyverbs=python3-pyverbs
+            ib_write_bw=perftest ibv_devices=ibverbs-utils ibstat=infiniband-diags ucx_info=ucx-utils
+            lstopo-no-graphics=hwloc-nox fi_info=libfabric-bin /usr/lib/python3/dist-packages/pyverbs=python3-pyverbs
             libvirtd=libvirt-daemon virsh=libvirt-clients openssl=openssl
             /usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so=libvirt-daemon-driver-qemu
             jq=jq valgrind=valgrind dpdk-testpmd=dpdk-dev busybox=busybox-static ethtool=ethtool depmod=kmod cpio=cpio xz=xz-utils)

@@ -78,10 +78,39 @@ impl PortAttributes {
         Mtu::from_number(self.0.active_mtu).unwrap_or(Mtu::Mtu256)
     }
 
+    /// Width and speed of the link, as IBTA counts them (`ibv_port_attr.active_width`, `.active_speed`).
+    pub fn lanes(&self) -> (u8, u8) {
+        lanes(self.speed)
+    }
+
     /// Ethernet address of the port.
     pub fn mac(&self) -> MacAddress {
         MacAddress(self.0.mac)
     }
+}
+
+/// Width and speed of links, as IBTA counts them, by their Mb/s. If several fit, the usual one of Ethernet at that
+/// speed.
+const LANES: &[(u32, u8, u8)] = &[
+    (2_500, 1, 1),
+    (5_000, 1, 2),
+    (10_000, 1, 4),
+    (20_000, 2, 2),
+    (25_000, 1, 32),
+    (40_000, 2, 4),
+    (50_000, 1, 64),
+    (100_000, 2, 32),
+    (200_000, 2, 64),
+    (400_000, 2, 128),
+    (800_000, 4, 128),
+    (1_200_000, 8, 128),
+];
+
+/// The least width and speed that together are at least `mbps` Mb/s, or else the largest.
+fn lanes(mbps: u32) -> (u8, u8) {
+    let fits = LANES.iter().find(|(most, ..)| mbps <= *most);
+    fits.or(LANES.last())
+        .map_or((1, 1), |(_, width, speed)| (*width, *speed))
 }
 
 /// A GID: 16 bytes, written as an IPv6 address.
@@ -179,6 +208,28 @@ pub struct GidEntry {
     /// the adapter's.
     pub mac: MacAddress,
 }
+
+impl GidEntry {
+    /// Index and name of this machine's network interface with the entry's address. In a process of the host there is none: then it
+    /// is the loopback interface, by which a machine reaches itself, for programs that take a GID without interface for broken.
+    pub fn interface(&self) -> (u32, String) {
+        let wanted = self.mac.to_string();
+        let read = |name: &str, file: &str| {
+            let text = std::fs::read_to_string(format!("/sys/class/net/{name}/{file}"));
+            text.unwrap_or_default().trim().to_owned()
+        };
+        let names = std::fs::read_dir("/sys/class/net").into_iter().flatten();
+        let own = names
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .find(|name| read(name, "address") == wanted)
+            .unwrap_or_else(|| LOOPBACK.0.into());
+        let index = read(&own, "ifindex").parse().unwrap_or(LOOPBACK.1);
+        (index, own)
+    }
+}
+
+/// Name and index of the loopback interface, the same in every network namespace (kernel, `drivers/net/loopback.c`).
+const LOOPBACK: (&str, u32) = ("lo", 1);
 
 impl From<GidRecord> for GidEntry {
     fn from(record: GidRecord) -> GidEntry {
@@ -315,6 +366,45 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_as_fast_as_they_say() {
+        // Mb/s of one lane, by the number of the speed.
+        let lane = |speed: u8| match speed {
+            1 => 2_500,
+            2 => 5_000,
+            4 => 10_000,
+            32 => 25_000,
+            64 => 50_000,
+            128 => 100_000,
+            other => panic!("no speed {other}"),
+        };
+        let lanes_of = |width: u8| match width {
+            1 => 1,
+            2 => 4,
+            4 => 8,
+            8 => 12,
+            other => panic!("no width {other}"),
+        };
+        for (mbps, width, speed) in LANES {
+            assert_eq!(lane(*speed) * lanes_of(*width), *mbps);
+        }
+        assert!(LANES.is_sorted());
+        assert_eq!(lanes(0), (1, 1));
+        assert_eq!(lanes(100_000), (2, 32), "100 Gb/s: four lanes of EDR");
+        assert_eq!(lanes(150_000), (2, 64), "rounded up");
+        assert_eq!(lanes(u32::MAX), (8, 128), "the most there is");
+    }
+
+    #[test]
+    fn gids_have_an_interface() {
+        let nobody = GidEntry::from(GidRecord::default());
+        assert_eq!(
+            nobody.interface(),
+            (1, "lo".into()),
+            "no interface, or that of zeros"
+        );
+    }
 
     #[test]
     fn gids_are_written_and_read() {

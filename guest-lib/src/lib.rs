@@ -50,6 +50,7 @@ pub mod qp;
 mod shared;
 pub mod srq;
 mod sync;
+pub mod sysfs;
 pub mod transport;
 pub mod wr;
 

@@ -3,8 +3,10 @@
 #![expect(unsafe_code, reason = "devices are C structures that every thread may read")]
 
 use std::ffi::{CStr, c_char, c_int};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use vnic_verbs::sysfs::{self, Files, NAMES_VARIABLE, Place, SYSFS_VARIABLE};
 use vnic_verbs::{Context, DeviceAddress};
 
 use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, zeros};
@@ -19,6 +21,8 @@ pub struct Device {
     base: ibv_device,
     /// Address of the device.
     pub address: DeviceAddress,
+    /// Which one of the devices it is.
+    number: usize,
     /// The seat of this process, if the device is open.
     seat: Mutex<Weak<Seat>>,
     guid: OnceLock<u64>,
@@ -84,21 +88,32 @@ pub fn fill(into: &mut [c_char], text: &str) {
     }
 }
 
+/// The name that the user wants for a device, or `vnic0` and so on.
+fn name(number: usize) -> String {
+    let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
+    match names.split(',').nth(number) {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => format!("vnic{number}"),
+    }
+}
+
 impl Device {
     fn new(address: DeviceAddress, number: usize) -> Device {
         // The kernel does not know the device: these names are none of the kernel's, below the directories where
         // programs look.
-        let name = format!("vnic{number}");
+        let name = name(number);
+        let node = sysfs::character_device(number as u32);
         let mut base = zeros::<ibv_device>();
         base.node_type = IBV_NODE_CA as c_int;
         base.transport_type = IBV_TRANSPORT_IB as c_int;
         fill(&mut base.name, &name);
-        fill(&mut base.dev_name, &name);
-        fill(&mut base.dev_path, &format!("/sys/class/infiniband_verbs/{name}"));
+        fill(&mut base.dev_name, &node);
+        fill(&mut base.dev_path, &format!("/sys/class/infiniband_verbs/{node}"));
         fill(&mut base.ibdev_path, &format!("/sys/class/infiniband/{name}"));
         Device {
             base,
             address,
+            number,
             seat: Mutex::default(),
             guid: OnceLock::new(),
         }
@@ -135,12 +150,26 @@ impl Device {
             Errno(e.errno())
         })?;
         let new = Arc::new(Seat {
-            dispatcher: Dispatcher::new(&device)?,
+            dispatcher: Dispatcher::new(&device, self.files())?,
             device,
             owner: std::process::id(),
         });
         *seat = Arc::downgrade(&new);
         Ok(new)
+    }
+
+    /// The files of the device that the program sees, if the launcher has made any.
+    fn files(&self) -> Option<Files> {
+        let root = std::env::var_os(SYSFS_VARIABLE).filter(|root| Path::new(root).is_dir())?;
+        let place = Place {
+            name: name(self.number),
+            number: self.number as u32,
+            pci: match &self.address {
+                DeviceAddress::Pci(address) => Some(address.clone()),
+                DeviceAddress::Socket(_) => None,
+            },
+        };
+        Some(Files::new(Path::new(&root), place))
     }
 
     /// Gives a seat up. A thread that opens the device meanwhile waits until it is free.

@@ -20,6 +20,13 @@ impl Errno {
     pub const NO_DATA: Errno = Errno(libc::ENODATA);
     pub const AGAIN: Errno = Errno(libc::EAGAIN);
     pub const BROKEN: Errno = Errno(libc::EIO);
+
+    /// The same, with its cause for whoever has asked for causes.
+    #[cold]
+    pub fn because(self, why: &str) -> Errno {
+        complain(&why);
+        self
+    }
 }
 
 impl From<Error> for Errno {

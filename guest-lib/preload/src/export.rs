@@ -87,7 +87,7 @@ macro_rules! lacking {
         of $context:expr, as $convention:ident;)*) => {
         export! {$(
             $(#[$doc])* $version fn $name($($arg: $type),*) $(-> $ret)?, of $context, as $convention {
-                Err($crate::errno::Errno::UNSUPPORTED)
+                Err($crate::errno::Errno::UNSUPPORTED.because(concat!(stringify!($name), ": our devices have none of this")))
             }
         )*}
     };

@@ -386,8 +386,8 @@ impl MemoryRegion {
         }
     }
 
-    /// Changes the memory, the protection domain or the rights. Both keys change; work requests that name the old
-    /// keys fail.
+    /// Changes the memory, the protection domain or the rights. The keys stay, unless they were invalidated or the
+    /// memory was lost; work requests under way find the old region or the new one.
     ///
     /// After an error nothing has changed.
     ///

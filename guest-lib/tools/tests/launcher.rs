@@ -60,7 +60,7 @@ impl Stage {
         let _listener = UnixListener::bind(&socket).expect("a socket");
         let output = self
             .launcher()
-            .args(["run", "--adapters", "vf0", "--socket-dir"])
+            .args(["run", "--files", "never", "--adapters", "vf0", "--socket-dir"])
             .arg(self.dir.path())
             .args(options)
             .arg("--")
@@ -127,7 +127,7 @@ fn it_waits_for_the_daemon() {
     let socket = stage.path("vf0-rdma.sock");
     let started = stage
         .launcher()
-        .args(["run", "--wait", "600", "--socket"])
+        .args(["run", "--files", "never", "--wait", "600", "--socket"])
         .arg(&socket)
         .args(["--", "echo", "ran"])
         .stdout(Stdio::piped())

@@ -17,6 +17,7 @@ mod preload_work;
 mod qos;
 mod reset;
 mod rings;
+mod sysfs;
 mod tools;
 mod verbs;
 mod wire;

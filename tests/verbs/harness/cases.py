@@ -329,10 +329,35 @@ def odd_ends():
     yield Case("ib_write_bw -F --rate_limit 1 -n 100 -s 65536", rows([65536]))
 
 
+# ---- what looks for devices in files, and UCX ------------------------------------------------------------------
+
+
+def rack():
+    """Programs that see a card of a rack in /sys, /dev and on PCI; UCX, which also moves data."""
+
+    def alone(words, *patterns):
+        return Case(words, lines_with(*patterns), quick=True, alone=True)
+
+    yield alone("ibstat", r"^CA 'vnic0'$", r"State: Active", r"Physical state: LinkUp", r"Rate: [1-9]", r"Link layer: Ethernet")
+    yield alone("ibstatus", r"^Infiniband device 'vnic0' port 1 status:$", r"state:\s+4: ACTIVE")
+    yield alone("lstopo-no-graphics --of console", r'OpenFabrics "vnic0"')
+    yield alone("ucx_info -d", r"Transport: rc_verbs\n#\s+Device: vnic0:1", r"Transport: ud_verbs", r"atomic_fadd: 64 bit")
+    yield alone("fi_info -p verbs", r"domain: vnic0-dgram")
+    for transport, test, size, quick in (
+        ("rc", "tag_bw", 65536, True),
+        ("ud", "tag_lat", 8, True),
+        ("rc", "ucp_put_bw", 1048576, False),
+        ("rc", "ucp_get", 100000, False),
+        ("rc", "ucp_fadd", 8, False),
+    ):
+        words = f"env UCX_TLS={transport},self UCX_NET_DEVICES=vnic0:1 ucx_perftest -t {test} -n 200 -s {size}"
+        yield Case(words, lambda _server, client: None if re.search(r"^Final: +200 ", client, re.MULTILINE) else "no result", quick)
+
+
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest):
+    for make in (utils, perftest, rack):
         for case in make():
             if case.name not in names:
                 names.add(case.name)

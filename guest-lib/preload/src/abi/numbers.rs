@@ -27,7 +27,6 @@ pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 128;
 pub const IBV_DEVICE_PORT_ACTIVE_EVENT: c_uint = 1024;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: c_uint = 2048;
 pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 0x1000;
-pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 0x2000;
 pub const IBV_DEVICE_MEM_WINDOW: c_uint = 0x20000;
 pub const IBV_DEVICE_XRC: c_uint = 0x100000;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: c_uint = 0x200000;
@@ -39,7 +38,6 @@ pub const IBV_FORK_UNNEEDED: c_uint = 2;
 // ibv_atomic_cap
 pub const IBV_ATOMIC_NONE: c_uint = 0;
 pub const IBV_ATOMIC_HCA: c_uint = 1;
-pub const IBV_ATOMIC_GLOB: c_uint = 2;
 
 // ibv_port_state
 pub const IBV_PORT_NOP: c_uint = 0;

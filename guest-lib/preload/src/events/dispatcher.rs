@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io;
+use vnic_verbs::sysfs::Files;
 use vnic_verbs::{AsyncEvent, NoFork};
 
 use super::mailbox::{Letter, Mailbox, Subject};
@@ -49,8 +50,8 @@ struct State {
 }
 
 impl Dispatcher {
-    /// A dispatcher for a device that was opened.
-    pub fn new(device: &vnic_verbs::Context) -> Result<Dispatcher, Errno> {
+    /// A dispatcher for a device that was opened, which also keeps the device's files.
+    pub fn new(device: &vnic_verbs::Context, files: Option<Files>) -> Result<Dispatcher, Errno> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let theirs = stop.try_clone().map_err(|_| Errno::NO_MEMORY)?;
         let lists = Arc::new(Lists::default());
@@ -58,7 +59,7 @@ impl Dispatcher {
             let (device, lists) = (device.clone(), Arc::clone(&lists));
             move || {
                 block_signals();
-                run(&device, &lists, &theirs);
+                run(&device, &lists, &theirs, files);
             }
         });
         Ok(Dispatcher {
@@ -123,8 +124,14 @@ fn block_signals() {
     }
 }
 
+/// Time between two looks at what the device's files say.
+const EVERY: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
 /// Delivers events until `stop` is readable, or the device is gone for good.
-fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd) {
+fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd, mut files: Option<Files>) {
     loop {
         {
             // A forked child would wait for ever for what this thread has locked.
@@ -143,7 +150,17 @@ fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd) {
             PollFd::new(&events, PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
-        match poll(&mut fds, None) {
+        let patience = files.is_some().then_some(&EVERY);
+        match poll(&mut fds, patience) {
+            Ok(0) => {
+                let _no_fork = NoFork::hold();
+                if files
+                    .as_mut()
+                    .is_some_and(|f| f.keep(device).inspect_err(|e| complain(e)).is_err())
+                {
+                    files = None;
+                }
+            }
             Ok(_) | Err(io::Errno::INTR) => {}
             Err(_) => return lists.close(),
         }

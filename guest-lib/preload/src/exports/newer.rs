@@ -45,7 +45,7 @@ export! {
         as pointer {
         let ibv_mr_init_attr { length, access, comp_mask, iova, addr, .. } = *attr;
         if comp_mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR) != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::UNSUPPORTED.because("regions are of memory at an address: no descriptors, DMA handles and buffers"));
         }
         if comp_mask & IBV_REG_MR_MASK_ADDR == 0 {
             return Err(Errno::INVALID);

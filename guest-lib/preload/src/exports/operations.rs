@@ -55,12 +55,12 @@ operation! {
 
     /// `man 3 ibv_advise_mr`: advice about pages on demand, which our devices do not have.
     fn advise_mr(_pd: *mut ibv_pd, _advice: c_uint, _flags: u32, _list: *mut ibv_sge, _count: u32) -> c_int, as code {
-        Err(Errno::UNSUPPORTED)
+        Err(Errno::UNSUPPORTED.because("ibv_advise_mr: no on-demand paging"))
     }
 
-    /// `man 3 ibv_alloc_null_mr`.
+    /// `man 3 ibv_alloc_null_mr`: a region of our devices has memory behind each of its bytes.
     fn alloc_null_mr(_pd: *mut ibv_pd) -> *mut ibv_mr, as pointer {
-        Err(Errno::UNSUPPORTED)
+        Err(Errno::UNSUPPORTED.because("ibv_alloc_null_mr: the device has no null regions; register a buffer to be thrown away"))
     }
 
     /// `man 3 ibv_alloc_dm`.
@@ -87,7 +87,7 @@ operation! {
 
     /// `man 3 ibv_modify_cq`: our devices do not moderate completions.
     fn modify_cq(_cq: *mut ibv_cq, _attributes: *mut ibv_modify_cq_attr) -> c_int, as code {
-        Err(Errno::UNSUPPORTED)
+        Err(Errno::UNSUPPORTED.because("ibv_modify_cq: completions are not moderated"))
     }
 
     /// `man 3 ibv_create_cq_ex`. The flag for use by a single thread changes nothing; the flag for a queue that
@@ -97,14 +97,16 @@ operation! {
         let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         only(wanted.comp_mask, known, Errno::INVALID)?;
         if wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
-            only(wanted.flags, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, Errno::UNSUPPORTED)?;
+            only(wanted.flags, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, Errno::UNSUPPORTED)
+                .map_err(|e| e.because("a completion queue never forgets completions (IGNORE_OVERRUN)"))?;
         }
         let parent = if wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
             Some(maybe::<Pd>(wanted.parent_domain).ok_or(Errno::INVALID)?)
         } else {
             None
         };
-        only(wanted.wc_flags, FIELDS, Errno::UNSUPPORTED)?;
+        only(wanted.wc_flags, FIELDS, Errno::UNSUPPORTED)
+            .map_err(|e| e.because("completions have no flow tag and no tag matching"))?;
         let wanted = cq::Wanted {
             entries: wanted.cqe,
             context: wanted.cq_context,
@@ -133,7 +135,7 @@ operation! {
                 let xrcd = maybe::<Xrcd>(wanted.xrcd).ok_or(Errno::INVALID)?;
                 Some((xrcd, maybe::<Cq>(wanted.cq.cast()).ok_or(Errno::INVALID)?))
             }
-            IBV_SRQT_TM => return Err(Errno::UNSUPPORTED),
+            IBV_SRQT_TM => return Err(Errno::UNSUPPORTED.because("no tag matching")),
             _ => return Err(Errno::INVALID),
         };
         Srq::create(pd, wanted.srq_context, &mut wanted.attr, xrc)

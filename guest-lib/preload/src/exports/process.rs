@@ -60,7 +60,7 @@ export! {
     /// `man 3 ibv_import_device`. The kernel's descriptor names the device; ours have none, and the real library must
     /// not see the descriptor that they have instead.
     "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if crate::context::is_nothing(fd), as pointer {
-        Err(Errno::UNSUPPORTED)
+        Err(Errno::UNSUPPORTED.because("ibv_import_device: a device belongs to the process that opened it"))
     }
 }
 

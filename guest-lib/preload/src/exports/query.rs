@@ -112,7 +112,7 @@ export! {
     "IBVERBS_1.11" fn _ibv_query_gid_ex(context: *mut ibv_context, port: u32, index: u32, into: *mut ibv_gid_entry,
         flags: u32, len: size_t) -> c_int, of context, as code {
         if flags != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::UNSUPPORTED.because("queries of GIDs have no flags"));
         }
         let entry = gid_at(Context::of(context), port, index)?.ok_or(Errno::NO_DATA)?;
         copy_out(&entry, into, len);
@@ -123,7 +123,7 @@ export! {
     "IBVERBS_1.11" fn _ibv_query_gid_table(context: *mut ibv_context, into: *mut ibv_gid_entry, room: size_t, flags: u32,
         len: size_t) -> isize, of context, as negative {
         if flags != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::UNSUPPORTED.because("queries of GIDs have no flags"));
         }
         let all = Context::of(context).seat.device.gids()?;
         let there: Vec<_> = all.iter().filter_map(describe::gid).collect();

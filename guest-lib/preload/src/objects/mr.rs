@@ -41,7 +41,9 @@ const OPTIONAL: u32 = 0x3ff0_0000;
 pub fn access(flags: u32) -> Result<Access, Errno> {
     let flags = flags & !(OPTIONAL | IBV_ACCESS_HUGETLB);
     if flags & IBV_ACCESS_ON_DEMAND != 0 {
-        return Err(Errno::UNSUPPORTED);
+        return Err(
+            Errno::UNSUPPORTED.because("no on-demand paging (IBV_ACCESS_ON_DEMAND): register the range")
+        );
     }
     let access = Access::from_bits(flags).ok_or(Errno::INVALID)?;
     let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;

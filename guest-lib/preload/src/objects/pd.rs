@@ -67,7 +67,8 @@ impl Pd {
         attributes: &ibv_parent_domain_init_attr,
     ) -> Result<*mut ibv_pd, Errno> {
         let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        only(attributes.comp_mask, known, Errno::INVALID)?;
+        only(attributes.comp_mask, known, Errno::UNSUPPORTED)
+            .map_err(|e| e.because("parent domains have allocators and a context, and nothing else"))?;
         if attributes.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0
             && (attributes.alloc.is_none() || attributes.free.is_none())
         {

@@ -107,7 +107,7 @@ impl Srq {
         if self.xrc {
             Ok(self.inner.number())
         } else {
-            Err(Errno::UNSUPPORTED)
+            Err(Errno::UNSUPPORTED.because("only shared receive queues for XRC have a number"))
         }
     }
 

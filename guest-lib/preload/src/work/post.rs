@@ -296,7 +296,7 @@ unsafe fn head(service: Service, wr: &ibv_send_wr) -> Result<SendHead, Errno> {
             IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_SEND_WITH_IMM => u32::from_be(wr.datum.imm_data),
             IBV_WR_SEND_WITH_INV => wr.datum.invalidate_rkey,
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_READ | IBV_WR_SEND => 0,
-            _ => return Err(Errno::UNSUPPORTED),
+            _ => return Err(Errno::UNSUPPORTED.because("no such operation (IBV_WR_*) of this queue pair")),
         };
         match service {
             Service::Datagram => {

@@ -226,7 +226,8 @@ pub fn operations(kind: c_uint) -> u64 {
 /// the type does not have all of them.
 pub fn equip(qp: &mut ibv_qp_ex, kind: c_uint, wanted: u64) -> Result<(), Errno> {
     if wanted & !operations(kind) != 0 {
-        return Err(Errno::UNSUPPORTED);
+        return Err(Errno::UNSUPPORTED
+            .because("a type of queue pair has not all of these operations (send_ops_flags)"));
     }
     give! {
         qp;

@@ -2,16 +2,19 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use vnic_verbs::DeviceAddress;
+use vnic_verbs::sysfs::SYSFS_VARIABLE;
 
 use crate::environment::Environment;
+use crate::files::Shown;
 use crate::library::Libraries;
 use crate::options::{DeviceOptions, LibraryOptions};
-use crate::{Refusal, devices, drop_in, program};
+use crate::{Refusal, devices, drop_in, files, program, view};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -41,6 +44,9 @@ enum Command {
         device: DeviceOptions,
         #[command(flatten)]
         library: LibraryOptions,
+        /// Show the devices in /sys/class/infiniband, /dev/infiniband and on PCI, in a mount namespace of the program
+        #[arg(long, value_name = "WHEN", default_value = "auto")]
+        files: Shown,
         /// The program and its arguments
         #[arg(required = true, last = true, value_name = "PROGRAM")]
         words: Vec<OsString>,
@@ -62,6 +68,18 @@ enum Command {
         /// libvnic_ibverbs.so; as for run
         #[arg(long, value_name = "PATH")]
         lib: Option<PathBuf>,
+    },
+    /// Write the files that the kernel has of such devices (/sys/class/infiniband, …) into a directory, and keep them as the devices
+    /// are, until they are gone
+    #[command(after_help = "Example:\n  vnic-verbs files /run/vnic/files --adapter vf0")]
+    Files {
+        /// The directory; it is made if need be
+        dir: PathBuf,
+        #[command(flatten)]
+        device: DeviceOptions,
+        /// End with the process that started this
+        #[arg(long, hide = true)]
+        with_parent: bool,
     },
     /// List the devices that programs would see
     Devices {
@@ -87,13 +105,19 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Command::Run {
             device,
             library,
+            files,
             words,
-        } => start(&device, &library, &words),
+        } => start(&device, &library, files, &words),
         Command::Env { device, library } => environment(&device, &library).map(|e| print(&e.shell())),
         Command::DropIn { dir, lib } => Libraries::from_surroundings()
             .find(lib.as_deref())
             .and_then(|library| drop_in::put(&library, &dir))
             .map(|file| print(&format!("{}\n", file.display()))),
+        Command::Files {
+            dir,
+            device,
+            with_parent,
+        } => keep(&dir, &device, with_parent),
         Command::Devices { device } => devices::list(&device).map(|lines| print(&lines)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -115,19 +139,85 @@ fn environment(device: &DeviceOptions, library: &LibraryOptions) -> Result<Envir
     let found = Libraries::from_surroundings().find(library.lib.as_deref())?;
     let mut environment = Environment::new(&found, library)?;
     environment.devices(&devices::choose(device)?)?;
+    environment.names(&device.name);
     Ok(environment)
 }
 
-fn start(device: &DeviceOptions, library: &LibraryOptions, words: &[OsString]) -> Result<(), Refusal> {
+fn start(
+    device: &DeviceOptions,
+    library: &LibraryOptions,
+    shown: Shown,
+    words: &[OsString],
+) -> Result<(), Refusal> {
     let [name, arguments @ ..] = words else {
         return Err(Refusal::new("which program?"));
     };
     // What can be seen at once is said before anybody waits.
     let program = program::find(name)?;
-    program::check(&program)?;
-    let environment = environment(device, library)?;
+    let mut environment = if shown == Shown::Only {
+        let mut bare = Environment::default();
+        bare.devices(&devices::choose(device)?)?;
+        bare
+    } else {
+        program::check(&program)?;
+        environment(device, library)?
+    };
     devices::wait(&environment.sockets, device.patience())?;
+    let seen = match shown {
+        Shown::Never => Ok(()),
+        _ => show(device, shown, &mut environment),
+    };
+    match seen {
+        Err(e) if shown == Shown::Only => return Err(e),
+        Err(e) => eprintln!(
+            "vnic-verbs: programs that look for devices in /sys/class/infiniband will find none: {e}. --files never: not wanted"
+        ),
+        Ok(()) => {}
+    }
     Err(program::become_it(name, &program, arguments, &environment))
+}
+
+/// Shows the devices to this process, which becomes the program, in files.
+fn show(options: &DeviceOptions, shown: Shown, environment: &mut Environment) -> Result<(), Refusal> {
+    let found = devices::found(options)?;
+    let root = view::enter(found.len())?;
+    if shown == Shown::Only {
+        files::start_keeper(&root, &found, &options.name)?;
+    } else {
+        // The device is the program's: the library keeps the files.
+        for made in files::write(&root, &found, &options.name) {
+            made?;
+        }
+        environment
+            .variables
+            .push((SYSFS_VARIABLE, Some(root.clone().into())));
+    }
+    view::show(&root).map_err(|e| {
+        Refusal::new(format!(
+            "the devices' files cannot be shown in /sys and /dev: {e}"
+        ))
+    })
+}
+
+/// Writes files of devices, and keeps them.
+fn keep(dir: &Path, options: &DeviceOptions, with_parent: bool) -> Result<(), Refusal> {
+    if with_parent {
+        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    }
+    let found = devices::found(options)?;
+    let sockets: Vec<PathBuf> = found
+        .iter()
+        .filter_map(|address| match address {
+            DeviceAddress::Socket(path) => Some(path.clone()),
+            DeviceAddress::Pci(_) => None,
+        })
+        .collect();
+    devices::wait(&sockets, options.patience())?;
+    let kept: Result<Vec<_>, Refusal> = files::write(dir, &found, &options.name).into_iter().collect();
+    let kept = kept?;
+    print(&format!("{}\n", dir.display()));
+    files::keep(kept);
+    Err(Refusal::new("the devices are gone"))
 }
 
 /// Whoever reads it may have seen enough.
@@ -156,6 +246,7 @@ mod tests {
             device,
             library,
             words,
+            ..
         } = parsed.command
         else {
             panic!("another command");

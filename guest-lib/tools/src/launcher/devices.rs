@@ -37,6 +37,20 @@ pub fn choose(options: &DeviceOptions) -> Result<Vec<DeviceAddress>, Refusal> {
     sockets.into_iter().map(absolute).collect()
 }
 
+/// The devices that the options name, or else those that the library finds.
+pub fn found(options: &DeviceOptions) -> Result<Vec<DeviceAddress>, Refusal> {
+    let chosen = choose(options)?;
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let found = Device::list().map_err(|e| Refusal::new(e.to_string()))?;
+    if found.is_empty() {
+        Err(no_device())
+    } else {
+        Ok(found)
+    }
+}
+
 fn pci(text: &str) -> Result<DeviceAddress, Refusal> {
     match text.parse() {
         Ok(address @ DeviceAddress::Pci(_)) => Ok(address),
@@ -61,15 +75,7 @@ fn absolute(path: PathBuf) -> Result<DeviceAddress, Refusal> {
 
 /// The devices that a program would see, a line each.
 pub fn list(options: &DeviceOptions) -> Result<String, Refusal> {
-    let chosen = choose(options)?;
-    let all = if chosen.is_empty() {
-        Device::list().map_err(|e| Refusal::new(e.to_string()))?
-    } else {
-        chosen
-    };
-    if all.is_empty() {
-        return Err(no_device());
-    }
+    let all = found(options)?;
     let mut lines = String::new();
     for (i, address) in all.iter().enumerate() {
         let state = match address {
@@ -79,7 +85,8 @@ pub fn list(options: &DeviceOptions) -> Result<String, Refusal> {
                 Err(Missing::Not(why)) | Err(Missing::Never(why)) => format!("  ({why})"),
             },
         };
-        let _ = writeln!(lines, "vnic{i}  {address}{state}");
+        let name = options.name.get(i).cloned().unwrap_or_else(|| format!("vnic{i}"));
+        let _ = writeln!(lines, "{name}  {address}{state}");
     }
     Ok(lines)
 }

@@ -5,10 +5,14 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use vnic_verbs::sysfs::NAMES_VARIABLE;
 use vnic_verbs::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
 
 use crate::options::LibraryOptions;
 use crate::{Refusal, devices, drop_in};
+
+/// Newer UCX asks the kernel for routes to a peer's GID, which knows no network of an adapter in a process of the host.
+const UCX_REACHES: &str = "UCX_IB_ROCE_REACHABILITY_MODE";
 
 /// Variables to set, and sockets that must be there before.
 #[derive(Debug, Default)]
@@ -63,6 +67,9 @@ impl Environment {
                 DeviceAddress::Pci(address) => functions.push(address),
             }
         }
+        if !self.sockets.is_empty() && std::env::var_os(UCX_REACHES).is_none() {
+            self.variables.push((UCX_REACHES, Some("all".into())));
+        }
         if !chosen.is_empty() {
             let sockets: Vec<&OsStr> = self.sockets.iter().map(|s| s.as_os_str()).collect();
             let sockets = sockets.join(OsStr::new(":"));
@@ -73,6 +80,14 @@ impl Environment {
                 .push((PCI_VARIABLE, (!functions.is_empty()).then(|| functions.into())));
         }
         Ok(())
+    }
+
+    /// Names the devices.
+    pub fn names(&mut self, names: &[String]) {
+        if !names.is_empty() {
+            self.variables
+                .push((NAMES_VARIABLE, Some(names.join(",").into())));
+        }
     }
 
     /// The variables as lines of a shell.
@@ -152,7 +167,7 @@ mod tests {
             .expect("devices");
         assert_eq!(
             environment.shell(),
-            "export VNIC_SOCKET=/run/a.sock:/run/b.sock\nunset VNIC_PCI\n"
+            "export UCX_IB_ROCE_REACHABILITY_MODE=all\nexport VNIC_SOCKET=/run/a.sock:/run/b.sock\nunset VNIC_PCI\n"
         );
         let mut environment = Environment::default();
         environment

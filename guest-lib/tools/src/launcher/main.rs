@@ -5,12 +5,14 @@ mod devices;
 mod drop_in;
 mod elf;
 mod environment;
+mod files;
 mod library;
 mod options;
 mod place;
 mod program;
 mod refusal;
 mod versions;
+mod view;
 
 use refusal::Refusal;
 

@@ -27,6 +27,9 @@ pub struct DeviceOptions {
     /// In a virtual machine: the PCI address of an RDMA function; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub pci: Vec<String>,
+    /// Name of a device, in their order, as mlx5_0 or mlx5_bond_0; may be repeated [default: vnic0, vnic1, …]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = device_name)]
+    pub name: Vec<String>,
     /// Wait so many seconds for the sockets, until the daemon listens there
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub wait: u32,
@@ -36,6 +39,16 @@ impl DeviceOptions {
     /// How long a socket may take to appear.
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.wait.into())
+    }
+}
+
+/// A name that the kernel would take.
+fn device_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if (1..=63).contains(&text.len()) && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("names have letters, digits, - and _, 63 at most".into())
     }
 }
 

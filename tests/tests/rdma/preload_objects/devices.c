@@ -18,6 +18,7 @@ static void queries(void)
 	struct ibv_device_attr attr;
 	CHECK(ibv_query_device(context, &attr) == 0);
 	CHECK(attr.node_guid == guid && attr.phys_port_cnt == 1 && attr.max_qp > 1 && attr.fw_ver[0]);
+	CHECK(attr.atomic_cap == IBV_ATOMIC_HCA && !(attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE));
 	struct {
 		struct ibv_device_attr_ex attr;
 		char behind[16];
@@ -46,7 +47,7 @@ static void queries(void)
 	CHECK(ibv_query_gid_table(context, entries, 8, 1) == -EOPNOTSUPP);
 	for (int i = 0; i < count; i++) {
 		CHECK(ibv_query_gid_ex(context, 1, entries[i].gid_index, &entry, 0) == 0);
-		CHECK(!memcmp(&entry, &entries[i], sizeof entry) && entry.port_num == 1);
+		CHECK(!memcmp(&entry, &entries[i], sizeof entry) && entry.port_num == 1 && entry.ndev_ifindex);
 	}
 	CHECK(entries[1].gid_type == IBV_GID_TYPE_ROCE_V2);
 	union ibv_gid gid, none = {{0}};
@@ -76,6 +77,12 @@ static void queries(void)
 	REFUSED(ibv_import_device(dup(context->cmd_fd)), EOPNOTSUPP);
 	REFUSED(ibv_import_pd(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_create_counters(context, NULL), EOPNOTSUPP);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	struct ibv_parent_domain_init_attr parent = {.pd = pd, .comp_mask = 1 << 20};
+	REFUSED(ibv_alloc_parent_domain(context, &parent), EOPNOTSUPP);
+	REFUSED(ibv_alloc_null_mr(pd), EOPNOTSUPP);
+	CHECK(ibv_dealloc_pd(pd) == 0);
 	CHECK(ibv_close_device(context) == 0);
 }
 

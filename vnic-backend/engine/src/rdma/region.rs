@@ -413,8 +413,8 @@ impl Regions {
         check_access(access.unwrap_or(old.access))
     }
 
-    /// Changes a region in place; its key is another one afterwards. Refused while windows are bound to it
-    /// (IBTA 11.2.8.4).
+    /// Changes a region in place. A valid key stays as it is, as with other devices (`ibv_rereg_mr`); one that was taken back is
+    /// followed by another, so that who has the old one stays without. Refused while windows are bound to it (IBTA 11.2.8.4).
     pub fn reregister(
         &mut self,
         mr: MrHandle,
@@ -448,7 +448,9 @@ impl Regions {
                 None
             }
         };
-        region.key = next_variant(region.key);
+        if !region.valid {
+            region.key = next_variant(region.key);
+        }
         region.valid = !region.lost;
         region.access = access;
         region.pd = pd;

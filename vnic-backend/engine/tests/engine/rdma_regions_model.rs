@@ -302,12 +302,20 @@ impl Both {
         if let (Ok((Registration { mr, lkey, .. }, _)), Some((base, bytes))) = (got, expected) {
             let region = &mut self.oracle[at];
             assert_eq!(mr, region.mr);
+            let kept = region.valid;
+            assert_eq!(
+                lkey == region.key,
+                kept,
+                "a valid key stays, another one never comes back"
+            );
             region.key = lkey;
             region.pd = pd.unwrap_or(region.pd);
             (region.access, region.base, region.bytes) = (new_access, base, bytes);
             region.lost &= !moved;
             region.valid = !region.lost;
-            self.fresh(lkey, base);
+            if !kept {
+                self.fresh(lkey, base);
+            }
         }
     }
 

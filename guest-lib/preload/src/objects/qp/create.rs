@@ -46,11 +46,13 @@ const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
 impl Extended {
     /// Refuses features that our devices do not have.
     pub fn check(&self) -> Result<(), Errno> {
-        only(self.mask, KNOWN, Errno::UNSUPPORTED)?;
+        only(self.mask, KNOWN, Errno::UNSUPPORTED).map_err(|e| {
+            e.because("no attributes of queue pairs beyond PD, XRCD, flags, TSO header and operations")
+        })?;
         let flags = self.mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && self.flags != 0;
         let segments = self.mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER != 0 && self.tso_header != 0;
         if flags || segments {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::UNSUPPORTED.because("no flags of queue pairs, and no segmentation (TSO)"));
         }
         Ok(())
     }
@@ -152,7 +154,8 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
             Ok((AnyQp::XrcRecv(xrcd.domain().xrc_target().build()?), zeros()))
         }
         // Raw packets, and types of other drivers.
-        _ => Err(Errno::UNSUPPORTED),
+        _ => Err(Errno::UNSUPPORTED
+            .because("queue pairs are RC, UC, UD or XRC: no raw packets, no type of one maker")),
     }
 }
 

@@ -96,7 +96,7 @@ fn attributes(wanted: &ibv_qp_attr, mask: u32) -> Result<(QpAttributes, QpMask),
     // Paths do not migrate: "has migrated" (0) is the only possible state.
     let migrates = mask & IBV_QP_PATH_MIG_STATE != 0 && wanted.path_mig_state != IBV_MIG_MIGRATED;
     if mask & (IBV_QP_ALT_PATH | IBV_QP_CAP) != 0 || migrates {
-        return Err(Errno::UNSUPPORTED);
+        return Err(Errno::UNSUPPORTED.because("no alternate paths, and a queue pair keeps its capacity"));
     }
     if mask & !(SAME | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT) != 0 {
         return Err(Errno::INVALID);
