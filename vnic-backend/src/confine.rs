@@ -107,7 +107,10 @@ impl Filter {
     /// Filter of the thread of an adapter's socket.
     pub(crate) fn socket(role: SocketRole) -> io::Result<Filter> {
         const ANY: u64 = u32::MAX as u64;
-        let mut more = Rules::from([(libc::SYS_ioctl, with(1, ANY, libc::FIONBIO)?)]);
+        let mut more = Rules::from([
+            (libc::SYS_ioctl, with(1, ANY, libc::FIONBIO)?),
+            (libc::SYS_setsockopt, with(2, ANY, libc::SO_RCVTIMEO as u64)?),
+        ]);
         if role == SocketRole::Connect {
             more.insert(libc::SYS_socket, with(0, ANY, libc::AF_UNIX as u64)?);
             more.insert(libc::SYS_connect, Vec::new());

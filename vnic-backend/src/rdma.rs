@@ -24,6 +24,7 @@ mod gid_news;
 mod gids;
 mod identity;
 mod memory;
+mod memory_share;
 mod registry;
 mod remains;
 mod remap;

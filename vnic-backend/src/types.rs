@@ -7,6 +7,7 @@ mod event;
 pub mod lag;
 mod mirror;
 mod moves;
+mod owners;
 mod qos;
 mod trace;
 
@@ -50,6 +51,7 @@ pub use event::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
 pub use mirror::*;
 pub use moves::*;
+pub use owners::*;
 pub use qos::*;
 pub use trace::*;
 
@@ -296,6 +298,8 @@ pub struct RdmaStatus {
     pub resources: Vec<ResourceRow>,
     /// Queue pairs with the most errors: few, those with the most first.
     pub worst: Vec<(QpNumber, QpErrors)>,
+    /// Processes that have it.
+    pub owners: RdmaOwners,
 }
 
 /// Queue pairs that a data core tells of at a time.

@@ -203,6 +203,7 @@ fn facts(a: &v1::Adapter) -> String {
     let used =
         |r: &v1::RdmaResource| (r.used > 0 && r.r#type != "gid").then(|| format!("{} {}", r.r#type, r.used));
     let used: Vec<String> = rdma.resources.iter().filter_map(used).collect();
+    let owners: Vec<String> = rdma.owners.iter().map(super::qp::owner).collect();
     let function = match rdma.off.as_str() {
         "" => format!("{} since {}", rdma_state(rdma), text::time(rdma.state_time)),
         why => format!("off: {why}"),
@@ -213,6 +214,7 @@ fn facts(a: &v1::Adapter) -> String {
         "rdma socket": rdma.socket,
         "rdma received": packets(traffic.rdma_rx_packets, traffic.rdma_rx_bytes),
         "rdma sent": packets(traffic.rdma_tx_packets, traffic.rdma_tx_bytes),
+        "rdma processes": owners.join(", "),
         "rdma memory": text::bytes(rdma.memory_bytes),
         "rdma objects": used.join(", "),
     }

@@ -257,7 +257,8 @@ fn facts(pair: &v1::QueuePair) -> String {
     facts.finish()
 }
 
-fn owner(process: &v1::Process) -> String {
+/// A process in words.
+pub fn owner(process: &v1::Process) -> String {
     let mut words = match process.pid {
         0 => "a process of another PID namespace".to_owned(),
         pid => format!("pid {pid}"),

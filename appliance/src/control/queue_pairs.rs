@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vnic_backend::{Caller, NicError, QpErrors, QpState, QpStatus};
+use vnic_backend::{Caller, Nic, NicError, QpErrors, QpState, QpStatus, RdmaOwners};
 
 use super::Control;
 use super::refused::Refused;
@@ -23,7 +23,7 @@ pub struct Process {
 pub struct QueuePairNow {
     /// Name of the adapter.
     pub adapter: String,
-    /// Process to which the function belongs, if one is connected.
+    /// Process that has made the queue pair, as far as it is known.
     pub owner: Option<Process>,
     pub status: QpStatus,
 }
@@ -97,8 +97,8 @@ impl QueuePairs<'_> {
         let now = |(adapter, status): (String, QpStatus)| QueuePairNow {
             owner: owners
                 .entry(adapter.clone())
-                .or_insert_with(|| self.owner(&adapter))
-                .clone(),
+                .or_insert_with(|| Owners::of(nic, &adapter))
+                .of_queue_pair(status.number.0),
             adapter,
             status,
         };
@@ -110,17 +110,32 @@ impl QueuePairs<'_> {
         let status = self.0.nic.queue_pair(adapter, number).map_err(Refused::Nic)?;
         Ok(QueuePairNow {
             adapter: adapter.to_owned(),
-            owner: self.owner(adapter),
+            owner: Owners::of(&self.0.nic, adapter).of_queue_pair(number),
             status,
         })
     }
+}
 
-    /// Process that is connected to the socket of an adapter's RDMA function.
-    fn owner(&self, adapter: &str) -> Option<Process> {
-        let caller = self.0.nic.rdma_owner(adapter).ok()??;
+/// Processes that have the RDMA function of an adapter, and their names as far as they were asked for.
+struct Owners {
+    callers: RdmaOwners,
+    names: BTreeMap<i32, Option<String>>,
+}
+
+impl Owners {
+    fn of(nic: &Nic, adapter: &str) -> Owners {
+        Owners {
+            callers: nic.rdma_owners(adapter).unwrap_or_default(),
+            names: BTreeMap::new(),
+        }
+    }
+
+    fn of_queue_pair(&mut self, number: u32) -> Option<Process> {
+        let caller = self.callers.of(number)?;
+        let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
         let command = caller
             .pid
-            .and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+            .and_then(|pid| self.names.entry(pid).or_insert_with(|| name(pid)).clone());
         Some(Process {
             caller,
             command: command.map(|name| name.trim_end().to_owned()),

@@ -6,8 +6,8 @@ use std::net::Ipv6Addr;
 use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow, GidSource, PortStatus,
-    RdmaStatus, ResourceRow, Sample, feature,
+    AdapterStatus, AttachState, Budget, BurstStatus, Caller, DroplessStatus, GidKind, GidRow, GidSource,
+    PortStatus, RdmaStatus, ResourceRow, Sample, feature,
 };
 use vnic_control::v1;
 
@@ -129,6 +129,16 @@ pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
             .iter()
             .map(|row| rdma_resource(adapter, row))
             .collect(),
+        owners: status.owners.all().map(|caller| process(caller, None)).collect(),
+    }
+}
+
+/// Message of a process and its name.
+pub fn process(caller: Caller, command: Option<&str>) -> v1::Process {
+    v1::Process {
+        pid: caller.pid.unwrap_or_default(),
+        uid: caller.uid,
+        command: command.unwrap_or_default().to_owned(),
     }
 }
 

@@ -29,11 +29,7 @@ same! { fn state(QpState) -> v1::queue_pair::State { Reset, Init, Rtr, Rts, Sqd,
 same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, XrcInitiator, XrcTarget } }
 
 fn process(process: &Process) -> v1::Process {
-    v1::Process {
-        pid: process.caller.pid.unwrap_or_default(),
-        uid: process.caller.uid,
-        command: process.command.clone().unwrap_or_default(),
-    }
+    convert::process(process.caller, process.command.as_deref())
 }
 
 fn sends(pair: &QueuePairNow) -> v1::QueuePairSends {

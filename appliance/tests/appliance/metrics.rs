@@ -247,6 +247,7 @@ fn snapshot() -> Snapshot {
                         ..QpErrors::default()
                     },
                 )],
+                owners: Default::default(),
             },
         )],
         ports: vec![PortStatus {

@@ -29,7 +29,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Error as Refused, Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-use vnic_device::config::Config;
+use vnic_device::config::{Config, PROTOCOL_SHARES};
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
 
 use super::{Pinned, SharedPages, Transport, Virtqueue, identity};
@@ -78,7 +78,7 @@ impl HostTransport {
         }
         let clone = stream.try_clone().map_err(os("copying a descriptor"))?;
         let mut frontend = Frontend::from_stream(clone, u64::from(u16::MAX));
-        // The daemon hangs up on a second frontend: the first question finds out.
+        // The daemon hangs up beside a virtual machine: the first question finds out.
         let offered = frontend.get_features().map_err(|e| nobody_talks(&name, &e))?;
         if offered & FEATURES != FEATURES {
             return Err(no_rdma(&name, "its features are not those of such a function"));
@@ -94,11 +94,12 @@ impl HostTransport {
             return Err(no_rdma(&name, "it has no configuration space or no memory slots"));
         }
         frontend
-            .set_protocol_features(PROTOCOL)
+            .set_protocol_features(PROTOCOL | Protocol::from_bits_retain(1 << PROTOCOL_SHARES))
             .map_err(asked("protocol features"))?;
+        // The daemon hangs up if a virtual machine has the adapter, or as many processes as there may be: this answer finds out.
+        let config = read_config(&mut frontend).map_err(|e| nobody_talks(&name, &e))?;
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         frontend.set_owner().map_err(asked("an owner"))?;
-        let config = read_config(&mut frontend).map_err(asked("its configuration space"))?;
         identity::check(&config).map_err(|e| match e {
             Error::NoDevice(why) => no_rdma(&name, &why),
             Error::Version(why) => Error::Version(format!("{name}: {why}")),
@@ -208,11 +209,11 @@ fn no_connection(path: &Path, e: std::io::Error) -> Error {
     }
 }
 
-/// The error for a daemon that accepted and then said nothing.
+/// The error for a daemon that accepted and did not answer.
 fn nobody_talks(name: &str, e: &vhost::Error) -> Error {
     match e {
         vhost::Error::VhostUserProtocol(Refused::SocketRetry(_)) => Error::Setup(format!(
-            "{name}: no answer within {} s: another program or virtual machine drives this adapter, or the \
+            "{name}: no answer within {} s: a virtual machine or another program has this adapter for itself, or the \
              daemon hangs",
             PATIENCE.as_secs()
         )),
@@ -222,8 +223,8 @@ fn nobody_talks(name: &str, e: &vhost::Error) -> Error {
             | Refused::SocketBroken(_)
             | Refused::SocketError(_),
         ) => Error::Setup(format!(
-            "{name}: the daemon closed the connection at once: another program or virtual machine drives \
-             this adapter; end it, or take another adapter"
+            "{name}: the daemon closed the connection at once: a virtual machine or another program has this adapter for \
+             itself, or as many processes share it as may; end one, or take another adapter"
         )),
         e => Error::Setup(format!("{name}: the daemon refused the first question: {e}")),
     }
@@ -344,7 +345,7 @@ mod tests {
         let listener = UnixListener::bind(&path).expect("a socket");
         let server = std::thread::spawn(move || drop(listener.accept()));
         let text = refusal(&path);
-        assert!(text.contains("another program"), "{text}");
+        assert!(text.contains("a virtual machine or another program"), "{text}");
         server.join().expect("it ends");
         let text = refusal(&path);
         assert!(text.contains("nobody listens"), "{text}");

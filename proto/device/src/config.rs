@@ -12,6 +12,9 @@ pub const VIRTIO_ID: u16 = 42;
 /// Virtio device id of the function for a VMM that has no name for [`VIRTIO_ID`].
 pub const VIRTIO_ID_ALIAS: u16 = 38;
 
+/// Bit of the protocol features of vhost-user by which a process says that it shares the function with others.
+pub const PROTOCOL_SHARES: u32 = 63;
+
 /// Virtqueue of the commands.
 pub const CONTROL_QUEUE: u16 = 0;
 /// Virtqueue of the first event queue; those that carry only wake-ups follow the event queues.

@@ -103,6 +103,7 @@ impl Adapter {
             mtu: Mtu::Mtu1024,
             pin_source_port: false,
             seed: 0,
+            place: None,
         })?;
         let gid = Gid::from_ipv4([10, 0, 0, index as u8]);
         let entry = GidEntry {

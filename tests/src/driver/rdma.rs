@@ -32,7 +32,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use vnic_device::command::device::{Hello, HelloReply};
 use vnic_device::command::{Opcode, ReplyHead};
-use vnic_device::config::Config;
+use vnic_device::config::{Config, PROTOCOL_SHARES};
 use vnic_device::event::{EventKind, EventRecord};
 use vnic_device::ring::Extent;
 use vnic_device::status::CommandStatus;
@@ -69,6 +69,8 @@ pub struct Options {
     pub events: u16,
     /// Bytes of memory to allocate from.
     pub memory: u64,
+    /// Whether it is a process that shares the function with others.
+    pub shares: bool,
 }
 
 impl Default for Options {
@@ -78,6 +80,7 @@ impl Default for Options {
             queue_size: 128,
             events: 64,
             memory: 16 << 20,
+            shares: false,
         }
     }
 }
@@ -164,7 +167,7 @@ impl Driver {
 
     /// Connects, shares the memory and starts all virtqueues anew.
     pub fn connect(&mut self, socket: impl AsRef<Path>) -> Result<()> {
-        let f = Self::negotiate(socket.as_ref(), self.options.features)?;
+        let f = Self::negotiate(socket.as_ref(), self.options.features, self.options.shares)?;
         f.set_mem_table(&self.mem.regions())?;
         self.frontend = Some(f);
         self.control.reset()?;
@@ -174,7 +177,7 @@ impl Driver {
     }
 
     /// Connects to the socket, waiting for it, and agrees on features.
-    pub fn negotiate(socket: &Path, features: u64) -> Result<Frontend> {
+    pub fn negotiate(socket: &Path, features: u64, shares: bool) -> Result<Frontend> {
         let deadline = deadline();
         let stream = loop {
             match UnixStream::connect(socket) {
@@ -194,7 +197,8 @@ impl Driver {
         let ours = P::MQ | P::REPLY_ACK | P::RESET_DEVICE | P::CONFIG | P::CONFIGURE_MEM_SLOTS;
         let offered = f.get_protocol_features()?;
         ensure!(offered.contains(ours), "protocol features {offered:?}");
-        f.set_protocol_features(ours)?;
+        let shares = if shares { 1 << PROTOCOL_SHARES } else { 0 };
+        f.set_protocol_features(ours | P::from_bits_retain(shares))?;
         f.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         f.set_features(features)?;
         Ok(f)

@@ -129,6 +129,7 @@ impl RoceHost {
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
             seed: 0,
+            place: None,
         })?;
         for (index, address) in (0..).zip(addresses) {
             let entry = GidEntry {

@@ -195,7 +195,7 @@ fn clutter(v: &mut Side, address: AddressVector) {
 /// A connection that ends while it is set up.
 fn half_begun(socket: &Path, dice: &mut Dice) -> Result<()> {
     let features = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
-    let f = Driver::negotiate(socket, features)?;
+    let f = Driver::negotiate(socket, features, false)?;
     let d = Driver::new(Options::default())?;
     let far = dice.below(4);
     if far > 0 {

@@ -14,6 +14,7 @@ mod mode;
 mod order;
 mod preload_objects;
 mod preload_work;
+mod processes;
 mod qos;
 mod reset;
 mod rings;

@@ -105,6 +105,11 @@ fn devices_say_what_they_are_and_are_shared() -> Result<()> {
 }
 
 #[test]
+fn processes_share_an_adapter_and_children_open_it_for_themselves() -> Result<()> {
+    run("processes", &["ranks", "children_open"])
+}
+
+#[test]
 fn objects_last_as_long_as_they_are_needed() -> Result<()> {
     run(
         "lifetimes",

@@ -56,6 +56,7 @@ fn a_device_has_no_more_memory_than_it_was_made_for() {
         mtu: Mtu::Mtu4096,
         pin_source_port: false,
         seed: 1,
+        place: None,
     })
     .expect("a device");
     let entry = GidEntry {

@@ -66,6 +66,7 @@ fn end(n: u8) -> End {
         mtu: Mtu::Mtu4096,
         pin_source_port: false,
         seed: 0,
+        place: None,
     })
     .expect("default limits");
     let entry = GidEntry {

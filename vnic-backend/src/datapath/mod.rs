@@ -48,6 +48,7 @@ pub use observed::{CoreWork, Observer, observed};
 pub use outputs::vlan_behind;
 pub use outputs::{BondSetup, BondSide, Link, Mirror, Receiver};
 pub use qos::QosChange;
+pub use rdma::Functions;
 pub use ring_start::RingStart;
 pub use run::start;
 pub use ticket::Ticket;

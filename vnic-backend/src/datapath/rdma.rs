@@ -1,12 +1,14 @@
 //! RDMA functions of a data core: attach and detach of drivers, turns, and reports of events.
 
+mod seats;
 mod wire;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use vnic_engine::counters::PriorityCounter as P;
-use vnic_engine::rdma::{Incoming, Payload};
+use vnic_engine::rdma::{FlowStatus, Incoming, Object, Payload, Place, QpPage, QpStatus, VerbsError, WORST};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
@@ -17,17 +19,25 @@ use super::core::Core;
 use super::news::CoreEvent;
 use super::outputs::Inbound;
 use super::sleep::{Sleeper, Source};
-use crate::rdma::{Attachment, Function, RdmaRings, of_a_packet_that_leaves, of_a_turn};
-use wire::{Loopback, Wire};
+use crate::call::Call;
+use crate::rdma::{Attachment, Function, RdmaRings, RdmaSnapshot, of_a_packet_that_leaves, of_a_turn};
+use crate::types::QpRate;
+use seats::Seats;
+use wire::{Loopback, Wire, routed};
+
+/// A driver's place at the function of an adapter; `None`: it has the whole function.
+pub type Seat = (PortId, Option<Place>);
 
 /// All functions of a core, by their adapters' ports.
 #[derive(Default)]
 pub struct Functions {
     slots: Vec<Option<Box<Function>>>,
+    /// Of functions that processes share, what all but the first have.
+    seats: Seats,
     /// Ports with a function.
     ports: Vec<PortId>,
     /// The function that sends, out of its place, so that its neighbours can be reached. After a panic it is still here.
-    sending: Option<(PortId, Box<Function>)>,
+    sending: Option<(PortId, Place, Box<Function>)>,
     loopback: VecDeque<Loopback>,
     /// Identification of the next frame over IPv4.
     next_id: u16,
@@ -55,6 +65,31 @@ impl Functions {
         slots.filter_map(|(i, f)| Some((PortId(i as u16), f.as_deref_mut()?)))
     }
 
+    /// What a driver has of a function.
+    #[inline]
+    fn seat_mut(&mut self, (port, place): Seat) -> Option<&mut Function> {
+        match place.filter(|place| *place != Place::default()) {
+            None => self.get_mut(port),
+            Some(place) => self.seats.get_mut(port, place),
+        }
+    }
+
+    /// The function of an adapter, and the seats beside it.
+    pub fn each(&mut self, port: PortId) -> impl Iterator<Item = &mut Function> {
+        let function = self.slots.get_mut(usize::from(port.0)).into_iter();
+        function
+            .filter_map(Option::as_deref_mut)
+            .chain(self.seats.of_mut(port))
+    }
+
+    /// What has the queue pair of this number, if it exists.
+    fn holder(&mut self, port: PortId, qp: u32) -> Option<&mut Function> {
+        match self.seats.any(port) {
+            true => self.seat_mut((port, Some(Place::of(qp)))),
+            false => self.get_mut(port),
+        }
+    }
+
     fn put(&mut self, port: PortId, function: Function) {
         let i = usize::from(port.0);
         if self.slots.len() <= i {
@@ -66,9 +101,9 @@ impl Functions {
 
     fn take(&mut self, port: PortId) -> Option<Box<Function>> {
         self.ports.retain(|p| *p != port);
-        let sending = self.sending.take_if(|(p, _)| *p == port);
+        let sending = self.sending.take_if(|(p, ..)| *p == port);
         let place = self.slots.get_mut(usize::from(port.0))?;
-        place.take().or(sending.map(|(_, function)| function))
+        place.take().or(sending.map(|(.., function)| function))
     }
 
     // Functions and their drivers come and go.
@@ -85,38 +120,67 @@ impl Functions {
 
     /// Removes the function of a removed adapter.
     pub fn remove(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) {
-        self.detach(core, sleeper, port);
+        for seat in (0..Place::COUNT).map(Place::new) {
+            self.detach(core, sleeper, (port, seat));
+        }
         self.take(port);
     }
 
     /// Attaches a driver to a function.
-    pub fn attach(&mut self, sleeper: &Sleeper, port: PortId, attachment: Attachment) {
-        let Some(function) = self.get_mut(port) else {
+    pub fn attach(&mut self, sleeper: &Sleeper, seat: Seat, attachment: Attachment) {
+        let (port, place) = seat;
+        if let Some(place) = place.filter(|place| *place != Place::default()) {
+            let function = self.get_mut(port);
+            let Some((made, gids)) = function.and_then(|f| Some((f.seat(place)?, f.gid_version()))) else {
+                return;
+            };
+            self.seats.put(port, place, made, gids);
+        }
+        let Some(function) = self.seat_mut(seat) else {
             return;
         };
-        for kick in function.attach(attachment) {
+        for kick in function.attach(attachment, place) {
             let _ = sleeper.add(kick, Source::Rdma(port.0.into()));
         }
         function.suppress_kicks();
     }
 
     /// Replaces the driver's memory; `done` is sent when the old memory is not used any more.
-    pub fn remap(&mut self, port: PortId, rings: RdmaRings, done: Sender<()>) {
-        if let Some(function) = self.get_mut(port) {
+    pub fn remap(&mut self, seat: Seat, rings: RdmaRings, done: Sender<()>) {
+        if let Some(function) = self.seat_mut(seat) {
             function.remap(rings, done);
             function.suppress_kicks();
         }
     }
 
+    /// Sets the call eventfd of a virtqueue.
+    pub fn set_call(&mut self, seat: Seat, index: u16, call: Option<Arc<Call>>) {
+        if let Some(function) = self.seat_mut(seat) {
+            function.set_call(index, call);
+        }
+    }
+
     /// Ends all objects of the driver. Returns the ring indexes of its virtqueues.
-    pub fn detach(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) -> Vec<u16> {
-        let Some(function) = self.get_mut(port) else {
+    pub fn detach(&mut self, core: &mut Core, sleeper: &Sleeper, seat: Seat) -> Vec<u16> {
+        let (port, place) = seat;
+        let Some(function) = self.seat_mut(seat) else {
             return Vec::new();
         };
         for kick in function.kicks() {
             sleeper.remove(kick);
         }
         let bases = function.detach();
+        if let Some(place) = place.filter(|place| *place != Place::default())
+            && let Some(mut gone) = self.seats.take(port, place)
+        {
+            if let Some(function) = self.get_mut(port) {
+                function.gather(&mut gone, true);
+            }
+            if let Some(left) = gone.take_remains() {
+                core.report(CoreEvent::Remains(left));
+            }
+            self.waits(core, port);
+        }
         self.publish(core, port);
         self.follow(core, port);
         self.news(core, port);
@@ -125,8 +189,10 @@ impl Functions {
 
     /// Sets `roce_mode` and `*NetworkDirect` of an adapter.
     pub fn set_roce(&mut self, core: &mut Core, port: PortId, settings: &AdapterSettings) {
-        if let Some(function) = self.get_mut(port) {
-            function.set_roce(settings.roce_mode, settings.network_direct);
+        if self.get_mut(port).is_some() {
+            for function in self.each(port) {
+                function.set_roce(settings.roce_mode, settings.network_direct);
+            }
             self.follow(core, port);
             self.news(core, port);
         }
@@ -134,10 +200,98 @@ impl Functions {
 
     /// Applies the configured marking to the RDMA packets of an adapter.
     pub fn set_marking(&mut self, core: &Core, port: PortId) {
-        if let Some(function) = self.get_mut(port) {
-            let change = core.out.qos.get(port);
+        let change = core.out.qos.get(port);
+        for function in self.each(port) {
             function.set_marking(change.map(|c| c.marking.clone()).unwrap_or_default());
         }
+    }
+
+    // Questions of the control plane.
+
+    /// State of a function, with that of all its seats. `None`: there is none.
+    pub fn snapshot(&mut self, port: PortId) -> Option<RdmaSnapshot> {
+        let function = self.slots.get(usize::from(port.0))?.as_deref()?;
+        let mut snapshot = function.snapshot(self.seats.of(port));
+        snapshot
+            .worst
+            .sort_by_key(|(_, errors)| std::cmp::Reverse(errors.sum()));
+        snapshot.worst.truncate(WORST);
+        Some(snapshot)
+    }
+
+    /// Queue pairs of a function that congestion control limits now.
+    pub fn flows(&mut self, port: PortId, now: Instant) -> Option<Vec<FlowStatus>> {
+        self.get_mut(port)?;
+        Some(self.each(port).flat_map(|function| function.flows(now)).collect())
+    }
+
+    /// Queue pairs of a function with a rate limit.
+    pub fn rates(&mut self, port: PortId) -> Option<Vec<QpRate>> {
+        self.get_mut(port)?;
+        Some(self.each(port).flat_map(Function::rates).collect())
+    }
+
+    /// Queue pairs of a function behind a place, at most `most`. (The upper bits of a place are those of the seat.)
+    pub fn queue_pairs(
+        &mut self,
+        port: PortId,
+        behind: Option<u32>,
+        most: usize,
+        now: Instant,
+    ) -> Option<QpPage> {
+        const SEAT: u32 = 20;
+        self.get_mut(port)?;
+        let first = behind.map_or(0, |behind| behind >> SEAT);
+        for seat in first..u32::from(Place::COUNT) {
+            let place = u8::try_from(seat).ok().and_then(Place::new);
+            let Some(function) = self.seat_mut((port, place)) else {
+                continue;
+            };
+            let behind = behind
+                .filter(|_| seat == first)
+                .map(|behind| behind & ((1 << SEAT) - 1));
+            let mut page = function.queue_pairs(behind, most, now);
+            page.next = page.next.map(|next| next | seat << SEAT);
+            if page.next.is_some() || !page.rows.is_empty() || !self.seats.any(port) {
+                // Behind the last one of this seat there may be another seat.
+                let last = (1 << SEAT) - 1;
+                let more = self.seats.any(port) && seat + 1 < u32::from(Place::COUNT);
+                page.next = page.next.or_else(|| more.then_some(seat << SEAT | last));
+                return Some(page);
+            }
+        }
+        Some(QpPage::default())
+    }
+
+    /// A queue pair of a function.
+    pub fn queue_pair(
+        &mut self,
+        port: PortId,
+        qp: u32,
+        now: Instant,
+    ) -> Option<Result<QpStatus, VerbsError>> {
+        self.get_mut(port)?;
+        let none = Err(VerbsError::NoSuch(Object::Qp));
+        Some(
+            self.holder(port, qp)
+                .map_or(none, |function| function.queue_pair(qp, now)),
+        )
+    }
+
+    /// Sets the operator's limit of a queue pair, in kbit/s; 0: none.
+    pub fn set_ceiling(
+        &mut self,
+        port: PortId,
+        qp: u32,
+        kbps: u32,
+        now: Instant,
+    ) -> Option<Result<(), VerbsError>> {
+        self.get_mut(port)?;
+        let none = Err(VerbsError::NoSuch(Object::Qp));
+        Some(
+            self.holder(port, qp)
+                .map_or(none, |function| function.set_ceiling(qp, kbps, now)),
+        )
     }
 
     // Rounds.
@@ -156,12 +310,17 @@ impl Functions {
             }
         }
         let shared = core.turns.shared(now);
+        let seats = !self.seats.is_empty();
         for i in 0..self.ports.len() {
             let Some(&port) = self.ports.get(i) else {
                 break;
             };
             // A bug that one guest triggers takes down only that guest's function.
-            match core.guarded(|core| self.turn(core, port, now, shared)) {
+            let turn = match seats && self.seats.any(port) {
+                false => core.guarded(|core| self.turn(core, (port, Place::default()), now, shared)),
+                true => core.guarded(|core| self.turns(core, port, now)),
+            };
+            match turn {
                 Some(0) => {}
                 Some(n) => {
                     work += n;
@@ -200,13 +359,17 @@ impl Functions {
     /// Hands a packet from the wire to a function, which copies its payload to the guest's memory.
     #[inline]
     pub fn packet(&mut self, port: PortId, bytes: &[u8], now: Instant) {
-        let Some(function) = self.get_mut(port) else {
+        let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
             return;
         };
         match Frame::parse(bytes) {
             Ok(frame) if frame.icrc_ok() => {
-                let work = function.receive(now, &Incoming::from(&frame));
-                function.charge(work);
+                let packet = Incoming::from(&frame);
+                if !routed(&packet) || !self.seats.any(port) {
+                    let work = function.receive(now, &packet);
+                    return function.charge(work);
+                }
+                self.deliver(port, &packet, now);
             }
             Ok(_) => function.count_bad_icrc(),
             // The frame is not RoCE after all, or is cut short.
@@ -214,10 +377,53 @@ impl Functions {
         }
     }
 
-    /// Gives a function its turn; `shared`: other adapters want to send. Returns how much was done.
-    #[inline]
-    fn turn(&mut self, core: &mut Core, port: PortId, now: Instant, shared: bool) -> usize {
-        let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
+    /// Hands a packet to those of a function's seats that it is for.
+    #[cold]
+    fn deliver(&mut self, port: PortId, packet: &Incoming<'_>, now: Instant) {
+        let (functions, seats) = (&mut self.slots, &mut self.seats);
+        wire::to_seats(
+            functions,
+            seats,
+            port,
+            packet.headers.bth.destination_qp,
+            |seat, _| {
+                let work = seat.receive(now, packet);
+                seat.charge(work);
+            },
+            packet.path.network.destination(),
+        );
+    }
+
+    /// Gives the seats of a function their turns, one after the other: in a round as much as one adapter may do, and the next
+    /// round goes on with the next seat. Returns how much was done.
+    #[inline(never)]
+    fn turns(&mut self, core: &mut Core, port: PortId, now: Instant) -> usize {
+        if let Some(Some(function)) = self.slots.get(usize::from(port.0)) {
+            self.seats.follow_gids(port, function);
+        }
+        let mut work = 0;
+        for _ in 0..=self.seats.len(port) {
+            let place = self.seats.next_turn(port);
+            work += self.turn(core, (port, place), now, true);
+            if work >= of_a_turn(true).unsigned_abs() as usize {
+                break;
+            }
+        }
+        work
+    }
+
+    /// Tells the core which priorities of a function wait for the adapter's limits, of any seat.
+    fn waits(&mut self, core: &mut Core, port: PortId) {
+        let waits = self
+            .each(port)
+            .fold(0, |all, function| all | function.account.waits);
+        core.rdma_waits(port, waits);
+    }
+
+    /// Gives a function, or one of its seats, its turn; `shared`: others want to send. Returns how much was done.
+    #[inline(always)]
+    fn turn(&mut self, core: &mut Core, (port, place): (PortId, Place), now: Instant, shared: bool) -> usize {
+        let Some(function) = self.seat_mut((port, Some(place))) else {
             return 0;
         };
         let Some(mut work) = function.poll(now, shared) else {
@@ -227,28 +433,40 @@ impl Functions {
             core.turns.asks(port, now);
         }
         if function.device().wants_transmit() || function.account.waits != 0 {
-            work += self.transmit(core, port, now, shared);
+            work += self.transmit(core, (port, place), now, shared);
         }
-        match self.get_mut(port) {
+        match self.seat_mut((port, Some(place))) {
             Some(function) => work + function.finish(now),
             None => work,
         }
     }
 
-    fn transmit(&mut self, core: &mut Core, port: PortId, now: Instant, shared: bool) -> usize {
-        let place = usize::from(port.0);
-        let Some(function) = self.slots[place].take() else {
+    fn transmit(
+        &mut self,
+        core: &mut Core,
+        (port, place): (PortId, Place),
+        now: Instant,
+        shared: bool,
+    ) -> usize {
+        let first = place == Place::default();
+        let lifted = match first {
+            true => self.slots[usize::from(port.0)].take(),
+            false => self.seats.lift(port, place),
+        };
+        let Some(function) = lifted else {
             return 0;
         };
-        let (_, function) = self.sending.insert((port, function));
+        let (.., function) = self.sending.insert((port, place, function));
         let mac = function.device().mac();
         let mut wire = Wire {
             functions: &mut self.slots,
+            seats: &mut self.seats,
             loopback: &mut self.loopback,
             next_id: &mut self.next_id,
             frame: &mut self.frame,
             core,
             port,
+            place,
             mac,
             now,
             left: of_a_turn(shared),
@@ -264,10 +482,8 @@ impl Functions {
         } else {
             ready & !core.open_priorities(port, now)
         };
-        if closed != function.account.waits {
-            function.account.waits = closed;
-            core.rdma_waits(port, closed);
-        }
+        let told = closed != function.account.waits;
+        function.account.waits = closed;
         function.charge((-left).max(0).unsigned_abs());
         core.flush();
         while let Some(own) = self.loopback.pop_front() {
@@ -280,7 +496,14 @@ impl Functions {
             let work = function.receive(now, &packet);
             function.charge(work);
         }
-        self.slots[place] = self.sending.take().map(|(_, function)| function);
+        let function = self.sending.take().map(|(.., function)| function);
+        match first {
+            true => self.slots[usize::from(port.0)] = function,
+            false => self.seats.put_back(port, place, function),
+        }
+        if told {
+            self.waits(core, port);
+        }
         (of_a_turn(shared) - left).unsigned_abs() as usize
     }
 
@@ -292,7 +515,8 @@ impl Functions {
             let Some(&port) = self.ports.get(i) else {
                 break;
             };
-            if self.get_mut(port).is_some_and(|f| f.has_news()) {
+            let news = self.get_mut(port).is_some_and(|f| f.has_news());
+            if news || self.seats.any(port) && self.seats.of(port).any(Function::has_news) {
                 self.publish(core, port);
                 self.news(core, port);
             }
@@ -311,9 +535,15 @@ impl Functions {
     /// Returns whether the function has taken the time of a request.
     #[inline]
     fn follow(&mut self, core: &mut Core, port: PortId) -> bool {
-        let (live, timed) = self
+        let (mut live, mut timed) = self
             .get_mut(port)
             .map_or((false, false), |f| (f.is_live(), f.has_latency()));
+        if self.seats.any(port) {
+            for seat in self.seats.of(port) {
+                live |= seat.is_live();
+                timed |= seat.has_latency();
+            }
+        }
         if let Some(adapter) = core.adapter(port) {
             adapter.takes_roce = live;
         }
@@ -327,6 +557,11 @@ impl Functions {
             if let Some(function) = self.get_mut(port) {
                 function.count_latency(now);
             }
+            if self.seats.any(port) {
+                for seat in self.seats.of_mut(port) {
+                    seat.count_latency(now);
+                }
+            }
         }
     }
 
@@ -336,7 +571,13 @@ impl Functions {
         let Some(function) = self.get_mut(port) else {
             return;
         };
-        let received = function.take_received();
+        let mut received = function.take_received();
+        for seat in self.seats.of_mut(port) {
+            for (sum, new) in received.iter_mut().zip(seat.take_received()) {
+                sum[0] += new[0];
+                sum[1] += new[1];
+            }
+        }
         if let Some(adapter) = core.adapter(port) {
             for (block, [packets, bytes]) in adapter.counters.link.priorities.iter().zip(received) {
                 if packets > 0 {
@@ -345,16 +586,24 @@ impl Functions {
                 }
             }
         }
-        function.publish_counters(core.now);
+        if let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) {
+            function.publish_counters(core.now, self.seats.of_mut(port));
+        }
     }
 
     /// Reports a function's events to the control plane.
     pub fn news(&mut self, core: &mut Core, port: PortId) {
         let now = core.now;
         let counters = core.adapter(port).map(|adapter| adapter.counters.clone());
-        let Some(function) = self.get_mut(port) else {
+        let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
             return;
         };
+        for seat in self.seats.of_mut(port) {
+            function.gather(seat, false);
+            if let Some(left) = seat.take_remains() {
+                core.report(CoreEvent::Remains(left));
+            }
+        }
         let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
         let conflict = function.take_gid_conflict(now);
         let drops = |reason| counters.as_ref().map_or(0, |all| all.drops.get(reason as usize));
@@ -384,14 +633,23 @@ impl Functions {
     #[cold]
     pub fn fail(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) {
         self.loopback.clear();
+        // A seat that was sending is out of its place; a function that was is found by `take`.
+        let sending = self
+            .sending
+            .take_if(|(p, place, _)| *p == port && *place != Place::default());
+        let mut seats = self.seats.take_all(port);
+        seats.extend(sending.map(|(.., seat)| seat));
         // The state that the bug left is not trusted: it is not used again, not even to end it in order. (To leak it keeps
         // the guest's memory mapped, to which nothing refers.)
-        if let Some(function) = self.take(port) {
-            for kick in function.kicks() {
+        if let Some(mut function) = self.take(port) {
+            for seat in &mut seats {
+                function.gather(seat, true);
+            }
+            for kick in seats.iter().flat_map(|seat| seat.kicks()).chain(function.kicks()) {
                 sleeper.remove(kick);
             }
             let fresh = function.successor();
-            std::mem::forget(function);
+            std::mem::forget((function, seats));
             if let Some(fresh) = fresh {
                 self.put(port, fresh);
             }
@@ -405,7 +663,9 @@ impl Functions {
 
     /// When a function must be looked at again.
     pub fn due(&mut self, now: Instant) -> Option<Instant> {
-        self.iter_mut().filter_map(|(_, f)| f.next_time(now)).min()
+        let functions = self.iter_mut().filter_map(|(_, f)| f.next_time(now)).min();
+        let seats = self.seats.all_mut().filter_map(|(_, f)| f.next_time(now)).min();
+        functions.into_iter().chain(seats).min()
     }
 
     /// Asks drivers to kick. True: there is work already.
@@ -415,6 +675,9 @@ impl Functions {
             // The core wakes for a waiting priority when it opens.
             more |= function.request_kicks(core.open_priorities(port, now));
         }
+        for (port, seat) in self.seats.all_mut() {
+            more |= seat.request_kicks(core.open_priorities(port, now));
+        }
         more
     }
 
@@ -422,6 +685,9 @@ impl Functions {
     pub fn suppress_kicks(&mut self) {
         for (_, function) in self.iter_mut() {
             function.suppress_kicks();
+        }
+        for (_, seat) in self.seats.all_mut() {
+            seat.suppress_kicks();
         }
     }
 }

@@ -374,7 +374,7 @@ impl Inner {
     /// What an adapter keeps when it is made anew.
     fn kept(&self, entry: &AdapterEntry) -> Kept {
         let id = entry.adapter.id;
-        let rows = self.workers[entry.adapter.core].call(move |w| Some(w.functions.get_mut(id)?.snapshot()));
+        let rows = self.workers[entry.adapter.core].call(move |w| w.functions.snapshot(id));
         let rows = rows.flatten().map(|snapshot| snapshot.gids).unwrap_or_default();
         let operators = rows.into_iter().filter(|row| row.source == GidSource::Operator);
         let setting = |row: GidRow| {

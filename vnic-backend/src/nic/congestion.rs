@@ -54,8 +54,7 @@ impl Nic {
     pub fn congestion_flows(&self, adapter: &str) -> Result<Vec<CongestionFlow>, NicError> {
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
-        let flows =
-            self.inner.workers[adapter.core].ask(move |w| Some(w.functions.get_mut(id)?.flows(w.core.now)));
+        let flows = self.inner.workers[adapter.core].ask(move |w| w.functions.flows(id, w.core.now));
         flows.flatten().ok_or_else(|| no_function(&adapter.spec().name))
     }
 

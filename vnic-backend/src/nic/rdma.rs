@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use vnic_engine::gids::GidError;
 use vnic_engine::rdma::{QpPage, QpStatus, VerbsError};
 use vnic_fabric::Instant;
+use vnic_fabric::switch::PortId;
 
 use super::Nic;
-use crate::datapath::Answer;
-use crate::rdma::{Function, RdmaSnapshot};
+use crate::datapath::{Answer, Functions};
+use crate::rdma::RdmaSnapshot;
 use crate::rehearsal::{acts, rehearses};
-use crate::types::{AdapterStatus, Caller, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaStatus};
+use crate::types::{
+    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaOwners, RdmaStatus,
+};
 use crate::vhost::Endpoint;
 
 impl Nic {
@@ -20,9 +23,9 @@ impl Nic {
         let (Some(socket), Some(rdma)) = (adapter.spec().rdma_socket.clone(), rdma) else {
             return Ok(None);
         };
-        let status = rdma.status();
+        let (status, owners) = (rdma.status(), rdma.owners());
         let snapshot = self.start_snapshot(&adapter).wait().flatten();
-        Ok(snapshot.map(|s| rdma_status(socket, &status, s)))
+        Ok(snapshot.map(|s| rdma_status(socket, &status, owners, s)))
     }
 
     /// Status of all RDMA functions, by the adapter's name. All are asked before the first answer is waited for: no data core
@@ -31,17 +34,20 @@ impl Nic {
         let asked: Vec<_> = {
             let state = self.inner.lock();
             let functions = state.adapters.iter().filter_map(|(name, entry)| {
-                let (adapter, rdma) = (&entry.adapter, entry.rdma.as_ref()?.endpoint.status());
+                let (adapter, rdma) = (&entry.adapter, &entry.rdma.as_ref()?.endpoint);
                 let socket = adapter.spec().rdma_socket.clone()?;
-                Some((name.clone(), socket, rdma, self.start_snapshot(adapter)))
+                let known = (name.clone(), socket, rdma.status(), rdma.owners());
+                Some((known, self.start_snapshot(adapter)))
             });
             functions.collect()
         };
-        let answered = asked.into_iter().filter_map(|(name, socket, status, answer)| {
-            // A function that was removed meanwhile does not answer.
-            let snapshot = answer.wait().flatten()?;
-            Some((name, rdma_status(socket, &status, snapshot)))
-        });
+        let answered = asked
+            .into_iter()
+            .filter_map(|((name, socket, status, owners), answer)| {
+                // A function that was removed meanwhile does not answer.
+                let snapshot = answer.wait().flatten()?;
+                Some((name, rdma_status(socket, &status, owners, snapshot)))
+            });
         answered.collect()
     }
 
@@ -54,7 +60,9 @@ impl Nic {
         gid: Option<GidSetting>,
     ) -> Result<u16, NicError> {
         if rehearses() {
-            let would = self.ask_function(adapter, move |function, _| function.may_set_gid(index, gid))?;
+            let would = self.ask_functions(adapter, move |functions, id, _| {
+                Some(functions.get_mut(id)?.may_set_gid(index, gid))
+            })?;
             would.map_err(refusal)?;
         }
         acts()?;
@@ -70,33 +78,35 @@ impl Nic {
     /// that none takes long. The page names the place behind which the next one begins.
     pub fn queue_pairs(&self, adapter: &str, behind: Option<u32>, most: usize) -> Result<QpPage, NicError> {
         let most = most.min(QUEUE_PAIRS_AT_ONCE);
-        self.ask_function(adapter, move |function, now| {
-            function.queue_pairs(behind, most, now)
+        self.ask_functions(adapter, move |functions, id, now| {
+            functions.queue_pairs(id, behind, most, now)
         })
     }
 
-    /// Process that is connected to the socket of an adapter's RDMA function.
-    pub fn rdma_owner(&self, adapter: &str) -> Result<Option<Caller>, NicError> {
+    /// Processes that have an adapter's RDMA function.
+    pub fn rdma_owners(&self, adapter: &str) -> Result<RdmaOwners, NicError> {
         let (_, rdma) = self.inner.endpoints(adapter)?;
-        Ok(rdma.and_then(|rdma| rdma.vmm()))
+        Ok(rdma.map_or_else(RdmaOwners::default, |rdma| rdma.owners()))
     }
 
     /// A queue pair of an adapter.
     pub fn queue_pair(&self, adapter: &str, qp: u32) -> Result<QpStatus, NicError> {
-        let found = self.ask_function(adapter, move |function, now| function.queue_pair(qp, now))?;
+        let found = self.ask_functions(adapter, move |functions, id, now| {
+            functions.queue_pair(id, qp, now)
+        })?;
         found.map_err(|_| no_queue_pair(qp))
     }
 
-    /// Asks the RDMA function of an adapter.
-    fn ask_function<R: Send + 'static>(
+    /// Asks the RDMA functions of an adapter's data core about the adapter's.
+    fn ask_functions<R: Send + 'static>(
         &self,
         adapter: &str,
-        question: impl FnOnce(&mut Function, Instant) -> R + Send + 'static,
+        question: impl FnOnce(&mut Functions, PortId, Instant) -> Option<R> + Send + 'static,
     ) -> Result<R, NicError> {
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
-        let answer = self.inner.workers[adapter.core]
-            .ask(move |w| Some(question(w.functions.get_mut(id)?, w.core.now)));
+        let answer =
+            self.inner.workers[adapter.core].ask(move |w| question(&mut w.functions, id, w.core.now));
         answer.flatten().ok_or_else(|| no_function(&adapter.spec().name))
     }
 
@@ -109,25 +119,30 @@ impl Nic {
         acts()?;
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
-        let set = self.inner.workers[adapter.core]
-            .call(move |w| Some(w.functions.get_mut(id)?.set_ceiling(qp, kbps, w.core.now)));
+        let set =
+            self.inner.workers[adapter.core].call(move |w| w.functions.set_ceiling(id, qp, kbps, w.core.now));
         let set = set.flatten().ok_or_else(|| no_function(&adapter.spec().name))?;
         set.map_err(|error| rate_refusal(error, qp))
     }
 
     /// Queue pairs of an adapter with a rate limit.
     pub fn qp_rates(&self, adapter: &str) -> Result<Vec<QpRate>, NicError> {
-        self.ask_function(adapter, |function, _| function.rates())
+        self.ask_functions(adapter, |functions, id, _| functions.rates(id))
     }
 
     /// Asks for the state of an adapter's function. `None`: there is none.
     fn start_snapshot(&self, adapter: &Endpoint) -> Answer<Option<RdmaSnapshot>> {
         let id = adapter.id;
-        self.inner.workers[adapter.core].start_ask(move |w| Some(w.functions.get_mut(id)?.snapshot()))
+        self.inner.workers[adapter.core].start_ask(move |w| w.functions.snapshot(id))
     }
 }
 
-fn rdma_status(socket: PathBuf, status: &AdapterStatus, function: RdmaSnapshot) -> RdmaStatus {
+fn rdma_status(
+    socket: PathBuf,
+    status: &AdapterStatus,
+    owners: RdmaOwners,
+    function: RdmaSnapshot,
+) -> RdmaStatus {
     RdmaStatus {
         socket,
         state: status.state,
@@ -138,6 +153,7 @@ fn rdma_status(socket: PathBuf, status: &AdapterStatus, function: RdmaSnapshot) 
         gids: function.gids,
         resources: function.resources,
         worst: function.worst,
+        owners,
     }
 }
 

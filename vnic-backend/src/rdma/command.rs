@@ -11,6 +11,7 @@ use vnic_device::zerocopy::IntoBytes;
 use vnic_fabric::Instant;
 
 use super::account::COMMAND;
+use super::config;
 use super::function::Function;
 use super::request::{Announced, Begun, COMMAND_MAX, Failure, List, Outcome, Request, Scratch, fail};
 use super::work_queue::structure;
@@ -220,7 +221,47 @@ impl Function {
         Ok(())
     }
 
+    /// Checks whether the driver may have one more object, with so many extents.
+    fn room(&mut self, extents: u32) -> Outcome {
+        if self.config.place.is_none() {
+            return Ok(());
+        }
+        let used = config::of_objects(&self.device, self.session.ring_extents);
+        self.share.room(used, extents)
+    }
+
     fn dispatch(&mut self, request: Request<'_>) -> Outcome {
+        use Opcode as O;
+        match request.opcode {
+            O::AllocPd
+            | O::OpenXrcd
+            | O::AllocMw
+            | O::AllocDm
+            | O::RegisterDmMr
+            | O::CreateAh
+            | O::CreateQp
+            | O::AttachMulticast => self.room(0)?,
+            // What ends an object: what it took may go to others. (A refusal has no meaning then.)
+            O::DeallocPd
+            | O::CloseXrcd
+            | O::DeregisterMr
+            | O::DeallocMw
+            | O::DestroyCq
+            | O::DestroySrq
+            | O::DestroyAh
+            | O::DestroyQp
+            | O::DetachMulticast
+            | O::DestroyDoorbells => {
+                let outcome = self.carry(request);
+                let _ = self.room(0);
+                return outcome;
+            }
+            _ => {}
+        }
+        self.carry(request)
+    }
+
+    fn carry(&mut self, request: Request<'_>) -> Outcome {
         use Opcode as O;
         match request.opcode {
             O::Hello => self.hello(request),
@@ -291,6 +332,7 @@ impl Function {
         new: impl FnOnce() -> List,
     ) -> Outcome {
         if r.lists.len() == nth {
+            self.room(u32::try_from(from.extents()).unwrap_or(u32::MAX))?;
             r.lists.push(new());
         }
         let Some(list) = r.lists.get_mut(nth) else {

@@ -38,13 +38,25 @@ fn limits(memory_mib: u32) -> Limits {
     Limits::within(u64::from(memory_mib) << 20, &beside()).unwrap_or_default()
 }
 
-/// Memory of the daemon that a function uses, and may use.
-pub fn memory(device: &Device, ring_extents: u32) -> Budget {
+/// Memory of the daemon that a function with these limits uses, and may use.
+pub fn memory(device: &Device, limits: &Limits, ring_extents: u32) -> Budget {
     let beside = beside();
     Budget {
         used: device.memory(ring_extents, &beside),
-        limit: device.limits().memory(&beside),
+        limit: limits.memory(&beside),
     }
+}
+
+/// Memory of the daemon that the objects of a device take.
+pub fn of_objects(device: &Device, ring_extents: u32) -> u64 {
+    let beside = beside();
+    device.memory(ring_extents, &beside) - Device::memory_of_none(device.limits(), &beside)
+}
+
+/// Memory of the daemon that a function with these limits may use for objects.
+pub fn for_objects(limits: &Limits) -> u64 {
+    let beside = beside();
+    limits.memory(&beside) - Device::memory_of_none(limits, &beside)
 }
 
 /// Configuration of an adapter's engine.
@@ -58,6 +70,7 @@ pub fn device_config(mac: MacAddr, ethernet_mtu: u16, memory_mib: u32) -> Device
         pin_source_port: false,
         // Each engine gets its own seed.
         seed: 0,
+        place: None,
     }
 }
 

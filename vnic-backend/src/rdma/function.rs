@@ -15,8 +15,8 @@ use vnic_engine::counters::{Block, TimeHistogram};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, QpErrors, QpNumber,
-    QpPage, QpStatus, VerbsError,
+    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, Place, QpErrors,
+    QpNumber, QpPage, QpStatus, VerbsError,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::{DropReason, Instant};
@@ -28,6 +28,7 @@ use super::events::EventQueue;
 use super::gid_news::GidNews;
 use super::identity::Identity;
 use super::memory::FunctionMemory;
+use super::memory_share::MemoryShare;
 use super::registry::Claim;
 use super::remains::Remains;
 use super::remap::Remap;
@@ -138,6 +139,8 @@ pub(super) struct GidState {
     pub(super) conflicts_after: Instant,
     /// The guest is not asked again before this time because another adapter claims its addresses.
     pub(super) doubted_until: Instant,
+    /// How often the table has changed.
+    pub version: u64,
 }
 
 /// Counts of devices before the last reset.
@@ -175,13 +178,17 @@ struct RoceSettings {
     marking: Marking,
 }
 
-/// The RDMA function of one adapter. It exists as long as the adapter, with or without a driver.
+/// The RDMA function of one adapter, which exists as long as the adapter, with or without a driver; or what a further process has
+/// of a function that processes share ([`Function::seat`]).
+// Wide: what a driver has of its own, and what the function has, each by its file.
 pub struct Function {
     pub(super) device: Device,
     pub(super) config: DeviceConfig,
     pub(super) memory: FunctionMemory,
     pub(super) device_memory: DeviceMemoryTable,
     pub(super) session: Session,
+    /// Memory of the daemon that the driver's objects take, if it shares the function.
+    pub(super) share: MemoryShare,
     pub(super) gids: GidState,
     pub(super) attached: Option<Attachment>,
     /// Work that this turn may still do, or debt from earlier turns.
@@ -214,10 +221,11 @@ impl Function {
         learner.restrict(&identity.allowed);
         let mut function = Function {
             device: device(&config)?,
+            session: Session::new(config.place),
+            share: MemoryShare::new(&config.limits),
             config,
             memory: FunctionMemory::default(),
             device_memory: Default::default(),
-            session: Session::new(),
             gids: GidState {
                 learner,
                 news: GidNews::default(),
@@ -225,6 +233,7 @@ impl Function {
                 conflict: None,
                 conflicts_after: Instant(0),
                 doubted_until: Instant(0),
+                version: 0,
             },
             attached: None,
             account: Account::default(),
@@ -255,8 +264,13 @@ impl Function {
 
     // Drivers attach and detach.
 
-    /// Attaches a driver. Returns its kick eventfds.
-    pub fn attach(&mut self, attachment: Attachment) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Attaches a driver: to its place in a function that it shares, or to the whole function. Returns its kick eventfds.
+    pub fn attach(
+        &mut self,
+        attachment: Attachment,
+        place: Option<Place>,
+    ) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.config.place = place;
         self.reset();
         self.complaints.of_this_driver = 0;
         self.memory.set_map(attachment.map.clone());
@@ -275,6 +289,49 @@ impl Function {
         let mut bases = vec![base(&a.control)];
         bases.extend(a.events.iter().map(|q| base(&q.ring)));
         bases
+    }
+
+    /// What a further process has of this function: a device of its own, with the function's addresses, settings and published
+    /// counters, but no part in learning addresses.
+    pub fn seat(&self, place: Place) -> Option<Function> {
+        let config = DeviceConfig {
+            place: Some(place),
+            ..self.config.clone()
+        };
+        let published = self.published.counters.clone();
+        let mut seat = Function::new(config, self.identity.seat(), published).ok()?;
+        seat.earlier.counters = [0; Counters::COUNT];
+        seat.share = self.share.beside();
+        seat.gids.learner.allow(&[]);
+        seat.apply_gids();
+        seat.gids.news.clear();
+        seat.follow_gids(self);
+        seat.settings.mode = self.settings.mode;
+        seat.settings.network_direct = self.settings.network_direct;
+        seat.set_marking(self.settings.marking.clone());
+        seat.set_congestion(self.device.congestion().clone(), Instant(0));
+        Some(seat)
+    }
+
+    /// Takes from a seat of this function what is told of the function as a whole: faults and requests that were given up; with
+    /// `all`, its counters, too: it has ended.
+    pub fn gather(&mut self, seat: &mut Function, all: bool) {
+        seat.note_give_ups();
+        let given_up = std::mem::take(&mut seat.complaints.give_ups.untold);
+        for (sum, more) in self.complaints.give_ups.untold.iter_mut().zip(given_up) {
+            *sum += more;
+        }
+        self.complaints.untold.append(&mut seat.complaints.untold);
+        if all {
+            for (sum, value) in self.earlier.counters.iter_mut().zip(seat.counter_values()) {
+                *sum += value;
+            }
+            for (sum, new) in self.earlier.received.iter_mut().zip(seat.take_received()) {
+                sum[0] += new[0];
+                sum[1] += new[1];
+            }
+            self.published.stale = true;
+        }
     }
 
     /// Sets the call eventfd of a virtqueue.
@@ -453,7 +510,8 @@ impl Function {
                 .sum::<usize>();
             used * ENTRIES_OF_AN_OBJECT
         };
-        let left = std::mem::replace(&mut self.session, Session::new());
+        let left = std::mem::replace(&mut self.session, Session::new(self.config.place));
+        self.share.give_back();
         let entries = before.as_ref().map_or(0, entries) + left.ring_extents as usize;
         self.remains
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
@@ -541,12 +599,20 @@ impl Function {
         values
     }
 
-    /// Copies the counters to where any thread may read them.
-    pub fn publish_counters(&mut self, now: Instant) {
+    /// Copies the counters to where any thread may read them, with those of seats beside this one.
+    pub fn publish_counters<'a>(&mut self, now: Instant, others: impl Iterator<Item = &'a mut Function>) {
         self.published.stale = false;
         self.published.sample.forget_old(now);
         self.note_give_ups();
-        for (i, value) in self.counter_values().into_iter().enumerate() {
+        let mut values = self.counter_values();
+        for seat in others {
+            seat.published.stale = false;
+            seat.published.sample.forget_old(now);
+            for (sum, value) in values.iter_mut().zip(seat.counter_values()) {
+                *sum += value;
+            }
+        }
+        for (i, value) in values.into_iter().enumerate() {
             self.published.counters.counts.set(i, value);
         }
     }
@@ -573,15 +639,25 @@ impl Function {
             || self.gids.conflict.is_some()
     }
 
-    /// State for the control plane.
-    pub fn snapshot(&self) -> RdmaSnapshot {
-        RdmaSnapshot {
+    /// State for the control plane, of all seats together.
+    pub fn snapshot<'a>(&self, others: impl Iterator<Item = &'a Function>) -> RdmaSnapshot {
+        let mut snapshot = RdmaSnapshot {
             off: self.off(),
             gids: self.gid_rows(),
             resources: self.resource_rows(),
             worst: self.device.worst_qps(),
-            memory: config::memory(&self.device, self.session.ring_extents),
+            memory: config::memory(&self.device, &self.config.limits, self.session.ring_extents),
+        };
+        for seat in others {
+            // GIDs are the function's, and counted there.
+            let rows = snapshot.resources.iter_mut().zip(seat.resource_rows());
+            for (sum, row) in rows.filter(|(sum, _)| sum.name != "gid") {
+                sum.used += row.used;
+            }
+            snapshot.worst.extend(seat.device.worst_qps());
+            snapshot.memory.used += config::of_objects(&seat.device, seat.session.ring_extents);
         }
+        snapshot
     }
 
     // Sleep.

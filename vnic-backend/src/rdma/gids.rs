@@ -114,6 +114,7 @@ impl Function {
         if changes.is_empty() {
             return;
         }
+        self.gids.version += 1;
         for (index, entry) in changes {
             if let Some(old) = self.device.gids().by_index(index) {
                 self.gids.news.push((index, old.gid.0, false));
@@ -128,6 +129,29 @@ impl Function {
             }
         }
         self.claim_gids();
+    }
+
+    /// How often the table has changed.
+    pub fn gid_version(&self) -> u64 {
+        self.gids.version
+    }
+
+    /// Brings the table of a seat in line with that of its function, and tells the driver.
+    pub fn follow_gids(&mut self, function: &Function) {
+        let differ =
+            |index: &u16| function.device.gids().by_index(*index) != self.device.gids().by_index(*index);
+        let changed: Vec<u16> = (0..self.config.limits.gid_table_len).filter(differ).collect();
+        // An address may have moved to another index.
+        for index in &changed {
+            let _ = self.device.set_gid(*index, None);
+        }
+        for index in changed {
+            let entry = function.device.gids().by_index(index).copied();
+            let _ = self.device.set_gid(index, entry);
+            if self.session.hello {
+                self.session.events.push(EventKind::GidChange, index.into(), 0);
+            }
+        }
     }
 
     /// Updates the registry's claims of the table. Addresses in VLANs that the adapter is not in are not claimed.

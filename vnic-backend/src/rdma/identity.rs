@@ -46,6 +46,17 @@ impl Identity {
         }
     }
 
+    /// The identity of a process that shares the function, and claims nothing of its own.
+    pub fn seat(&self) -> Identity {
+        Identity {
+            claimant: Claimant {
+                mac: self.claimant.mac,
+                doubted: Arc::default(),
+            },
+            ..self.clone()
+        }
+    }
+
     /// A number of 24 bits that was not given for long. It is never the largest one: `ffffffff` names no object.
     pub fn next_handle(&mut self) -> u32 {
         self.handles = (self.handles + 1) % 0xff_ffff;

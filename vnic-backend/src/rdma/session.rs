@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use vnic_device::command::qp::CreateQp;
-use vnic_engine::rdma::{Object, limits};
+use vnic_engine::rdma::{Object, Place, limits};
 
 use super::completions::CompletionRing;
 use super::doorbells::DoorbellRing;
@@ -75,9 +75,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// A function without objects of a driver.
-    pub fn new() -> Session {
-        let bits = |object| limits::handle_bits(object).0;
+    /// A function without objects of a driver; `place`: of its device.
+    pub fn new(place: Option<Place>) -> Session {
+        let bits = |object| limits::index_bits(object, place);
         Session {
             qps: Slots::new(bits(Object::Qp)),
             srqs: Slots::new(bits(Object::Srq)),

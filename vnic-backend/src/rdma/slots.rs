@@ -11,7 +11,7 @@ pub struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// No entries; `index_bits` as in [`vnic_engine::rdma::limits::handle_bits`].
+    /// No entries; `index_bits` as in [`vnic_engine::rdma::limits::index_bits`].
     pub fn new(index_bits: u32) -> Slots<T> {
         Slots {
             entries: Vec::new(),

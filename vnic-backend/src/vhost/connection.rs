@@ -8,6 +8,7 @@ use std::sync::Arc;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use vnic_device::config::PROTOCOL_SHARES;
 use vnic_engine::virtio_net::feature as f;
 
 use super::budget::{Of, Share};
@@ -15,6 +16,9 @@ use super::endpoint::Endpoint;
 use crate::call::{Call, is_eventfd};
 use crate::mem::{DirtyLog, Lender, MemMap, Region};
 use crate::ring::{Fault, RingAddresses, SplitRing};
+
+/// Protocol feature of a process that shares an RDMA function (`proto/device/SPEC.md`, section 2.4).
+const SHARES: u64 = 1 << PROTOCOL_SHARES;
 
 /// A ring as the VMM configures it.
 #[derive(Default)]
@@ -37,8 +41,11 @@ pub struct Vring {
 pub struct Setup {
     /// The socket of the adapter.
     pub endpoint: Arc<Endpoint>,
+    /// Number of the connection at the socket.
+    pub peer: u64,
     lender: Arc<Lender>,
-    share: Share,
+    /// Its share of the adapter's budgets.
+    pub share: Share,
     /// Acknowledged features.
     pub features: u64,
     /// Memory regions, in the order in which they were added. QEMU before 8.2 adds and removes each region once per queue
@@ -93,7 +100,8 @@ impl Setup {
 
     /// Reports to the rest of the NIC what the guest has set up.
     pub fn publish(&self, pairs: u16) {
-        self.endpoint.set_guest(self.features, pairs, self.mem.bytes());
+        self.endpoint
+            .set_guest(self.peer, self.features, pairs, self.mem.bytes());
     }
 
     fn ring<F: Function>(&mut self, index: u32) -> Result<&mut Vring> {
@@ -124,6 +132,10 @@ pub trait Function {
     const MEMORY_SLOTS: usize;
     /// Error text for a ring that the function does not have.
     const NO_SUCH_RING: &'static str;
+
+    /// Takes the function, or a place in it, for a connection that has said whether it shares; the first call counts. Refused when
+    /// others have it.
+    fn claim(&mut self, setup: &mut Setup, shares: bool) -> Result<()>;
 
     /// Number of rings.
     fn rings(endpoint: &Endpoint) -> usize;
@@ -166,13 +178,14 @@ pub struct Connection<F> {
 
 impl<F: Function> Connection<F> {
     /// A new connection.
-    pub fn new(endpoint: Arc<Endpoint>, lender: Arc<Lender>, function: F) -> Self {
+    pub fn new(endpoint: Arc<Endpoint>, peer: u64, lender: Arc<Lender>, function: F) -> Self {
         let rings = (0..F::rings(&endpoint)).map(|_| Vring::default());
         Connection {
             setup: Setup {
                 share: endpoint.share(),
                 rings: rings.collect(),
                 endpoint,
+                peer,
                 lender,
                 features: 0,
                 regions: Vec::new(),
@@ -248,6 +261,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
         if features & !self.setup.offered::<F>() != 0 {
             return Err(Error::FeatureMismatch);
         }
+        self.function.claim(&mut self.setup, false)?;
         if features != self.setup.features {
             self.stop_all();
             self.setup.features = features;
@@ -267,6 +281,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
                 "memory regions and descriptors do not match",
             ));
         }
+        self.function.claim(&mut self.setup, false)?;
         let setup = &mut self.setup;
         setup
             .share
@@ -287,6 +302,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        self.function.claim(&mut self.setup, false)?;
         self.setup.share.exchange(Of::Regions, 0, 1)?;
         let mut regions = self.setup.regions.clone();
         regions.push(self.setup.map(region, file)?);
@@ -392,7 +408,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         let known = VhostUserProtocolFeatures::from_bits_truncate(features) & F::PROTOCOL;
         self.setup.migrates = known.contains(VhostUserProtocolFeatures::RARP);
-        Ok(())
+        self.function.claim(&mut self.setup, features & SHARES != 0)
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::rdma::Place;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 use vnic_wire::MacAddr;
@@ -21,7 +22,7 @@ use crate::mem::Lender;
 use crate::rdma::{Attachment, RdmaRings};
 use crate::types::{
     AdapterSpec, AdapterStatus, AttachState, BurstStatus, Caller, DroplessStatus, NicError, NicEventKind,
-    SocketRole,
+    RdmaOwners, SocketRole,
 };
 
 /// Function of an adapter to which a socket leads.
@@ -65,6 +66,8 @@ pub struct Endpoint {
     /// Resources of the VMMs of both sockets.
     budgets: Arc<Budgets>,
     state: Mutex<State>,
+    /// Notified when a connection has ended.
+    left: Condvar,
     /// Eventfd that wakes the socket's thread when the adapter ends or is restarted.
     bell: OwnedFd,
 }
@@ -80,16 +83,55 @@ struct Specs {
 struct State {
     attach: AttachState,
     since: SystemTime,
+    /// Connections: one, or those of processes that share the function.
+    peers: Vec<Peer>,
+    /// Number of the next connection.
+    next: u64,
+    ending: bool,
+    failed: bool,
+}
+
+/// A connection to a socket.
+struct Peer {
+    id: u64,
+    /// `None`: it was closed by us.
+    connection: Option<Arc<Lender>>,
+    /// The process at the other end.
+    vmm: Caller,
+    has: Has,
     features: u64,
     pairs: u16,
     memory: u64,
-    connection: Option<Arc<Lender>>,
-    /// Process at the other end of `connection`.
-    vmm: Option<Caller>,
-    ending: bool,
-    failed: bool,
-    /// Whether a driver has run on the current connection.
+    /// Whether a driver has run.
     driver_ran: bool,
+}
+
+/// What a connection has of the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Has {
+    /// Nothing yet: it has not said whether it shares.
+    Nothing,
+    /// Nothing: others have what it wanted.
+    Refused,
+    /// All of it.
+    Whole,
+    /// A place beside other processes.
+    Place(Place),
+}
+
+impl State {
+    fn peer(&mut self, id: u64) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.id == id)
+    }
+
+    /// What the connections come to: a driver runs on one, or there is one.
+    fn attached(&self) -> AttachState {
+        match self.peers.iter().map(|peer| peer.pairs).max() {
+            None => AttachState::Detached,
+            Some(0) => AttachState::Attached,
+            Some(_) => AttachState::Up,
+        }
+    }
 }
 
 impl Endpoint {
@@ -106,14 +148,10 @@ impl Endpoint {
         let state = State {
             attach: AttachState::Detached,
             since: SystemTime::now(),
-            features: 0,
-            pairs: 0,
-            memory: 0,
-            connection: None,
-            vmm: None,
+            peers: Vec::new(),
+            next: 0,
             ending: false,
             failed: false,
-            driver_ran: false,
         };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Endpoint {
@@ -133,6 +171,7 @@ impl Endpoint {
             hub,
             voices,
             state: Mutex::new(state),
+            left: Condvar::new(),
             bell: bell.map_err(NicError::os("making an eventfd"))?,
         })
     }
@@ -207,19 +246,25 @@ impl Endpoint {
             speaks: self.voices.speaks(self.id),
             state: s.attach,
             since: s.since,
-            features: s.features,
-            queue_pairs_enabled: s.pairs,
+            features: s.peers.first().map_or(0, |peer| peer.features),
+            queue_pairs_enabled: s.peers.iter().map(|peer| peer.pairs).sum(),
             dropless: self.dropless(),
             burst: self.burst(),
-            memory_bytes: s.memory,
+            memory_bytes: s.peers.iter().map(|peer| peer.memory).sum(),
             regions: self.budgets.get(Of::Regions),
             descriptors: self.budgets.get(Of::Descriptors),
         }
     }
 
-    /// Process that is connected to the socket.
-    pub fn vmm(&self) -> Option<Caller> {
-        self.state().vmm
+    /// Processes that have the function.
+    pub fn owners(&self) -> RdmaOwners {
+        let state = self.state();
+        let owner = |peer: &Peer| match peer.has {
+            Has::Nothing | Has::Refused => None,
+            Has::Whole => Some((None, peer.vmm)),
+            Has::Place(place) => Some((Some(place), peer.vmm)),
+        };
+        RdmaOwners(state.peers.iter().filter_map(owner).collect())
     }
 
     /// Settings that act: dropless mode may have ended by itself, or an OID may have begun it.
@@ -298,36 +343,34 @@ impl Endpoint {
     }
 
     /// Gives the function's driver to the data core. On return it is served.
-    pub fn attach_driver(&self, attachment: Attachment) {
+    pub fn attach_driver(&self, place: Option<Place>, attachment: Attachment) {
         let id = self.id;
-        self.worker().call(move |w| w.attach_driver(id, attachment));
+        self.worker()
+            .call(move |w| w.attach_driver((id, place), attachment));
     }
 
     /// Gives the data core the function's virtqueues in new memory. On return the old memory is not used any more.
-    pub fn remap_driver(&self, rings: RdmaRings) {
+    pub fn remap_driver(&self, place: Option<Place>, rings: RdmaRings) {
         let id = self.id;
         let remapped = self
             .worker()
-            .start_later(move |w, done| w.functions.remap(id, rings, done));
+            .start_later(move |w, done| w.functions.remap((id, place), rings, done));
         remapped.wait();
     }
 
     /// Takes the function's driver from the data core. Returns the ring indexes of its virtqueues.
-    pub fn detach_driver(&self) -> Vec<u16> {
+    pub fn detach_driver(&self, place: Option<Place>) -> Vec<u16> {
         let id = self.id;
         self.worker()
-            .call(move |w| w.detach_driver(id))
+            .call(move |w| w.detach_driver((id, place)))
             .unwrap_or_default()
     }
 
     /// Sets the call eventfd of a virtqueue of the function's driver.
-    pub fn set_driver_call(&self, index: u16, call: Option<Arc<Call>>) {
+    pub fn set_driver_call(&self, place: Option<Place>, index: u16, call: Option<Arc<Call>>) {
         let id = self.id;
-        self.worker().call(move |w| {
-            if let Some(function) = w.functions.get_mut(id) {
-                function.set_call(index, call);
-            }
-        });
+        self.worker()
+            .call(move |w| w.functions.set_call((id, place), index, call));
     }
 
     /// Notes that the guest is about to run, or that it has stopped. On return the switch knows the addresses of the adapter, if they
@@ -341,34 +384,65 @@ impl Endpoint {
         self.voices.announce(self.id, mac);
     }
 
-    /// Records what the guest's driver has negotiated, and updates the link.
-    pub fn set_guest(&self, features: u64, pairs: u16, memory: u64) {
-        {
-            let mut s = self.state();
-            (s.features, s.pairs, s.memory) = (features, pairs, memory);
-            s.driver_ran |= pairs > 0;
+    /// Records what the driver of a connection has negotiated, and updates the link.
+    pub fn set_guest(&self, id: u64, features: u64, pairs: u16, memory: u64) {
+        if let Some(peer) = self.state().peer(id) {
+            (peer.features, peer.pairs, peer.memory) = (features, pairs, memory);
+            peer.driver_ran |= pairs > 0;
         }
-        self.set_attach(if pairs > 0 {
-            AttachState::Up
-        } else {
-            AttachState::Attached
-        });
+        self.follow();
     }
 
-    fn set_attach(&self, to: AttachState) {
-        let was = {
+    /// Gives a connection the whole function, or a place in it (`shares`): beside a guest nobody has one. `None`: others have what it
+    /// wants. Who has something keeps it.
+    pub fn claim(&self, id: u64, shares: bool) -> Option<Has> {
+        let mut s = self.state();
+        let taken: Vec<Has> = s
+            .peers
+            .iter()
+            .filter(|peer| peer.id != id)
+            .map(|peer| peer.has)
+            .collect();
+        let peer = s.peer(id)?;
+        if peer.has != Has::Nothing {
+            return Some(peer.has);
+        }
+        let alone = taken.iter().all(|has| matches!(has, Has::Nothing | Has::Refused));
+        let mut places = (0..Place::COUNT).filter_map(Place::new).map(Has::Place);
+        let wanted = match shares {
+            false => alone.then_some(Has::Whole),
+            true if taken.contains(&Has::Whole) => None,
+            true => places.find(|place| !taken.contains(place)),
+        };
+        peer.has = wanted.unwrap_or(Has::Refused);
+        wanted
+    }
+
+    /// What a connection has of the function.
+    pub fn has(&self, id: u64) -> Has {
+        self.state().peer(id).map_or(Has::Nothing, |peer| peer.has)
+    }
+
+    /// Brings state and link in line with the connections.
+    fn follow(&self) {
+        // Held while the cores are told, so that they hear of both sockets, and of all connections, in the right order.
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let (to, was) = {
             let mut s = self.state();
-            let to = if s.failed { AttachState::Failed } else { to };
+            let to = if s.failed {
+                AttachState::Failed
+            } else {
+                s.attached()
+            };
             if s.attach == to {
                 return;
             }
             s.since = SystemTime::now();
-            std::mem::replace(&mut s.attach, to)
+            (to, std::mem::replace(&mut s.attach, to))
         };
         let up = to == AttachState::Up;
+        let mut told = Vec::new();
         if up || was == AttachState::Up {
-            // Held while the cores are told, so that they hear of both sockets in the right order.
-            let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
             if up {
                 *link |= self.role.bit();
             } else {
@@ -377,11 +451,11 @@ impl Endpoint {
             let (id, up, mac) = (self.id, *link != 0, self.spec().macs.first().copied());
             let mac = mac.filter(|_| self.voices.speaks(id));
             let tell = |w: &WorkerHandle| w.start(move |w| w.set_link(id, up, mac));
-            let told: Vec<_> = self.workers.iter().map(tell).collect();
-            drop(link);
-            for core in told {
-                core.wait();
-            }
+            told = self.workers.iter().map(tell).collect();
+        }
+        drop(link);
+        for core in told {
+            core.wait();
         }
         let state = self.status().state;
         self.event(match self.role {
@@ -412,7 +486,7 @@ impl Endpoint {
     /// Closes the connection after a bug; the adapter has failed until it is restarted.
     pub fn fail(&self) {
         self.hang_up(|s| s.failed = true);
-        self.set_attach(AttachState::Failed);
+        self.follow();
     }
 
     /// Ends the socket's thread.
@@ -421,14 +495,17 @@ impl Endpoint {
         self.ring_bell();
     }
 
-    /// Changes the state and closes the connection.
+    /// Changes the state and closes all connections.
     fn hang_up(&self, change: impl FnOnce(&mut State)) {
-        let connection = {
+        let connections: Vec<_> = {
             let mut s = self.state();
             change(&mut s);
-            s.connection.take()
+            s.peers
+                .iter_mut()
+                .filter_map(|peer| peer.connection.take())
+                .collect()
         };
-        if let Some(lender) = connection {
+        for lender in connections {
             lender.hang_up();
         }
     }
@@ -457,39 +534,63 @@ impl Endpoint {
         self.state().failed
     }
 
-    /// Whether a VMM is connected and its connection was not closed.
-    pub fn is_connected(&self) -> bool {
-        self.state().connection.is_some()
+    /// Whether a connection is there and was not closed by us.
+    pub fn is_connected(&self, id: u64) -> bool {
+        self.state()
+            .peer(id)
+            .is_some_and(|peer| peer.connection.is_some())
     }
 
-    /// Records that a VMM is connected. False: the socket's thread is to end, and serves no VMM.
-    pub fn connect(&self, lender: Arc<Lender>, vmm: Caller) -> bool {
-        {
+    /// Records that a VMM, or a process, is connected. Returns the number of the connection; `None`: the socket's thread is to end, and
+    /// serves nobody.
+    pub fn connect(&self, lender: Arc<Lender>, vmm: Caller) -> Option<u64> {
+        let id = {
             let mut s = self.state();
             if s.ending {
-                return false;
+                return None;
             }
-            s.driver_ran = false;
-            s.connection = Some(lender);
-            s.vmm = Some(vmm);
-        }
-        self.set_attach(AttachState::Attached);
-        true
+            let id = s.next;
+            s.next += 1;
+            s.peers.push(Peer {
+                id,
+                connection: Some(lender),
+                vmm,
+                has: match self.role {
+                    Role::Ethernet => Has::Whole,
+                    Role::Rdma => Has::Nothing,
+                },
+                features: 0,
+                pairs: 0,
+                memory: 0,
+                driver_ran: false,
+            });
+            id
+        };
+        self.follow();
+        Some(id)
     }
 
-    /// Records that the VMM is gone. Returns whether its driver ran.
-    pub fn disconnect(&self) -> bool {
-        {
-            let mut s = self.state();
-            s.connection = None;
-            s.vmm = None;
-            (s.features, s.pairs, s.memory) = (0, 0, 0);
-        }
+    /// Whether a driver has run on a connection.
+    pub fn ran(&self, id: u64) -> bool {
+        self.state().peer(id).is_some_and(|peer| peer.driver_ran)
+    }
+
+    /// Records that a connection has ended.
+    pub fn disconnect(&self, id: u64) {
+        self.state().peers.retain(|peer| peer.id != id);
         if self.role == Role::Ethernet {
             self.guest_runs(false);
         }
-        self.set_attach(AttachState::Detached);
-        self.state().driver_ran
+        self.follow();
+        self.left.notify_all();
+    }
+
+    /// Waits until all connections have ended.
+    pub fn wait_until_left(&self) {
+        let mut s = self.state();
+        while !s.peers.is_empty() {
+            s = self.left.wait(s).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Removes the socket from the file system, if the daemon listened on it.

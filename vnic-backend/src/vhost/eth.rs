@@ -96,6 +96,11 @@ impl Function for Ethernet {
     const MEMORY_SLOTS: usize = 64;
     const NO_SUCH_RING: &str = "no such ring: the adapter has fewer queue pairs";
 
+    /// An Ethernet function is a guest's; its socket takes one connection at a time.
+    fn claim(&mut self, _setup: &mut Setup, _shares: bool) -> Result<()> {
+        Ok(())
+    }
+
     fn rings(endpoint: &Endpoint) -> usize {
         2 * usize::from(endpoint.spec().queue_pairs)
     }

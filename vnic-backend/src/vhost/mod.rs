@@ -3,11 +3,13 @@
 mod admit;
 mod budget;
 mod connection;
+mod conversation;
 mod early;
 mod endpoint;
 mod eth;
 mod rdma;
 mod refused;
+mod seat_threads;
 mod server;
 mod voices;
 

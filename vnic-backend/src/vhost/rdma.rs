@@ -1,5 +1,5 @@
-//! The RDMA function (`proto/device/SPEC.md`, section 2). It belongs to one driver: it runs when all virtqueues are set up,
-//! and ends with the control queue.
+//! The RDMA function (`proto/device/SPEC.md`, section 2). It belongs to one driver, or each process that shares it has a part of its
+//! own: that runs when all virtqueues are set up, and ends with the control queue.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result};
 use vnic_device::config::{ABI_MAJOR, ABI_MINOR, CONFIG_LEN, Config, MAGIC};
 use vnic_device::zerocopy::IntoBytes;
+use vnic_engine::rdma::Place;
 use vnic_engine::virtio_net::feature as f;
 
 use super::connection::{Function, Setup};
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Has};
 use crate::call::Call;
 use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, RdmaRings, VIRTQUEUES, WAKE_QUEUES};
 use crate::ring::SplitRing;
@@ -26,6 +27,8 @@ const OFFERED: u64 =
 #[derive(Default)]
 pub struct Rdma {
     running: bool,
+    /// Place of a process that shares the function.
+    place: Option<Place>,
 }
 
 /// A virtqueue in the current memory.
@@ -47,6 +50,21 @@ impl Function for Rdma {
     const MEMORY_SLOTS: usize = 509;
     const NO_SUCH_RING: &str = "no such virtqueue: an RDMA function has three (num_vqs=3)";
 
+    fn claim(&mut self, setup: &mut Setup, shares: bool) -> Result<()> {
+        let first = setup.endpoint.has(setup.peer) == Has::Nothing;
+        match setup.endpoint.claim(setup.peer, shares) {
+            None => Err(Error::InvalidOperation(
+                "a guest has the function, or processes have it",
+            )),
+            Some(Has::Place(place)) if first => {
+                self.place = Some(place);
+                setup.share.of_process();
+                Ok(())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     fn rings(_endpoint: &Endpoint) -> usize {
         VIRTQUEUES.into()
     }
@@ -66,7 +84,7 @@ impl Function for Rdma {
 
     fn stop_all(&mut self, setup: &mut Setup) {
         if std::mem::take(&mut self.running) {
-            let bases = setup.endpoint.detach_driver();
+            let bases = setup.endpoint.detach_driver(self.place);
             for (ring, base) in setup.rings.iter_mut().zip(bases) {
                 ring.base = base;
             }
@@ -80,18 +98,21 @@ impl Function for Rdma {
             self.stop_all(setup);
         } else if !self.running {
             self.running = true;
-            setup.endpoint.attach_driver(Attachment {
-                control: virtqueue(setup, 0),
-                control_call: setup.rings[0].call.clone(),
-                events: (1..WITH_BUFFERS)
-                    .map(|i| EventQueue {
-                        ring: virtqueue(setup, i),
-                        call: setup.rings[i].call.clone(),
-                    })
-                    .collect(),
-                kicks: setup.rings.iter().filter_map(|r| r.kick.clone()).collect(),
-                map: setup.mem.clone(),
-            });
+            setup.endpoint.attach_driver(
+                self.place,
+                Attachment {
+                    control: virtqueue(setup, 0),
+                    control_call: setup.rings[0].call.clone(),
+                    events: (1..WITH_BUFFERS)
+                        .map(|i| EventQueue {
+                            ring: virtqueue(setup, i),
+                            call: setup.rings[i].call.clone(),
+                        })
+                        .collect(),
+                    kicks: setup.rings.iter().filter_map(|r| r.kick.clone()).collect(),
+                    map: setup.mem.clone(),
+                },
+            );
         }
         setup.publish(self.running.into());
     }
@@ -100,18 +121,21 @@ impl Function for Rdma {
     fn remap(&mut self, setup: &mut Setup, change: impl FnOnce(&mut Setup)) {
         change(setup);
         if self.running && setup.has_memory() {
-            setup.endpoint.remap_driver(RdmaRings {
-                control: virtqueue(setup, 0),
-                events: (1..WITH_BUFFERS).map(|i| virtqueue(setup, i)).collect(),
-                map: setup.mem.clone(),
-            });
+            setup.endpoint.remap_driver(
+                self.place,
+                RdmaRings {
+                    control: virtqueue(setup, 0),
+                    events: (1..WITH_BUFFERS).map(|i| virtqueue(setup, i)).collect(),
+                    map: setup.mem.clone(),
+                },
+            );
         }
         self.update(setup, None);
     }
 
     fn set_call(&mut self, setup: &Setup, i: usize, call: Option<Arc<Call>>) {
         if self.running {
-            setup.endpoint.set_driver_call(i as u16, call);
+            setup.endpoint.set_driver_call(self.place, i as u16, call);
         }
     }
 

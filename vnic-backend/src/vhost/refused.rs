@@ -45,6 +45,11 @@ impl Refused {
         }
     }
 
+    /// Sets who has the adapter.
+    pub fn set_owner(&mut self, owner: Option<Caller>) {
+        self.owner = owner;
+    }
+
     /// Refuses a caller. Returns the event if one is due.
     pub fn refuse(&mut self, stream: UnixStream, by: Caller, now: Instant) -> Option<NicEventKind> {
         let quiet = self.held.is_empty() && self.told.is_none_or(|told| now >= told + SUM);

@@ -1,39 +1,43 @@
-//! The thread of an adapter's socket: accepts or connects, serves one VMM at a time, and goes on with the next.
+//! The thread of an adapter's socket: accepts or connects, serves one VMM at a time, and goes on with the next. A process that shares
+//! the adapter's RDMA function gets a thread of its own.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
-use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandlerMut};
-use vnic_wire::MacAddr;
+use vhost::vhost_user::Error as VhostError;
 
-use super::connection::{Connection, Function};
-use super::endpoint::{Endpoint, Role};
+use super::admit;
+use super::connection::Function;
+use super::conversation::{Conversation, Streams, Visit};
+use super::endpoint::{Endpoint, Has, Role};
 use super::eth::Ethernet;
 use super::rdma::Rdma;
 use super::refused::{LONG_PAUSE, Refused, SHORT_PAUSE};
-use super::{admit, early};
+use super::seat_threads::SeatThreads;
 use crate::confine::Filter;
 use crate::datapath::answer;
-use crate::mem::Lender;
 use crate::types::{Caller, NicError, NicEventKind, SocketAccess, SocketRole, invalid};
 
 /// Time between attempts of an adapter that connects, or that cannot accept (there may be no free descriptor).
 const RETRY: Duration = Duration::from_millis(50);
-/// Pause of a VMM that had an address announced.
-const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
 /// VMMs that may wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// Time for which a VMM, or a process, may say nothing before it is known which of them it is, if others wait.
+const UNDECIDED: Duration = Duration::from_secs(1);
 
 /// State of a socket's thread.
 struct Server {
     endpoint: Arc<Endpoint>,
     /// Listener for VMMs; `None`: the VMM listens.
     listener: Option<UnixListener>,
+    /// Threads of processes that share the function, if it is one that can be shared.
+    seats: Option<SeatThreads>,
 }
 
 /// Number of connections in a row, of one VMM, after which an event tells that none was used.
@@ -60,18 +64,19 @@ impl Unused {
 impl Server {
     /// Serves the socket until [`Endpoint::end`].
     fn serve(&self) {
-        let (mut pause, mut unlisted) = (Duration::ZERO, Refused::new(None));
+        let (mut pause, mut refused) = (Duration::ZERO, Refused::new(None));
         let mut unused = Unused::default();
         while !self.endpoint.is_ending() {
-            let Some(stream) = self.next_connection(&mut unlisted) else {
+            let Some(stream) = self.next_connection(&mut refused) else {
                 continue;
             };
             let caller = admit::caller(&stream);
             if !admit::may_attach(&self.endpoint.spec().socket_access, caller) {
-                self.tell(unlisted.refuse(stream, caller, Instant::now()));
+                refused.set_owner(None);
+                self.tell(refused.refuse(stream, caller, Instant::now()));
                 continue;
             }
-            let useful = self.converse(stream, caller);
+            let useful = self.converse(stream, caller, &mut refused);
             if unused.ended(caller, useful) {
                 let queue_pairs = self.endpoint.spec().queue_pairs;
                 let event = NicEventKind::VmmUnused {
@@ -89,6 +94,7 @@ impl Server {
             };
             self.rest(pause);
         }
+        self.endpoint.wait_until_left();
     }
 
     fn tell(&self, event: Option<NicEventKind>) {
@@ -107,9 +113,9 @@ impl Server {
         }
     }
 
-    fn next_connection(&self, unlisted: &mut Refused) -> Option<UnixStream> {
+    fn next_connection(&self, refused: &mut Refused) -> Option<UnixStream> {
         let endpoint = &self.endpoint;
-        self.tell(unlisted.release(Instant::now()));
+        self.tell(refused.release(Instant::now()));
         let failed = endpoint.has_failed();
         match &self.listener {
             Some(listener) if !failed => {
@@ -117,8 +123,8 @@ impl Server {
                     PollFd::new(endpoint.bell(), PollFlags::IN),
                     PollFd::new(listener, PollFlags::IN),
                 ];
-                let watched = if unlisted.is_full() { 1 } else { 2 };
-                wait_until(&mut fds[..watched], unlisted.next(Instant::now()));
+                let watched = if refused.is_full() { 1 } else { 2 };
+                wait_until(&mut fds[..watched], refused.next(Instant::now()));
                 let called = fds[1].revents().contains(PollFlags::IN);
                 endpoint.silence_bell();
                 if !called || endpoint.is_ending() {
@@ -131,7 +137,7 @@ impl Server {
                 accepted.map(|(stream, _)| stream)
             }
             // (A VMM that listens is not called while the connection to one that was refused is held.)
-            None if !failed && !unlisted.holds_any() => {
+            None if !failed && !refused.holds_any() => {
                 let stream = UnixStream::connect(endpoint.socket()).ok();
                 if stream.is_none() {
                     self.rest(RETRY);
@@ -141,116 +147,81 @@ impl Server {
             }
             _ => {
                 let mut fds = [PollFd::new(endpoint.bell(), PollFlags::IN)];
-                wait_until(&mut fds, unlisted.next(Instant::now()));
+                wait_until(&mut fds, refused.next(Instant::now()));
                 endpoint.silence_bell();
                 None
             }
         }
     }
 
-    /// Serves one VMM until it leaves. Returns whether its driver ran.
-    fn converse(&self, stream: UnixStream, vmm: Caller) -> bool {
-        let clones = stream
-            .set_nonblocking(false)
-            .and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
-        let Ok((for_hang_up, watched)) = clones else {
+    /// Serves one VMM until it leaves, or lets a process that shares the function have a thread of its own. Returns whether it was of
+    /// use: its driver ran.
+    fn converse(&self, stream: UnixStream, vmm: Caller, refused: &mut Refused) -> bool {
+        let Ok(streams) = Streams::of(stream) else {
             return false;
         };
-        let lender = Arc::new(Lender::new(for_hang_up));
-        if !self.endpoint.connect(lender.clone(), vmm) {
+        let Some(visit) = Visit::begin(&self.endpoint, &streams, vmm) else {
             return true;
-        }
-        let mut others = Refused::new(Some(vmm));
+        };
         match self.endpoint.role {
-            Role::Ethernet => self.speak(Ethernet::default(), &lender, (stream, watched), &mut others),
-            Role::Rdma => self.speak(Rdma::default(), &lender, (stream, watched), &mut others),
+            Role::Ethernet => self.speak(Conversation::new(Ethernet::default(), visit, streams), refused),
+            Role::Rdma => self.speak(Conversation::new(Rdma::default(), visit, streams), refused),
         }
-        self.tell(others.sum());
-        self.endpoint.disconnect()
     }
 
     /// Runs a device for its VMM until the VMM leaves.
-    fn speak<F: Function + Send + 'static>(
-        &self,
-        function: F,
-        lender: &Arc<Lender>,
-        (stream, mut watched): (UnixStream, UnixStream),
-        others: &mut Refused,
-    ) {
-        let device = Connection::new(self.endpoint.clone(), lender.clone(), function);
-        let device = Arc::new(Mutex::new(device));
-        let mut handler = BackendReqHandler::from_stream(stream, device.clone());
+    fn speak<F: Function + Send + 'static>(&self, mut with: Conversation<F>, refused: &mut Refused) -> bool {
+        let vmm = with.visit.vmm;
+        let mut others = Refused::new(Some(vmm));
+        let mut has = with.visit.has();
+        // Others wait as long as this one says nothing.
+        let _ = with
+            .watched
+            .set_read_timeout((has == Has::Nothing).then_some(UNDECIDED));
         let ended = loop {
             if let Some(listener) = &self.listener
-                && !self.wait_for_message(&watched, listener, others)
+                && !self.wait_for_message(&with.watched, has, listener, &mut others)
             {
                 break VhostError::Disconnected;
             }
-            match self.early_message(&device, &mut watched) {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(e) => break e,
-            }
-            if let Err(e) = handler.handle_request() {
+            if let Err(e) = with.message() {
                 break e;
             }
-        };
-        let orderly = matches!(
-            ended,
-            VhostError::Disconnected | VhostError::PartialMessage | VhostError::SocketBroken(_)
-        ) || !self.endpoint.is_connected();
-        if lender.has_failed() || !orderly {
-            let why = if lender.has_failed() {
-                "memory of the guest is not there any more (SIGBUS): its file was cut short, or has no pages"
-                    .into()
-            } else {
-                ended.to_string()
-            };
-            let what = format!("{why}; the connection was closed, the VMM may reconnect");
-            self.endpoint.event(NicEventKind::ProtocolError { what });
-        }
-        device.lock().unwrap_or_else(PoisonError::into_inner).stop_all();
-    }
-
-    /// Handles a message that the `vhost` crate would refuse; see [`early`].
-    fn early_message<F: Function>(
-        &self,
-        device: &Mutex<Connection<F>>,
-        stream: &mut UnixStream,
-    ) -> Result<bool, VhostError> {
-        let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(table) = early::take_long_mem_table(stream).map_err(VhostError::SocketBroken)? {
-            let result = device.set_mem_table(&table.regions, table.files, None);
-            if table.need_reply {
-                early::answer_mem_table(stream, result.is_ok()).map_err(VhostError::SocketBroken)?;
+            if has == Has::Nothing {
+                has = with.visit.has();
+                match (has, &self.seats) {
+                    (Has::Place(_), Some(seats)) => {
+                        let _ = with.watched.set_read_timeout(None);
+                        seats.start(&self.endpoint, move || with.serve());
+                        return true;
+                    }
+                    (Has::Nothing, _) => {}
+                    _ => drop(with.watched.set_read_timeout(None)),
+                }
             }
-            return result.map(|_| true);
+        };
+        self.tell(others.sum());
+        if with.visit.has() != Has::Refused {
+            return with.end(&ended);
         }
-        if device.migrates()
-            && let Some(mac) = early::take_send_rarp(stream).map_err(VhostError::SocketBroken)?
-        {
-            drop(device);
-            self.announce(mac);
-            return Ok(true);
-        }
-        if device.speaks_protocol_features() {
-            return Ok(false);
-        }
-        match early::take_vring_enable(stream) {
-            Ok(Some((index, enable))) => device.set_vring_enable(index, enable).map(|()| true),
-            Ok(None) => Ok(false),
-            Err(e) => Err(VhostError::SocketBroken(e)),
-        }
+        let owners = self.endpoint.owners();
+        refused.set_owner(owners.all().next());
+        self.tell(refused.refuse(with.refuse(), vmm, Instant::now()));
+        true
     }
 
-    /// Announces the address of a guest that was moved here. A VMM that asks again and again waits: each request is a broadcast.
-    fn announce(&self, mac: MacAddr) {
-        self.endpoint.announce_moved(mac);
-        std::thread::sleep(ANNOUNCE_PAUSE);
-    }
-
-    /// Waits for a message of the VMM, and refuses others that want the same adapter. False: the VMM is gone.
-    fn wait_for_message(&self, stream: &UnixStream, listener: &UnixListener, others: &mut Refused) -> bool {
+    /// Waits for a message of the VMM, and refuses others that want the same adapter. While it has not said what it wants, others wait
+    /// a moment. False: the VMM is gone, or has said nothing for too long.
+    fn wait_for_message(
+        &self,
+        stream: &UnixStream,
+        has: Has,
+        listener: &UnixListener,
+        others: &mut Refused,
+    ) -> bool {
+        if has == Has::Nothing {
+            return wait_for_decision(stream, listener);
+        }
         loop {
             self.tell(others.release(Instant::now()));
             let mut fds = [
@@ -282,6 +253,21 @@ impl Server {
             };
             let by = admit::caller(&other);
             self.tell(others.refuse(other, by, Instant::now()));
+        }
+    }
+}
+
+/// Waits for a message of a VMM that has not said what it wants, as long as nobody else waits, or a moment. False: it is gone, or has said
+/// nothing for too long.
+fn wait_for_decision(stream: &UnixStream, listener: &UnixListener) -> bool {
+    loop {
+        let mut mine = [PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP)];
+        if wait_until(&mut mine, Some(UNDECIDED)) && !mine[0].revents().is_empty() {
+            return mine[0].revents().contains(PollFlags::IN);
+        }
+        let mut other = [PollFd::new(listener, PollFlags::IN)];
+        if wait_until(&mut other, Some(Duration::ZERO)) && !other[0].revents().is_empty() {
+            return false;
         }
     }
 }
@@ -363,6 +349,10 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
         }
         SocketRole::Connect => None,
     };
+    let seats = match (endpoint.role, role) {
+        (Role::Rdma, SocketRole::Listen) => Some(SeatThreads::new(confine)?),
+        _ => None,
+    };
     let filter = confine.then(|| Filter::socket(role)).transpose();
     let filter = filter.map_err(NicError::os("making a filter of system calls; see --no-sandbox"))?;
     let (tell, told) = answer();
@@ -374,7 +364,12 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
             let ok = confined.is_ok();
             let _ = tell.send(confined);
             if ok {
-                Server { endpoint, listener }.serve();
+                let server = Server {
+                    endpoint,
+                    listener,
+                    seats,
+                };
+                server.serve();
             }
         })
         .map_err(NicError::os("starting a thread"))?;
@@ -462,6 +457,7 @@ mod tests {
         let server = Server {
             endpoint: endpoint.clone(),
             listener: Some(listener),
+            seats: None,
         };
         assert!(sleeps(move || server.serve()));
         endpoint.end();
@@ -474,9 +470,10 @@ mod tests {
         let server = Server {
             endpoint: endpoint(),
             listener: None,
+            seats: None,
         };
         assert!(sleeps(move || {
-            server.wait_for_message(&watched, &listener, &mut Refused::new(None));
+            server.wait_for_message(&watched, Has::Whole, &listener, &mut Refused::new(None));
         }));
         drop(vmm);
     }

@@ -1,5 +1,7 @@
 //! How objects come and go, also when the device does.
 
+use vnic_tests::driver::rdma::{Driver, Options};
+
 use super::*;
 
 #[test]
@@ -14,12 +16,61 @@ fn wrong_sockets_are_refused_with_the_cure() -> Result<()> {
     assert!(text.contains("NAME-rdma.sock"), "{text}");
     let text = refusal(rig.dir().join("none"))?;
     assert!(text.contains("is vnicd running"), "{text}");
-    let first = open(&rig, "a")?;
+    // Beside a guest nobody has a place.
+    let guest = Driver::start(rdma_socket(&rig, "a"), Options::default())?;
     let text = refusal(rdma_socket(&rig, "a"))?;
-    assert!(text.contains("another program"), "{text}");
-    first.alloc_pd()?;
-    drop(first);
-    open(&rig, "a")?.alloc_pd()?;
+    assert!(text.contains("a virtual machine or another program"), "{text}");
+    drop(guest);
+    ensure!(wait_for(|| open(&rig, "a").is_ok()));
+    Ok(())
+}
+
+#[test]
+fn a_process_has_many_adapters_at_once_and_opens_and_closes_them_at_will() -> Result<()> {
+    const ADAPTERS: usize = 9;
+    let mut rig = Rig::new(1)?;
+    let names: Vec<String> = (0..ADAPTERS).map(|i| format!("a{i}")).collect();
+    for name in &names {
+        add(&mut rig, name)?;
+    }
+    let all = names
+        .iter()
+        .map(|name| Side::new(&rig, name))
+        .collect::<Result<Vec<_>>>()?;
+    let write = |from: &Side, to: &Side| -> Result<()> {
+        let (qa, qb) = (from.rc()?, to.rc()?);
+        connect(&qa, &qb)?;
+        let data = Data::inline(b"across");
+        qa.post_send(&[SendWr::write(data, to.region.addr(), to.region.rkey()).signaled()])?;
+        ensure!(take(&from.cq)?.status() == CompletionStatus::Success);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..ADAPTERS)
+            .map(|i| {
+                let (all, rig, names) = (&all, &rig, &names);
+                scope.spawn(move || -> Result<()> {
+                    for n in 1..4 {
+                        // The same adapters are opened once more, and closed again.
+                        let (one, two) = (
+                            Side::new(rig, &names[i])?,
+                            Side::new(rig, &names[(i + n) % ADAPTERS])?,
+                        );
+                        write(&one, &two)?;
+                        write(&one, &all[(i + n) % ADAPTERS])?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic")?;
+        }
+        anyhow::Ok(())
+    })?;
+    for i in 0..ADAPTERS {
+        write(&all[i], &all[(i + 1) % ADAPTERS])?;
+    }
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::{GidEntry, GidTable};
 use super::handle::{Table, mix};
-use super::limits::{self, Limits, Resources, Usage, in_range};
+use super::limits::{Limits, Place, Resources, Usage, in_range, table};
 use super::marking::Marking;
 use super::marks::{Mark, Marks};
 use super::memory::Memory;
@@ -65,6 +65,8 @@ pub struct DeviceConfig {
     /// Seed of the first numbers of queue pairs and keys of memory: nobody who does not know it guesses them. 0: the least
     /// numbers.
     pub seed: u64,
+    /// Place in a function that several devices share; `None`: it is the function's only one. It lowers the limits.
+    pub place: Option<Place>,
 }
 
 /// A protection domain.
@@ -88,11 +90,6 @@ pub struct Device {
     shared: Shared,
     /// Memory of the region or completion queue that was the last to end.
     freed: Option<Freed>,
-}
-
-fn table<T>(object: Object, limit: u32) -> Table<T> {
-    let (index_bits, total_bits) = limits::handle_bits(object);
-    Table::new(object, limit, index_bits, total_bits)
 }
 
 /// Finds the object of a handle, or returns the error that names its kind.
@@ -138,16 +135,17 @@ fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &In
 impl Device {
     /// A device without objects. Refused when the limits contradict each other.
     pub fn new(config: DeviceConfig) -> Result<Device, VerbsError> {
-        let limits = config.limits;
-        limits.check()?;
+        config.limits.check()?;
+        let place = config.place;
+        let limits = place.map_or(config.limits, |place| config.limits.at(place));
         // One for each table.
         let seed = |n: u64| if config.seed == 0 { 0 } else { mix(config.seed ^ n) };
-        let qps = table(Object::Qp, limits.max_qp).with_first_index(QP_FIRST);
+        let qps = table(Object::Qp, limits.max_qp, place).with_first_index(QP_FIRST);
         Ok(Device {
             // In a row: source ports follow from numbers, and shall spread evenly.
             qps: qps.scattered(seed(1), false),
-            pds: table(Object::Pd, limits.max_pd),
-            xrcds: table(Object::Xrcd, limits.max_xrcd),
+            pds: table(Object::Pd, limits.max_pd, place),
+            xrcds: table(Object::Xrcd, limits.max_xrcd, place),
             groups: MulticastGroups::new(&limits),
             copies: VecDeque::new(),
             shared: Shared {
@@ -155,10 +153,10 @@ impl Device {
                 mtu: config.mtu,
                 pin_source_port: config.pin_source_port,
                 gids: GidTable::new(limits.gid_table_len),
-                regions: Regions::new(&limits).scattered(seed(2)),
-                cqs: table(Object::Cq, limits.max_cq),
-                srqs: table(Object::Srq, limits.max_srq),
-                ahs: table(Object::Ah, limits.max_ah),
+                regions: Regions::at(&limits, place).scattered(seed(2)),
+                cqs: table(Object::Cq, limits.max_cq, place),
+                srqs: table(Object::Srq, limits.max_srq, place),
+                ahs: table(Object::Ah, limits.max_ah, place),
                 destinations: Destinations::default(),
                 counters: Counters::default(),
                 marks: Marks::default(),

@@ -49,6 +49,9 @@ pub struct Table<T> {
     limit: u32,
     index_bits: u32,
     generation_mask: u32,
+    /// Bits of the generation that count; those above them are [`prefix`](Table::with_prefix).
+    counted: u32,
+    prefix: u32,
     object: Object,
 }
 
@@ -71,8 +74,19 @@ impl<T> Table<T> {
             index_bits,
             // `index_bits` is at least 1, so the shift is below 32.
             generation_mask: (1 << (total_bits - index_bits)) - 1,
+            counted: (1 << (total_bits - index_bits)) - 1,
+            prefix: 0,
             object,
         }
+    }
+
+    /// As [`new`](Table::new), but the upper `bits` bits of all handles are `prefix`: tables with other prefixes have other
+    /// handles. Only for a table that is still empty.
+    #[must_use]
+    pub fn with_prefix(mut self, bits: u32, prefix: u32) -> Table<T> {
+        self.counted = self.generation_mask >> bits;
+        self.prefix = prefix << self.counted.count_ones() & self.generation_mask;
+        self
     }
 
     /// As [`new`](Table::new), but indices below `first` are never given out, in any generation. Only for a table that is
@@ -102,11 +116,19 @@ impl<T> Table<T> {
 
     /// The generation that a slot begins with.
     fn begin(&self, at: u32) -> u32 {
-        match self.seed {
+        let begin = match self.seed {
             0 => 0,
             seed if self.each => mix(seed ^ mix(at.into())) as u32,
             seed => mix(seed) as u32,
-        }
+        };
+        begin & !(self.generation_mask ^ self.counted) | self.prefix
+    }
+
+    /// What follows `uses` when a slot is freed: its bits that count go up, and carry over those of the prefix.
+    fn after(&self, uses: u32) -> u32 {
+        let counted = uses.wrapping_add(1) & self.counted;
+        let carry = if counted == 0 { self.generation_mask + 1 } else { 0 };
+        (uses & !self.counted | counted).wrapping_add(carry)
     }
 
     /// Takes an object and returns its handle.
@@ -178,9 +200,10 @@ impl<T> Table<T> {
     /// Takes an object out; its handle is void from now on.
     pub fn remove(&mut self, handle: u32) -> Option<T> {
         let at = self.slot(handle)?;
+        let after = self.after(self.slots[at].uses);
         let slot = &mut self.slots[at];
         let object = slot.object.take()?;
-        slot.uses = slot.uses.wrapping_add(1);
+        slot.uses = after;
         slot.next = NONE;
         let at = at as u32;
         match self.free_tail {
@@ -193,9 +216,10 @@ impl<T> Table<T> {
         Some(*object)
     }
 
-    /// How often the slot of a handle was freed before, counted from its first generation.
-    pub(super) fn uses(&self, handle: u32) -> u32 {
-        self.slot(handle).map_or(0, |at| self.slots[at].uses)
+    /// How often all generations of the slot of a handle were used up, counted from anywhere.
+    pub(super) fn rounds(&self, handle: u32) -> u32 {
+        let uses = self.slot(handle).map_or(0, |at| self.slots[at].uses);
+        uses.checked_shr(self.generation_mask.count_ones()).unwrap_or(0)
     }
 
     /// Number of objects.
@@ -322,6 +346,34 @@ mod tests {
         assert_eq!(table.get(7), None);
         assert_eq!(table.remove(15), Some(8));
         assert_eq!(table.insert(9), Ok(7));
+    }
+
+    #[test]
+    fn tables_with_other_prefixes_have_other_handles() {
+        // 3 bits of index, 2 of generation, 3 of the prefix.
+        let table = |prefix| Table::new(Object::Qp, 8, 3, 8).with_prefix(3, prefix);
+        for seed in 0..50 {
+            let mut seen = BTreeMap::new();
+            for prefix in 0..8 {
+                let mut table = table(prefix).scattered(seed, true);
+                let (mut here, mut rounds) = (BTreeSet::new(), BTreeSet::new());
+                for n in 0..100 {
+                    let handle = table.insert(n).expect("room");
+                    assert_eq!((handle >> 5, handle >> 8), (prefix, 0));
+                    assert_eq!(table.get(handle), Some(&n));
+                    rounds.insert(table.rounds(handle));
+                    here.insert(handle);
+                    assert_eq!(table.remove(handle), Some(n));
+                }
+                assert_eq!(here.len(), 32, "all generations of all places");
+                assert!(rounds.len() >= 3, "{rounds:?}");
+                assert!(
+                    here.into_iter()
+                        .all(|handle| seen.insert(handle, prefix).is_none())
+                );
+            }
+            assert_eq!(seen.len(), 256);
+        }
     }
 
     #[test]

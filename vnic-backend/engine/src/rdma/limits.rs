@@ -1,5 +1,6 @@
 //! Limits of a device, and how much of each is in use.
 
+use super::handle::Table;
 use super::types::{Object, VerbsError};
 
 /// How many objects a device has and how large they may be (`ibv_device_attr`).
@@ -104,7 +105,102 @@ pub const fn handle_bits(object: Object) -> (u32, u32) {
     }
 }
 
+/// A device's place in a function that several devices share: numbers of queue pairs and keys of memory are those of one
+/// place only.
+///
+/// ```text
+///  24 bits of the function's only device     g g g g g g i i i i i i i i i i i i i i i i i i     QP: 18 of index, 6 of generation
+///  place 0                                   0 g g g g g i i i i i i i i i i i i i i i i i i
+///  places 1 to 63                            1 p p p p p p g g g g i i i i i i i i i i i i i
+/// ```
+///
+/// A process that is alone is at place 0, and misses next to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place(u8);
+
+impl Place {
+    /// Number of places.
+    pub const COUNT: u8 = 64;
+
+    /// The place with this number, if there is one.
+    pub const fn new(number: u8) -> Option<Place> {
+        if number < Place::COUNT {
+            Some(Place(number))
+        } else {
+            None
+        }
+    }
+
+    /// The place's number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The place of the device that gives out a number of a queue pair, or the upper 24 bits of a key.
+    #[inline]
+    pub const fn of(number: u32) -> Place {
+        match number >> 23 {
+            0 => Place(0),
+            _ => Place((number >> 17) as u8 & (Place::COUNT - 1)),
+        }
+    }
+
+    /// Upper bits of numbers that are the place, and what they are.
+    const fn prefix(self) -> (u32, u32) {
+        match self.0 {
+            0 => (1, 0),
+            n => (7, 0x40 | n as u32),
+        }
+    }
+}
+
+/// Bits of the index in the handles of a device at a place (`None`: the only device of its function).
+pub const fn index_bits(object: Object, place: Option<Place>) -> u32 {
+    match (object, place) {
+        (Object::Qp, Some(Place(1..))) => 13,
+        (Object::Mr | Object::Mw, Some(Place(1..))) => 14,
+        _ => handle_bits(object).0,
+    }
+}
+
+/// An empty table for the objects of a device at a place.
+pub(super) fn table<T>(object: Object, limit: u32, place: Option<Place>) -> Table<T> {
+    let table = Table::new(object, limit, index_bits(object, place), handle_bits(object).1);
+    match (object, place) {
+        (Object::Qp | Object::Mr | Object::Mw, Some(place)) => {
+            let (bits, prefix) = place.prefix();
+            table.with_prefix(bits, prefix)
+        }
+        _ => table,
+    }
+}
+
 impl Limits {
+    /// Limits of the device at a place of a function that has these: together the devices at all places hold no more requests.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Limits {
+        let parts = u32::from(Place::COUNT);
+        match place.0 {
+            0 => Limits {
+                max_requests: (self.max_requests / 2).max(1),
+                ..*self
+            },
+            _ => Limits {
+                max_qp: self.max_qp.min(4096),
+                max_cq: self.max_cq.min(1 << 14),
+                max_mr: self.max_mr.min(1 << 13),
+                max_mr_extents: self.max_mr_extents.min(1 << 18),
+                max_mw: self.max_mw.min(1 << 12),
+                max_pd: self.max_pd.min(1 << 14),
+                max_srq: self.max_srq.min(1 << 12),
+                max_ah: self.max_ah.min(1 << 14),
+                max_xrcd: self.max_xrcd.min(1 << 10),
+                max_requests: (self.max_requests / 2 / parts).max(1),
+                ..*self
+            },
+        }
+    }
+
     /// Checks that a device can be made of these limits; the error names the one that is wrong.
     pub fn check(&self) -> Result<(), VerbsError> {
         const fn most(object: Object) -> u64 {

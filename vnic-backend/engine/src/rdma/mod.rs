@@ -43,7 +43,7 @@ pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
 pub use device::{COPIES_AT_ONCE, Device, DeviceConfig, Freed, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
-pub use limits::{Limits, Resources, Usage};
+pub use limits::{Limits, Place, Resources, Usage};
 pub use marking::{Marked, Marking};
 pub use marks::{Mark, Marks};
 pub use memory::{Memory, Unmapped};

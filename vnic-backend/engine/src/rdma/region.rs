@@ -13,7 +13,7 @@ use core::cell::Cell;
 use vnic_wire::aeth::NakCode;
 
 use super::handle::Table;
-use super::limits::{Limits, Usage, handle_bits, in_range};
+use super::limits::{Limits, Place, Usage, in_range};
 use super::packet::SpanList;
 use super::types::{Access, MrHandle, MwHandle, Object, PdHandle, QpNumber, Sge, Span, Status, VerbsError};
 use super::window::Window;
@@ -337,12 +337,16 @@ pub struct Regions {
 impl Regions {
     /// No regions yet.
     pub fn new(limits: &Limits) -> Regions {
-        let (index_bits, total_bits) = handle_bits(Object::Mr);
+        Regions::at(limits, None)
+    }
+
+    /// No regions yet of the device at this place of a function.
+    pub fn at(limits: &Limits, place: Option<Place>) -> Regions {
         let both = limits.max_mr.saturating_add(limits.max_mw);
         let usage = |limit| Usage { used: 0, limit };
         Regions {
             // No key is 0: memory that was never written must not be a key.
-            keys: Table::new(Object::Mr, both, index_bits, total_bits).with_first_index(1),
+            keys: super::limits::table(Object::Mr, both, place).with_first_index(1),
             windows: usage(limits.max_mw),
             regions: usage(limits.max_mr),
             extents: usage(limits.max_mr_extents),
@@ -751,9 +755,7 @@ impl Regions {
         let handle = self.keys.insert(entry)?;
         // When the generations of a slot are through, the next round differs in the variant: 4096 keys before one
         // comes back.
-        let (index_bits, total_bits) = handle_bits(Object::Mr);
-        let variant = self.keys.uses(handle) >> (total_bits - index_bits);
-        let new = handle << 8 | variant & 0xff;
+        let new = handle << 8 | self.keys.rounds(handle) & 0xff;
         match self.keys.get_mut(handle) {
             Some(Entry::Region(region)) => region.key = new,
             Some(Entry::Window(window)) => window.key = new,

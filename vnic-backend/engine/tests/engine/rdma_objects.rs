@@ -1,10 +1,12 @@
 //! GID table, limits and the table of counters.
 
+use std::collections::BTreeMap;
+
 use vnic_engine::counters::RDMA_COUNTERS;
 use vnic_engine::rdma::limits::{QP_LIMIT, handle_bits};
 use vnic_engine::rdma::{
-    AttributeMask, Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object,
-    QpAttributes, QpInit, QpState, QpType, Resources, Status, VerbsError,
+    Access, AttributeMask, Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object,
+    Place, QpAttributes, QpInit, QpState, QpType, Resources, Span, Status, VerbsError,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -145,6 +147,7 @@ fn device() -> Device {
         mtu: Mtu::Mtu1024,
         pin_source_port: false,
         seed: 0,
+        place: None,
     };
     Device::new(config).expect("limits that fit")
 }
@@ -278,4 +281,95 @@ fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
         (turns, now) = (turns + 1, Instant(now.0 + 1));
     }
     assert_eq!((failed(&device), turns), ([2999, 0], 11));
+}
+
+/// Numbers of all queue pairs and keys of all regions that a device at a place gives out, as many as there may be, and some more after
+/// each has ended once.
+fn numbers_at(place: u8, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    let config = DeviceConfig {
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        limits: Limits {
+            max_qp: 300,
+            max_mr: 300,
+            ..Limits::default()
+        },
+        mtu: Mtu::Mtu1024,
+        pin_source_port: false,
+        seed,
+        place: Place::new(place),
+    };
+    let mut device = Device::new(config).expect("limits that fit");
+    let (pd, cq) = (
+        device.alloc_pd().expect("room"),
+        device.create_cq(10).expect("room"),
+    );
+    let init = QpInit {
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        pd: Some(pd),
+        qp_type: QpType::Rc,
+        srq: None,
+        xrcd: None,
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline: 0,
+        signal_all: true,
+    };
+    let (mut numbers, mut keys) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let qps: Vec<_> = (0..300).map(|_| device.create_qp(&init).expect("room")).collect();
+        let span = Span { at: 0, len: 4096 };
+        let mrs: Vec<_> = (0..300)
+            .map(|_| device.register(pd, 0, Access::empty(), vec![span]).expect("room"))
+            .collect();
+        for (qp, mr) in qps.into_iter().zip(mrs) {
+            assert!(device.query_qp(qp).is_ok());
+            numbers.push(qp.0);
+            keys.push(mr.lkey >> 8);
+            device.destroy_qp(qp).expect("it is there");
+            device.deregister(mr.mr).expect("it is there");
+        }
+    }
+    (numbers, keys)
+}
+
+#[test]
+fn devices_that_share_a_function_give_out_other_numbers_and_keys() {
+    let (mut qps, mut keys) = (BTreeMap::new(), BTreeMap::new());
+    for place in 0..Place::COUNT {
+        for seed in [0, 1, 77] {
+            let (numbers, all) = numbers_at(place, seed);
+            for (seen, number) in numbers
+                .iter()
+                .map(|n| (true, n))
+                .chain(all.iter().map(|n| (false, n)))
+            {
+                assert_eq!(Place::of(*number).number(), place, "{number:#x}");
+                assert!((2..0xff_ffff).contains(number) || !seen);
+                let known = if seen { &mut qps } else { &mut keys };
+                assert_eq!(*known.entry(*number).or_insert(place), place, "{number:#x}");
+            }
+        }
+    }
+    assert_eq!(Place::new(Place::COUNT), None);
+}
+
+#[test]
+fn all_places_together_hold_no_more_requests_than_one_device() {
+    for all in [
+        Limits::default(),
+        Limits {
+            max_requests: 1024,
+            ..Limits::default()
+        },
+    ] {
+        let places = (0..Place::COUNT).filter_map(Place::new);
+        let sum: u32 = places.map(|place| all.at(place).max_requests).sum();
+        assert!(sum <= all.max_requests, "{sum}");
+        let one = Place::new(63).expect("the last");
+        assert_eq!(all.at(one).check(), Ok(()));
+        assert!(all.at(one).max_qp >= 4096 && all.at(one).max_mr >= 8192);
+    }
 }

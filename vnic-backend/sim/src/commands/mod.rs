@@ -126,6 +126,7 @@ impl Fuzz {
                 mtu: Mtu::ALL[rng.usize(2..5)],
                 pin_source_port: rng.bool(),
                 seed: 0,
+                place: None,
             });
             made.expect("the limits are within those of all devices")
         });

@@ -118,6 +118,7 @@ impl Host {
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
             seed: 0,
+            place: None,
         })?;
         device.set_gid(
             0,

@@ -105,6 +105,7 @@ impl World {
             mtu: Mtu::Mtu4096,
             pin_source_port: percent(&mut rng, 10),
             seed: 0,
+            place: None,
         };
         let mut device = Box::new(granted("new", Device::new(config))?);
         self.oracle.named(dev, mac(dev));

@@ -2,15 +2,18 @@
 
 use std::collections::VecDeque;
 
-use vnic_engine::rdma::{Incoming, Outgoing, QpNumber, Run, Sink, work_of_pieces};
+use vnic_engine::rdma::{Incoming, Outgoing, Place, QpNumber, Run, Sink, work_of_pieces};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
+use vnic_wire::bth::MULTICAST_QP;
+use vnic_wire::gid::Gid;
 use vnic_wire::roce::{Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
 use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
+use super::seats::Seats;
 use crate::mem::Seg;
 use crate::rdma::{Function, PACKET, RUN_PACKET};
 
@@ -28,6 +31,8 @@ pub struct Loopback {
 pub struct Wire<'a> {
     /// The functions of the core, without the sending one.
     pub functions: &'a mut [Option<Box<Function>>],
+    /// Seats beside the functions, without a sending one.
+    pub seats: &'a mut Seats,
     /// Packets of the function to itself.
     pub loopback: &'a mut VecDeque<Loopback>,
     /// Identification of the next frame over IPv4.
@@ -37,6 +42,8 @@ pub struct Wire<'a> {
     pub core: &'a mut Core,
     /// The function that sends.
     pub port: PortId,
+    /// The seat of it that sends.
+    pub place: Place,
     pub mac: MacAddr,
     pub now: Instant,
     /// Work that the function may still do in this turn.
@@ -44,7 +51,7 @@ pub struct Wire<'a> {
     /// Work of a packet that leaves through an uplink.
     pub leaving: i32,
     /// Receiver of the run for which [`Sink::run_room`] found room.
-    pub taker: Option<PortId>,
+    pub taker: Option<(PortId, Place)>,
 }
 
 impl Sink for Wire<'_> {
@@ -75,6 +82,9 @@ impl Sink for Wire<'_> {
         if let Some(port) = self.neighbour(verdict)
             && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
         {
+            if is_of_a_seat(packet.headers.bth.destination_qp) && self.seats.any(port) {
+                return self.send_to_seats(port, packet);
+            }
             let work = neighbour.receive(self.now, &Incoming::from(packet));
             if work > 0 {
                 self.charge(work);
@@ -87,18 +97,26 @@ impl Sink for Wire<'_> {
     #[inline]
     fn run_room(&mut self, path: &Path, to: QpNumber) -> usize {
         // Limits are charged packet by packet.
-        if path.eth.destination == self.mac || self.core.is_limited(self.port) {
+        if self.core.is_limited(self.port) {
             return 0;
         }
-        let (head, n) = switched_by(path);
-        let verdict = self
-            .core
-            .switch
-            .forward(self.now, self.port, &head[..n], n.max(64));
-        self.taker = self.neighbour(verdict);
-        let Some(port) = self.taker else { return 0 };
+        if path.eth.destination == self.mac {
+            self.taker = self.beside(to.0).map(|place| (self.port, place));
+        } else {
+            let (head, n) = switched_by(path);
+            let verdict = self
+                .core
+                .switch
+                .forward(self.now, self.port, &head[..n], n.max(64));
+            let there = self.neighbour(verdict);
+            self.taker = there.map(|port| match is_of_a_seat(to.0) && self.seats.any(port) {
+                true => (port, Place::of(to.0)),
+                false => (port, Place::default()),
+            });
+        }
+        let Some(taker) = self.taker else { return 0 };
         // Prefetched while the run is made.
-        if let Some(Some(neighbour)) = self.functions.get(usize::from(port.0)) {
+        if let Some(neighbour) = self.seat(taker) {
             neighbour.fetch_qp(to);
         }
         (self
@@ -110,11 +128,13 @@ impl Sink for Wire<'_> {
 
     #[inline]
     fn send_run(&mut self, run: &Run<'_>) -> usize {
-        let Some(port) = self.taker.take() else { return 0 };
-        let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0)) else {
+        let (Some(taker), now) = (self.taker.take(), self.now) else {
             return 0;
         };
-        let taken = neighbour.receive_run(self.now, run);
+        let Some(neighbour) = self.seat(taker) else {
+            return 0;
+        };
+        let taken = neighbour.receive_run(now, run);
         if taken > 0 {
             self.left -= RUN_PACKET * taken as i32;
             let bytes = if run.priority() == 0 {
@@ -130,6 +150,63 @@ impl Sink for Wire<'_> {
 }
 
 impl Wire<'_> {
+    /// What a seat of a function on this core has.
+    #[inline]
+    fn seat(&mut self, (port, place): (PortId, Place)) -> Option<&mut Function> {
+        match place == Place::default() {
+            true => self.functions.get_mut(usize::from(port.0))?.as_deref_mut(),
+            false => self.seats.get_mut(port, place),
+        }
+    }
+
+    /// The place of another process that shares the sending function and has this queue pair.
+    fn beside(&mut self, to: u32) -> Option<Place> {
+        let place = Place::of(to);
+        if place == self.place || to == MULTICAST_QP {
+            return None;
+        }
+        // (There is a seat: the one that is asked for, or the one that asks.)
+        self.seats.any(self.port).then_some(())?;
+        self.seat((self.port, place))?.is_live().then_some(place)
+    }
+
+    /// Hands a packet to those of a function's seats that it is for.
+    #[cold]
+    fn send_to_seats(&mut self, port: PortId, packet: &Outgoing<'_>) {
+        let (now, mut charged) = (self.now, 0);
+        let (to, group) = (
+            packet.headers.bth.destination_qp,
+            packet.path.network.destination(),
+        );
+        to_seats(
+            self.functions,
+            self.seats,
+            port,
+            to,
+            |seat, nth| {
+                let work = seat.receive(now, &Incoming::from(packet));
+                charged += work + nth * PACKET.cast_unsigned();
+            },
+            group,
+        );
+        self.charge(charged);
+    }
+
+    /// Hands a datagram for a group to the members that other seats of the sending function have.
+    #[cold]
+    fn send_to_group(&mut self, packet: &Outgoing<'_>) {
+        let (now, mut charged) = (self.now, 0);
+        let function = self.functions.get_mut(usize::from(self.port.0));
+        let function = function.into_iter().filter_map(Option::as_deref_mut);
+        let group = packet.path.network.destination();
+        for seat in function.chain(self.seats.of_mut(self.port)) {
+            if !seat.device().members(group).is_empty() {
+                charged += seat.receive(now, &Incoming::from(packet)) + PACKET.cast_unsigned();
+            }
+        }
+        self.charge(charged);
+    }
+
     #[cold]
     fn charge(&mut self, work: u32) {
         self.left = self.left.saturating_sub_unsigned(work);
@@ -144,7 +221,7 @@ impl Wire<'_> {
                 tag: TagEdit::Keep,
             }) if !self.core.out.is_watched(self.port, port) && !self.core.out.queues_at(port) => {
                 let there = self.functions.get(usize::from(port.0))?.as_ref()?;
-                there.is_live().then_some(port)
+                (there.is_live() || self.seats.any(port)).then_some(port)
             }
             _ => None,
         }
@@ -153,6 +230,13 @@ impl Wire<'_> {
     /// Neither switches nor links return a frame to its source: adapters loop such packets back.
     #[cold]
     fn send_to_itself(&mut self, packet: &Outgoing<'_>) {
+        if let Some(place) = self.beside(packet.headers.bth.destination_qp)
+            && let now = self.now
+            && let Some(seat) = self.seat((self.port, place))
+        {
+            let work = seat.receive(now, &Incoming::from(packet));
+            return self.charge(work);
+        }
         let mut payload = vec![0; packet.payload.len()];
         if packet.payload.read(&mut payload).is_ok() {
             self.loopback.push_back(Loopback {
@@ -167,6 +251,9 @@ impl Wire<'_> {
     fn send_frame(&mut self, packet: &Outgoing<'_>, len: usize, verdict: Verdict) {
         if len > FRAME_MAX {
             return;
+        }
+        if packet.headers.bth.destination_qp == MULTICAST_QP && self.seats.any(self.port) {
+            self.send_to_group(packet);
         }
         let numbered;
         let path = match packet.path.network {
@@ -212,6 +299,45 @@ impl Wire<'_> {
         if let Some(reason) = dropped {
             self.core.count_drop(self.port, reason);
         }
+    }
+}
+
+/// Whether a number is one that seats beside a function give to queue pairs, if it has any, or that of a group.
+#[inline]
+fn is_of_a_seat(qp: u32) -> bool {
+    qp >> 23 == 1
+}
+
+/// Whether a packet may be for a seat beside its function.
+#[inline]
+pub fn routed(packet: &Incoming<'_>) -> bool {
+    is_of_a_seat(packet.headers.bth.destination_qp)
+}
+
+/// Finds those for whom a packet is that came for a function with seats beside it: the one that has the queue pair, or all with
+/// members of the group; without any it is the function itself, which counts that. `give` gets each, and how many were before.
+pub fn to_seats(
+    functions: &mut [Option<Box<Function>>],
+    seats: &mut Seats,
+    port: PortId,
+    to: u32,
+    mut give: impl FnMut(&mut Function, u32),
+    group: Gid,
+) {
+    let Some(Some(function)) = functions.get_mut(usize::from(port.0)) else {
+        return;
+    };
+    if to != MULTICAST_QP {
+        return give(seats.get_mut(port, Place::of(to)).unwrap_or(function), 0);
+    }
+    let mut given = 0;
+    let all = std::iter::once(&mut **function).chain(seats.of_mut(port));
+    for seat in all.filter(|seat| !seat.device().members(group).is_empty()) {
+        give(seat, given);
+        given += 1;
+    }
+    if given == 0 {
+        give(function, 0);
     }
 }
 

@@ -11,6 +11,7 @@ use super::super::congestion::CongestionChange;
 use super::super::counters::{AdapterCounters, PortCounters};
 use super::super::outputs::{AdapterRx, BondSide, Mirror, Slot};
 use super::super::qos::QosChange;
+use super::super::rdma::Seat;
 use super::Worker;
 use crate::rdma::{Attachment, Function};
 use crate::types::{FdbEntry, QueueStatus, StormControl};
@@ -56,8 +57,10 @@ impl Worker {
 
     /// Changes a port's settings of the switch.
     pub(crate) fn set_port(&mut self, id: PortId, config: PortConfig) {
-        if let Some(function) = self.functions.get_mut(id) {
-            function.set_vlans(config.vlan.clone());
+        if self.functions.get_mut(id).is_some() {
+            for function in self.functions.each(id) {
+                function.set_vlans(config.vlan.clone());
+            }
             self.functions.news(&mut self.core, id);
         }
         self.core.switch.set_port(id, config);
@@ -167,7 +170,7 @@ impl Worker {
 
     /// Sets congestion control of an adapter of this core.
     pub(crate) fn set_congestion(&mut self, id: PortId, change: &CongestionChange) {
-        if let Some(function) = self.functions.get_mut(id) {
+        for function in self.functions.each(id) {
             function.set_congestion(change.congestion.clone(), self.core.now);
             function.pin_source_port(change.pin_source_port);
         }
@@ -198,13 +201,13 @@ impl Worker {
     }
 
     /// Attaches a driver to an RDMA function.
-    pub(crate) fn attach_driver(&mut self, id: PortId, attachment: Attachment) {
-        self.functions.attach(&self.sleeper, id, attachment);
+    pub(crate) fn attach_driver(&mut self, seat: Seat, attachment: Attachment) {
+        self.functions.attach(&self.sleeper, seat, attachment);
     }
 
     /// Detaches the driver from an RDMA function and ends all its objects. Returns the ring indexes of the control and event
     /// virtqueues; the core does not use the driver's memory any more.
-    pub(crate) fn detach_driver(&mut self, id: PortId) -> Vec<u16> {
-        self.functions.detach(&mut self.core, &self.sleeper, id)
+    pub(crate) fn detach_driver(&mut self, seat: Seat) -> Vec<u16> {
+        self.functions.detach(&mut self.core, &self.sleeper, seat)
     }
 }

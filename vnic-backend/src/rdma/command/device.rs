@@ -152,6 +152,10 @@ impl Function {
         let record: GidRecord = r.only_body()?;
         reserved(record.reserved)?;
         reserved(record.reserved_kind)?;
+        if self.config.place.is_some() {
+            let text = "processes share the function, and its GIDs: the operator sets them (vnicctl gid set)";
+            return fail(S::NotPermitted, text);
+        }
         let kind = match Kind::from_number(record.kind) {
             None => {
                 let text = format!("there is no kind {} of GID", record.kind);

@@ -78,6 +78,25 @@ impl Device {
         there.memory(beside)
     }
 
+    /// Bytes of memory of a device with these limits and without objects, by the account of [`Limits::memory`].
+    pub fn memory_of_none(limits: &Limits, beside: &Beside) -> u64 {
+        let none = Limits {
+            max_qp: 0,
+            max_cq: 0,
+            max_srq: 0,
+            max_mr: 0,
+            max_mw: 0,
+            max_mr_extents: 0,
+            max_ah: 0,
+            max_pd: 0,
+            max_xrcd: 0,
+            max_mcast_groups: 0,
+            max_requests: 0,
+            ..*limits
+        };
+        none.memory(beside)
+    }
+
     /// A completion queue that got completions since it was last named. Each is on the list once; whoever does not take
     /// all of its completions has to remember that. They may have been taken meanwhile.
     #[inline]
@@ -306,6 +325,7 @@ mod tests {
             mtu: Mtu::Mtu1024,
             pin_source_port: false,
             seed: 0,
+            place: None,
         })
         .expect("limits that fit");
         let done = Completion::new(0, 0, QpNumber(2), CompletionOp::Recv, Status::Success);

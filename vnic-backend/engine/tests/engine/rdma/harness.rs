@@ -107,6 +107,7 @@ impl Side {
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
             seed: 0,
+            place: None,
         })
         .unwrap();
         let gid = Gid::from_ipv4([10, 0, 0, index]);
