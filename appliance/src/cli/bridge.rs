@@ -5,7 +5,7 @@ use vnic_control::v1;
 
 use super::client::{Client, resource};
 use super::output::Output;
-use super::{Failure, port, text};
+use super::{Failure, paging, text};
 use crate::names::{self, PORTS};
 
 /// Verbs of bumps in the wire.
@@ -49,14 +49,14 @@ pub async fn run(verb: BridgeVerb, client: &Client, out: &Output) -> Result<(), 
             })
         }
         BridgeVerb::List => {
-            let mut all = port::list(client).await?;
+            let mut all = ports(client).await?;
             let others = all.ports.clone();
             all.ports.retain(|p| p.bridge.is_some());
             out.message("ListPortsResponse", &all, || table(&all.ports, &others))
         }
         BridgeVerb::Remove { port } => {
             let name = resource(PORTS, &port);
-            let all = port::list(client).await?.ports;
+            let all = ports(client).await?.ports;
             let joined = all
                 .iter()
                 .find(|p| p.bridge.is_some() && (p.name == name || p.bridge() == name));
@@ -69,6 +69,10 @@ pub async fn run(verb: BridgeVerb, client: &Client, out: &Output) -> Result<(), 
             Ok(())
         }
     }
+}
+
+async fn ports(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
+    paging::list(&mut client.ports().await?, v1::ListPortsRequest::default()).await
 }
 
 async fn set(client: &Client, name: String, other: String) -> Result<tonic::Response<v1::Port>, Failure> {
@@ -84,7 +88,7 @@ fn table(joined: &[v1::Port], all: &[v1::Port]) -> String {
     let state = |p: &v1::Port| match all.iter().find(|other| other.name == p.bridge()) {
         None => "the other port is not there",
         Some(other) if p.up && other.up => "up",
-        Some(other) => port::link(if p.up { other } else { p }),
+        Some(_) => "down",
     };
     let traffic = |p: &v1::Port| p.traffic.unwrap_or_default();
     text::table! { p in joined, "no bridges";

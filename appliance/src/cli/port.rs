@@ -77,7 +77,7 @@ pub async fn list(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
     paging::list(&mut service, v1::ListPortsRequest::default()).await
 }
 
-pub fn link(port: &v1::Port) -> &'static str {
+fn link(port: &v1::Port) -> &'static str {
     if port.up { "up" } else { "down" }
 }
 

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use vnic_backend::GidSetting;
 use vnic_tests::driver::rdma::World;
 use vnic_tests::lab::{built, output};
 use vnic_verbs::sysfs::{Files, Place};
-use vnic_verbs::{Device, GidEntry, GidKind};
+use vnic_verbs::{Device, GidKind};
+use vnic_wire::gid::Gid;
 
 fn place(name: &str) -> Place {
     Place {
@@ -53,21 +55,18 @@ fn files_say_what_verbs_say_and_follow_it() -> Result<()> {
         assert!(!read(&format!("ports/1/gid_attrs/ndevs/{index}"))?.is_empty());
     }
     // An entry comes, and goes.
-    let mut entry = GidEntry {
-        index: 5,
-        gid: "10.0.0.7".parse()?,
-        kind: GidKind::RoceV2,
-        vlan: 0,
-        mac: device.query_port()?.mac(),
+    let setting = GidSetting {
+        gid: Gid::from_ipv4([10, 0, 0, 7]).0,
+        kind: vnic_backend::GidKind::RoceV2,
+        vlan: None,
     };
     let kind = "ports/1/gid_attrs/types/5";
     assert!(read(kind).is_err());
-    device.set_gid(&entry)?;
+    world.rig.nic.set_gid("vf0", Some(5), Some(setting))?;
     files.keep(&device)?;
     assert_eq!(read(kind)?, "RoCE v2");
     assert_eq!(read("ports/1/gids/5")?, "0000:0000:0000:0000:0000:ffff:0a00:0007");
-    entry.kind = GidKind::None;
-    device.set_gid(&entry)?;
+    world.rig.nic.set_gid("vf0", Some(5), None)?;
     files.keep(&device)?;
     assert!(read(kind).is_err());
     Ok(())

@@ -108,12 +108,15 @@ pub struct Flow {
     last: Psn,
     /// Behind the greatest number that has come.
     highest: Psn,
-    /// A gap was closed by the packet before.
-    closed: bool,
-    /// The packet that closed a gap of which the responder had not spoken.
+    /// The packet before closed a gap of which the responder had not spoken.
     untold: Option<Psn>,
-    /// Gaps in a row that began where one was closed.
-    jumps: u32,
+    /// The first of these packets behind which others came again, too.
+    resent_untold: Option<(u64, Psn)>,
+    /// Gaps that were told and closed, and packets that came twice.
+    told_closed: u64,
+    twice: u64,
+    /// What the responder has missed last.
+    missed: [Option<Psn>; 4],
 }
 
 /// Congestion notifications from one address to a queue pair of another.
@@ -282,13 +285,11 @@ impl Checker {
 
     /// What was found, of each flow in the order in which they began. `notifies`: whether marks must be answered by notifications.
     pub fn finish(mut self, notifies: bool) -> (Vec<Flow>, Vec<Notifications>) {
-        for flow in self.flows.iter_mut().filter(|f| notifies && f.marked > 0) {
+        for flow in &mut self.flows {
+            flow.finish();
             let ends = (flow.destination, flow.source);
-            if !self
-                .notifications
-                .iter()
-                .any(|n| (n.source, n.destination) == ends)
-            {
+            let mut told = self.notifications.iter().map(|n| (n.source, n.destination));
+            if notifies && flow.marked > 0 && !told.any(|of| of == ends) {
                 flow.found(0, flow.expected, Broken::NoNotification);
             }
         }
@@ -317,15 +318,30 @@ impl Flow {
             gap: None,
             last: first.psn,
             highest: first.psn,
-            closed: false,
             untold: None,
-            jumps: 0,
+            resent_untold: None,
+            told_closed: 0,
+            twice: 0,
+            missed: [None; 4],
         }
     }
 
     fn found(&mut self, at: u64, psn: Psn, broken: Broken) {
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { at, psn, broken });
+        }
+    }
+
+    /// What only the whole shows: where packets overtake each other, one that was missing may be late, and not sent again.
+    fn finish(&mut self) {
+        if let Some((at, psn)) = self.resent_untold
+            && self.naks == 0
+        {
+            self.found(at, psn, Broken::NakMissing);
+        }
+        // Each gap is shown by a packet behind it, which must come again.
+        if self.told_closed > 1 && self.twice == 0 {
+            self.found(0, self.expected, Broken::NotGoBackN);
         }
     }
 
@@ -338,18 +354,11 @@ impl Flow {
         }
         let psn = packet.psn;
         let ahead = psn.distance(self.expected);
-        let just_closed = core::mem::take(&mut self.closed);
         if ahead == 0 || (self.loose && ahead > 0) {
             self.in_order(at, psn, operation);
         } else if ahead > 0 {
             self.untold = None;
             if self.gap.is_none() {
-                // What was missing came, and then what is behind all that had come before. Once, this may have been on its way.
-                let jump = just_closed && psn == self.highest && self.highest != self.expected;
-                self.jumps = if jump { self.jumps + 1 } else { 0 };
-                if self.jumps > 1 {
-                    self.found(at, psn, Broken::NotGoBackN);
-                }
                 self.gaps += 1;
                 self.gap = Some(Gap {
                     since: at,
@@ -358,12 +367,13 @@ impl Flow {
             }
         } else {
             self.again += 1;
-            // A series of packets that came before begins here.
-            if psn != self.last.next() {
-                match self.gap {
-                    Some(Gap { told: Some(_), .. }) => self.found(at, psn, Broken::WentElsewhere),
-                    _ => self.timeouts += 1,
-                }
+            self.twice += 1;
+            // A series of packets that came before begins here. It may be for an older word of the responder.
+            let asked = self.missed.contains(&Some(psn));
+            match self.gap {
+                _ if psn == self.last.next() || asked => {}
+                Some(Gap { told: Some(_), .. }) => self.found(at, psn, Broken::WentElsewhere),
+                _ => self.timeouts += 1,
             }
         }
         self.last = psn;
@@ -373,22 +383,24 @@ impl Flow {
     }
 
     fn in_order(&mut self, at: u64, psn: Psn, operation: Operation) {
-        if let Some(missing) = self.untold.take()
-            && psn.before(self.highest)
-        {
-            self.found(at, missing, Broken::NakMissing);
-        }
-        let mut untold = None;
+        let before = self.untold.take();
         if let Some(gap) = self.gap.take() {
             match gap.told {
-                Some(told) => self.back_after.add(at.saturating_sub(told)),
+                Some(told) => {
+                    self.back_after.add(at.saturating_sub(told));
+                    self.told_closed += 1;
+                }
                 // It may be the packet itself, late. If those behind it come again, too, it is not.
-                None => untold = Some(psn),
+                None => self.untold = Some(psn),
             }
             self.again += 1;
-            self.closed = true;
+        } else if psn.before(self.highest) {
+            self.twice += 1;
+            self.again += 1;
+            if let Some(missing) = before {
+                self.resent_untold.get_or_insert((at, missing));
+            }
         }
-        self.untold = untold;
         self.expected = psn.next();
         self.loose = operation == Operation::ReadRequest;
     }
@@ -405,6 +417,8 @@ impl Flow {
                     Some(Gap { told: Some(_), .. }) => self.found(at, packet.psn, Broken::NakTwice),
                     Some(gap) => {
                         gap.told = Some(at);
+                        self.missed.rotate_right(1);
+                        self.missed[0] = Some(packet.psn);
                         let since = gap.since;
                         self.told_after.add(at.saturating_sub(since));
                     }

@@ -4,12 +4,10 @@ use super::Inner;
 use super::state::State;
 use crate::types::*;
 
-impl Inner {
-    /// Tells all data cores which ports are joined, after a port or a setting has come or gone, and waits until all have it.
-    pub(super) fn bind_bridges(&self, state: &State) {
-        let joined = state.joined();
-        self.everywhere(move |w| w.set_bridges(&joined));
-    }
+/// Tells all data cores which ports are joined, after a port or a setting has come or gone, and waits until all have it.
+pub fn bind(nic: &Inner, state: &State) {
+    let joined = state.joined();
+    nic.everywhere(move |w| w.set_bridges(&joined));
 }
 
 impl State {

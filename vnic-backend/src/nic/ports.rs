@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::state::{PortEntry, State, limited, not_found};
-use super::{Inner, Nic, mirrors, qos};
+use super::{Inner, Nic, bridges, mirrors, qos};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::rehearsal::acts;
@@ -119,7 +119,7 @@ impl Nic {
         self.inner.bind_faults(state, &name);
         mirrors::bind(&self.inner, state);
         if state.bridged_with(&name).is_some() {
-            self.inner.bind_bridges(state);
+            bridges::bind(&self.inner, state);
         }
         Ok(status)
     }
@@ -138,7 +138,7 @@ impl Nic {
             let bridged = state.bridged_with(name).is_some();
             let entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
             if bridged {
-                self.inner.bind_bridges(&state);
+                bridges::bind(&self.inner, &state);
             }
             entry
         };
@@ -188,7 +188,7 @@ impl Nic {
             {
                 acts()?;
                 entry.spec.bridge = other;
-                self.inner.bind_bridges(&state);
+                bridges::bind(&self.inner, &state);
             }
         }
         self.port(name)

@@ -25,7 +25,7 @@ const PIECES_AT_LEAST: u32 = 256;
 impl Function {
     /// Looks once at everything that the driver may have done; `shared`: other adapters want to send. Returns how much was
     /// done. `None`: the turn pays the function's debt.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, now: Instant, shared: bool) -> Option<usize> {
         if self.attached.is_none() {
             return Some(0);
@@ -61,7 +61,7 @@ impl Function {
     }
 
     /// Begins a turn. False: it pays the function's debt.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, shared: bool) -> bool {
         // Work of the engine for packets since the last turn.
         let work = self.device.take_work();
@@ -88,7 +88,7 @@ impl Function {
     }
 
     /// Ends a turn: shows the driver completions and events. Returns their number.
-    #[inline]
+    #[inline(always)]
     pub fn finish(&mut self, now: Instant) -> usize {
         let mut work = 0;
         while let Some(cq) = self.device.next_completed() {

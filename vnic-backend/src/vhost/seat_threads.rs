@@ -27,7 +27,7 @@ impl SeatThreads {
         }
         let (starter, jobs) = unbounded::<Job>();
         std::thread::Builder::new()
-            .name("rdma-seats".into())
+            .name("seat-starter".into())
             .spawn(move || {
                 for (name, job) in jobs {
                     // Without a thread the job is dropped, and with it the connection.

@@ -114,7 +114,7 @@ fn rules_that_are_broken_are_named() {
     assert_eq!(broken(&with(&[answer(ACK, 103)])), [("ack_early", 103)]);
     let elsewhere = [vec![nak()], writes([100, 101, 102])].concat();
     assert_eq!(broken(&with(&elsewhere)), [("went_elsewhere", 100)]);
-    // Selective repeat: the lost one, and then what is new. (The first time it may have been on its way.)
+    // Selective repeat: the lost one, and then what is new. (Once, it may have been late.)
     let selective = [
         vec![nak()],
         writes([102, 104]),
@@ -122,7 +122,7 @@ fn rules_that_are_broken_are_named() {
         writes([103, 105]),
     ]
     .concat();
-    assert_eq!(broken(&with(&selective)), [("not_go_back_n", 105)]);
+    assert_eq!(broken(&with(&selective)), [("not_go_back_n", 104)]);
     // A packet that another one has overtaken, and all of them again.
     let swapped = [
         vec![nak()],
@@ -131,7 +131,7 @@ fn rules_that_are_broken_are_named() {
         writes([102, 103, 104, 105]),
     ]
     .concat();
-    assert_eq!(broken(&with(&swapped)), [("went_elsewhere", 102)]);
+    assert_eq!(broken(&with(&swapped)), []);
 }
 
 #[test]
