@@ -64,6 +64,11 @@ impl<'a> Host<'a> {
 
     /// Runs commands of a page; one that goes on for ever is interrupted once it had time to print.
     fn run(&self, commands: &str) -> Result<()> {
+        self.said(commands).map(drop)
+    }
+
+    /// What they print.
+    fn said(&self, commands: &str) -> Result<String> {
         let forever = FOREVER
             .iter()
             .any(|verb| commands.starts_with(&format!("vnicctl {verb}")));
@@ -85,7 +90,7 @@ impl<'a> Host<'a> {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        Ok(())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// A queue pair of a process at `vf0`.
@@ -190,6 +195,66 @@ fn who_may_do_what() {
             "a name that the page does not list is let in"
         );
         lab.step("the page's certificates let in whom they name");
+        host.end()
+    });
+}
+
+/// A command of `docs/attach.md` with these words; what the page leaves open (`…`) is `rest`.
+fn attach_command(lab: &Lab, words: &str, rest: &str) -> Result<String> {
+    let page = parts("attach.md")?;
+    let program = words.split(' ').next().unwrap_or_default();
+    let block = commands(&page)
+        .find(|text| text.starts_with(program) && words.split(' ').all(|word| text.contains(word)))
+        .with_context(|| format!("the page has no {words}"))?;
+    let mut command = String::new();
+    for line in block.lines() {
+        command += line.trim_end_matches('\\');
+        if !line.ends_with('\\') {
+            break;
+        }
+    }
+    Ok(command
+        .replace("/run/vnic", &lab.dir().display().to_string())
+        .replace("02:…", "02:00:00:00:0a:01")
+        .replace('…', rest))
+}
+
+/// Starts a program in the background until the adapter says that it is attached, by `line` of `adapter show`; then ends it.
+fn attaches(host: &Host<'_>, name: &str, line: &str, command: &str) -> Result<()> {
+    let log = host.lab.log(&format!("{name}.log"));
+    let words = ["bash", "-c", &format!("exec {command}")].map(str::to_owned);
+    let mut program = Process::start(name, &words, &log, &log)?;
+    let attached = |wanted: bool| {
+        lab::wait_for(&format!("{name}: {command}"), PATIENCE, || {
+            let shown = host.said("vnicctl adapter show vf0")?;
+            let state = shown.lines().find(|l| l.starts_with(line)).context("no state")?;
+            ensure!(state.contains("detached") != wanted, "{state}");
+            Ok(())
+        })
+    };
+    attached(true)?;
+    program.signal(rustix::process::Signal::KILL)?;
+    program.wait(PATIENCE)?;
+    attached(false)?;
+    host.lab.step(&format!("{name} attaches as the page says"));
+    Ok(())
+}
+
+// (User-Mode-Linux and DPDK attach in the modules of their own.)
+#[test]
+fn qemu_attaches_as_the_page_says() {
+    lab::case("pages-attach", |lab| {
+        let Some(host) = Host::start(lab, "")? else {
+            return Ok(());
+        };
+        let quiet = "-m 1G -nodefaults -display none -S";
+        let command = attach_command(lab, "qemu-system-x86_64 vf0-eth", quiet)?;
+        attaches(&host, "qemu", "state ", &command)?;
+        let command = attach_command(lab, "qemu-system-x86_64 vf0-rdma", quiet)?;
+        // (Memory as above, says the page.)
+        let memory = "-object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem";
+        let command = command.replacen("qemu-system-x86_64", &format!("{} {memory}", lab.qemu11()?), 1);
+        attaches(&host, "qemu11", "rdma function ", &command)?;
         host.end()
     });
 }
