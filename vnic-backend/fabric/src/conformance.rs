@@ -81,13 +81,13 @@ pub struct Flow {
     pub qp: u32,
     /// Packets that came.
     pub packets: u64,
-    /// Packets that had come before.
+    /// Packets that came again, or late.
     pub again: u64,
     /// Packets with a wrong ICRC.
     pub corrupt: u64,
     /// Packets that were marked "congestion experienced".
     pub marked: u64,
-    /// Times that packets were missing, and that the responder said so.
+    /// Times that packets were missing.
     pub gaps: u64,
     /// Negative acknowledgements of a sequence error.
     pub naks: u64,
@@ -115,8 +115,9 @@ pub struct Flow {
     /// Gaps that were told and closed, and packets that came twice.
     told_closed: u64,
     twice: u64,
-    /// What the responder has missed last.
+    /// What the responder has missed last, and what came without its word.
     missed: [Option<Psn>; 4],
+    late: [Option<Psn>; 4],
 }
 
 /// Congestion notifications from one address to a queue pair of another.
@@ -297,6 +298,12 @@ impl Checker {
     }
 }
 
+/// Puts a number in front of those before it.
+fn note(last: &mut [Option<Psn>; 4], psn: Option<Psn>) {
+    last.rotate_right(1);
+    last[0] = psn;
+}
+
 impl Flow {
     fn new(first: &Packet) -> Flow {
         Flow {
@@ -323,6 +330,7 @@ impl Flow {
             told_closed: 0,
             twice: 0,
             missed: [None; 4],
+            late: [None; 4],
         }
     }
 
@@ -391,7 +399,10 @@ impl Flow {
                     self.told_closed += 1;
                 }
                 // It may be the packet itself, late. If those behind it come again, too, it is not.
-                None => self.untold = Some(psn),
+                None => {
+                    self.untold = Some(psn);
+                    note(&mut self.late, Some(psn));
+                }
             }
             self.again += 1;
         } else if psn.before(self.highest) {
@@ -410,6 +421,11 @@ impl Flow {
             Some(Syndrome::Nak(NakCode::SequenceError)) => {
                 self.naks += 1;
                 match &mut self.gap {
+                    // It was said while the packet was missing.
+                    _ if self.late.contains(&Some(packet.psn)) => {
+                        note(&mut self.late, None);
+                        note(&mut self.missed, Some(packet.psn));
+                    }
                     _ if packet.psn != self.expected && !self.loose => {
                         self.found(at, packet.psn, Broken::NakWrong);
                     }
@@ -417,8 +433,7 @@ impl Flow {
                     Some(Gap { told: Some(_), .. }) => self.found(at, packet.psn, Broken::NakTwice),
                     Some(gap) => {
                         gap.told = Some(at);
-                        self.missed.rotate_right(1);
-                        self.missed[0] = Some(packet.psn);
+                        note(&mut self.missed, Some(packet.psn));
                         let since = gap.since;
                         self.told_after.add(at.saturating_sub(since));
                     }

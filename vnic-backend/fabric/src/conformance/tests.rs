@@ -123,6 +123,12 @@ fn rules_that_are_broken_are_named() {
     ]
     .concat();
     assert_eq!(broken(&with(&selective)), [("not_go_back_n", 104)]);
+    // The responder's word comes when the packet has come late; and it says nothing of one that was never missing.
+    assert_eq!(broken(&with(&[write(102, 2), nak()])), []);
+    assert_eq!(
+        broken(&with(&[write(102, 2), answer(NAK, 101)])),
+        [("nak_wrong", 101)]
+    );
     // A packet that another one has overtaken, and all of them again.
     let swapped = [
         vec![nak()],
