@@ -463,6 +463,22 @@ pub struct PortSpec {
     pub bridge: Option<String>,
 }
 
+impl PortSpec {
+    /// A port of the switch with MTU 1500 in all VLANs, without limits.
+    pub fn new(name: impl Into<String>, kind: PortKind) -> PortSpec {
+        PortSpec {
+            name: name.into(),
+            kind,
+            mtu: 1500,
+            vlan: VlanMode::default(),
+            data_core: None,
+            speed_mbps: None,
+            storm: StormControl::default(),
+            bridge: None,
+        }
+    }
+}
+
 /// Storm control: how many frames a second a port takes from its wire that the switch floods, see [`STORM_RANGE`]; `None`: no
 /// limit. Those beyond it are dropped (`storm_control`). Multicast frames have no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

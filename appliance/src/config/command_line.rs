@@ -204,14 +204,8 @@ pub(super) fn settings(
             continue;
         };
         ports.push(PortSpec {
-            name: uplink.port.clone(),
-            kind,
             mtu: check::MTU_DEFAULT,
-            vlan: VlanMode::default(),
-            data_core: None,
-            speed_mbps: None,
-            storm: Default::default(),
-            bridge: None,
+            ..PortSpec::new(uplink.port.clone(), kind)
         });
     }
 

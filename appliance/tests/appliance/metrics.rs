@@ -18,7 +18,7 @@ use vnic_backend::counters::{
     self, AdapterValues, CoreValues, HISTOGRAMS, HistogramSample, HistogramValues, LinkValues, PortValues,
     Scope, Values,
 };
-use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
+use vnic_backend::lag::{Evenness, Member, MemberView, View};
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, Budget, BurstStatus, DropReason, DroplessStatus, PortDevice,
     PortId, PortKind, PortSpec, PortStatus, QpErrors, QpNumber, RdmaStatus, ResourceRow, SocketRole,
@@ -170,16 +170,7 @@ fn team() -> TeamReading {
         name: "Team \"0\"".to_owned(),
         kind: "failover".to_owned(),
         bond: Some(BondStatus {
-            spec: BondSpec {
-                name: "team-0".to_owned(),
-                members: vec!["p0".to_owned(), "p1".to_owned()],
-                settings: BondSettings::default(),
-                lacp: None,
-                mac: None,
-                tag: None,
-                vlan: VlanMode::default(),
-                affinities: Vec::new(),
-            },
+            spec: BondSpec::new("team-0", vec!["p0".to_owned(), "p1".to_owned()]),
             port: PortId(9),
             up: true,
             members: vec![member("p0", true), member("p1", false)],
@@ -252,17 +243,14 @@ fn snapshot() -> Snapshot {
         )],
         ports: vec![PortStatus {
             spec: PortSpec {
-                name: "p0".to_owned(),
-                kind: PortKind::Tap {
-                    ifname: "tap0".to_owned(),
-                    queues: 1,
-                },
-                mtu: 1500,
-                vlan: VlanMode::default(),
                 data_core: Some(1),
-                speed_mbps: None,
-                storm: Default::default(),
-                bridge: None,
+                ..PortSpec::new(
+                    "p0",
+                    PortKind::Tap {
+                        ifname: "tap0".to_owned(),
+                        queues: 1,
+                    },
+                )
             },
             port: PortId(2),
             up: true,

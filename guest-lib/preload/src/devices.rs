@@ -33,7 +33,7 @@ unsafe impl Send for Device {}
 // SAFETY: as above; the rest looks after itself.
 unsafe impl Sync for Device {}
 
-/// A device that is open in this process. A device has one driver: all contexts of the process share it.
+/// A device that is open in this process: all contexts of the process share it, and other processes have devices of their own.
 pub struct Seat {
     pub device: Context,
     /// Brings asynchronous events to the contexts.

@@ -14,8 +14,6 @@ use vnic_backend::{
     PortSpec, SocketRole, SwitchConfig, VirtualClock, VlanMode,
 };
 
-use vnic_backend::lag::BondSettings;
-
 use super::machine::CpuTime;
 use super::testpmd::guest_mac;
 use crate::lab::output;
@@ -358,27 +356,18 @@ fn in_process(
     }
     for (i, uplink) in setup.uplinks.iter().enumerate() {
         nic.add_port(PortSpec {
-            name: format!("p{i}"),
-            kind: PortKind::new(uplink.kind, uplink.ifname.clone()).context("no such kind of port")?,
             mtu: setup.mtu,
-            vlan: VlanMode::default(),
-            data_core: None,
-            speed_mbps: None,
-            storm: Default::default(),
-            bridge: None,
+            ..PortSpec::new(
+                format!("p{i}"),
+                PortKind::new(uplink.kind, uplink.ifname.clone()).context("no such kind of port")?,
+            )
         })?;
     }
     if setup.uplinks.len() > 1 {
-        nic.set_bond(BondSpec {
-            name: "team0".into(),
-            members: (0..setup.uplinks.len()).map(|i| format!("p{i}")).collect(),
-            settings: BondSettings::default(),
-            lacp: None,
-            mac: None,
-            tag: None,
-            vlan: VlanMode::default(),
-            affinities: Vec::new(),
-        })?;
+        nic.set_bond(BondSpec::new(
+            "team0",
+            (0..setup.uplinks.len()).map(|i| format!("p{i}")).collect(),
+        ))?;
     }
     Ok(nic)
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, unshare};
-use vnic_backend::{NicError, PortKind, PortSpec, VlanMode};
+use vnic_backend::{NicError, PortKind, PortSpec};
 
 /// The pair `left` and `right`, and more of them. The namespace, and all that is in it, is gone when the test's threads are.
 pub struct Veth {
@@ -78,14 +78,11 @@ impl Veth {
     /// What a port `p0` over an end is made from.
     pub fn port(&self, kind: &str, end: &str) -> Result<PortSpec> {
         Ok(PortSpec {
-            name: "p0".into(),
-            kind: PortKind::new(kind, end.into()).context("no such kind of port")?,
             mtu: self.mtu,
-            vlan: VlanMode::default(),
-            data_core: None,
-            speed_mbps: None,
-            storm: Default::default(),
-            bridge: None,
+            ..PortSpec::new(
+                "p0",
+                PortKind::new(kind, end.into()).context("no such kind of port")?,
+            )
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
-use vnic_backend::{NicError, PortKind, PortSpec, VlanMode};
+use vnic_backend::{NicError, PortKind, PortSpec};
 
 use super::rig::{Rig, deadline};
 
@@ -18,17 +18,14 @@ impl Wire {
     /// devices.
     pub fn of_port(rig: &Rig, ifname: &str, core: Option<usize>) -> Result<Option<Wire>> {
         let port = PortSpec {
-            name: "p0".into(),
-            kind: PortKind::Tap {
-                ifname: ifname.into(),
-                queues: 1,
-            },
-            mtu: 1500,
-            vlan: VlanMode::default(),
             data_core: core.map(|i| rig.cores[i]),
-            speed_mbps: None,
-            storm: Default::default(),
-            bridge: None,
+            ..PortSpec::new(
+                "p0",
+                PortKind::Tap {
+                    ifname: ifname.into(),
+                    queues: 1,
+                },
+            )
         };
         match rig.nic.add_port(port) {
             Err(NicError::Os { what, source }) => {

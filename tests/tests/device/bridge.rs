@@ -19,14 +19,9 @@ const FAR: MacAddr = MacAddr([0x02, 0, 0, 0, 7, 2]);
 
 fn spec(name: &str, bridge: Option<&str>) -> PortSpec {
     PortSpec {
-        name: name.into(),
-        kind: PortKind::Mesh { label: name.into() },
-        mtu: 1500,
         vlan: VlanMode::Access(9),
-        data_core: None,
-        speed_mbps: None,
-        storm: Default::default(),
         bridge: bridge.map(str::to_owned),
+        ..PortSpec::new(name, PortKind::Mesh { label: name.into() })
     }
 }
 
@@ -204,16 +199,7 @@ fn a_port_is_in_one_bridge_and_nothing_else() -> Result<()> {
     set("p0", "p1")?;
     refused(set("p2", "p1"), "bridge", "p1 is bridged with p0 already");
     refused(set("p0", "p2"), "bridge", "p0 is bridged with p1 already");
-    let team = BondSpec {
-        name: "t".into(),
-        members: vec!["p1".into()],
-        vlan: VlanMode::default(),
-        mac: None,
-        tag: None,
-        settings: Default::default(),
-        affinities: Vec::new(),
-        lacp: None,
-    };
+    let team = BondSpec::new("t", vec!["p1".into()]);
     refused(rig.nic.set_bond(team.clone()), "members", "p1 is bridged with p0");
     let mirror = MirrorSpec {
         name: "m".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use vnic_backend::fault::Action;
 use vnic_backend::lag::{Affinity, BondSettings, Member, Mode, Packet, Policy, Ports, View};
-use vnic_backend::{BondSpec, DropReason, FaultSpec, MacAddr, NicEventKind, QosSpec, VlanMode};
+use vnic_backend::{BondSpec, DropReason, FaultSpec, MacAddr, NicEventKind, QosSpec};
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, eth, number_of, numbered, pattern, tagged, tso, udp,
 };
@@ -20,14 +20,8 @@ const BOND: &str = "bond0";
 /// What a bond of all ports is made from.
 fn spec(settings: BondSettings) -> BondSpec {
     BondSpec {
-        name: BOND.into(),
-        members: vec!["p0".into(), "p1".into()],
         settings,
-        lacp: None,
-        mac: None,
-        tag: None,
-        vlan: VlanMode::default(),
-        affinities: Vec::new(),
+        ..BondSpec::new(BOND, vec!["p0".into(), "p1".into()])
     }
 }
 

@@ -12,31 +12,16 @@ use vnic_tests::driver::veth::{Veth, ends, ip, refusal};
 use vnic_tests::driver::{Guest, NetHdr, Options};
 
 fn port(name: &str, ifname: &str) -> PortSpec {
-    PortSpec {
-        name: name.into(),
-        kind: PortKind::Packet {
+    PortSpec::new(
+        name,
+        PortKind::Packet {
             ifname: ifname.into(),
         },
-        mtu: 1500,
-        vlan: VlanMode::default(),
-        data_core: None,
-        speed_mbps: None,
-        storm: Default::default(),
-        bridge: None,
-    }
+    )
 }
 
 fn bond(name: &str, members: &[&str]) -> BondSpec {
-    BondSpec {
-        name: name.into(),
-        members: members.iter().map(|m| (*m).to_owned()).collect(),
-        settings: BondSettings::default(),
-        lacp: None,
-        mac: None,
-        tag: None,
-        vlan: VlanMode::default(),
-        affinities: Vec::new(),
-    }
+    BondSpec::new(name, members.iter().map(|m| (*m).to_owned()).collect())
 }
 
 fn backup(primary: Option<Member>) -> BondSettings {

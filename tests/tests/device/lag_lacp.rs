@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, ensure};
 use ovs::Ovs;
 use vnic_backend::lag::{BondSettings, LacpMux, LacpReceive, Mode, Policy};
-use vnic_backend::{BondSpec, BondStatus, LacpSpec, MacAddr, NicEventKind, VlanMode};
+use vnic_backend::{BondSpec, BondStatus, LacpSpec, MacAddr, NicEventKind};
 use vnic_tests::driver::packets::{Flow, udp};
 use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::veth::{Veth, ends, ip};
@@ -57,8 +57,6 @@ impl Lab {
             near.nic.add_port(port)?;
         }
         near.nic.set_bond(BondSpec {
-            name: "b".into(),
-            members: vec!["p0".into(), "p1".into()],
             settings: BondSettings {
                 mode: Mode::Aggregate {
                     policy: Policy::default(),
@@ -68,10 +66,7 @@ impl Lab {
                 ..BondSettings::default()
             },
             lacp: ours,
-            mac: None,
-            tag: None,
-            vlan: VlanMode::default(),
-            affinities: Vec::new(),
+            ..BondSpec::new("b", vec!["p0".into(), "p1".into()])
         })?;
         far.nic.add_port(ports.next().context("no third pair")?)?;
         let guest = |rig: &mut Rig, mac| -> Result<Guest> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use vnic_backend::{
-    DropReason, MacAddr, NicEventKind, PortEnd, PortKind, PortSpec, StormControl, VirtualClock, VlanMode,
+    DropReason, MacAddr, NicEventKind, PortEnd, PortKind, PortSpec, StormControl, VirtualClock,
 };
 use vnic_tests::driver::packets::{BROADCAST, Number, numbered};
 use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
@@ -14,18 +14,12 @@ use vnic_tests::driver::{NetHdr, Options};
 const PORTS: [&str; 2] = ["p0", "p1"];
 
 fn port(rig: &Rig, name: &str) -> Result<PortEnd> {
-    let (_, end) = rig.nic.add_port_exchange(PortSpec {
-        name: name.into(),
-        kind: PortKind::Mesh {
+    let (_, end) = rig.nic.add_port_exchange(PortSpec::new(
+        name,
+        PortKind::Mesh {
             label: "a test".into(),
         },
-        mtu: 1500,
-        vlan: VlanMode::default(),
-        data_core: None,
-        speed_mbps: None,
-        storm: Default::default(),
-        bridge: None,
-    })?;
+    ))?;
     rig.nic.set_port_link(name, true, None)?;
     Ok(end)
 }

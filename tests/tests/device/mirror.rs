@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use vnic_backend::{
-    BondSpec, DropReason, MirrorDirection, MirrorSpec, MirrorStatus, NicError, PortKind, PortSpec, VlanMode,
+    BondSpec, DropReason, MirrorDirection, MirrorSpec, MirrorStatus, NicError, PortKind, PortSpec,
 };
 use vnic_device::verbs::QpType;
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, numbered, parse, pattern, tagged, tso};
@@ -29,16 +29,7 @@ fn mirror(name: &str, source: &str, direction: MirrorDirection, destination: &st
 
 /// A port whose other end is a queue of this test.
 fn port(name: &str) -> PortSpec {
-    PortSpec {
-        name: name.into(),
-        kind: PortKind::Mesh { label: name.into() },
-        mtu: 1500,
-        vlan: VlanMode::default(),
-        data_core: None,
-        speed_mbps: None,
-        storm: Default::default(),
-        bridge: None,
-    }
+    PortSpec::new(name, PortKind::Mesh { label: name.into() })
 }
 
 fn send(guest: &mut Guest, frame: &[u8]) {
@@ -288,16 +279,7 @@ fn sessions_follow_their_ports_and_no_copy_is_copied() -> Result<()> {
     assert!(matches!(unknown, Err(NicError::NotFound { kind: "mirror", .. })));
     // A port that carries copies carries nothing else, and a bond's member carries no copies only.
     rig.nic.add_mirror(mirror("wire", "b", both, "p0"))?;
-    let bond = |member: &str| BondSpec {
-        name: "t0".into(),
-        members: vec![member.into()],
-        vlan: VlanMode::default(),
-        mac: None,
-        tag: None,
-        settings: Default::default(),
-        affinities: Vec::new(),
-        lacp: None,
-    };
+    let bond = |member: &str| BondSpec::new("t0", vec![member.into()]);
     let refused = rig.nic.set_bond(bond("p0"));
     assert!(
         matches!(refused, Err(NicError::Invalid { field: "members", .. })),

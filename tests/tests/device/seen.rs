@@ -155,19 +155,13 @@ fn uplink_that_vanishes() -> Result<()> {
     let mut rig = Rig::new(1)?;
     let (a, b) = (rig.add("a")?, rig.add("b")?);
     let ifname = format!("vnd{}", std::process::id());
-    let port = PortSpec {
-        name: "p0".into(),
-        kind: PortKind::Tap {
+    let port = PortSpec::new(
+        "p0",
+        PortKind::Tap {
             ifname: ifname.clone(),
             queues: 1,
         },
-        mtu: 1500,
-        vlan: VlanMode::default(),
-        data_core: None,
-        speed_mbps: None,
-        storm: Default::default(),
-        bridge: None,
-    };
+    );
     match rig.nic.add_port(port) {
         Err(NicError::Os { what, source }) => {
             println!("skipped: {what}: {source}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vnic_backend::lag::{Affinity, BondSettings, Member, Mode, Policy, View};
-use vnic_backend::{BondSpec, CongestionSpec, MacAddr, VlanMode};
+use vnic_backend::{BondSpec, CongestionSpec, MacAddr};
 use vnic_device::queue::Operation;
 use vnic_device::verbs::QpType;
 use vnic_engine::settings::parameter;
@@ -18,19 +18,13 @@ const QPS: usize = 64;
 
 fn spec(policy: Policy) -> BondSpec {
     BondSpec {
-        name: BOND.into(),
-        members: vec!["p0".into(), "p1".into()],
         settings: BondSettings {
             mode: Mode::Aggregate { policy, lacp: false },
             failback_delay: Duration::from_millis(50),
             patience: Some(Duration::from_millis(20)),
             ..BondSettings::default()
         },
-        lacp: None,
-        mac: None,
-        tag: None,
-        vlan: VlanMode::default(),
-        affinities: Vec::new(),
+        ..BondSpec::new(BOND, vec!["p0".into(), "p1".into()])
     }
 }
 

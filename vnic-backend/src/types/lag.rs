@@ -34,6 +34,22 @@ pub struct BondSpec {
     pub affinities: Vec<(Affinity, Member)>,
 }
 
+impl BondSpec {
+    /// A static bond of these ports in all VLANs.
+    pub fn new(name: impl Into<String>, members: Vec<String>) -> BondSpec {
+        BondSpec {
+            name: name.into(),
+            members,
+            settings: BondSettings::default(),
+            lacp: None,
+            mac: None,
+            tag: None,
+            vlan: VlanMode::default(),
+            affinities: Vec::new(),
+        }
+    }
+}
+
 /// LACP settings of a bond (IEEE 802.1AX-2014 clause 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LacpSpec {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use vnic_backend::{PortEnd, PortKind, PortSpec, VlanMode};
+use vnic_backend::{PortEnd, PortKind, PortSpec};
 
 use crate::common::lab::Lab;
 
@@ -28,16 +28,13 @@ impl Guest {
         let name = format!("g{number}");
         let (_, end) = nic
             .add_port_exchange(PortSpec {
-                name: name.clone(),
-                kind: PortKind::Mesh {
-                    label: "a test".to_owned(),
-                },
                 mtu: 9000,
-                vlan: VlanMode::default(),
-                data_core: None,
-                speed_mbps: None,
-                storm: Default::default(),
-                bridge: None,
+                ..PortSpec::new(
+                    name.clone(),
+                    PortKind::Mesh {
+                        label: "a test".to_owned(),
+                    },
+                )
             })
             .expect("a port");
         nic.set_port_link(&name, true, None).expect("a link");

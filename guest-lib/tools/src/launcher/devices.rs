@@ -126,7 +126,7 @@ enum Missing {
     Never(String),
 }
 
-/// Checks whether a daemon listens at a socket. A device has one driver, which is whoever connects: so this
+/// Checks whether a daemon listens at a socket. Whoever connects takes a place at the device: so this
 /// connects with a type of socket that does not fit, and the kernel's error shows whether there is a listener.
 fn look(path: &Path) -> Result<(), Missing> {
     let shown = path.display();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
-use vnic_backend::{ClockGuard, PortEnd, PortKind, PortSpec, VirtualClock, VlanMode};
+use vnic_backend::{ClockGuard, PortEnd, PortKind, PortSpec, VirtualClock};
 use vnic_verbs::{QueuePair, Rc, SendWr};
 
 use super::super::Lab;
@@ -41,16 +41,13 @@ impl Nic {
         let product = Product::start_virtual(&setup, clock.clone())?;
         let nic = product.nic().context("a NIC in this process")?;
         let (_, end) = nic.add_port_exchange(PortSpec {
-            name: "p0".into(),
-            kind: PortKind::Mesh {
-                label: "the other NIC".into(),
-            },
             mtu: 9000,
-            vlan: VlanMode::default(),
-            data_core: None,
-            speed_mbps: None,
-            storm: Default::default(),
-            bridge: None,
+            ..PortSpec::new(
+                "p0",
+                PortKind::Mesh {
+                    label: "the other NIC".into(),
+                },
+            )
         })?;
         nic.set_port_link("p0", true, None)?;
         Ok(Nic {

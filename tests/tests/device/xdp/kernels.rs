@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
-use vnic_backend::{PortKind, PortSpec, VlanMode};
+use vnic_backend::{PortKind, PortSpec};
 use vnic_tests::driver::packets::pattern;
 use vnic_tests::driver::rig::{Copies, Rig};
 use vnic_tests::driver::veth::{Veth, ip};
@@ -130,16 +130,10 @@ pub fn talk(queues: u8) -> Result<()> {
         ip(&[add, peer].concat())?;
         ip(&["link", "set", &theirs, "netns", &kernel.id])?;
         ip(&["link", "set", &ours, "up"])?;
-        let status = rig.nic.add_port(PortSpec {
-            name: format!("p{i}"),
-            kind: PortKind::new("xdp", ours).context("no such kind")?,
-            mtu: 1500,
-            vlan: VlanMode::default(),
-            data_core: None,
-            speed_mbps: None,
-            storm: Default::default(),
-            bridge: None,
-        })?;
+        let status = rig.nic.add_port(PortSpec::new(
+            format!("p{i}"),
+            PortKind::new("xdp", ours).context("no such kind")?,
+        ))?;
         let s = if queues == 1 { "" } else { "s" };
         assert_eq!(status.mode, format!("xdp copy, native, {queues} queue{s}"));
         kernel.go.send(())?;

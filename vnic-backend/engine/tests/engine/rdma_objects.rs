@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use vnic_engine::counters::RDMA_COUNTERS;
 use vnic_engine::rdma::limits::{QP_LIMIT, handle_bits};
 use vnic_engine::rdma::{
-    Access, AttributeMask, Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object,
-    Place, QpAttributes, QpInit, QpState, QpType, Resources, Span, Status, VerbsError,
+    Access, AttributeMask, Counters, CqHandle, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits,
+    Mtu, Object, PdHandle, Place, QpAttributes, QpInit, QpState, QpType, Resources, Span, Status, VerbsError,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -238,20 +238,6 @@ fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
     let mut device = device();
     let pd = device.alloc_pd().unwrap();
     let cqs = [device.create_cq(1).unwrap(), device.create_cq(1).unwrap()];
-    let init = |cq| QpInit {
-        qp_type: QpType::Rc,
-        pd: Some(pd),
-        send_cq: Some(cq),
-        recv_cq: Some(cq),
-        srq: None,
-        xrcd: None,
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline: 0,
-        signal_all: true,
-    };
     let ready = QpAttributes {
         state: QpState::Init,
         ..QpAttributes::default()
@@ -259,7 +245,7 @@ fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
     let mask = AttributeMask::STATE | AttributeMask::PKEY_INDEX | AttributeMask::PORT | AttributeMask::ACCESS;
     let mut qps = Vec::new();
     for i in 0..6000 {
-        let qp = device.create_qp(&init(cqs[i % 2])).unwrap();
+        let qp = device.create_qp(&smallest(pd, cqs[i % 2])).unwrap();
         device.modify_qp(qp, &ready, mask, Instant(0)).unwrap();
         qps.push(qp);
     }
@@ -283,6 +269,24 @@ fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
     assert_eq!((failed(&device), turns), ([2999, 0], 11));
 }
 
+/// The smallest reliable queue pair.
+fn smallest(pd: PdHandle, cq: CqHandle) -> QpInit {
+    QpInit {
+        qp_type: QpType::Rc,
+        pd: Some(pd),
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        srq: None,
+        xrcd: None,
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline: 0,
+        signal_all: true,
+    }
+}
+
 /// Numbers of all queue pairs and keys of all regions that a device at a place gives out, as many as there may be, and some more after
 /// each has ended once.
 fn numbers_at(place: u8, seed: u64) -> (Vec<u32>, Vec<u32>) {
@@ -303,20 +307,7 @@ fn numbers_at(place: u8, seed: u64) -> (Vec<u32>, Vec<u32>) {
         device.alloc_pd().expect("room"),
         device.create_cq(10).expect("room"),
     );
-    let init = QpInit {
-        send_cq: Some(cq),
-        recv_cq: Some(cq),
-        pd: Some(pd),
-        qp_type: QpType::Rc,
-        srq: None,
-        xrcd: None,
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline: 0,
-        signal_all: true,
-    };
+    let init = smallest(pd, cq);
     let (mut numbers, mut keys) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let qps: Vec<_> = (0..300).map(|_| device.create_qp(&init).expect("room")).collect();
