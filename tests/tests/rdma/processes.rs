@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use vnic_backend::{GidKind, GidSetting, NicEventKind};
 use vnic_device::command::Opcode;
 use vnic_device::command::device::GidRecord;
 use vnic_device::command::qp::{AddressVector, Multicast};
+use vnic_device::command::queues::ModifySrq;
+use vnic_device::doorbell::Kind;
 use vnic_device::event::EventKind;
 use vnic_device::queue::Operation;
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{CompletionStatus as Status, QpType};
+use vnic_device::verbs::{CompletionStatus as Status, QpType, srq_mask};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_tests::driver::rdma::{Driver, Options, Qp, Side, World, Wr, connect, fill, link};
 use vnic_tests::driver::rig::wait_for;
@@ -363,6 +365,67 @@ fn one_with_many_queue_pairs_gets_no_more_turns_than_one_with_one() -> Result<()
     }
     ensure!(done < 2 * EACH, "{done} of the other's were done");
     drop((meek, hog, peer));
+    world.finish()
+}
+
+/// A place beside the first has room for 1024 requests in its queues: with 4000 receives posted, it still sends and takes messages,
+/// by each of its queues.
+#[test]
+fn receives_that_wait_leave_room_to_send_and_to_take() -> Result<()> {
+    let world = World::new(1, &["a", "b"])?;
+    let (first, mut here, mut there) = (
+        process(&world, "a")?,
+        process(&world, "a")?,
+        process(&world, "b")?,
+    );
+    let mut srqs = [(); 2].map(|()| here.d.srq(here.pd, 2048, 1, None));
+    for srq in &mut srqs {
+        for n in 0..2000 {
+            let index = srq.ring.write(n, &[here.mr.element(0, 8)]);
+            if n % 100 == 99 {
+                here.bells.ring(Kind::SharedReceive, srq.handle, index);
+                here.bells.wait_taken();
+            }
+        }
+        let body = ModifySrq {
+            srq: srq.handle,
+            mask: srq_mask::LIMIT,
+            limit: 1998,
+            max_wr: 0,
+        };
+        here.d
+            .ask::<_, [u8; 0]>(Opcode::ModifySrq, &body, &[])
+            .map_err(|reply| anyhow!("{reply:?}"))?;
+    }
+    for srq in &srqs {
+        let spec = here.spec(QpType::Rc).shared(srq);
+        let (mut qa, mut qb) = (here.d.qp(&spec), there.qp(QpType::Rc));
+        connect(&mut here.d, &qa, &mut there.d, &qb);
+        there.receive(&mut qb, 7, &[]);
+        here.done(&mut qa, &Wr::send(8, &[]));
+        there.cq.good(7);
+        let mut own = here.qp(QpType::Rc);
+        let back = here.d.qp(&spec);
+        let address = here.d.own_address();
+        here.d.up(&own, &link(address.clone(), back.number));
+        here.d.up(&back, &link(address, own.number));
+        for n in 0..3 {
+            ensure!(
+                here.d.count_events(EventKind::SrqLimitReached) == 0,
+                "{n} were taken"
+            );
+            match n {
+                0 => drop(here.post(&mut own, &Wr::send(9, &[]))),
+                _ => drop(there.done(&mut qb, &Wr::send(n, &[]))),
+            }
+            ensure!(here.cq.wait().status == 0);
+            if n == 0 {
+                ensure!(here.cq.wait().status == 0);
+            }
+        }
+        ensure!(here.d.event(EventKind::SrqLimitReached).object == srq.handle);
+    }
+    drop((first, here, there));
     world.finish()
 }
 

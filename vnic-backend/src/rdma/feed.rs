@@ -2,7 +2,7 @@
 
 use vnic_device::doorbell::{Doorbell, Kind};
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
-use vnic_engine::rdma::{Arm, QpNumber, QpState, SrqHandle};
+use vnic_engine::rdma::{Arm, Device, QpNumber, QpState, SrqHandle};
 use vnic_fabric::Instant;
 
 use super::account::LACKING;
@@ -24,6 +24,33 @@ const AT_ONCE: u32 = 32;
 const FLUSHED_AT_ONCE: u32 = 8;
 /// Queues with waiting requests that a turn looks at.
 const STARVING_A_TURN: usize = 256;
+
+/// For whom room for a request is asked, of the room that a device has for all of its queues (`max_requests`). Receives that
+/// are posted ahead take at most half, and with sends seven eighths: a device full of receives still sends, and one full of
+/// sends still takes the messages that let its peers answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RoomFor {
+    /// A receive for a packet to come.
+    ReceiveAhead,
+    /// A send.
+    Send,
+    /// A receive for a packet that is there, or a request that is flushed at once.
+    Now,
+}
+
+impl RoomFor {
+    /// How many requests more the device may be given.
+    #[inline]
+    fn left(self, device: &Device) -> u32 {
+        let all = device.limits().max_requests;
+        let kept = match self {
+            RoomFor::ReceiveAhead => all / 2,
+            RoomFor::Send => all / 8,
+            RoomFor::Now => 0,
+        };
+        device.room_for_requests().saturating_sub(kept)
+    }
+}
 
 impl Function {
     // Doorbells.
@@ -121,7 +148,24 @@ impl Function {
             self.feed_shared(srq);
         }
         self.take_doorbells();
+        self.feed_one_receive(number, named.or(shared));
         self.account.repay(lent);
+    }
+
+    /// Gives the engine a receive for the packet that is there, if the room for receives that are posted ahead is used up.
+    #[cold]
+    fn feed_one_receive(&mut self, number: u32, srq: Option<u32>) {
+        if RoomFor::ReceiveAhead.left(&self.device) > 0 {
+            return;
+        }
+        if self.device.held(QpNumber(number)).1 == 0 {
+            self.feed_receives_up_to(number, 1, RoomFor::Now);
+        }
+        if let Some(srq) = srq
+            && self.device.srq_held(SrqHandle(srq)) == 0
+        {
+            self.feed_shared_up_to(srq, 1, RoomFor::Now);
+        }
     }
 
     /// Prefetches state for the next doorbells while the doorbell of queue pair `now` is handled: with many queue pairs it is
@@ -274,9 +318,9 @@ impl Function {
 
     fn feed_sends_up_to(&mut self, number: u32, window: u32) {
         let qpn = QpNumber(number);
-        let at_once = match self.device.qp_state(qpn) {
-            Some(QpState::Err) => FLUSHED_AT_ONCE,
-            _ => AT_ONCE,
+        let (at_once, purpose) = match self.device.qp_state(qpn) {
+            Some(QpState::Err) => (FLUSHED_AT_ONCE, RoomFor::Now),
+            _ => (AT_ONCE, RoomFor::Send),
         };
         let Some(qp) = self.session.qps.get_mut(number) else {
             return;
@@ -284,7 +328,7 @@ impl Function {
         let Some(send) = &mut qp.send else { return };
         send.prefetch(send.posted());
         while send.has_more() {
-            let all = self.device.room_for_requests().min(window);
+            let all = purpose.left(&self.device).min(window);
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
             let room = room.min(self.account.left()).min(at_once);
             if room == 0 {
@@ -325,10 +369,10 @@ impl Function {
     }
 
     pub(super) fn feed_receives(&mut self, number: u32) {
-        self.feed_receives_up_to(number, RECEIVE_WINDOW);
+        self.feed_receives_up_to(number, RECEIVE_WINDOW, RoomFor::ReceiveAhead);
     }
 
-    fn feed_receives_up_to(&mut self, number: u32, window: u32) {
+    fn feed_receives_up_to(&mut self, number: u32, window: u32, purpose: RoomFor) {
         let qpn = QpNumber(number);
         loop {
             let Some(qp) = self.session.qps.get_mut(number) else {
@@ -339,7 +383,11 @@ impl Function {
                 return;
             }
             let over = self.account.is_over();
-            if over || self.device.held(qpn).1 >= window || self.device.room_for_requests() == 0 {
+            let full = |device: &Device| {
+                let error = device.qp_state(qpn) == Some(QpState::Err);
+                purpose.left(device) == 0 && !(error && RoomFor::Now.left(device) > 0)
+            };
+            if over || self.device.held(qpn).1 >= window || full(&self.device) {
                 // A used receive makes room in the window; only a queue that waits for the device or for a turn is listed.
                 if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
                     self.session.starving.push_back(number);
@@ -364,6 +412,10 @@ impl Function {
     }
 
     fn feed_shared(&mut self, number: u32) {
+        self.feed_shared_up_to(number, u32::MAX, RoomFor::ReceiveAhead);
+    }
+
+    fn feed_shared_up_to(&mut self, number: u32, window: u32, purpose: RoomFor) {
         let Some(srq) = self.session.srqs.get_mut(number) else {
             return;
         };
@@ -371,10 +423,10 @@ impl Function {
         let mut fault = None;
         while srq.queue.has_more() {
             let full = match self.device.query_srq(handle) {
-                Ok((waiting, max_wr, _)) => waiting >= max_wr,
+                Ok((waiting, max_wr, _)) => waiting >= max_wr.min(window),
                 Err(_) => return,
             };
-            if full || self.account.is_over() || self.device.room_for_requests() == 0 {
+            if full || self.account.is_over() || purpose.left(&self.device) == 0 {
                 if !std::mem::replace(&mut srq.starving, true) {
                     self.session.starving_srqs.push_back(number);
                 }
@@ -397,6 +449,8 @@ impl Function {
             }
         }
         let read = srq.queue.read();
+        let unread = srq.queue.posted().wrapping_sub(read);
+        self.device.set_srq_unread(handle, unread);
         let since = read.wrapping_sub(srq.told);
         if since > 0 && (!srq.queue.has_more() || since >= (srq.queue.entries() / 8).max(1)) {
             srq.told = read;
@@ -460,7 +514,7 @@ impl Function {
     /// completions are written. False: there are more.
     pub(super) fn flush_all(&mut self, number: u32, now: Instant) -> bool {
         self.feed_sends_up_to(number, u32::MAX);
-        self.feed_receives_up_to(number, u32::MAX);
+        self.feed_receives_up_to(number, u32::MAX, RoomFor::Now);
         while let Some(cq) = self.device.next_completed() {
             self.drain(cq, now);
         }

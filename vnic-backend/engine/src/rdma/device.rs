@@ -471,6 +471,13 @@ impl Device {
         Ok(queue.ok_or(VerbsError::NoSuch(Object::Srq))?.query())
     }
 
+    /// Tells how many receives of a shared receive queue were not read yet: its limit counts them, too.
+    pub fn set_srq_unread(&mut self, srq: SrqHandle, unread: u32) {
+        if let Some(queue) = self.shared.srqs.get_mut(srq.0) {
+            queue.unread = unread;
+        }
+    }
+
     /// Ends a shared receive queue. Refused while QPs use it.
     pub fn destroy_srq(&mut self, srq: SrqHandle) -> Result<(), VerbsError> {
         let users = find!(self.shared.srqs, srq, Srq)?.users;

@@ -43,6 +43,8 @@ pub struct SharedReceiveQueue {
     max_sge: u32,
     /// Receives below which an event is raised; 0: not armed.
     limit: u32,
+    /// Receives behind those that wait here, which were not read yet.
+    pub unread: u32,
     /// QPs that take receives from here.
     pub users: u32,
     /// Whether it failed: nothing can be posted or taken any more.
@@ -62,6 +64,7 @@ impl SharedReceiveQueue {
             max_wr: init.max_wr,
             max_sge: init.max_sge,
             limit: 0,
+            unread: 0,
             users: 0,
             error: false,
             closed: false,
@@ -109,7 +112,7 @@ impl SharedReceiveQueue {
             return None;
         }
         let wr = self.waiting.pop_front()?;
-        let limit_reached = self.waiting.len() < self.limit as usize;
+        let limit_reached = self.len().saturating_add(self.unread) < self.limit;
         if limit_reached {
             self.limit = 0;
         }
