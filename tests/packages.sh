@@ -20,6 +20,7 @@ packages_for() {
             /etc/libibverbs.d/rxe.driver=ibverbs-providers
             ib_write_bw=perftest ibv_devices=ibverbs-utils ibstat=infiniband-diags ucx_info=ucx-utils
             lstopo-no-graphics=hwloc-nox fi_info=libfabric-bin /usr/lib/python3/dist-packages/pyverbs=python3-pyverbs
+            mpirun=openmpi-bin /usr/lib/python3/dist-packages/mpi4py=python3-mpi4py
             libvirtd=libvirt-daemon virsh=libvirt-clients openssl=openssl
             /usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so=libvirt-daemon-driver-qemu
             jq=jq valgrind=valgrind dpdk-testpmd=dpdk-dev busybox=busybox-static ethtool=ethtool depmod=kmod cpio=cpio xz=xz-utils)

@@ -4,6 +4,7 @@ perftest's programs look at no byte that they move: a case of theirs says that e
 that was asked for. `-c` of the ping-pongs does compare data.
 """
 
+import pathlib
 import re
 
 SIZES = [2**n for n in range(1, 24)]
@@ -14,7 +15,7 @@ DATAGRAMS = [2**n for n in range(1, 13)]
 class Case:
     """A program, or a server and its client."""
 
-    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, folder=False):
+    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, **environment):
         self.words = words.split()
         self.check = check
         self.quick = quick
@@ -23,9 +24,14 @@ class Case:
         self.alone = alone
         self.clients = clients
         self.devices = devices
-        self.name = words + (f" | {client}" if client is not None else "")
+        # Whether other processes on its first adapter are killed meanwhile.
+        self.victims = victims
+        self.environment = environment
+        self.name = name or words + (f" | {client}" if client is not None else "")
         if devices > 1:
             self.name += f" ({devices} devices)"
+        if victims:
+            self.name += " (others are killed)"
         self.program = self.words[0]
 
 
@@ -354,10 +360,39 @@ def rack():
         yield Case(words, lambda _server, client: None if re.search(r"^Final: +200 ", client, re.MULTILINE) else "no result", quick)
 
 
+# ---- MPI -------------------------------------------------------------------------------------------------------
+
+
+def mpi():
+    """Open MPI on UCX: ranks that share an adapter, or several."""
+    script = pathlib.Path(__file__).with_name("ranks.py").resolve()
+    environment = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # (All ranks are on this machine; a machine need not have ssh.)
+        "OMPI_MCA_plm_rsh_agent": "/bin/false",
+        "OMPI_MCA_pml": "ucx",
+        "OMPI_MCA_osc": "ucx",
+        "OMPI_MCA_btl": "^openib,tcp,vader",
+        "UCX_TLS": "rc,self",
+    }
+    for ranks, devices, victims in ((8, 1, True), (2, 1, False), (8, 4, False)):
+        yield Case(
+            f"mpirun --oversubscribe -np {ranks} /usr/bin/python3 {script}",
+            lines_with(rf"^{ranks} ranks: every byte as it was sent$"),
+            quick=victims,
+            alone=True,
+            devices=devices,
+            victims=victims,
+            name=f"mpirun -np {ranks} ranks.py",
+            **environment,
+        )
+
+
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest, rack):
+    for make in (utils, perftest, rack, mpi):
         for case in make():
             if case.name not in names:
                 names.add(case.name)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 
@@ -107,6 +108,36 @@ def listens(port):
         except FileNotFoundError:
             pass
     return False
+
+
+class Victims:
+    """Processes that are started one after the other, and each killed once it has printed `ready`: a thread, until this is closed."""
+
+    def __init__(self, command, environment, ready):
+        self.killed = 0
+        self.wrong = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(command, environment, ready))
+        self._thread.start()
+
+    def _run(self, command, environment, ready):
+        while not self._over.is_set():
+            victim = Running(command, environment)
+            while victim.alive() and ready not in victim.text() and not self._over.wait(0.02):
+                pass
+            self._over.wait(0.1)
+            if not victim.alive():
+                self.wrong = f"the process beside it has ended by itself:\n{victim.text()}"
+                self._over.set()
+            self.killed += ready in victim.text()
+            victim.kill()
+            victim.output.close()
+
+    def close(self):
+        """Ends the last one. Says what went wrong, or None."""
+        self._over.set()
+        self._thread.join()
+        return self.wrong or (None if self.killed else "no process beside it was killed")
 
 
 def single(command, environment, patience, folder=None):

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use vnic_device::queue::send_blocks_max;
+use vnic_device::queue::{BLOCK_LEN, SendHead, send_blocks_max};
 use vnic_verbs::{QpBuilder, QpKind, QueuePair, XrcTarget};
 
 use super::{AnyQp, Qp};
@@ -206,13 +206,24 @@ fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     Ok(ibv_qp_cap {
         max_send_sge: elements(wanted.max_send_sge, wanted.max_send_wr),
         max_recv_sge: elements(wanted.max_recv_sge, wanted.max_recv_wr),
-        max_inline_data: if wanted.max_send_wr == 0 {
-            0
-        } else {
-            wanted.max_inline_data
+        max_inline_data: match wanted.max_send_wr {
+            0 => 0,
+            _ => inline(wanted).min(limits.max_inline),
         },
         ..*wanted
     })
+}
+
+/// Inline bytes of a queue pair: with those that are asked for, all that fit into the same blocks. UCX asks for 64, and sends its
+/// requests to connect, which have 65, from memory if it gets no more; it uses that memory again when the peer's own request comes,
+/// although the send may not have completed.
+fn inline(wanted: &ibv_qp_cap) -> u32 {
+    match wanted.max_inline_data {
+        0 => 0,
+        asked => {
+            (send_blocks_max(wanted.max_send_sge, asked) as usize * BLOCK_LEN - size_of::<SendHead>()) as u32
+        }
+    }
 }
 
 /// The capacity that a queue pair really gets: its rings are powers of two.
