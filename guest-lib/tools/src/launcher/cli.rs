@@ -22,7 +22,6 @@ Examples:
   vnic-verbs run --adapters vf1 -- ib_write_bw localhost          another one, in another shell
   vnic-verbs run -- ibv_devinfo -v                                in a virtual machine, as root
   vnic-verbs run --adapters vf0,vf1 -- python3 test.py            one process with two devices, vnic0 and vnic1
-  vnic-verbs run --drop-in --adapters vf0 -- ucx_perftest         a program that loads libibverbs by itself
   eval \"$(vnic-verbs env --adapters vf0)\"; ibv_devices            for all programs of this shell
 
 The program sees vnic0, vnic1, … before the devices that it would see without. VNIC_IBVERBS_DEBUG=1 (--debug) tells why a call \
@@ -108,7 +107,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             files,
             words,
         } => start(&device, &library, files, &words),
-        Command::Env { device, library } => environment(&device, &library).map(|e| print(&e.shell())),
+        Command::Env { device, library } => environment(&device, &library, false).map(|e| print(&e.shell())),
         Command::DropIn { dir, lib } => Libraries::from_surroundings()
             .find(lib.as_deref())
             .and_then(|library| drop_in::put(&library, &dir))
@@ -135,9 +134,13 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn environment(device: &DeviceOptions, library: &LibraryOptions) -> Result<Environment, Refusal> {
+fn environment(
+    device: &DeviceOptions,
+    library: &LibraryOptions,
+    one_program: bool,
+) -> Result<Environment, Refusal> {
     let found = Libraries::from_surroundings().find(library.lib.as_deref())?;
-    let mut environment = Environment::new(&found, library)?;
+    let mut environment = Environment::new(&found, library, one_program)?;
     environment.devices(&devices::choose(device)?)?;
     environment.names(&device.name);
     Ok(environment)
@@ -160,7 +163,7 @@ fn start(
         bare
     } else {
         program::check(&program)?;
-        environment(device, library)?
+        environment(device, library, true)?
     };
     devices::wait(&environment.sockets, device.patience())?;
     let seen = match shown {

@@ -24,12 +24,17 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// An environment with our library before all others.
-    pub fn new(library: &Path, options: &LibraryOptions) -> Result<Environment, Refusal> {
+    /// An environment with our library before all others. In a program's own it is also found under the real one's name, if there is
+    /// a place for that (`one_program`); for a whole shell only if that is asked for.
+    pub fn new(library: &Path, options: &LibraryOptions, one_program: bool) -> Result<Environment, Refusal> {
         let mut variables = Vec::new();
         let mut first = library.to_owned();
-        if options.drop_in {
-            let dir = drop_in::private(library)?;
+        let dir = match (options.drop_in, one_program) {
+            (true, _) => Some(drop_in::private(library)?),
+            (false, true) => drop_in::private(library).ok(),
+            (false, false) => None,
+        };
+        if let Some(dir) = dir {
             variables.push((
                 "LD_LIBRARY_PATH",
                 Some(before(dir.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"))),

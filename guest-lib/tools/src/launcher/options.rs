@@ -55,7 +55,8 @@ fn device_name(text: &str) -> Result<String, String> {
 /// Which library, and how.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LibraryOptions {
-    /// Also be found under the name libibverbs.so.1, for programs that load it by themselves (UCX, NCCL, libfabric)
+    /// Also be found under the name libibverbs.so.1, for programs that load it by themselves (NCCL, libfabric, Rust's sideway), or
+    /// refuse; `run` does so by itself where it can
     #[arg(long)]
     pub drop_in: bool,
     /// libvnic_ibverbs.so [default: $VNIC_IBVERBS_LIBRARY; beside this program; in ../lib/vnic and ../lib of it;
