@@ -9,6 +9,7 @@
 mod device;
 mod events;
 mod memory;
+mod netlink;
 mod newer;
 mod operations;
 mod private;

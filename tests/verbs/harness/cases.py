@@ -349,6 +349,11 @@ def rack():
     yield alone("lstopo-no-graphics --of console", r'OpenFabrics "vnic0"')
     yield alone("ucx_info -d", r"Transport: rc_verbs\n#\s+Device: vnic0:1", r"Transport: ud_verbs", r"atomic_fadd: 64 bit")
     yield alone("fi_info -p verbs", r"domain: vnic0-dgram")
+    yield alone("rdma dev", r"vnic0: node_type ca .*node_guid [0-9a-f]{4}:")
+    yield alone("rdma link", r"^link vnic0/1 state ACTIVE physical_state LINK_UP")
+    yield alone("rdma -j link show vnic0/1", r'"ifname":"vnic0","port":1,"state":"ACTIVE"')
+    yield alone("rdma res", r"vnic0: pd \d+ cq \d+ qp \d+ mr \d+")
+    yield alone("rdma statistic show", r"^link vnic0/1 .*out_of_sequence 0 ")
     for transport, test, size, quick in (
         ("rc", "tag_bw", 65536, True),
         ("ud", "tag_lat", 8, True),
