@@ -6,6 +6,7 @@ mod bridges;
 mod congestion;
 mod faults;
 mod mirrors;
+mod outages;
 mod ports;
 mod qos;
 mod rdma;

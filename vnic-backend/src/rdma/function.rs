@@ -29,6 +29,7 @@ use super::gid_news::GidNews;
 use super::identity::Identity;
 use super::memory::FunctionMemory;
 use super::memory_share::MemoryShare;
+use super::outage::Outage;
 use super::registry::Claim;
 use super::remains::Remains;
 use super::remap::Remap;
@@ -200,6 +201,7 @@ pub struct Function {
     pub(super) remains: Remains,
     complaints: Complaints,
     settings: RoceSettings,
+    pub(super) outage: Outage,
 }
 
 /// Makes an engine for the next driver. Its random seed hides the numbers of earlier drivers, and is unknown to others.
@@ -255,6 +257,7 @@ impl Function {
                 network_direct: true,
                 marking: Marking::default(),
             },
+            outage: Outage::default(),
         };
         function.apply_gids();
         // The adapter's own GIDs are always there, and are not reported.
@@ -306,6 +309,7 @@ impl Function {
         seat.apply_gids();
         seat.gids.news.clear();
         seat.follow_gids(self);
+        seat.outage = self.outage;
         seat.settings.mode = self.settings.mode;
         seat.settings.network_direct = self.settings.network_direct;
         seat.set_marking(self.settings.marking.clone());
@@ -353,6 +357,7 @@ impl Function {
         let published = self.published.counters.clone();
         let mut fresh = Function::new(self.config.clone(), self.identity.clone(), published).ok()?;
         fresh.earlier.counters = self.counter_values();
+        fresh.outage = self.outage;
         fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
         fresh.complaints.give_ups.after = self.complaints.give_ups.after;
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
@@ -438,6 +443,7 @@ impl Function {
     /// Reason why the function takes no driver, if there is one.
     pub fn off(&self) -> Option<&'static str> {
         match (self.settings.mode, self.settings.network_direct) {
+            _ if self.outage.away => Some("a scenario has taken the device away"),
             (_, false) => Some("*NetworkDirect is 0: the adapter has no RDMA"),
             (RoceMode::Off, true) => Some("roce_mode is 4: the adapter has no RoCE"),
             _ => None,
