@@ -44,7 +44,10 @@ pub async fn play(play: FaultPlay, client: &Client, out: &Output) -> Result<(), 
     let mut shown = 0;
     loop {
         let name = begun.name.clone();
-        let now = service.get_scenario(v1::GetScenarioRequest { name }).await?.into_inner();
+        let now = service
+            .get_scenario(v1::GetScenarioRequest { name })
+            .await?
+            .into_inner();
         if !out.is_json() {
             let lines = now.log.iter().skip(shown).map(|line| format!("{line}\n"));
             output::print(&lines.collect::<String>())?;

@@ -114,7 +114,11 @@ pub fn from_text(path: &Path, text: &str, set: &BTreeMap<String, String>) -> Res
         moments: Vec::new(),
     };
     if file.step.is_empty() {
-        sink.error(0..0, "step", "nothing happens: each step is a table written as [[step]]");
+        sink.error(
+            0..0,
+            "step",
+            "nothing happens: each step is a table written as [[step]]",
+        );
     }
     for table in file.step {
         let at = table.span();
@@ -200,15 +204,21 @@ struct Reader<'a, 'b> {
 
 impl Reader<'_, '_> {
     fn step(&mut self, at: &Range<usize>, mut table: StepTable) {
-        let action = self.sink.text(self.sink.required(at, "action", table.action.take()), |text| {
-            let known = ACTIONS.map(|name| format!("{name:?}")).join(", ");
-            let found = ACTIONS.into_iter().find(|name| *name == text);
-            found.ok_or_else(|| format!("{text:?} is no action: {known}"))
-        });
+        let action = self
+            .sink
+            .text(self.sink.required(at, "action", table.action.take()), |text| {
+                let known = ACTIONS.map(|name| format!("{name:?}")).join(", ");
+                let found = ACTIONS.into_iter().find(|name| *name == text);
+                found.ok_or_else(|| format!("{text:?} is no action: {known}"))
+            });
         let Some(action) = action else { return };
-        for (key, _) in OF_ACTIONS.iter().filter(|(_, actions)| !actions.contains(&action)) {
+        for (key, _) in OF_ACTIONS
+            .iter()
+            .filter(|(_, actions)| !actions.contains(&action))
+        {
             if let Some(place) = self.sink.place(at, key) {
-                self.sink.wrong(&place, format!("not allowed with action = {action:?}"));
+                self.sink
+                    .wrong(&place, format!("not allowed with action = {action:?}"));
             }
         }
         let whole = matches!(action, "device_fatal" | "kill");
@@ -219,12 +229,28 @@ impl Reader<'_, '_> {
         if let Some((true, early)) = delay
             && early > times.at
         {
-            self.sink.wrong_key(at, "event_delay", "the event would come before the scenario begins");
+            self.sink.wrong_key(
+                at,
+                "event_delay",
+                "the event would come before the scenario begins",
+            );
             return;
         }
         let told = |at: Duration, act: &Act| match (act, delay) {
-            (Act::Port { change: PortChange::Down(_), .. }, Some((true, early))) => at.saturating_sub(early),
-            (Act::Port { change: PortChange::Down(_), .. }, Some((false, late))) => at + late,
+            (
+                Act::Port {
+                    change: PortChange::Down(_),
+                    ..
+                },
+                Some((true, early)),
+            ) => at.saturating_sub(early),
+            (
+                Act::Port {
+                    change: PortChange::Down(_),
+                    ..
+                },
+                Some((false, late)),
+            ) => at + late,
             _ => at,
         };
         for n in 0..times.times {
@@ -242,7 +268,10 @@ impl Reader<'_, '_> {
             }
         }
         if self.moments.len() > MOMENTS_MAX {
-            self.sink.wrong(at, format!("with this step the scenario does more than {MOMENTS_MAX} things"));
+            self.sink.wrong(
+                at,
+                format!("with this step the scenario does more than {MOMENTS_MAX} things"),
+            );
             self.moments.clear();
         }
     }
@@ -286,7 +315,9 @@ impl Reader<'_, '_> {
         if let (Some(every), false) = (every, whole) {
             match lasts {
                 None => sink.wrong_key(at, "every", "with it, for or duty says how long each lasts"),
-                Some(lasts) if lasts >= every => sink.wrong_key(at, "every", "must be longer than each lasts"),
+                Some(lasts) if lasts >= every => {
+                    sink.wrong_key(at, "every", "must be longer than each lasts")
+                }
                 Some(_) => {}
             }
         }
@@ -309,10 +340,16 @@ impl Reader<'_, '_> {
         let sink = self.sink;
         if action == "fault" {
             if let Some(place) = sink.place(at, "adapter") {
-                sink.wrong(&place, "a fault rule says itself between which adapters: from, to");
+                sink.wrong(
+                    &place,
+                    "a fault rule says itself between which adapters: from, to",
+                );
             }
             let rule = self.rule(at, table);
-            return rule.map(|rule| Act::AddFault(Box::new(rule))).into_iter().collect();
+            return rule
+                .map(|rule| Act::AddFault(Box::new(rule)))
+                .into_iter()
+                .collect();
         }
         let adapters = self.adapters(at, table);
         let index = sink.check(table.index.take(), gid_index);
@@ -378,7 +415,8 @@ impl Reader<'_, '_> {
         let (span, table) = (table.span(), table.into_inner());
         let mut rule = fault(self.sink, &span, table, None, &mut self.names)?;
         let nth = self.names.len() as u64;
-        rule.seed.get_or_insert((self.seed.wrapping_add(nth)) & 0xffff_ffff);
+        rule.seed
+            .get_or_insert((self.seed.wrapping_add(nth)) & 0xffff_ffff);
         for owner in [&mut rule.from, &mut rule.to].into_iter().flatten() {
             if let Some(adapter) = self.parts.get(owner) {
                 adapter.clone_into(owner);

@@ -24,7 +24,10 @@ pub fn checked(content: &str) -> Result<(), Status> {
 /// Adapters by part, without the names of their collection.
 pub fn adapters(wanted: HashMap<String, String>) -> BTreeMap<String, String> {
     let plain = |name: String| names::last(&name).to_owned();
-    wanted.into_iter().map(|(part, name)| (part, plain(name))).collect()
+    wanted
+        .into_iter()
+        .map(|(part, name)| (part, plain(name)))
+        .collect()
 }
 
 /// A scenario as a message.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, geteuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, pidfd_open, pidfd_send_signal};
 use vnic_backend::fault::Action;
 use vnic_backend::{FaultSpec, GidSetting, GidSource, Nic, RdmaPort};
 
@@ -58,7 +58,10 @@ impl Player {
         while let Some(Moment { at, act }) = self.moments.get(self.done).filter(|m| m.at <= now).cloned() {
             self.done += 1;
             let done = self.act(&act);
-            let failed = done.as_ref().err().map_or_else(String::new, |e| format!(": FAILED: {e}"));
+            let failed = done
+                .as_ref()
+                .err()
+                .map_or_else(String::new, |e| format!(": FAILED: {e}"));
             self.log.push(format!("{:>12} {act}{failed}", milliseconds(at)));
             if let Err(problem) = done {
                 self.end();

@@ -39,7 +39,8 @@ impl Nic {
         acts()?;
         let adapter = self.inner.adapter(adapter)?;
         let id = adapter.id;
-        let done = self.inner.workers[adapter.core].call(move |w| w.functions.change(&mut w.core, id, change));
+        let done =
+            self.inner.workers[adapter.core].call(move |w| w.functions.change(&mut w.core, id, change));
         match done {
             Some(true) => Ok(()),
             _ => Err(no_function(&adapter.spec().name)),
