@@ -6,7 +6,6 @@ mod bridges;
 mod congestion;
 mod faults;
 mod mirrors;
-mod outages;
 mod ports;
 mod qos;
 mod rdma;

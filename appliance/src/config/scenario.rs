@@ -57,7 +57,6 @@ struct File {
 }
 
 /// `[[step]]`.
-// Wide: the keys of the table in the file.
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct StepTable {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
+use vnic_device::event::EventKind;
 use vnic_engine::counters::{Block, TimeHistogram};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
@@ -40,7 +41,7 @@ use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::RdmaGaveUp;
-use crate::types::{Budget, GidConflict, GidRow, QpRate, ResourceRow};
+use crate::types::{Budget, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow};
 
 /// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
@@ -380,6 +381,28 @@ impl Function {
             self.reset();
         }
         self.apply_gids();
+    }
+
+    /// Sets what the port says of itself. The driver hears of a port that came up or went down.
+    pub fn set_port(&mut self, port: RdmaPort) {
+        self.outage.set_port(port, &mut self.session);
+    }
+
+    /// Fails as a whole: all objects end, and the driver hears of it. Only a reset helps.
+    pub fn fail(&mut self) {
+        if self.session.hello {
+            self.reset();
+            self.session.failed = true;
+            self.session.events.push(EventKind::DeviceFatal, 0, 0);
+        }
+    }
+
+    /// Takes the device away, so that all objects end, or gives it back.
+    pub fn set_away(&mut self, away: bool) {
+        if away && self.session.hello {
+            self.reset();
+        }
+        self.outage.away = away;
     }
 
     /// Sets the marking of packets.

@@ -1,8 +1,8 @@
-//! Failures of a function on purpose: its port, the device, and what the port says of itself.
+//! Failures of a function on purpose: what its port says, and whether the device is there.
 
 use vnic_device::event::EventKind;
 
-use super::function::Function;
+use super::session::Session;
 use crate::types::RdmaPort;
 
 /// The one port of a function.
@@ -17,34 +17,16 @@ pub struct Outage {
     pub away: bool,
 }
 
-impl Function {
-    /// Sets what the port says of itself. A driver hears of a port that came up or went down.
-    pub fn set_port(&mut self, port: RdmaPort) {
-        let before = std::mem::replace(&mut self.outage.port, port);
-        if before.down != port.down && self.session.hello {
+impl Outage {
+    /// Sets what the port says of itself. The driver hears of a port that came up or went down.
+    pub fn set_port(&mut self, port: RdmaPort, driver: &mut Session) {
+        let before = std::mem::replace(&mut self.port, port);
+        if before.down != port.down && driver.hello {
             let kind = match port.down {
                 true => EventKind::PortError,
                 false => EventKind::PortActive,
             };
-            self.session.events.push(kind, PORT, 0);
+            driver.events.push(kind, PORT, 0);
         }
-    }
-
-    /// Fails as a whole: all objects end, and the driver hears of it. Only a reset helps.
-    pub fn fail(&mut self) {
-        if !self.session.hello {
-            return;
-        }
-        self.reset();
-        self.session.failed = true;
-        self.session.events.push(EventKind::DeviceFatal, 0, 0);
-    }
-
-    /// Takes the device away, so that all objects end, or gives it back.
-    pub fn set_away(&mut self, away: bool) {
-        if away && self.session.hello {
-            self.reset();
-        }
-        self.outage.away = away;
     }
 }
