@@ -203,7 +203,7 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
         ),
         row(
             "/vnic.v1.FaultService/StopScenario",
-            Does(name("scenarios/s")),
+            Does(name("scenarios/old")),
             nobody("scenarios"),
         ),
         row(
