@@ -16,7 +16,7 @@ use tokio::sync::broadcast;
 use vnic_backend::rehearsal::rehearses;
 use vnic_backend::{Nic, NicEvent, NicEventKind};
 
-pub(crate) use control::{ControlEvent, MigrationStep, Tell};
+pub(crate) use control::{ControlEvent, MigrationStep, Phase, Tell};
 pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, Told, describe, told};

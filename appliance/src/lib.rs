@@ -28,6 +28,7 @@ mod private;
 mod pulse;
 pub mod registry;
 mod same;
+pub mod scenarios;
 pub mod store;
 mod stored;
 mod systemd;
@@ -51,6 +52,7 @@ pub const FEATURES: &[&str] = &[
     "ethernet",
     "event-log",
     "fault-injection",
+    "fault-scenarios",
     "frame-trace",
     "histograms",
     "live-migration",

@@ -25,6 +25,7 @@ mod gids;
 mod identity;
 mod memory;
 mod memory_share;
+mod outage;
 mod registry;
 mod remains;
 mod remap;

@@ -85,6 +85,11 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.FaultService/BatchCreateFaults", Operator),
     call("/vnic.v1.FaultService/DeleteFault", Operator),
     stream("/vnic.v1.FaultService/WatchFaults", Viewer),
+    // Kills processes of the daemon's user, and takes devices away.
+    call("/vnic.v1.FaultService/PlayScenario", Admin),
+    call("/vnic.v1.FaultService/ListScenarios", Viewer),
+    call("/vnic.v1.FaultService/GetScenario", Viewer),
+    call("/vnic.v1.FaultService/StopScenario", Admin),
     call("/vnic.v1.MirrorService/ListMirrors", Viewer),
     call("/vnic.v1.MirrorService/GetMirror", Viewer),
     // Copies show what others say, and a destination is no part of the network any more.

@@ -522,6 +522,43 @@ pub enum FaultVerb {
         /// The file; - is standard input
         file: PathBuf,
     },
+    /// Play a scenario: failures of adapters at given times; everything is put back at its end
+    #[command(
+        after_help = "Examples:\n  vnicctl fault play port-flap --set nic=vf0 --watch\n  vnicctl fault play \
+                            ./bad-day.toml\n\nThe file, with what steps can do:\n  name = \"bad-day\"\n  \
+                            [adapters]\n  nic = \"vf0\"            # a part; --set nic=vf3 gives it to another \
+                            adapter\n  [[step]]\n  at = \"200ms\"\n  action = \"port_down\"   # device_fatal, \
+                            device_removed, gid_gone, gid_moved, mtu, speed, fault, kill\n  adapter = \"nic\"\n  \
+                            for = \"100ms\"\n  event_delay = \"20ms\" # PORT_ERR comes later than packets stop; \
+                            -20ms: earlier\n  every = \"500ms\"\n  times = 3"
+    )]
+    Play(FaultPlay),
+    /// Stop a scenario; everything is put back
+    #[command(after_help = "Example:\n  vnicctl fault stop port-flap")]
+    Stop {
+        /// Name of the scenario
+        name: String,
+    },
+    /// List scenarios: those that are shipped, and those that were played
+    #[command(after_help = "Example:\n  vnicctl fault scenarios")]
+    Scenarios,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct FaultPlay {
+    /// The file, or the name of a scenario that is shipped; - is standard input
+    pub file: PathBuf,
+    /// Give a part of the scenario to an adapter
+    #[arg(long, value_name = "PART=ADAPTER", value_parser = part)]
+    pub set: Vec<(String, String)>,
+    /// Show each step when it is done, and wait for the end
+    #[arg(long)]
+    pub watch: bool,
+}
+
+fn part(text: &str) -> Result<(String, String), String> {
+    let (part, adapter) = text.split_once('=').ok_or("PART=ADAPTER")?;
+    Ok((part.to_owned(), adapter.to_owned()))
 }
 
 /// Headings of the options of `fault add`.

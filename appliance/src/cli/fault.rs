@@ -1,7 +1,7 @@
 //! `vnicctl fault`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vnic_backend::FaultSpec;
@@ -14,7 +14,7 @@ use super::args::{FaultAdd, FaultVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts};
-use super::{Failure, paging};
+use super::{Failure, paging, scenario};
 use crate::check::fault::{self as limits, AT_MOST_DEFAULT};
 use crate::config::faults_from_text;
 use crate::faults;
@@ -24,6 +24,9 @@ use crate::names::{self, FAULTS};
 pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), Failure> {
     let mut service = client.faults().await?;
     match verb {
+        FaultVerb::Play(play) => scenario::play(play, client, out).await,
+        FaultVerb::Stop { name } => scenario::stop(&name, client, out).await,
+        FaultVerb::Scenarios => scenario::list(client, out).await,
         FaultVerb::List => {
             let all = list(client).await?;
             out.message("ListFaultsResponse", &all, || table(&all.faults))
@@ -61,6 +64,12 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
 
 /// Reads the rules of a file.
 fn read(file: &Path) -> Result<Vec<FaultSpec>, Failure> {
+    let (shown, text) = content(file)?;
+    faults_from_text(&shown, &text).map_err(|wrong| Failure::Usage(format!("nothing was made:\n{wrong}")))
+}
+
+/// Content of a file, or of standard input, and how the file is called.
+pub fn content(file: &Path) -> Result<(PathBuf, String), Failure> {
     let (shown, text) = match file == Path::new("-") {
         true => (
             Path::new("(standard input)"),
@@ -69,7 +78,7 @@ fn read(file: &Path) -> Result<Vec<FaultSpec>, Failure> {
         false => (file, std::fs::read_to_string(file)),
     };
     let text = text.map_err(|e| Failure::Usage(format!("cannot read {}: {e}", shown.display())))?;
-    faults_from_text(shown, &text).map_err(|wrong| Failure::Usage(format!("nothing was made:\n{wrong}")))
+    Ok((shown.to_owned(), text))
 }
 
 /// Rule that the options describe.

@@ -29,6 +29,7 @@ mod qp;
 mod rdma;
 mod registry;
 mod rehearsal;
+mod scenario;
 mod server;
 mod status;
 mod support;

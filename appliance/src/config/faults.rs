@@ -16,7 +16,7 @@ use super::taken::{limit, name_once};
 use crate::check::{self, Checked, fault as limits};
 
 /// Names of adapters and ports, with their lines.
-type Owners = BTreeMap<String, usize>;
+pub(super) type Owners = BTreeMap<String, usize>;
 
 /// Keys of each action.
 const OF_ACTION: [(&str, &[&str]); 6] = [
@@ -86,7 +86,8 @@ pub(super) fn faults(
     faults.collect()
 }
 
-fn fault(
+/// Reads a table `[[fault]]`. `names`: of the rules before it.
+pub(super) fn fault(
     sink: &Sink<'_>,
     at: &Range<usize>,
     mut table: FaultTable,

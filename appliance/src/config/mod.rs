@@ -11,6 +11,7 @@ mod keys;
 mod objects;
 mod port;
 mod reader;
+mod scenario;
 mod settings;
 mod taken;
 mod teams;
@@ -24,6 +25,7 @@ pub use environment::Environment;
 pub use faults::from_text as faults_from_text;
 pub use keys::{Difference, Keys};
 pub use objects::Object;
+pub use scenario::from_text as scenario_from_text;
 pub use settings::{CONTROL_MODE, Control, Given, Overrides, Settings};
 pub use written::{daemon, file as written};
 

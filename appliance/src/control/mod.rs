@@ -28,6 +28,7 @@ mod rdma;
 mod refused;
 mod registry;
 mod reload;
+mod scenarios;
 mod state;
 mod teams;
 
@@ -50,5 +51,6 @@ pub use rdma::Rdma;
 pub use refused::Refused;
 pub use registry::Keys;
 pub use reload::Reload;
+pub use scenarios::{PlayNow, Scenarios};
 pub use state::{Control, Endpoints, Kept};
 pub use teams::{TeamNow, Teams};

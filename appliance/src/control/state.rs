@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::watch;
 use vnic_backend::{FdbEntry, Nic};
 
+use super::scenarios::Stage;
 use super::teams::Book;
 use crate::capture::CaptureFiles;
 use crate::check::{self, Checked};
@@ -74,6 +75,8 @@ pub struct Control {
     pub fdb: Paced<Arc<[FdbEntry]>>,
     /// Origins of adapters, ports and fault rules.
     pub origins: Origins,
+    /// Scenarios.
+    pub stage: Stage,
     /// Whether the daemon is ready, and since when it runs.
     pub life: Life,
     /// Held during each change of an adapter, quality of service or congestion control, so that changes are one after the other.
@@ -133,6 +136,7 @@ impl Control {
             nv: kept.nv,
             pulse,
             fdb: Paced::default(),
+            stage: Stage::default(),
             life: Life::default(),
             change_order: Mutex::default(),
             teams: Mutex::default(),

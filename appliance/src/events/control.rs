@@ -21,6 +21,17 @@ pub enum MigrationStep {
     Cancelled,
 }
 
+/// What an event tells of a scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// It begins.
+    Begins,
+    /// It has done something.
+    Step(String),
+    /// It is over; with the problem that ended it.
+    Over(Option<String>),
+}
+
 /// Event of the control plane. `by` names the client, as [`crate::access::who`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlEvent {
@@ -60,6 +71,13 @@ pub enum ControlEvent {
         /// The other adapter, or "another daemon"; empty: the adapter is enough.
         peer: String,
         step: MigrationStep,
+        /// Client that asked.
+        by: String,
+    },
+    /// A scenario is played.
+    Scenario {
+        scenario: String,
+        phase: Phase,
         /// Client that asked.
         by: String,
     },
@@ -253,6 +271,17 @@ impl ControlEvent {
                     "the migration is over, the addresses are where the guest is{}", of(by)
                 },
                 MigrationStep::Cancelled => tell! { MIGRATION_CANCELLED, by; "the migration was given up{}", of(by) },
+            },
+            ControlEvent::Scenario { scenario, phase, by } => match phase {
+                Phase::Begins => tell! { SCENARIO_BEGUN, scenario, by;
+                    "scenario {scenario} begins{}: adapters fail on purpose until it is over", of(by)
+                },
+                Phase::Step(step) => tell! { SCENARIO_STEP, scenario, step; "scenario {scenario}: {step}" },
+                Phase::Over(None) => tell! { SCENARIO_OVER, scenario; "scenario {scenario} is over, and everything put back" },
+                Phase::Over(Some(problem)) => tell! { SCENARIO_OVER, scenario, problem;
+                    "scenario {scenario} failed, and everything was put back: {problem}"
+                }
+                .at(Level::Warn),
             },
             ControlEvent::SettingsChanged { store, what, by, .. } => {
                 tell! { SETTINGS_CHANGED, store, what, by; "{store}: {what}, set{}", of(by) }

@@ -14,7 +14,8 @@ use super::answer::{Answer, Stream, answer};
 use super::errors::{OWNER, form, id, invalid};
 use super::looks::{self, resource};
 use super::paging::page;
-use crate::access::blocking;
+use super::scenarios;
+use crate::access::{blocking, who};
 use crate::check::{self, Checked, Violations, fault as limits};
 use crate::control::{self, Control};
 use crate::stored::values;
@@ -148,6 +149,47 @@ impl v1::fault_service_server::FaultService for Faults {
             let configured = control::Faults(control).is_configured(&id);
             let status = control::Faults(control).remove(&id)?;
             Ok(messages.of(&status, configured))
+        })
+        .await
+    }
+
+    async fn play_scenario(&self, request: Request<v1::PlayScenarioRequest>) -> Answer<v1::Scenario> {
+        let by = who(&request);
+        let request = request.into_inner();
+        scenarios::checked(&request.content)?;
+        let adapters = scenarios::adapters(request.adapters);
+        answer(&self.0, move |control| {
+            let play = control::Scenarios(control).play(&request.content, &adapters, &by)?;
+            Ok(scenarios::message(play))
+        })
+        .await
+    }
+
+    async fn list_scenarios(
+        &self,
+        request: Request<v1::ListScenariosRequest>,
+    ) -> Answer<v1::ListScenariosResponse> {
+        let request = request.into_inner();
+        let page = page!(request, "ListScenarios", [100, 1000])?;
+        let all = control::Scenarios(&self.0).list().into_iter();
+        let all = (0..).zip(all.map(scenarios::message)).collect();
+        let (scenarios, next_page_token) = page.cut(all, |(n, _): &(u32, _)| format!("{n:010}"));
+        Ok(Response::new(v1::ListScenariosResponse {
+            scenarios: scenarios.into_iter().map(|(_, scenario)| scenario).collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn get_scenario(&self, request: Request<v1::GetScenarioRequest>) -> Answer<v1::Scenario> {
+        let id = id(names::SCENARIOS, "name", &request.into_inner().name)?;
+        let play = control::Scenarios(&self.0).get(&id)?;
+        Ok(Response::new(scenarios::message(play)))
+    }
+
+    async fn stop_scenario(&self, request: Request<v1::StopScenarioRequest>) -> Answer<v1::Scenario> {
+        let id = id(names::SCENARIOS, "name", &request.into_inner().name)?;
+        answer(&self.0, move |control| {
+            Ok(scenarios::message(control::Scenarios(control).stop(&id)?))
         })
         .await
     }

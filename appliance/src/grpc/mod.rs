@@ -23,6 +23,7 @@ mod qos;
 mod queue_pairs;
 mod rdma;
 mod registry;
+mod scenarios;
 mod server_info;
 mod switch;
 mod teams;

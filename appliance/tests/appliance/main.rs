@@ -38,6 +38,7 @@ mod registry;
 mod registry_keys;
 mod request_id;
 mod sandbox;
+mod scenario;
 mod socket_access;
 mod status;
 mod store;

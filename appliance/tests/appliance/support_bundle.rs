@@ -101,6 +101,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "queue-pairs",
         "rdma-resources",
         "registry",
+        "scenarios",
         "server-info",
         "status",
         "switch",

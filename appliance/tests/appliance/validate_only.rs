@@ -163,6 +163,10 @@ async fn furnished(files: &Files) -> Lab {
         settings
     })
     .await;
+    let scenario = lab.dir.path().join("old.toml");
+    let once = "name = \"old\"\n[[step]]\nat = \"0ms\"\naction = \"fault\"\nfault = { name = \"once\", action = \"drop\", roce = true }\n";
+    fs::write(&scenario, once).expect("a file");
+    let scenario = scenario.display().to_string();
     let port = |name: &'static str| {
         vec![
             "port",
@@ -183,6 +187,7 @@ async fn furnished(files: &Files) -> Lab {
     for command in [
         port("p0"),
         port("p1"),
+        vec!["fault", "play", &scenario, "--watch"],
         vec!["adapter", "add", "blue"],
         vec!["adapter", "add", "gone"],
         vec!["adapter", "add", "spare"],

@@ -18,6 +18,7 @@ mod processes;
 mod qos;
 mod reset;
 mod rings;
+mod scenarios;
 mod sysfs;
 mod tools;
 mod verbs;

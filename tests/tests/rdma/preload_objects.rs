@@ -1,12 +1,17 @@
 //! Programs in C on the preloaded library, beside a NIC in this process: what can be made and destroyed when, and who hears
 //! of which event. The programs are beside this file.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use vnic_appliance::config::scenario_from_text;
+use vnic_appliance::scenarios::Player;
+use vnic_backend::{GidKind, GidSetting};
 use vnic_tests::driver::rdma::World;
 use vnic_tests::lab::built;
 
@@ -56,6 +61,15 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()?;
         Ok(Program(child))
+    }
+
+    /// It says this next.
+    fn says(&mut self, expected: &str) -> Result<()> {
+        let output = self.0.stdout.as_mut().context("its output")?;
+        let mut line = String::new();
+        BufReader::with_capacity(1, output).read_line(&mut line)?;
+        ensure!(line.trim_end() == expected, "{line:?}, not {expected:?}");
+        Ok(())
     }
 
     /// It says `ok CASE` and ends without an error.
@@ -141,17 +155,73 @@ fn events_come_to_whom_they_concern() -> Result<()> {
     )
 }
 
+/// A program that runs a case until it says that it is ready.
+fn ready(world: &World, case: &str) -> Result<(tempfile::TempDir, Program)> {
+    let place = tempfile::tempdir()?;
+    let program = compile("events", place.path())?;
+    let mut program = Program::start(&program, &world.socket("vf0"), case)?;
+    program.says("ready")?;
+    Ok((place, program))
+}
+
 #[test]
 fn the_end_of_the_daemon_is_heard_of() -> Result<()> {
     let world = World::new(1, &["vf0"])?;
-    let place = tempfile::tempdir()?;
-    let program = compile("events", place.path())?;
-    let mut program = Program::start(&program, &world.socket("vf0"), "the_end")?;
-    let output = program.0.stdout.as_mut().context("its output")?;
-    let mut line = String::new();
-    let mut reader = BufReader::with_capacity(1, output);
-    reader.read_line(&mut line)?;
-    ensure!(line == "ready\n", "{line:?}");
+    let (_place, program) = ready(&world, "the_end")?;
     drop(world);
     program.finish("the_end")
+}
+
+/// A player of a scenario with these steps.
+fn player(world: &World, steps: &str) -> Result<Player> {
+    let text = format!("name = \"test\"\n{steps}");
+    let scenario = scenario_from_text(Path::new("test.toml"), &text, &BTreeMap::new())?;
+    Ok(Player::new(world.rig.nic.clone(), &scenario))
+}
+
+#[test]
+fn programs_see_ports_and_devices_fail() -> Result<()> {
+    let world = World::new(1, &["vf0"])?;
+    let gid = GidSetting {
+        gid: [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9],
+        kind: GidKind::RoceV2,
+        vlan: None,
+    };
+    world.rig.nic.set_gid("vf0", Some(30), Some(gid))?;
+    let (_place, mut program) = ready(&world, "outages")?;
+    let steps = [
+        ("mtu", "mtu = 256\nfor = \"70ms\""),
+        ("port_down", "for = \"10ms\""),
+        ("gid_moved", "to = 40\nfor = \"1ms\""),
+        ("device_fatal", ""),
+    ];
+    let steps = (1..).zip(steps).map(|(n, (action, more))| {
+        format!("[[step]]\nat = \"{n}0ms\"\naction = {action:?}\nadapter = \"vf0\"\n{more}\n")
+    });
+    let mut player = player(&world, &steps.collect::<String>())?;
+    // The program asks after each event, and what it asks for must still be so.
+    for (ms, said) in [
+        (20, Some("down")),
+        (30, Some("up")),
+        (31, Some("moved")),
+        (1000, None),
+    ] {
+        while let Some(at) = player.next().filter(|at| *at <= Duration::from_millis(ms)) {
+            player.play(at).map_err(anyhow::Error::msg)?;
+        }
+        said.map_or(Ok(()), |said| program.says(said))?;
+    }
+    program.finish("outages")
+}
+
+#[test]
+fn a_scenario_kills_the_process_that_has_a_device() -> Result<()> {
+    let world = World::new(1, &["vf0"])?;
+    let (_place, mut program) = ready(&world, "the_end")?;
+    let kill = "[[step]]\nat = \"1ms\"\naction = \"kill\"\nadapter = \"vf0\"\n";
+    let played = player(&world, kill)?.play(Duration::from_millis(1));
+    played.map_err(anyhow::Error::msg)?;
+    let status = program.0.wait()?;
+    ensure!(status.signal() == Some(9), "{status}");
+    world.finish()
 }

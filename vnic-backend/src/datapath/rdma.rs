@@ -198,6 +198,17 @@ impl Functions {
         }
     }
 
+    /// Changes a function and the seats beside it. False: there is none.
+    pub fn change(&mut self, core: &mut Core, port: PortId, change: impl Fn(&mut Function)) -> bool {
+        if self.get_mut(port).is_none() {
+            return false;
+        }
+        self.each(port).for_each(change);
+        self.follow(core, port);
+        self.news(core, port);
+        true
+    }
+
     /// Applies the configured marking to the RDMA packets of an adapter.
     pub fn set_marking(&mut self, core: &Core, port: PortId) {
         let change = core.out.qos.get(port);

@@ -9,10 +9,10 @@ use vnic_fabric::switch::PortId;
 
 use super::Nic;
 use crate::datapath::{Answer, Functions};
-use crate::rdma::RdmaSnapshot;
+use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
-    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaOwners, RdmaStatus,
+    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaOwners, RdmaPort, RdmaStatus,
 };
 use crate::vhost::Endpoint;
 
@@ -128,6 +128,46 @@ impl Nic {
     /// Queue pairs of an adapter with a rate limit.
     pub fn qp_rates(&self, adapter: &str) -> Result<Vec<QpRate>, NicError> {
         self.ask_functions(adapter, |functions, id, _| functions.rates(id))
+    }
+
+    /// Sets what the port of an adapter's RDMA function says. Drivers hear of a port that came up or went down. No packet is held up:
+    /// fault rules do that.
+    pub fn set_rdma_port(&self, adapter: &str, port: RdmaPort) -> Result<(), NicError> {
+        self.each_function(adapter, move |function| function.set_port(port))
+    }
+
+    /// Lets an adapter's RDMA function fail: the objects of its drivers end, and they hear that the device is dead until they reset
+    /// it.
+    pub fn fail_rdma(&self, adapter: &str) -> Result<(), NicError> {
+        self.each_function(adapter, Function::fail)
+    }
+
+    /// Takes an adapter's RDMA function away, or gives it back. While it is away connections are closed, and no driver is taken.
+    pub fn set_rdma_away(&self, adapter: &str, away: bool) -> Result<(), NicError> {
+        self.each_function(adapter, move |function| function.set_away(away))?;
+        let (_, rdma) = self.inner.endpoints(adapter)?;
+        if let Some(rdma) = rdma.filter(|_| away) {
+            rdma.restart();
+        }
+        Ok(())
+    }
+
+    /// Does something with an adapter's function and with the seats beside it.
+    fn each_function(
+        &self,
+        adapter: &str,
+        change: impl Fn(&mut Function) + Send + 'static,
+    ) -> Result<(), NicError> {
+        self.inner.adapter(adapter)?;
+        acts()?;
+        let adapter = self.inner.adapter(adapter)?;
+        let id = adapter.id;
+        let done =
+            self.inner.workers[adapter.core].call(move |w| w.functions.change(&mut w.core, id, change));
+        match done {
+            Some(true) => Ok(()),
+            _ => Err(no_function(&adapter.spec().name)),
+        }
     }
 
     /// Asks for the state of an adapter's function. `None`: there is none.

@@ -207,7 +207,10 @@ impl Function {
         let Some(opcode) = Opcode::from_number(head.opcode) else {
             return fail(S::NotSupported, format!("there is no command {}", head.opcode));
         };
-        if !self.session.hello && opcode != Opcode::Hello {
+        if self.session.failed && opcode != Opcode::Reset {
+            return fail(S::NotReady, "the device has failed: only a reset helps");
+        }
+        if !self.session.hello && opcode != Opcode::Hello && !self.session.failed {
             return fail(S::NotReady, "HELLO was not said");
         }
         if opcode.since() > self.session.minor {

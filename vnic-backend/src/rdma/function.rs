@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
+use vnic_device::event::EventKind;
 use vnic_engine::counters::{Block, TimeHistogram};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
@@ -29,6 +30,7 @@ use super::gid_news::GidNews;
 use super::identity::Identity;
 use super::memory::FunctionMemory;
 use super::memory_share::MemoryShare;
+use super::outage::Outage;
 use super::registry::Claim;
 use super::remains::Remains;
 use super::remap::Remap;
@@ -39,7 +41,7 @@ use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::RdmaGaveUp;
-use crate::types::{Budget, GidConflict, GidRow, QpRate, ResourceRow};
+use crate::types::{Budget, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow};
 
 /// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
@@ -200,6 +202,7 @@ pub struct Function {
     pub(super) remains: Remains,
     complaints: Complaints,
     settings: RoceSettings,
+    pub(super) outage: Outage,
 }
 
 /// Makes an engine for the next driver. Its random seed hides the numbers of earlier drivers, and is unknown to others.
@@ -255,6 +258,7 @@ impl Function {
                 network_direct: true,
                 marking: Marking::default(),
             },
+            outage: Outage::default(),
         };
         function.apply_gids();
         // The adapter's own GIDs are always there, and are not reported.
@@ -306,6 +310,7 @@ impl Function {
         seat.apply_gids();
         seat.gids.news.clear();
         seat.follow_gids(self);
+        seat.outage = self.outage;
         seat.settings.mode = self.settings.mode;
         seat.settings.network_direct = self.settings.network_direct;
         seat.set_marking(self.settings.marking.clone());
@@ -353,6 +358,7 @@ impl Function {
         let published = self.published.counters.clone();
         let mut fresh = Function::new(self.config.clone(), self.identity.clone(), published).ok()?;
         fresh.earlier.counters = self.counter_values();
+        fresh.outage = self.outage;
         fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
         fresh.complaints.give_ups.after = self.complaints.give_ups.after;
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
@@ -375,6 +381,28 @@ impl Function {
             self.reset();
         }
         self.apply_gids();
+    }
+
+    /// Sets what the port says of itself. The driver hears of a port that came up or went down.
+    pub fn set_port(&mut self, port: RdmaPort) {
+        self.outage.set_port(port, &mut self.session);
+    }
+
+    /// Fails as a whole: all objects end, and the driver hears of it. Only a reset helps.
+    pub fn fail(&mut self) {
+        if self.session.hello {
+            self.reset();
+            self.session.failed = true;
+            self.session.events.push(EventKind::DeviceFatal, 0, 0);
+        }
+    }
+
+    /// Takes the device away, so that all objects end, or gives it back.
+    pub fn set_away(&mut self, away: bool) {
+        if away && self.session.hello {
+            self.reset();
+        }
+        self.outage.away = away;
     }
 
     /// Sets the marking of packets.
@@ -438,6 +466,7 @@ impl Function {
     /// Reason why the function takes no driver, if there is one.
     pub fn off(&self) -> Option<&'static str> {
         match (self.settings.mode, self.settings.network_direct) {
+            _ if self.outage.away => Some("a scenario has taken the device away"),
             (_, false) => Some("*NetworkDirect is 0: the adapter has no RDMA"),
             (RoceMode::Off, true) => Some("roce_mode is 4: the adapter has no RoCE"),
             _ => None,

@@ -41,6 +41,7 @@ pub struct SharedReceive {
 }
 
 /// Objects that a driver has made; a reset drops them.
+// Wide: what belongs to a driver and ends with it.
 pub struct Session {
     /// Queue pairs.
     pub qps: Slots<QueuePair>,
@@ -54,6 +55,8 @@ pub struct Session {
     pub events: Events,
     /// Whether HELLO was done: the function takes packets.
     pub hello: bool,
+    /// Whether the device has failed: it takes nothing but a reset.
+    pub failed: bool,
     /// Minor version that HELLO has negotiated.
     pub minor: u16,
     /// Number of extents of all rings.
@@ -85,6 +88,7 @@ impl Session {
             bells: Vec::new(),
             events: Events::default(),
             hello: false,
+            failed: false,
             minor: 0,
             ring_extents: 0,
             starving: VecDeque::new(),

@@ -168,6 +168,8 @@ const EVENT_KINDS: Rows = rows! {
     class_stalled(FLOW_CONTROL),
     loop_suspected("two ports lead to one network, or two stations have one address", "vnicctl switch fdb"),
     fault_added(),
+    scenario_begun(),
+    scenario_over("a scenario failed: its log says at which step", "vnicctl fault scenarios"),
     mirror_lost("the session can be made again, or its stored row is given up by removing it", "vnicctl mirror list"),
     bond_link(),
     bond_member_lost(),

@@ -115,6 +115,7 @@ pub static CALLS: &[Call] = &[
         "address table of the switch",
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
+    call("scenarios", "FaultService/ListScenarios", "scenarios of failures"),
     call(
         "access-lists",
         "AccessListService/ListAccessLists",

@@ -195,6 +195,18 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
             nobody("faults"),
         ),
         row(
+            "/vnic.v1.FaultService/PlayScenario",
+            Does(
+                json!({"content": "name = \"s\"\n[[step]]\nat = \"1h\"\naction = \"port_down\"\nadapter = \"vf0\"\n"}),
+            ),
+            (InvalidArgument, json!({"content": "name = \"s\"\n"})),
+        ),
+        row(
+            "/vnic.v1.FaultService/StopScenario",
+            Does(name("scenarios/old")),
+            nobody("scenarios"),
+        ),
+        row(
             "/vnic.v1.MirrorService/CreateMirror",
             Does(
                 json!({"mirror_id": "new", "mirror": {"source": "adapters/vf0", "destination": "adapters/vf1", "direction": "DIRECTION_RX"}}),

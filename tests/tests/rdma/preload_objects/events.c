@@ -341,6 +341,42 @@ static void contexts(void)
 	CHECK(ibv_close_device(other) == 0);
 }
 
+/* Waits for an asynchronous event of this kind; GID_CHANGE may come before it. */
+static void await(enum ibv_event_type type)
+{
+	struct ibv_async_event got;
+	do {
+		CHECK(ibv_get_async_event(context, &got) == 0);
+		ibv_ack_async_event(&got);
+		CHECK(got.event_type == type || got.event_type == IBV_EVENT_GID_CHANGE);
+	} while (got.event_type != type);
+}
+
+static void say(const char *line)
+{
+	printf("%s\n", line);
+	fflush(stdout);
+}
+
+/* An operator plays a scenario: the port goes down and comes back, says another MTU and speed, and the device fails. */
+static void outages(void)
+{
+	struct ibv_port_attr port;
+	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE);
+	say("ready");
+	await(IBV_EVENT_PORT_ERR);
+	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_DOWN);
+	CHECK(port.active_mtu == IBV_MTU_256);
+	say("down");
+	await(IBV_EVENT_PORT_ACTIVE);
+	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE);
+	say("up");
+	await(IBV_EVENT_GID_CHANGE);
+	say("moved");
+	await(IBV_EVENT_DEVICE_FATAL);
+	REFUSED(ibv_alloc_pd(context), ENODEV);
+}
+
 /* The daemon ends: whoever waits hears of it, and nothing waits for ever. */
 static void the_end(void)
 {
@@ -375,6 +411,7 @@ int main(int argc, char **argv)
 		{"signals_end_waiting", signals_end_waiting},
 		{"asynchronous", asynchronous},
 		{"contexts", contexts},
+		{"outages", outages},
 		{"the_end", the_end},
 		{0},
 	};

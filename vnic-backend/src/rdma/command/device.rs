@@ -113,13 +113,17 @@ impl Function {
     pub(super) fn query_port(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
         r.room_for::<PortReply>()?;
+        let port = self.outage.port;
         let limits = self.device.limits();
         r.reply(&PortReply {
-            // The port of the embedded switch is up while a guest is attached.
-            state: PortState::Active.number(),
+            // The port of the embedded switch is up while a guest is attached, unless an operator pretends otherwise.
+            state: match port.down {
+                true => PortState::Down.number(),
+                false => PortState::Active.number(),
+            },
             max_mtu: Mtu::Mtu4096 as u8,
-            active_mtu: self.config.mtu as u8,
-            speed: SPEED_MBPS,
+            active_mtu: port.mtu.unwrap_or(self.config.mtu as u8),
+            speed: port.speed.unwrap_or(SPEED_MBPS),
             max_message: MESSAGE_MAX,
             gid_table_len: limits.gid_table_len,
             pkey_table_len: limits.pkeys,

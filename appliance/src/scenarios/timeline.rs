@@ -1,0 +1,152 @@
+//! What a scenario does, and when.
+
+use std::fmt;
+use std::time::Duration;
+
+use vnic_backend::FaultSpec;
+
+/// A scenario, as a file describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// What it is about, for people.
+    pub description: String,
+    /// What is done, by time.
+    pub moments: Vec<Moment>,
+    /// When it ends, counted from its begin: at its last moment, or later.
+    pub length: Duration,
+}
+
+/// Something that is done at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moment {
+    /// Time since the begin of the scenario.
+    pub at: Duration,
+    /// What is done.
+    pub act: Act,
+}
+
+/// What a scenario does to an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// No frame passes between the adapter and others, or all do again.
+    Cut {
+        /// The adapter.
+        adapter: String,
+        /// Whether frames are lost.
+        cut: bool,
+    },
+    /// The port of the RDMA function says something else.
+    Port {
+        /// The adapter.
+        adapter: String,
+        /// What it says.
+        change: PortChange,
+    },
+    /// The RDMA function fails.
+    Fail {
+        /// The adapter.
+        adapter: String,
+    },
+    /// The RDMA function is taken away, or given back.
+    Away {
+        /// The adapter.
+        adapter: String,
+        /// Whether it is taken away.
+        away: bool,
+    },
+    /// An operator's GID is moved to another index, or taken out.
+    MoveGid {
+        /// The adapter.
+        adapter: String,
+        /// Its index; `None`: that of the operator's first one.
+        index: Option<u16>,
+        /// Where it is then; `None`: nowhere.
+        to: Option<u16>,
+    },
+    /// A GID that was moved or taken out is where it was.
+    ReturnGid {
+        /// The adapter.
+        adapter: String,
+        /// Index of [`Act::MoveGid`].
+        index: Option<u16>,
+        /// Where it was meanwhile.
+        to: Option<u16>,
+    },
+    /// A fault rule is made.
+    AddFault(Box<FaultSpec>),
+    /// A fault rule is removed.
+    RemoveFault(Box<FaultSpec>),
+    /// The processes that have the RDMA function are killed.
+    Kill {
+        /// The adapter.
+        adapter: String,
+    },
+}
+
+/// What the port of an RDMA function says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortChange {
+    /// That it is down, or up; drivers hear of it.
+    Down(bool),
+    /// Its MTU, as a code; `None`: the adapter's.
+    Mtu(Option<u8>),
+    /// Its speed in Mbit/s; `None`: what it is.
+    Speed(Option<u32>),
+}
+
+impl Act {
+    /// What puts things back; `None`: nothing does.
+    pub fn inverse(&self) -> Option<Act> {
+        Some(match self.clone() {
+            Act::Cut { adapter, cut } => Act::Cut { adapter, cut: !cut },
+            Act::Port { adapter, change } => {
+                let change = match change {
+                    PortChange::Down(down) => PortChange::Down(!down),
+                    PortChange::Mtu(_) => PortChange::Mtu(None),
+                    PortChange::Speed(_) => PortChange::Speed(None),
+                };
+                Act::Port { adapter, change }
+            }
+            Act::Away { adapter, away } => Act::Away { adapter, away: !away },
+            Act::MoveGid { adapter, index, to } => Act::ReturnGid { adapter, index, to },
+            Act::ReturnGid { adapter, index, to } => Act::MoveGid { adapter, index, to },
+            Act::AddFault(spec) => Act::RemoveFault(spec),
+            Act::RemoveFault(spec) => Act::AddFault(spec),
+            Act::Fail { .. } | Act::Kill { .. } => return None,
+        })
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |to: &Option<u16>| to.map_or("gone".to_owned(), |to| format!("at index {to}"));
+        let gid = |index: &Option<u16>| match index {
+            Some(index) => format!("the GID of index {index}"),
+            None => "the operator's first GID".to_owned(),
+        };
+        match self {
+            Act::Cut { adapter, cut: true } => write!(f, "{adapter}: no frame passes"),
+            Act::Cut { adapter, cut: false } => write!(f, "{adapter}: frames pass again"),
+            Act::Port { adapter, change } => match change {
+                PortChange::Down(true) => write!(f, "{adapter}: the port says that it is down"),
+                PortChange::Down(false) => write!(f, "{adapter}: the port says that it is up"),
+                PortChange::Mtu(Some(code)) => write!(f, "{adapter}: the MTU is {}", 128_u32 << code),
+                PortChange::Mtu(None) => write!(f, "{adapter}: the MTU is the adapter's"),
+                PortChange::Speed(Some(mbps)) => write!(f, "{adapter}: the speed is {mbps} Mbit/s"),
+                PortChange::Speed(None) => write!(f, "{adapter}: the speed is what it was"),
+            },
+            Act::Fail { adapter } => write!(f, "{adapter}: the device fails"),
+            Act::Away { adapter, away: true } => write!(f, "{adapter}: the device is gone"),
+            Act::Away { adapter, away: false } => write!(f, "{adapter}: the device is back"),
+            Act::MoveGid { adapter, index, to } => write!(f, "{adapter}: {} is {}", gid(index), place(to)),
+            Act::ReturnGid { adapter, index, .. } => {
+                write!(f, "{adapter}: {} is where it was", gid(index))
+            }
+            Act::AddFault(spec) => write!(f, "fault {} is made: {}", spec.name, spec.action.name()),
+            Act::RemoveFault(spec) => write!(f, "fault {} is removed", spec.name),
+            Act::Kill { adapter } => write!(f, "{adapter}: its processes are killed"),
+        }
+    }
+}

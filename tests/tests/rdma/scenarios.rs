@@ -1,0 +1,217 @@
+//! Scenarios that are shipped, played in virtual time: what drivers see, and that each run does the same.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use vnic_appliance::config::scenario_from_text;
+use vnic_appliance::scenarios::{Player, Scenario};
+use vnic_backend::{GidKind, GidSetting, VirtualClock};
+use vnic_device::command::Opcode;
+use vnic_device::command::device::PortReply;
+use vnic_device::event::EventKind;
+use vnic_device::queue::Operation;
+use vnic_device::status::CommandStatus as S;
+use vnic_device::verbs::{PortState, QpType};
+use vnic_device::zerocopy::FromBytes;
+use vnic_tests::driver::rdma::{Side, World, Wr};
+
+/// How often each scenario is played.
+const RUNS: usize = 100;
+
+const GID: GidSetting = GidSetting {
+    gid: [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9],
+    kind: GidKind::RoceV2,
+    vlan: None,
+};
+
+/// Files of scenarios.
+fn shipped() -> Result<Vec<PathBuf>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/scenarios/verbs");
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        all.push(entry?.path());
+    }
+    all.sort();
+    Ok(all)
+}
+
+fn scenario(name: &str) -> Result<Scenario> {
+    let all = shipped()?;
+    let path = all
+        .iter()
+        .find(|path| path.file_stem().is_some_and(|stem| stem == name));
+    let path = path.with_context(|| name.to_owned())?;
+    Ok(scenario_from_text(
+        path,
+        &std::fs::read_to_string(path)?,
+        &BTreeMap::new(),
+    )?)
+}
+
+fn world() -> Result<World> {
+    let world = World::with_clock(VirtualClock::new(Duration::from_micros(1)), &["vf0", "vf1"])?;
+    world.rig.nic.set_gid("vf0", Some(30), Some(GID))?;
+    Ok(world)
+}
+
+fn port(side: &mut Side) -> PortReply {
+    let reply = side.d.command(Opcode::QueryPort, &[], &[]);
+    PortReply::read_from_bytes(&reply.bytes).expect("a port")
+}
+
+fn state(side: &mut Side) -> Option<PortState> {
+    PortState::from_number(port(side).state)
+}
+
+/// Plays up to a time of the file.
+fn until(player: &mut Player, ms: u64) -> Result<()> {
+    let time = Duration::from_millis(ms);
+    while let Some(at) = player.next().filter(|at| *at <= time) {
+        player.play(at).map_err(anyhow::Error::msg)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn each_run_of_a_scenario_does_the_same() -> Result<()> {
+    for path in shipped()? {
+        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
+        let scenario = scenario(&name)?;
+        ensure!(scenario.name == name && !scenario.description.is_empty());
+        let world = world()?;
+        let mut first: Option<Vec<String>> = None;
+        for _ in 0..RUNS {
+            let mut player = Player::new(world.rig.nic.clone(), &scenario);
+            while let Some(at) = player.next() {
+                // (No process has the device: the scenario says so, and fails.)
+                ensure!(player.play(at).is_ok() || name == "peer-killed");
+            }
+            let log = player.log();
+            ensure!(
+                first.get_or_insert_with(|| log.to_vec()) == log,
+                "{name}: {log:?}"
+            );
+            ensure!(world.rig.nic.faults().is_empty(), "{name}");
+        }
+        let log = first.unwrap_or_default();
+        ensure!(
+            log.len() > 1 && log.last().is_some_and(|line| line == "end"),
+            "{log:?}"
+        );
+        let gids = world.rig.nic.rdma("vf0")?.context("a function")?.gids;
+        ensure!(
+            gids.iter().any(|row| row.index == 30 && row.gid == GID.gid),
+            "{name}"
+        );
+        world.finish()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_log_has_the_times_of_the_file() -> Result<()> {
+    let world = world()?;
+    let mut player = Player::new(world.rig.nic.clone(), &scenario("port-down-late-event")?);
+    until(&mut player, 10_000)?;
+    let expected = [
+        "      200 ms vf0: no frame passes",
+        "      700 ms vf0: the port says that it is down",
+        "     2200 ms vf0: frames pass again",
+        "     2700 ms vf0: the port says that it is up",
+        "end",
+    ];
+    ensure!(player.log() == expected, "{:#?}", player.log());
+    world.finish()
+}
+
+#[test]
+fn a_port_goes_down_and_packets_wait_for_it() -> Result<()> {
+    let world = world()?;
+    let (mut a, mut b) = (world.side("vf0")?, world.side("vf1")?);
+    let (mut qa, _qb) = a.pair(&mut b, QpType::Rc);
+    let mut player = Player::new(world.rig.nic.clone(), &scenario("port-down-late-event")?);
+    let write = |n: u64, a: &Side, b: &Side| {
+        Wr::new(n, Operation::Write, &[a.at(0, 100)]).remote(b.mr.iova, b.mr.rkey)
+    };
+    let first = write(1, &a, &b);
+    a.done(&mut qa, &first);
+    until(&mut player, 200)?;
+    // Packets stop; nobody is told.
+    let second = write(2, &a, &b);
+    a.post(&mut qa, &second);
+    a.bells.wait_taken();
+    a.d.sync();
+    ensure!(a.cq.poll().is_none() && state(&mut a) == Some(PortState::Active));
+    ensure!(a.d.count_events(EventKind::PortError) == 0);
+    until(&mut player, 700)?;
+    ensure!(a.d.event(EventKind::PortError).object == 1 && state(&mut a) == Some(PortState::Down));
+    ensure!(state(&mut b) == Some(PortState::Active) && a.cq.poll().is_none());
+    until(&mut player, 2700)?;
+    ensure!(a.d.event(EventKind::PortActive).object == 1 && state(&mut a) == Some(PortState::Active));
+    player.end();
+    ensure!(world.rig.nic.faults().is_empty());
+    drop((a, b));
+    world.finish()
+}
+
+#[test]
+fn a_scenario_that_is_stopped_leaves_nothing() -> Result<()> {
+    let world = world()?;
+    let mut a = world.side("vf0")?;
+    for (name, ms) in [
+        ("port-flap", 250),
+        ("mtu-changed", 300),
+        ("gid-moved", 300),
+        ("grey-nic", 300),
+    ] {
+        let before = (port(&mut a).active_mtu, a.d.gids());
+        let mut player = Player::new(world.rig.nic.clone(), &scenario(name)?);
+        until(&mut player, ms)?;
+        let speed = port(&mut a).speed;
+        ensure!((name == "mtu-changed") == (port(&mut a).active_mtu == 1 && speed == 1000));
+        ensure!((name == "gid-moved") == a.d.gids().iter().any(|gid| gid.index == 100));
+        player.end();
+        ensure!(
+            player.next().is_none() && world.rig.nic.faults().is_empty(),
+            "{name}"
+        );
+        ensure!((port(&mut a).active_mtu, a.d.gids()) == before, "{name}");
+        ensure!(state(&mut a) == Some(PortState::Active));
+    }
+    drop(a);
+    world.finish()
+}
+
+#[test]
+fn a_device_that_failed_takes_nothing_but_a_reset() -> Result<()> {
+    let world = world()?;
+    let mut a = world.side("vf0")?;
+    let mut player = Player::new(world.rig.nic.clone(), &scenario("device-fatal")?);
+    until(&mut player, 1000)?;
+    a.d.event(EventKind::DeviceFatal);
+    ensure!(world.objects("vf0").is_empty());
+    for opcode in [Opcode::QueryPort, Opcode::Hello, Opcode::AllocPd] {
+        ensure!(a.d.status(opcode, &[0_u8; 0], &[]) == S::NotReady, "{opcode:?}");
+    }
+    ensure!(a.d.status(Opcode::Reset, &[0_u8; 0], &[]) == S::Ok);
+    a.d.hello();
+    a.d.pd();
+    drop(a);
+    world.finish()
+}
+
+#[test]
+fn a_device_is_gone_and_comes_back() -> Result<()> {
+    let world = world()?;
+    let a = world.side("vf0")?;
+    let mut player = Player::new(world.rig.nic.clone(), &scenario("device-removed")?);
+    until(&mut player, 300)?;
+    let status = world.rig.nic.rdma("vf0")?.context("a function")?;
+    ensure!(status.off.is_some() && world.objects("vf0").is_empty());
+    drop(a);
+    until(&mut player, 10_000)?;
+    ensure!(vnic_tests::driver::rig::wait_for(|| world.side("vf0").is_ok()));
+    world.finish()
+}
