@@ -9,6 +9,7 @@ mod mirror;
 mod moves;
 mod owners;
 mod qos;
+mod recording;
 mod trace;
 
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ pub use mirror::*;
 pub use moves::*;
 pub use owners::*;
 pub use qos::*;
+pub use recording::*;
 pub use trace::*;
 
 /// Settings of the whole NIC, fixed for its life.
