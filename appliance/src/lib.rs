@@ -65,6 +65,7 @@ pub const FEATURES: &[&str] = &[
     "rdma",
     "registry",
     "request-ids",
+    "request-outcomes",
     "teams",
     "uplink-packet",
     "uplink-tap",

@@ -115,6 +115,14 @@ pub static CALLS: &[Call] = &[
         "address table of the switch",
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
+    Call {
+        pages: 1,
+        ..call(
+            "outcomes",
+            "FaultService/ListOutcomes",
+            "what became of the requests of the last recording, the first 10000",
+        )
+    },
     call(
         "access-lists",
         "AccessListService/ListAccessLists",
