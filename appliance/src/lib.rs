@@ -67,6 +67,7 @@ pub const FEATURES: &[&str] = &[
     "rdma",
     "registry",
     "request-ids",
+    "request-outcomes",
     "teams",
     "uplink-packet",
     "uplink-tap",

@@ -9,6 +9,7 @@ mod mirrors;
 mod ports;
 mod qos;
 mod rdma;
+mod recording;
 mod settings;
 mod state;
 mod trace;

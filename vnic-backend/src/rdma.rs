@@ -23,6 +23,7 @@ mod function;
 mod gid_news;
 mod gids;
 mod identity;
+mod journal;
 mod memory;
 mod memory_share;
 mod outage;
@@ -42,4 +43,5 @@ pub use config::{EVENT_QUEUES, SPEED_MBPS, VIRTQUEUES, WAKE_QUEUES, device_confi
 pub use events::EventQueue;
 pub use function::{Attachment, Function, RdmaCounters, RdmaRings, RdmaSnapshot};
 pub use identity::Identity;
+pub use journal::{Arrival, Journal, Row};
 pub use registry::GidRegistry;

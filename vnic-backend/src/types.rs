@@ -10,6 +10,7 @@ mod moves;
 mod owners;
 mod qos;
 mod rdma_port;
+mod recording;
 mod trace;
 
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ pub use moves::*;
 pub use owners::*;
 pub use qos::*;
 pub use rdma_port::*;
+pub use recording::*;
 pub use trace::*;
 
 /// Settings of the whole NIC, fixed for its life.

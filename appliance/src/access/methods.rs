@@ -90,6 +90,9 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.FaultService/ListScenarios", Viewer),
     call("/vnic.v1.FaultService/GetScenario", Viewer),
     call("/vnic.v1.FaultService/StopScenario", Admin),
+    call("/vnic.v1.FaultService/StartRecording", Operator),
+    call("/vnic.v1.FaultService/StopRecording", Operator),
+    call("/vnic.v1.FaultService/ListOutcomes", Viewer),
     call("/vnic.v1.MirrorService/ListMirrors", Viewer),
     call("/vnic.v1.MirrorService/GetMirror", Viewer),
     // Copies show what others say, and a destination is no part of the network any more.

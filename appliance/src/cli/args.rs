@@ -542,6 +542,25 @@ pub enum FaultVerb {
     /// List scenarios: those that are shipped, and those that were played
     #[command(after_help = "Example:\n  vnicctl fault scenarios")]
     Scenarios,
+    /// Record what programs are told of their work requests, and what really happens to these
+    #[command(subcommand)]
+    Record(RecordVerb),
+    /// Show what became of each request of the last recording: told, really, at the responder, and a verdict
+    #[command(
+        after_help = "Examples:\n  vnicctl fault report --only lies\n  vnicctl fault report --comparable > run1.txt\n  vnicctl \
+                      -o json fault report | jq '.outcomes[] | select(.lie) | .verdict'\n\nTOLD: the completion that the program \
+                      got, and when. REALLY: how the request ended for the device. DONE: how often its responder carried it out, \
+                      and how many bytes; - when the responder was not seen here. RECEIVE: the receive that it took, and what the \
+                      program there was told."
+    )]
+    Report {
+        /// Which requests
+        #[arg(long, value_name = "WHICH", default_value = "all")]
+        only: super::recording::Only,
+        /// Without times, processes' numbers, and numbers of queue pairs and packets: the same for two runs that do the same
+        #[arg(long)]
+        comparable: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -559,6 +578,25 @@ pub struct FaultPlay {
 fn part(text: &str) -> Result<(String, String), String> {
     let (part, adapter) = text.split_once('=').ok_or("PART=ADAPTER")?;
     Ok((part.to_owned(), adapter.to_owned()))
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RecordVerb {
+    /// Begin a recording; the last one is forgotten
+    #[command(
+        after_help = "Examples:\n  vnicctl fault record start\n  vnicctl fault record start --adapter vf0 --adapter vf1 --limit 1000"
+    )]
+    Start {
+        /// An adapter with an RDMA function; again for further ones; all when absent
+        #[arg(long = "adapter", value_name = "ADAPTER")]
+        adapters: Vec<String>,
+        /// Requests of each process that are kept, the newest: 1 to 1048576
+        #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+        limit: u32,
+    },
+    /// End the recording, for fault report
+    #[command(after_help = "Example:\n  vnicctl fault record stop && vnicctl fault report")]
+    Stop,
 }
 
 /// Headings of the options of `fault add`.

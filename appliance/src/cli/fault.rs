@@ -14,7 +14,7 @@ use super::args::{FaultAdd, FaultVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts};
-use super::{Failure, paging, scenario};
+use super::{Failure, paging, recording, scenario};
 use crate::check::fault::{self as limits, AT_MOST_DEFAULT};
 use crate::config::faults_from_text;
 use crate::faults;
@@ -52,6 +52,10 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
                 service.delete_fault(v1::DeleteFaultRequest { name }).await?;
             }
             Ok(())
+        }
+        FaultVerb::Record(verb) => recording::run(verb, &mut service, out).await,
+        FaultVerb::Report { only, comparable } => {
+            recording::report(only, comparable, &mut service, out).await
         }
         FaultVerb::Load { file } => {
             let requests = requests(client, &read(&file)?).await?;

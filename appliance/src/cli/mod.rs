@@ -27,6 +27,7 @@ mod port;
 mod qos;
 mod qp;
 mod rdma;
+mod recording;
 mod registry;
 mod rehearsal;
 mod scenario;

@@ -59,6 +59,7 @@ lists! {
     event_service_client::EventServiceClient.list_events(ListEventsRequest, 1000) -> ListEventsResponse: events;
     fault_service_client::FaultServiceClient.list_faults(ListFaultsRequest, 1000) -> ListFaultsResponse: faults;
     fault_service_client::FaultServiceClient.list_scenarios(ListScenariosRequest, 1000) -> ListScenariosResponse: scenarios;
+    fault_service_client::FaultServiceClient.list_outcomes(ListOutcomesRequest, 10_000) -> ListOutcomesResponse: outcomes, recording, verdicts;
     mirror_service_client::MirrorServiceClient.list_mirrors(ListMirrorsRequest, 1000) -> ListMirrorsResponse: mirrors;
     port_service_client::PortServiceClient.list_ports(ListPortsRequest, 1000) -> ListPortsResponse: ports;
     qos_service_client::QosServiceClient.list_qos(ListQosRequest, 1000) -> ListQosResponse: qos;

@@ -117,13 +117,13 @@ impl QueuePairs<'_> {
 }
 
 /// Processes that have the RDMA function of an adapter, and their names as far as they were asked for.
-struct Owners {
+pub(super) struct Owners {
     callers: RdmaOwners,
     names: BTreeMap<i32, Option<String>>,
 }
 
 impl Owners {
-    fn of(nic: &Nic, adapter: &str) -> Owners {
+    pub fn of(nic: &Nic, adapter: &str) -> Owners {
         Owners {
             callers: nic.rdma_owners(adapter).unwrap_or_default(),
             names: BTreeMap::new(),
@@ -132,14 +132,21 @@ impl Owners {
 
     fn of_queue_pair(&mut self, number: u32) -> Option<Process> {
         let caller = self.callers.of(number)?;
+        Some(self.process(caller))
+    }
+
+    /// A process with its name, if it has the function.
+    pub fn process(&mut self, caller: Caller) -> Process {
         let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+        let has = self.callers.all().any(|owner| owner == caller);
         let command = caller
             .pid
+            .filter(|_| has)
             .and_then(|pid| self.names.entry(pid).or_insert_with(|| name(pid)).clone());
-        Some(Process {
+        Process {
             caller,
             command: command.map(|name| name.trim_end().to_owned()),
-        })
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::answer::{Answer, Stream, answer};
 use super::errors::{OWNER, form, id, invalid};
 use super::looks::{self, resource};
 use super::paging::page;
-use super::scenarios;
+use super::{recordings, scenarios};
 use crate::access::{blocking, who};
 use crate::check::{self, Checked, Violations, fault as limits};
 use crate::control::{self, Control};
@@ -192,6 +192,23 @@ impl v1::fault_service_server::FaultService for Faults {
             Ok(scenarios::message(control::Scenarios(control).stop(&id)?))
         })
         .await
+    }
+
+    async fn start_recording(&self, request: Request<v1::StartRecordingRequest>) -> Answer<v1::Recording> {
+        let request = request.into_inner();
+        answer(&self.0, move |control| recordings::start(control, &request)).await
+    }
+
+    async fn stop_recording(&self, _request: Request<v1::StopRecordingRequest>) -> Answer<v1::Recording> {
+        answer(&self.0, |control| recordings::stop(control)).await
+    }
+
+    async fn list_outcomes(
+        &self,
+        request: Request<v1::ListOutcomesRequest>,
+    ) -> Answer<v1::ListOutcomesResponse> {
+        let page = recordings::list(&self.0, request.into_inner()).await?;
+        Ok(Response::new(page))
     }
 
     type WatchFaultsStream = Stream<v1::WatchFaultsResponse>;

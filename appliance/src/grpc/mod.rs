@@ -22,6 +22,7 @@ mod ports;
 mod qos;
 mod queue_pairs;
 mod rdma;
+mod recordings;
 mod registry;
 mod scenarios;
 mod server_info;

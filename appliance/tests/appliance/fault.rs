@@ -465,3 +465,73 @@ async fn injections_are_in_counters_events_and_captures() {
     }
     lab.end().await;
 }
+
+/// What an honest program sees of recordings is in `tests/tests/rdma`; here is what the API says without one.
+#[tokio::test(flavor = "multi_thread")]
+async fn recordings_begin_and_end() {
+    let lab = Lab::start(2).await;
+    let mut service = lab.faults();
+    let outcomes = v1::ListOutcomesRequest::default();
+    let none = service.list_outcomes(outcomes.clone()).await.expect("a list");
+    assert_eq!(none.into_inner(), v1::ListOutcomesResponse::default());
+    let stopped = service.stop_recording(v1::StopRecordingRequest {}).await;
+    assert_eq!(stopped.expect_err("none runs").code(), Code::NotFound);
+    let start = |adapters: &[&str], limit| v1::StartRecordingRequest {
+        adapters: adapters.iter().map(|&name| name.to_owned()).collect(),
+        limit,
+    };
+    for (request, code, field) in [
+        (start(&["vf0"], 0), Code::InvalidArgument, "adapters[0]"),
+        (start(&[], (1 << 20) + 1), Code::InvalidArgument, "limit"),
+    ] {
+        let status = service.start_recording(request).await.expect_err("wrong");
+        assert_eq!((status.code(), fields(&status)), (code, vec![field.to_owned()]));
+    }
+    let unknown = service.start_recording(start(&["adapters/nobody"], 0)).await;
+    assert_eq!(unknown.expect_err("unknown").code(), Code::NotFound);
+    let began = service
+        .start_recording(start(&[], 0))
+        .await
+        .expect("it begins")
+        .into_inner();
+    assert_eq!(began.adapters, ["adapters/vf0", "adapters/vf1"]);
+    assert!(began.running && began.limit == 65_536 && began.start_time.is_some());
+    let second = service.start_recording(start(&[], 0)).await;
+    assert_eq!(second.expect_err("one runs").code(), Code::AlreadyExists);
+    let runs = service
+        .list_outcomes(outcomes.clone())
+        .await
+        .expect("a list")
+        .into_inner();
+    assert_eq!((runs.outcomes.len(), runs.recording), (0, Some(began.clone())));
+    let ended = service
+        .stop_recording(v1::StopRecordingRequest {})
+        .await
+        .expect("it ends");
+    let ended = ended.into_inner();
+    assert_eq!(
+        (ended.running, ended.requests, ended.start_time),
+        (false, 0, began.start_time)
+    );
+    let wrong = v1::ListOutcomesRequest {
+        filter: 9,
+        ..outcomes
+    };
+    let wrong = service.list_outcomes(wrong).await.expect_err("no filter");
+    assert_eq!(fields(&wrong), ["filter"]);
+
+    // A rehearsal begins none.
+    lab.said(&["--validate-only", "fault", "record", "start"]).await;
+    let report = lab.said(&["fault", "report"]).await;
+    assert!(report.starts_with("no such requests\n"), "{report}");
+    lab.said(&["fault", "record", "start", "--adapter", "vf1"]).await;
+    lab.said(&["--validate-only", "fault", "record", "stop"]).await;
+    let report = lab.refused(1, &["fault", "report"]).await;
+    assert!(report.contains("still runs"), "{report}");
+    let shown = lab.said(&["fault", "record", "stop"]).await;
+    assert!(
+        shown.contains("adapters  vf1\n") && shown.contains("ended"),
+        "{shown}"
+    );
+    lab.end().await;
+}

@@ -96,6 +96,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "log-level",
         "mirrors",
         "nvconfig",
+        "outcomes",
         "ports",
         "qos",
         "queue-pairs",

@@ -8,6 +8,7 @@ mod deaths;
 mod faults;
 mod gid_owners;
 mod gids;
+mod journal;
 mod lag;
 mod limits;
 mod mode;

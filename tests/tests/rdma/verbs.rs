@@ -2,6 +2,7 @@
 //! them.
 
 mod life;
+mod outcomes;
 mod queue_pairs;
 mod raw;
 mod traffic;

@@ -1,18 +1,21 @@
 //! RDMA functions of the control plane.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use vnic_engine::gids::GidError;
 use vnic_engine::rdma::{QpPage, QpStatus, VerbsError};
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
-use super::Nic;
+use super::state::Running;
+use super::{Nic, recording};
 use crate::datapath::{Answer, Functions};
 use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
-    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RdmaOwners, RdmaPort, RdmaStatus,
+    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaOwners, RdmaPort,
+    RdmaStatus, Recorded, RecordingStatus, invalid,
 };
 use crate::vhost::Endpoint;
 
@@ -168,6 +171,116 @@ impl Nic {
             Some(true) => Ok(()),
             _ => Err(no_function(&adapter.spec().name)),
         }
+    }
+
+    /// Begins to record the work requests of adapters, or of all that have an RDMA function now; of each process the newest
+    /// `limit`. What the last recording noted is forgotten.
+    pub fn start_recording(&self, adapters: &[String], limit: u32) -> Result<RecordingStatus, NicError> {
+        if !(1..=RECORDED_MAX).contains(&limit) {
+            return invalid("limit", format!("a recording keeps 1 to {RECORDED_MAX} requests"));
+        }
+        let mut state = self.inner.state()?;
+        if state.recordings.running.is_some() {
+            return Err(NicError::Exists {
+                kind: "recording",
+                name: "that runs".into(),
+            });
+        }
+        let mut adapters = match adapters {
+            [] => {
+                let has = state.adapters.iter().filter(|(_, entry)| entry.rdma.is_some());
+                has.map(|(name, _)| name.clone()).collect()
+            }
+            named => named.to_vec(),
+        };
+        adapters.sort();
+        adapters.dedup();
+        for name in &adapters {
+            if state.adapter(name)?.rdma.is_none() {
+                return Err(no_function(name));
+            }
+        }
+        acts()?;
+        let mut began = None;
+        for adapter in adapters.iter().filter_map(|name| state.adapters.get(name)) {
+            let id = adapter.adapter.id;
+            let now = self.inner.workers[adapter.adapter.core].call(move |w| {
+                for function in w.functions.each(id) {
+                    function.record(Some(limit as usize), w.core.now);
+                }
+                w.core.now
+            });
+            began = began.or(now);
+        }
+        let status = RecordingStatus {
+            adapters,
+            limit,
+            began: SystemTime::now(),
+            runs: true,
+            requests: 0,
+            dropped: 0,
+            lost: 0,
+        };
+        let began = began.unwrap_or_default();
+        state.recordings.last = None;
+        state.recordings.running = Some(Running {
+            status: status.clone(),
+            began,
+        });
+        Ok(status)
+    }
+
+    /// Ends the recording, and compares what was noted. An adapter that was removed has taken its part with it.
+    pub fn stop_recording(&self) -> Result<RecordingStatus, NicError> {
+        let mut state = self.inner.state()?;
+        let running = state.recordings.running.clone();
+        let running = running.ok_or(NicError::NotFound {
+            kind: "recording",
+            name: "running".into(),
+        })?;
+        acts()?;
+        state.recordings.running = None;
+        let mut all = Vec::new();
+        for name in &running.status.adapters {
+            let Some(adapter) = state.adapters.get(name).map(|entry| &entry.adapter) else {
+                continue;
+            };
+            let id = adapter.id;
+            let taken = self.inner.workers[adapter.core].call(move |w| {
+                let mac = w.functions.get_mut(id)?.device().mac();
+                let now = w.core.now;
+                let journals = w.functions.each(id).flat_map(|f| f.record(None, now));
+                Some((mac, journals.collect::<Vec<_>>()))
+            });
+            let Some((mac, mut journals)) = taken.flatten() else {
+                continue;
+            };
+            journals.retain(|journal| !journal.is_empty());
+            journals.sort_by_key(|journal| journal.began);
+            let adapter = name.clone();
+            all.push(recording::Recording {
+                adapter,
+                mac,
+                journals,
+            });
+        }
+        let others = recording::macs(&state);
+        drop(state);
+        let recorded = recording::compare(&running, &all, &others);
+        let status = recorded.status.clone();
+        self.inner.state()?.recordings.last = Some(recorded);
+        Ok(status)
+    }
+
+    /// The recording that runs.
+    pub fn recording(&self) -> Option<RecordingStatus> {
+        let state = self.inner.lock();
+        state.recordings.running.as_ref().map(|r| r.status.clone())
+    }
+
+    /// The recording that ended last, unless another one has begun.
+    pub fn recorded(&self) -> Option<Recorded> {
+        self.inner.lock().recordings.last.clone()
     }
 
     /// Asks for the state of an adapter's function. `None`: there is none.

@@ -5,6 +5,7 @@ mod bond;
 mod faults;
 mod mirror;
 mod port;
+mod recordings;
 mod speaker;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub use bond::{BondEntry, MemberEntry};
 pub use faults::{FaultEntry, FaultTable};
 pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};
+pub use recordings::{Recordings, Running};
 pub use speaker::Speaker;
 
 /// State of a NIC.
@@ -42,6 +44,8 @@ pub struct State {
     pub mirrors: BTreeMap<String, MirrorEntry>,
     /// Access lists by the names of adapters, which may come later.
     pub lists: BTreeMap<String, ListEntry>,
+    /// Recordings of work requests.
+    pub recordings: Recordings,
     /// Bonds.
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.

@@ -1,5 +1,6 @@
 //! From doorbells to work requests: reads requests from the driver's rings and gives them to the engine.
 
+use vnic_device::command::qp::create_flags;
 use vnic_device::doorbell::{Doorbell, Kind};
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::rdma::{Arm, Device, QpNumber, QpState, SrqHandle};
@@ -338,10 +339,15 @@ impl Function {
                 return;
             }
             // An immediate error of verbs becomes a failed completion: the ring has no other way to report it.
+            let recorder = &mut self.recorder;
+            let all = qp.created.flags & create_flags::SIGNAL_ALL != 0;
             let posted = self.device.post_sends(qpn, room, |wr| {
                 let more = send.has_more();
                 if more {
                     send.take(wr)?;
+                    if let Some(recorder) = recorder {
+                        recorder.posted(number, wr, all);
+                    }
                 }
                 Ok(more)
             });
@@ -513,6 +519,9 @@ impl Function {
     /// Gives the engine the requests of a QP in error, as far as this turn has work left: they are flushed, and their
     /// completions are written. False: there are more.
     pub(super) fn flush_all(&mut self, number: u32, now: Instant) -> bool {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.collect(&mut self.device, now);
+        }
         self.feed_sends_up_to(number, u32::MAX);
         self.feed_receives_up_to(number, u32::MAX, RoomFor::Now);
         while let Some(cq) = self.device.next_completed() {

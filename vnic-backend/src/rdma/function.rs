@@ -28,6 +28,7 @@ use super::device_memory::DeviceMemoryTable;
 use super::events::EventQueue;
 use super::gid_news::GidNews;
 use super::identity::Identity;
+use super::journal::{Journal, Recorder};
 use super::memory::FunctionMemory;
 use super::memory_share::MemoryShare;
 use super::outage::Outage;
@@ -41,7 +42,7 @@ use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::RdmaGaveUp;
-use crate::types::{Budget, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow};
+use crate::types::{Budget, Caller, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow};
 
 /// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
@@ -65,6 +66,8 @@ pub struct Attachment {
     pub kicks: Vec<Arc<File>>,
     /// The guest's memory.
     pub map: Arc<MemMap>,
+    /// The driver's process.
+    pub owner: Option<Caller>,
 }
 
 /// State of an RDMA function for the control plane.
@@ -200,6 +203,8 @@ pub struct Function {
     earlier: Earlier,
     pub(super) published: Published,
     pub(super) remains: Remains,
+    /// Its part in a recording, while one runs.
+    pub(super) recorder: Option<Box<Recorder>>,
     complaints: Complaints,
     settings: RoceSettings,
     pub(super) outage: Outage,
@@ -252,6 +257,7 @@ impl Function {
                 sample: Sample::default(),
             },
             remains: Remains::default(),
+            recorder: None,
             complaints: Complaints::default(),
             settings: RoceSettings {
                 mode: RoceMode::default(),
@@ -277,6 +283,9 @@ impl Function {
         self.config.place = place;
         self.reset();
         self.complaints.of_this_driver = 0;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.next(attachment.owner);
+        }
         self.memory.set_map(attachment.map.clone());
         self.attached = Some(attachment);
         self.kicks()
@@ -315,6 +324,7 @@ impl Function {
         seat.settings.network_direct = self.settings.network_direct;
         seat.set_marking(self.settings.marking.clone());
         seat.set_congestion(self.device.congestion().clone(), Instant(0));
+        seat.record_with(self.recorder.as_deref().map(Recorder::beside));
         Some(seat)
     }
 
@@ -328,6 +338,9 @@ impl Function {
         }
         self.complaints.untold.append(&mut seat.complaints.untold);
         if all {
+            if let (Some(recorder), Some(gone)) = (&mut self.recorder, seat.recorder.take()) {
+                recorder.inherit(*gone);
+            }
             for (sum, value) in self.earlier.counters.iter_mut().zip(seat.counter_values()) {
                 *sum += value;
             }
@@ -352,6 +365,36 @@ impl Function {
         }
     }
 
+    /// Begins a recording with room for so many requests, or ends the one that runs. Returns what that has noted.
+    pub fn record(&mut self, limit: Option<usize>, now: Instant) -> Vec<Journal> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.collect(&mut self.device, now);
+        }
+        let owner = self.attached.as_ref().and_then(|a| a.owner);
+        let before = self.record_with(limit.map(|limit| Recorder::new(limit, owner, now)));
+        before
+            .map(|recorder| recorder.into_journals())
+            .unwrap_or_default()
+    }
+
+    /// Takes part in a recording, or not any more. Returns its part in the one before.
+    fn record_with(&mut self, recorder: Option<Recorder>) -> Option<Box<Recorder>> {
+        self.device.set_noting(recorder.is_some());
+        std::mem::replace(&mut self.recorder, recorder.map(Box::new))
+    }
+
+    /// Forgets what is followed of a queue pair that begins anew or is destroyed.
+    pub(super) fn forget_qp(&mut self, qp: u32, now: Instant) {
+        if self.recorder.is_some() {
+            // What it has to tell is told first.
+            self.finish(now);
+        }
+        self.published.sample.forget(qp);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ended(qp);
+        }
+    }
+
     /// A new function for the same adapter, after a bug hit this one.
     pub fn successor(&self) -> Option<Function> {
         self.forget_gids();
@@ -364,6 +407,7 @@ impl Function {
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
+        fresh.record_with(self.recorder.as_deref().map(Recorder::beside));
         Some(fresh)
     }
 
@@ -521,8 +565,12 @@ impl Function {
             .collect();
         self.earlier.received = self.take_received();
         self.note_give_ups();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ended_all(&mut self.device);
+        }
         let mut before = None;
         if let Ok(mut fresh) = device(&self.config) {
+            fresh.set_noting(self.recorder.is_some());
             fresh.set_marking(self.settings.marking.clone());
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             before = Some(std::mem::replace(&mut self.device, fresh));

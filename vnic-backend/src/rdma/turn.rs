@@ -33,6 +33,9 @@ impl Function {
         if !self.begin(shared) {
             return None;
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.stamp(now);
+        }
         let mut work = 0;
         if self.session.remap.is_some() {
             work += self.look_at_memory();
@@ -91,6 +94,9 @@ impl Function {
     #[inline(always)]
     pub fn finish(&mut self, now: Instant) -> usize {
         let mut work = 0;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.collect(&mut self.device, now);
+        }
         while let Some(cq) = self.device.next_completed() {
             work += self.drain(cq, now);
         }
@@ -390,7 +396,11 @@ impl Function {
             return 0;
         };
         if ring.lost {
-            while self.device.pop_completion(cq).is_some() {}
+            while let Some(completion) = self.device.pop_completion(cq) {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.completed(&completion, None);
+                }
+            }
             return 0;
         }
         let mut done = 0;
@@ -402,11 +412,15 @@ impl Function {
             }
             ring.prefetch(most);
             let (events, sample) = (&mut self.session.events, &mut self.published.sample);
+            let recorder = &mut self.recorder;
             self.device.take_completions(cq, most, |completion| {
                 if ring.write(completion, now.0) {
                     ring.notify(cq.0, events);
                 }
                 sample.look(completion, now);
+                if let Some(recorder) = recorder {
+                    recorder.completed(completion, Some(completion.status));
+                }
             });
             done += most as usize;
         }

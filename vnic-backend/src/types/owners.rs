@@ -16,6 +16,12 @@ impl RdmaOwners {
         owner.map(|(_, caller)| *caller)
     }
 
+    /// The process at a place, or the one that has the function alone.
+    pub fn at(&self, place: Option<Place>) -> Option<Caller> {
+        let owner = self.0.iter().find(|(theirs, _)| *theirs == place);
+        owner.map(|(_, caller)| *caller)
+    }
+
     /// All processes, in the order in which they came.
     pub fn all(&self) -> impl Iterator<Item = Caller> {
         self.0.iter().map(|(_, caller)| *caller)

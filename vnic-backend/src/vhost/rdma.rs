@@ -111,6 +111,7 @@ impl Function for Rdma {
                         .collect(),
                     kicks: setup.rings.iter().filter_map(|r| r.kick.clone()).collect(),
                     map: setup.mem.clone(),
+                    owner: setup.endpoint.owners().at(self.place),
                 },
             );
         }

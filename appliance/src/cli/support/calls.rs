@@ -116,6 +116,14 @@ pub static CALLS: &[Call] = &[
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
     call("scenarios", "FaultService/ListScenarios", "scenarios of failures"),
+    Call {
+        pages: 1,
+        ..call(
+            "outcomes",
+            "FaultService/ListOutcomes",
+            "what became of the requests of the last recording, the first 10000",
+        )
+    },
     call(
         "access-lists",
         "AccessListService/ListAccessLists",

@@ -16,7 +16,7 @@ pub enum Good {
     Does(Value),
     /// It is only validated; other rows, or the process of the tests, are in the way of carrying it out.
     Only(Value),
-    /// Without a guest there is none: `tests/tests/rdma/qos.rs` has one.
+    /// There is none without a guest (`tests/tests/rdma/qos.rs` has one), or before another row is carried out (`fault.rs`).
     None,
 }
 
@@ -205,6 +205,16 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
             "/vnic.v1.FaultService/StopScenario",
             Does(name("scenarios/old")),
             nobody("scenarios"),
+        ),
+        row(
+            "/vnic.v1.FaultService/StopRecording",
+            Good::None,
+            (NotFound, json!({})),
+        ),
+        row(
+            "/vnic.v1.FaultService/StartRecording",
+            Does(json!({"adapters": ["adapters/vf0"]})),
+            (NotFound, json!({"adapters": ["adapters/nobody"]})),
         ),
         row(
             "/vnic.v1.MirrorService/CreateMirror",

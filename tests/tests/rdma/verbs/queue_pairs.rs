@@ -72,7 +72,7 @@ fn a_queue_pair_is_seen_at_work() -> Result<()> {
     Ok(())
 }
 
-fn own_pid() -> i32 {
+pub(super) fn own_pid() -> i32 {
     i32::try_from(std::process::id()).expect("a process number")
 }
 
@@ -103,13 +103,13 @@ fn many_queue_pairs_come_by_pages_and_one_that_goes_hides_no_other() -> Result<(
 }
 
 /// A daemon with adapters `vf0` and `vf1`.
-struct Daemon {
+pub(super) struct Daemon {
     dir: tempfile::TempDir,
     _process: Process,
 }
 
 impl Daemon {
-    fn start() -> Result<Daemon> {
+    pub(super) fn start() -> Result<Daemon> {
         let dir = tempfile::tempdir()?;
         let at = |file: &str| dir.path().join(file).display().to_string();
         let program = built("vnic-appliance", "vnicd")?.display().to_string();
@@ -146,18 +146,18 @@ impl Daemon {
         Ok(all)
     }
 
-    fn said(&self, words: &[&str]) -> Result<String> {
+    pub(super) fn said(&self, words: &[&str]) -> Result<String> {
         let command = self.command(words)?;
         output(Command::new(&command[0]).args(&command[1..]))
     }
 
-    fn json(&self, words: &[&str]) -> Result<Value> {
+    pub(super) fn json(&self, words: &[&str]) -> Result<Value> {
         Ok(serde_json::from_str(
             &self.said(&[&["-o", "json"], words].concat())?,
         )?)
     }
 
-    fn side(&self, adapter: &str) -> Result<Side> {
+    pub(super) fn side(&self, adapter: &str) -> Result<Side> {
         let socket = self.dir.path().join(format!("{adapter}-rdma.sock"));
         let context = Device::open(&DeviceAddress::Socket(socket))?;
         let pd = context.alloc_pd()?;

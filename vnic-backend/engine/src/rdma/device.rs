@@ -184,6 +184,7 @@ impl Device {
                 failures: members::FAILURES,
                 worst: Worst::default(),
                 work: 0,
+                notes: None,
                 limits,
             },
             freed: None,

@@ -5,6 +5,7 @@ mod connect;
 mod datagram;
 mod fault;
 mod flow;
+mod notes;
 mod outlet;
 mod requester;
 mod responder;

@@ -1,5 +1,6 @@
 //! State that the QPs of a device share.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -18,6 +19,7 @@ use super::handle::Table;
 use super::limits::Limits;
 use super::marking::Marking;
 use super::marks::{Mark, Marks};
+use super::notes::Notes;
 use super::notifier::Notifier;
 use super::packet::Incoming;
 use super::pool::Pool;
@@ -102,6 +104,8 @@ pub(super) struct Shared {
     pub worst: Worst,
     /// Work that was done and not taken yet, as [`Device::take_work`](super::Device::take_work) counts it.
     pub work: u32,
+    /// Notes of a recording, while one runs.
+    pub notes: Option<Box<Notes>>,
 }
 
 impl Shared {

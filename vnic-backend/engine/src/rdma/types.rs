@@ -292,6 +292,19 @@ pub struct SendWr {
     pub remote_srq: u32,
 }
 
+impl SendWr {
+    /// Bytes of the message, or those asked for.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        match (&self.op, &self.data) {
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
+            (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
+            (_, SendData::Sges(sges)) => sges.iter().map(|s| u64::from(s.len)).sum(),
+            (_, SendData::Inline(bytes)) => bytes.len() as u64,
+        }
+    }
+}
+
 impl Default for SendWr {
     /// A SEND of no bytes.
     fn default() -> SendWr {

@@ -332,7 +332,7 @@ impl Function {
                 if let Some(shell) = self.session.qps.get_mut(body.qp) {
                     shell.reset();
                 }
-                self.published.sample.forget(body.qp);
+                self.forget_qp(body.qp, r.now);
             }
             Some(QpState::Err) => self.flush(body.qp, r.now)?,
             // Requests that were posted in a state that does not send are sent now.
@@ -427,7 +427,7 @@ impl Function {
         self.device.destroy_qp(qp)?;
         // No completion may come after the reply: those without room now would.
         self.finish(r.now);
-        self.published.sample.forget(number);
+        self.forget_qp(number, r.now);
         if let Some(shell) = self.session.qps.remove(number) {
             let extents = shell.extents();
             self.session.ring_extents -= extents;

@@ -5,11 +5,13 @@
 //! [`take_completions`](Device::take_completions) and does not arm the engine's queues; it knows by
 //! [`held`](Device::held) how much it has given in.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::budget::Beside;
 use super::super::completion_queue::CompletionQueue;
 use super::super::limits::Limits;
+use super::super::notes::{Note, Notes};
 use super::super::qp::Qp;
 use super::super::region::Extents;
 use super::super::types::{
@@ -154,6 +156,17 @@ impl Device {
     /// What the region or completion queue has left that was the last to end, to be dropped where nobody waits for it.
     pub fn take_freed(&mut self) -> Option<Freed> {
         self.freed.take()
+    }
+
+    /// Begins or ends to take notes for a recording; those that wait are dropped.
+    pub fn set_noting(&mut self, on: bool) {
+        self.shared.notes = on.then(Box::default);
+    }
+
+    /// Takes the notes since the last call, in the order in which things happened, and says for how many there was no room.
+    pub fn take_notes(&mut self) -> (Vec<Note>, u64) {
+        let notes = self.shared.notes.as_deref_mut();
+        notes.map(Notes::take).unwrap_or_default()
     }
 
     /// Could [`register`](Device::register) make a region with these rights, of whatever memory?

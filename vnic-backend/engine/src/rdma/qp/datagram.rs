@@ -17,7 +17,7 @@ use super::super::types::{
     UdDestination, UdSource, VerbsError,
 };
 use super::requester::Turn;
-use super::{Qp, connect, responder, state};
+use super::{Qp, connect, notes, responder, state};
 
 /// Bytes in front of every datagram in its receive buffer (IBTA 11.4.1.2; for RoCEv2 annex A17.4.5: an IPv4 header
 /// takes the last 20).
@@ -187,6 +187,14 @@ impl Qp {
             vlan: tag.map(|t| t.vid()),
             service_level: tag.map_or(0, |t| t.pcp()),
         });
+        notes::receive(self, shared, wr.id);
+        notes::landed(
+            self,
+            shared,
+            Operation::SendOnly,
+            packet,
+            QpNumber(deth.source_qp),
+        );
         shared.complete(cq, completion);
     }
 

@@ -26,7 +26,7 @@ use super::super::types::{
     Access, Completion, CompletionOp, Event, MESSAGE_MAX, QpNumber, QpState, QpType, SendData, SendFlags,
     SendOp, SendWr, Status, VerbsError,
 };
-use super::{Qp, state};
+use super::{Qp, notes, state};
 use headers::request;
 
 /// Request packets that may be unacknowledged, unless the device says so. It bounds what a loss makes us send again.
@@ -124,12 +124,7 @@ impl SendWqe {
     /// What is known of a request when its queue takes it.
     #[inline]
     pub fn begin(&mut self, stage: Stage) {
-        self.len = match (&self.wr.op, &self.wr.data) {
-            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
-            (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
-            (_, SendData::Sges(sges)) => sges.iter().map(|s| u64::from(s.len)).sum(),
-            (_, SendData::Inline(bytes)) => bytes.len() as u64,
-        };
+        self.len = self.wr.bytes();
         self.stage = stage;
         (self.psns, self.ssn) = (0, 0);
     }
@@ -554,6 +549,9 @@ impl Qp {
             if wqe.is_read() {
                 requester.response_psns += psns;
             }
+        }
+        if shared.notes.is_some() {
+            notes::begun(self, shared, slot);
         }
         None
     }

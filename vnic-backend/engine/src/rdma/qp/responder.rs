@@ -24,7 +24,7 @@ use super::super::shared::Shared;
 use super::super::types::{
     Completion, CompletionOp, CqHandle, Event, PdHandle, QpInit, QpType, RecvWr, SgList, SrqHandle, Status,
 };
-use super::{Qp, state};
+use super::{Qp, notes, state};
 use answers::{Answer, Response};
 pub(super) use intake::place;
 
@@ -241,7 +241,8 @@ impl Qp {
                 .map(|()| self.accepted(shared, packet, closes_gap)),
         };
         match outcome {
-            Ok(()) => {}
+            Ok(()) if operation == Operation::ReadRequest => {}
+            Ok(()) => notes::landed(self, shared, operation, packet, self.attributes.destination_qp),
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::RnrNakSent);
                 shared.counters.out_of_buffer += 1;

@@ -30,7 +30,8 @@ impl Qp {
             && self.attributes.state == QpState::Rts
             && self.pace.is_none()
             && requester.rnr_until.is_none()
-            && requester.next == requester.end;
+            && requester.next == requester.end
+            && shared.notes.is_none();
         let (true, Some(path), Some(pd)) = (plain, &self.path, self.init.pd) else {
             return 0;
         };

@@ -12,7 +12,7 @@ use super::super::super::memory::Memory;
 use super::super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, MESSAGE_MAX, PdHandle, QpType};
-use super::super::Qp;
+use super::super::{Qp, notes};
 use super::{Message, Refusal, Target};
 
 /// An answer that carries data.
@@ -354,6 +354,9 @@ impl Qp {
         };
         self.send_back(shared, operation, psn, extended, payload, sink);
         if last {
+            if let Answer::Read { len, .. } = response.what {
+                notes::read(self, shared, response.first, len);
+            }
             self.responder.responses.pop_front();
         } else if let Some(front) = self.responder.responses.front_mut() {
             front.sent += 1;

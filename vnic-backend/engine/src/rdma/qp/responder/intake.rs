@@ -11,7 +11,7 @@ use super::super::super::memory::Memory;
 use super::super::super::packet::{Incoming, Payload, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, Completion, CompletionOp, MESSAGE_MAX, PdHandle, Sge, Status};
-use super::super::{Qp, state};
+use super::super::{Qp, notes, state};
 use super::{Message, Refusal, Target};
 
 impl Qp {
@@ -128,6 +128,7 @@ impl Qp {
         let Some((wr, cq)) = self.responder.take_any(shared, &self.init) else {
             return;
         };
+        notes::receive(self, shared, wr.id);
         let imm = match packet.headers.extended {
             Extended::Imm(imm) | Extended::RethImm(_, imm) => Some(imm),
             _ => None,
@@ -256,7 +257,9 @@ impl Qp {
             return;
         }
         match self.take_in(shared, operation, target, packet, memory) {
-            Ok(()) => return,
+            Ok(()) => {
+                return notes::landed(self, shared, operation, packet, self.attributes.destination_qp);
+            }
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::UcNoReceive);
                 shared.counters.out_of_buffer += 1;

@@ -46,7 +46,8 @@ impl Qp {
             && responder.expected == run.psn
             && responder.reply.is_none_or(|reply| reply.refusal.is_none())
             && self.attributes.access.contains(Access::REMOTE_WRITE)
-            && self.is_peers(run.path);
+            && self.is_peers(run.path)
+            && shared.notes.is_none();
         let (true, Ok(target)) = (plain, self.own_target(shared)) else {
             return 0;
         };

@@ -1,0 +1,93 @@
+//! What became of requests, as operators see it: `vnicctl fault record` and `fault report` of a daemon, while programs work.
+
+use super::queue_pairs::{Daemon, own_pid};
+use super::*;
+
+/// The same few requests again, of which one is lost and one does not know it.
+fn scenario(daemon: &Daemon) -> Result<()> {
+    let (a, b) = (daemon.side("vf0")?, daemon.side("vf1")?);
+    let (qa, qb) = (a.rc()?, b.rc()?);
+    connect(&qa, &qb)?;
+    let unreliable =
+        |side: &Side| -> Result<QueuePair<Uc>> { Ok(side.pd.qp::<Uc>(&side.cq, &side.cq).build()?) };
+    let (ua, ub) = (unreliable(&a)?, unreliable(&b)?);
+    connect(&ua, &ub)?;
+    daemon.said(&["fault", "record", "start", "--limit", "1000"])?;
+    qb.post_recv(&[RecvWr::new(b.region.slice(LEN / 2..)).id(9)])?;
+    qa.post_send(&[SendWr::send(a.region.slice(..1000)).signaled().id(1)])?;
+    a.done()?;
+    b.done()?;
+    let lost = ["--to", "vf1", "--opcode", "UC_SEND_ONLY", "--drop"];
+    daemon.said(&[&["fault", "add", "lost"], &lost[..]].concat())?;
+    ua.post_send(&[SendWr::send(a.region.slice(..100)).signaled().id(2)])?;
+    a.done()?;
+    daemon.said(&["fault", "remove", "lost"])?;
+    daemon.said(&["fault", "record", "stop"])?;
+    Ok(())
+}
+
+#[test]
+fn operators_record_and_read_what_became_of_requests() -> Result<()> {
+    let daemon = Daemon::start()?;
+    let nothing = daemon.said(&["fault", "report"]);
+    ensure!(nothing.is_err_and(|e| e.to_string().contains("nothing was recorded")));
+    scenario(&daemon)?;
+    let json = daemon.json(&["fault", "report"])?;
+    let rows = json["outcomes"].as_array().context("requests")?;
+    let words: Vec<(&str, u64, &str, bool)> = rows
+        .iter()
+        .filter_map(|row| {
+            Some((
+                row["operation"].as_str()?,
+                row["wr_id"].as_u64()?,
+                row["verdict"].as_str()?,
+                row["lie"].as_bool()?,
+            ))
+        })
+        .collect();
+    let lie = "reported as complete; its data was NOT written";
+    assert_eq!(
+        words,
+        [
+            ("Send", 1, "completed; its data was written", false),
+            ("Send", 2, lie, true),
+            ("Receive", 9, "receive completed", false),
+        ]
+    );
+    let first = &rows[0];
+    assert_eq!(
+        (&first["adapter"], &first["process"]["pid"]),
+        (&"adapters/vf0".into(), &own_pid().into())
+    );
+    assert_eq!(
+        (&first["told_status"], &first["real_status"], &first["bytes"]),
+        (&"Success".into(), &"Success".into(), &1000.into())
+    );
+    let there = &first["responder"];
+    assert_eq!(
+        (&there["adapter"], &there["executions"], &there["receive_wr_id"]),
+        (&"adapters/vf1".into(), &1.into(), &9.into())
+    );
+    assert_eq!(json["recording"]["requests"], 3);
+
+    let lies = daemon.said(&["fault", "report", "--only", "lies"])?;
+    let lines: Vec<&str> = lies.lines().collect();
+    assert!(lines[1].contains(lie) && lines[2].is_empty(), "{lies}");
+    assert!(lies.contains(&format!("       1  {lie}\n")), "{lies}");
+    let failed = daemon.said(&["fault", "report", "--only", "failed"])?;
+    assert!(failed.starts_with("no such requests\n"), "{failed}");
+
+    // A second run that does the same is the same.
+    let shown = daemon.said(&["fault", "report", "--comparable"])?;
+    scenario(&daemon)?;
+    assert_eq!(daemon.said(&["fault", "report", "--comparable"])?, shown);
+    let long = daemon.said(&["fault", "report"])?;
+    assert_ne!(long, shown);
+
+    daemon.said(&["fault", "record", "start", "--adapter", "vf0"])?;
+    let running = daemon.said(&["fault", "report"]);
+    ensure!(running.is_err_and(|e| e.to_string().contains("still runs")));
+    let twice = daemon.said(&["fault", "record", "start"]);
+    ensure!(twice.is_err_and(|e| e.to_string().contains("exists already")));
+    Ok(())
+}
