@@ -12,6 +12,7 @@ mod rdma;
 mod settings;
 mod state;
 mod trace;
+mod verbs_faults;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

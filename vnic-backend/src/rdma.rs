@@ -34,6 +34,7 @@ mod session;
 mod shared_ring;
 mod slots;
 mod turn;
+mod verbs_faults;
 mod work_queue;
 
 pub use account::{PACKET, RUN_PACKET, of_a_packet_that_leaves, of_a_turn};
@@ -42,3 +43,4 @@ pub use events::EventQueue;
 pub use function::{Attachment, Function, RdmaCounters, RdmaRings, RdmaSnapshot};
 pub use identity::Identity;
 pub use registry::GidRegistry;
+pub use verbs_faults::VerbsRule;

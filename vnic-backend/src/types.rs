@@ -10,6 +10,7 @@ mod moves;
 mod owners;
 mod qos;
 mod trace;
+mod verbs_fault;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -54,6 +55,7 @@ pub use moves::*;
 pub use owners::*;
 pub use qos::*;
 pub use trace::*;
+pub use verbs_fault::*;
 
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,4 +21,5 @@ mod rings;
 mod sysfs;
 mod tools;
 mod verbs;
+mod verbs_faults;
 mod wire;

@@ -6,6 +6,7 @@ mod faults;
 mod mirror;
 mod port;
 mod speaker;
+mod verbs_faults;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use faults::{FaultEntry, FaultTable};
 pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};
 pub use speaker::Speaker;
+pub use verbs_faults::{VerbsFaultEntry, VerbsFaultTable};
 
 /// State of a NIC.
 #[derive(Default)]
@@ -38,6 +40,8 @@ pub struct State {
     pub next_capture: u64,
     /// Fault rules.
     pub faults: FaultTable,
+    /// Rules for completions and commands of RDMA functions, in the order of matching.
+    pub verbs_faults: VerbsFaultTable,
     /// Mirror sessions.
     pub mirrors: BTreeMap<String, MirrorEntry>,
     /// Access lists by the names of adapters, which may come later.

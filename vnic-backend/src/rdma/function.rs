@@ -35,6 +35,7 @@ use super::remap::Remap;
 use super::request::Scratch;
 use super::sample::Sample;
 use super::session::Session;
+use super::verbs_faults::VerbsFaults;
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
@@ -200,6 +201,8 @@ pub struct Function {
     pub(super) remains: Remains,
     complaints: Complaints,
     settings: RoceSettings,
+    /// Rules of an operator for completions and commands, and what they hold back; `None` without rules.
+    pub(super) verbs_faults: Option<Box<VerbsFaults>>,
 }
 
 /// Makes an engine for the next driver. Its random seed hides the numbers of earlier drivers, and is unknown to others.
@@ -255,6 +258,7 @@ impl Function {
                 network_direct: true,
                 marking: Marking::default(),
             },
+            verbs_faults: None,
         };
         function.apply_gids();
         // The adapter's own GIDs are always there, and are not reported.
@@ -310,6 +314,7 @@ impl Function {
         seat.settings.network_direct = self.settings.network_direct;
         seat.set_marking(self.settings.marking.clone());
         seat.set_congestion(self.device.congestion().clone(), Instant(0));
+        seat.verbs_faults = self.same_verbs_faults();
         Some(seat)
     }
 
@@ -358,6 +363,7 @@ impl Function {
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
+        fresh.verbs_faults = self.same_verbs_faults();
         Some(fresh)
     }
 
@@ -517,6 +523,7 @@ impl Function {
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
         self.scratch.begun = None;
+        self.verbs_faults = self.same_verbs_faults();
         self.published.sample = Sample::default();
     }
 

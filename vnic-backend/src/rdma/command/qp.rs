@@ -333,6 +333,7 @@ impl Function {
                     shell.reset();
                 }
                 self.published.sample.forget(body.qp);
+                self.forget_withheld(body.qp);
             }
             Some(QpState::Err) => self.flush(body.qp, r.now)?,
             // Requests that were posted in a state that does not send are sent now.
@@ -428,6 +429,7 @@ impl Function {
         // No completion may come after the reply: those without room now would.
         self.finish(r.now);
         self.published.sample.forget(number);
+        self.forget_withheld(number);
         if let Some(shell) = self.session.qps.remove(number) {
             let extents = shell.extents();
             self.session.ring_extents -= extents;
