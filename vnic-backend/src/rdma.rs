@@ -35,6 +35,7 @@ mod shared_ring;
 mod slots;
 mod turn;
 mod verbs_faults;
+mod verbs_rules;
 mod work_queue;
 
 pub use account::{PACKET, RUN_PACKET, of_a_packet_that_leaves, of_a_turn};
@@ -43,4 +44,4 @@ pub use events::EventQueue;
 pub use function::{Attachment, Function, RdmaCounters, RdmaRings, RdmaSnapshot};
 pub use identity::Identity;
 pub use registry::GidRegistry;
-pub use verbs_faults::VerbsRule;
+pub use verbs_rules::VerbsRule;

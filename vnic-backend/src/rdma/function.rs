@@ -35,7 +35,7 @@ use super::remap::Remap;
 use super::request::Scratch;
 use super::sample::Sample;
 use super::session::Session;
-use super::verbs_faults::VerbsFaults;
+use super::verbs_rules::VerbsFaults;
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
@@ -314,7 +314,7 @@ impl Function {
         seat.settings.network_direct = self.settings.network_direct;
         seat.set_marking(self.settings.marking.clone());
         seat.set_congestion(self.device.congestion().clone(), Instant(0));
-        seat.verbs_faults = self.same_verbs_faults();
+        seat.verbs_faults = self.verbs_faults.as_ref().and_then(|faults| faults.anew());
         Some(seat)
     }
 
@@ -363,7 +363,7 @@ impl Function {
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
-        fresh.verbs_faults = self.same_verbs_faults();
+        fresh.verbs_faults = self.verbs_faults.as_ref().and_then(|faults| faults.anew());
         Some(fresh)
     }
 
@@ -523,7 +523,7 @@ impl Function {
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
         self.scratch.begun = None;
-        self.verbs_faults = self.same_verbs_faults();
+        self.verbs_faults = self.verbs_faults.as_ref().and_then(|faults| faults.anew());
         self.published.sample = Sample::default();
     }
 
