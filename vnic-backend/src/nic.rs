@@ -13,6 +13,7 @@ mod recording;
 mod settings;
 mod state;
 mod trace;
+mod verbs_faults;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

@@ -36,6 +36,8 @@ mod session;
 mod shared_ring;
 mod slots;
 mod turn;
+mod verbs_faults;
+mod verbs_rules;
 mod work_queue;
 
 pub use account::{PACKET, RUN_PACKET, of_a_packet_that_leaves, of_a_turn};
@@ -45,3 +47,4 @@ pub use function::{Attachment, Function, RdmaCounters, RdmaRings, RdmaSnapshot};
 pub use identity::Identity;
 pub use journal::{Arrival, Journal, Row};
 pub use registry::GidRegistry;
+pub use verbs_rules::VerbsRule;

@@ -12,6 +12,7 @@ mod qos;
 mod rdma_port;
 mod recording;
 mod trace;
+mod verbs_fault;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -58,6 +59,7 @@ pub use qos::*;
 pub use rdma_port::*;
 pub use recording::*;
 pub use trace::*;
+pub use verbs_fault::*;
 
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]

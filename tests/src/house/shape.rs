@@ -28,9 +28,9 @@ pub const SPREAD: Ceilings<'static> = &[
     ("guest-lib::ProtectionDomain", 5),
     ("vnic-backend/engine::Device", 6),
     ("vnic-backend/engine::Qp", 13),
-    ("vnic-backend::Function", 9),
+    ("vnic-backend::Function", 10),
     ("vnic-backend::Inner", 10),
-    ("vnic-backend::Nic", 9),
+    ("vnic-backend::Nic", 10),
     ("vnic-backend::Outputs", 6),
 ];
 /// Functions with an argument list that needs an allowance, by file.

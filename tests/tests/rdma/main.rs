@@ -23,4 +23,5 @@ mod scenarios;
 mod sysfs;
 mod tools;
 mod verbs;
+mod verbs_faults;
 mod wire;

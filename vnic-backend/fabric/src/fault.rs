@@ -62,17 +62,22 @@ impl Tally {
     }
 
     /// Counts a frame that matches, and returns how many matched before.
-    fn count_match(&self) -> u64 {
+    pub fn count_match(&self) -> u64 {
         self.matched.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Counts a frame that is hit. False: the rule is spent.
-    fn count_injection(&self, limit: Option<u64>) -> bool {
+    pub fn count_injection(&self, limit: Option<u64>) -> bool {
         let more = |n: u64| limit.is_none_or(|l| n < l).then(|| n + 1);
         self.injected
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
     }
+}
+
+/// Whether a rule of this seed and probability hits the `nth` of what it matches, by a draw of its own for each.
+pub fn hits(seed: u64, nth: u64, probability: u32) -> bool {
+    SplitMix64::of(seed, nth).below(u64::from(ALWAYS)) < u64::from(probability)
 }
 
 /// A rule with its state.

@@ -300,7 +300,7 @@ impl Inner {
             congestion,
             threads: Vec::new(),
         };
-        let opened = self.add_rdma(&mut entry, vlans, &kept).and_then(|()| {
+        let opened = self.add_rdma(state, &mut entry, vlans, &kept).and_then(|()| {
             if !default {
                 self.send_qos(id, change);
             }
@@ -396,7 +396,13 @@ impl Inner {
     }
 
     /// Gives an adapter its RDMA function, if it is to have one.
-    fn add_rdma(&self, entry: &mut AdapterEntry, vlans: VlanMode, kept: &Kept) -> Result<(), NicError> {
+    fn add_rdma(
+        &self,
+        state: &State,
+        entry: &mut AdapterEntry,
+        vlans: VlanMode,
+        kept: &Kept,
+    ) -> Result<(), NicError> {
         let spec = entry.adapter.spec();
         let (Some(_), Some(&mac)) = (&spec.rdma_socket, spec.macs.first()) else {
             return Ok(());
@@ -409,6 +415,9 @@ impl Inner {
         for (index, gid) in &kept.gids {
             // An entry that the new address's own GIDs leave no room for is gone.
             let _ = function.set_gid_by_operator(Some(*index), Some(*gid));
+        }
+        for rule in state.verbs_faults.of(&spec.name) {
+            function.add_verbs_rule(rule);
         }
         let id = entry.adapter.id;
         self.workers[entry.adapter.core].post(move |w| w.add_function(id, function));

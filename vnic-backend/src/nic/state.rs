@@ -7,6 +7,7 @@ mod mirror;
 mod port;
 mod recordings;
 mod speaker;
+mod verbs_faults;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};
 pub use recordings::{Recordings, Running};
 pub use speaker::Speaker;
+pub use verbs_faults::{VerbsFaultEntry, VerbsFaultTable};
 
 /// State of a NIC.
 #[derive(Default)]
@@ -40,6 +42,8 @@ pub struct State {
     pub next_capture: u64,
     /// Fault rules.
     pub faults: FaultTable,
+    /// Rules for completions and commands of RDMA functions, in the order of matching.
+    pub verbs_faults: VerbsFaultTable,
     /// Mirror sessions.
     pub mirrors: BTreeMap<String, MirrorEntry>,
     /// Access lists by the names of adapters, which may come later.

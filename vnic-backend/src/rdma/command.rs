@@ -149,7 +149,8 @@ impl Function {
                 }
                 mem::gather(s.readable.as_slice(), 0, &mut head);
                 let head: CommandHead = structure(&head);
-                if let Err(failure) = self.check(&head, len - HEAD as u64) {
+                let checked = self.check(&head, len - HEAD as u64);
+                if let Err(failure) = checked.and_then(|()| self.refuse_by_rule(head.opcode)) {
                     return (head.cookie, Err(failure));
                 }
                 s.bytes.clear();

@@ -38,6 +38,7 @@ use super::remap::Remap;
 use super::request::Scratch;
 use super::sample::Sample;
 use super::session::Session;
+use super::verbs_rules::VerbsFaults;
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
@@ -208,6 +209,8 @@ pub struct Function {
     complaints: Complaints,
     settings: RoceSettings,
     pub(super) outage: Outage,
+    /// Rules of an operator for completions and commands, and what they hold back; `None` without rules.
+    pub(super) verbs_faults: Option<Box<VerbsFaults>>,
 }
 
 /// Makes an engine for the next driver. Its random seed hides the numbers of earlier drivers, and is unknown to others.
@@ -265,6 +268,7 @@ impl Function {
                 marking: Marking::default(),
             },
             outage: Outage::default(),
+            verbs_faults: None,
         };
         function.apply_gids();
         // The adapter's own GIDs are always there, and are not reported.
@@ -325,6 +329,7 @@ impl Function {
         seat.set_marking(self.settings.marking.clone());
         seat.set_congestion(self.device.congestion().clone(), Instant(0));
         seat.record_with(self.recorder.as_deref().map(Recorder::beside));
+        seat.verbs_faults = self.verbs_faults.as_ref().and_then(|faults| faults.anew());
         Some(seat)
     }
 
@@ -408,6 +413,7 @@ impl Function {
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
         fresh.record_with(self.recorder.as_deref().map(Recorder::beside));
+        fresh.verbs_faults = self.verbs_faults.as_ref().and_then(|faults| faults.anew());
         Some(fresh)
     }
 
@@ -594,6 +600,7 @@ impl Function {
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
         self.scratch.begun = None;
+        self.verbs_faults = self.verbs_faults.as_ref().and_then(|faults| faults.anew());
         self.published.sample = Sample::default();
     }
 

@@ -293,9 +293,16 @@ impl Journal {
         }
     }
 
-    /// A completion left the engine; `told`: how the driver was told, if it was.
+    /// The driver was told of a request's completion later than the engine had it; what it was told first counts.
+    pub fn told(&mut self, number: u64, status: Status, now: Instant) {
+        if let Some(row) = Self::row_mut(&mut self.rows, self.first, number) {
+            row.told.get_or_insert((status, now));
+        }
+    }
+
+    /// A completion left the engine; `told`: how the driver was told, if it was. Returns the number of its request, if it is known.
     #[cold]
-    pub fn completed(&mut self, completion: &Completion, told: Option<Status>, now: Instant) {
+    pub fn completed(&mut self, completion: &Completion, told: Option<Status>, now: Instant) -> Option<u64> {
         let told = told.map(|status| (status, now));
         let (qp, first) = (completion.qp.0, self.first);
         if CompletionKind::is_receive(completion.op.number()) {
@@ -313,16 +320,13 @@ impl Journal {
                 row.bytes = completion.byte_len.into();
                 row.told = told;
             }
-            return;
+            return Some(number);
         }
-        let Some(pair) = self.pairs.get_mut(&qp) else {
-            return;
-        };
+        let pair = self.pairs.get_mut(&qp)?;
         let rows = &mut self.rows;
         let mut tag = |n: &u64| Self::row_mut(rows, first, *n).is_some_and(|row| row.tag == completion.tag);
-        let Some(at) = pair.sends.iter().position(&mut tag) else {
-            return;
-        };
+        let at = pair.sends.iter().position(&mut tag)?;
+        let of = pair.sends[at];
         for (i, number) in pair.sends.drain(..=at).enumerate() {
             let Some(row) = Self::row_mut(&mut self.rows, first, number) else {
                 continue;
@@ -335,6 +339,7 @@ impl Journal {
                 row.really = Some(Status::Success);
             }
         }
+        Some(of)
     }
 
     /// A queue pair begins anew or is destroyed.

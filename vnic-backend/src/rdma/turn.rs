@@ -392,6 +392,9 @@ impl Function {
     /// Writes the completions of one queue, as many as there is room for.
     #[inline]
     pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
+        if self.verbs_faults.is_some() {
+            return self.drain_faulty(cq, now);
+        }
         let Some(ring) = self.session.cqs.get_mut(cq.0) else {
             return 0;
         };

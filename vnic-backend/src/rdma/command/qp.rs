@@ -333,6 +333,7 @@ impl Function {
                     shell.reset();
                 }
                 self.forget_qp(body.qp, r.now);
+                self.forget_withheld(body.qp);
             }
             Some(QpState::Err) => self.flush(body.qp, r.now)?,
             // Requests that were posted in a state that does not send are sent now.
@@ -428,6 +429,7 @@ impl Function {
         // No completion may come after the reply: those without room now would.
         self.finish(r.now);
         self.forget_qp(number, r.now);
+        self.forget_withheld(number);
         if let Some(shell) = self.session.qps.remove(number) {
             let extents = shell.extents();
             self.session.ring_extents -= extents;

@@ -51,9 +51,14 @@ impl Recorder {
         self.journal.posted(qp, wr, all, self.now);
     }
 
-    /// A completion left the engine; `told`: how the driver was told, if it was.
-    pub fn completed(&mut self, completion: &Completion, told: Option<Status>) {
-        self.journal.completed(completion, told, self.now);
+    /// A completion left the engine; `told`: how the driver was told, if it was. Returns the number of its request, if it is known.
+    pub fn completed(&mut self, completion: &Completion, told: Option<Status>) -> Option<u64> {
+        self.journal.completed(completion, told, self.now)
+    }
+
+    /// The driver was told of a request's completion later than the engine had it.
+    pub fn told(&mut self, row: u64, status: Status) {
+        self.journal.told(row, status, self.now);
     }
 
     /// Sets the time of the turn.
