@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 use vnic_backend::{
     CommandStatus, CompletionFault as Fault, CompletionKind as Kind, NicError, VerbsCommand,
-    VerbsFaultAction, VerbsFaultSpec,
+    VerbsFaultAction, VerbsFaultSpec, VirtualClock,
 };
 use vnic_device::command::Opcode;
 use vnic_device::queue::Operation;
 use vnic_device::verbs::{CompletionStatus as Status, QpState, QpType};
-use vnic_tests::driver::rdma::{Qp, Side, World, Wr, fill};
+use vnic_tests::driver::rdma::{Driver, Options, Qp, Side, World, Wr, fill};
 
 const LONG: Duration = Duration::from_secs(8);
 
@@ -43,7 +43,10 @@ struct Pair {
 
 impl Pair {
     fn with(rule: VerbsFaultSpec) -> Result<Pair> {
-        let world = World::new(1, &["a", "b"])?;
+        Pair::of(World::new(1, &["a", "b"])?, rule)
+    }
+
+    fn of(world: World, rule: VerbsFaultSpec) -> Result<Pair> {
         let (mut a, mut b) = (world.side("a")?, world.side("b")?);
         let (qa, qb) = a.pair(&mut b, QpType::Rc);
         world.rig.nic.add_verbs_fault(rule)?;
@@ -162,15 +165,18 @@ fn a_completion_comes_twice() -> Result<()> {
 /// Both requests are carried out by one doorbell, and both times are the device's.
 #[test]
 fn a_late_completion_waits_its_time_and_frees_no_less() -> Result<()> {
-    let mut p = Pair::with(once(0, Kind::Write, Fault::Late(Duration::from_millis(200))))?;
+    let clock = VirtualClock::new(Duration::from_micros(10));
+    let world = World::with_clock(clock.clone(), &["a", "b"])?;
+    let mut p = Pair::of(world, once(0, Kind::Write, Fault::Late(Duration::from_millis(5))))?;
     for id in [0, 1] {
-        let wr = Wr::new(id, Operation::Write, &[p.a.at(0, 8)]).remote(p.b.mr.iova, p.b.mr.rkey);
-        p.qa.sends().write(&wr);
+        p.write(id);
     }
-    p.qa.ring(&mut p.a.bells);
+    clock.pass(Duration::from_millis(4));
     let first = p.a.cq.good(1);
+    assert!(p.a.cq.poll().is_none(), "5 ms have not passed");
+    clock.pass(Duration::from_millis(2));
     let second = p.a.cq.good(0);
-    assert!(second.time - first.time >= 100_000_000, "{first:?} {second:?}");
+    assert!(second.time - first.time >= 4_000_000, "{first:?} {second:?}");
     p.all_entries_work(second.consumed)?;
     p.world.finish()
 }
@@ -394,5 +400,49 @@ fn rules_without_a_meaning_are_refused() -> Result<()> {
     assert!(matches!(nic.add_verbs_fault(good), Err(NicError::Exists { .. })));
     nic.remove_verbs_fault("rule")?;
     assert!(nic.verbs_faults().is_empty() && nic.remove_verbs_fault("rule").is_err());
+    world.finish()
+}
+
+/// A rule of an adapter counts the completions of all its processes; what it holds back of one, the others do not feel.
+#[test]
+fn a_rule_is_of_all_processes_of_its_adapter() -> Result<()> {
+    let world = World::new(1, &["a", "b"])?;
+    let options = || Options {
+        shares: true,
+        memory: 2 << 20,
+        ..Options::default()
+    };
+    let process =
+        |adapter: &str| -> Result<Side> { Ok(Side::new(Driver::start(world.socket(adapter), options())?)) };
+    let (mut first, mut second, mut peer) = (process("a")?, process("a")?, process("b")?);
+    let mut pairs = [
+        first.pair(&mut peer, QpType::Rc).0,
+        second.pair(&mut peer, QpType::Rc).0,
+    ];
+    world.rig.nic.add_verbs_fault(once(1, Kind::Write, Fault::Hang))?;
+    let write =
+        |side: &Side, id| Wr::new(id, Operation::Write, &[side.at(0, 8)]).remote(peer.mr.iova, peer.mr.rkey);
+    let wr = write(&first, 1);
+    first.done(&mut pairs[0], &wr);
+    let wr = write(&second, 2);
+    second.post(&mut pairs[1], &wr);
+    second.bells.wait_taken();
+    for id in 3..6 {
+        let wr = write(&first, id);
+        first.done(&mut pairs[0], &wr);
+    }
+    assert!(second.cq.poll().is_none(), "the second match hangs");
+    // A process that comes later is under the rule as well, and one that goes takes what was held back with it.
+    let mut third = process("a")?;
+    let mut own = third.pair(&mut peer, QpType::Rc).0;
+    let wr = Wr::new(7, Operation::Write, &[third.at(0, 8)]).remote(peer.mr.iova, peer.mr.rkey);
+    third.done(&mut own, &wr);
+    let status = &world.rig.nic.verbs_faults()[0];
+    assert_eq!((status.matched, status.injected), (6, 1));
+    drop(second);
+    world.rig.nic.remove_verbs_fault("rule")?;
+    let wr = Wr::new(8, Operation::Write, &[third.at(0, 8)]).remote(peer.mr.iova, peer.mr.rkey);
+    third.done(&mut own, &wr);
+    drop((first, third, peer));
     world.finish()
 }
