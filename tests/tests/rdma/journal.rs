@@ -539,3 +539,52 @@ fn numbers_that_come_again() -> Result<()> {
     }
     world.finish()
 }
+
+/// What rules make of completions: the program is told one thing, and the responder has done another.
+#[test]
+fn lies_of_rules_are_seen_through() -> Result<()> {
+    use vnic_backend::{CompletionFault as F, CompletionKind, VerbsFaultAction, VerbsFaultSpec};
+    let mut p = Pair::new()?;
+    let (mut qa, _qb) = p.a.pair(&mut p.b, QpType::Rc);
+    // Each hits one request more. (Rules behind one that makes a completion a failed one, or loses it, do not see a WRITE in it.)
+    let rules = [
+        (0, F::Lie(Status::RemoteAccessError)),
+        (0, F::Hang),
+        (1, F::Lose),
+        (0, F::Swap(std::time::Duration::from_secs(8))),
+    ];
+    for (n, (skip, fault)) in rules.into_iter().enumerate() {
+        let action = VerbsFaultAction::Completion {
+            qp: None,
+            kinds: vec![CompletionKind::Write],
+            fault,
+        };
+        p.world.rig.nic.add_verbs_fault(VerbsFaultSpec {
+            skip,
+            count: Some(1),
+            ..VerbsFaultSpec::new(&format!("rule-{n}"), "a", action)
+        })?;
+    }
+    for id in 0..5 {
+        let wr = p.write(id, 8);
+        p.a.post(&mut qa, &wr);
+    }
+    p.a.cq.expect(0, Status::RemoteAccessError);
+    for id in [4, 3] {
+        p.a.cq.good(id);
+    }
+    let recorded = p.report()?;
+    let verdicts: Vec<String> = verdicts(&recorded, "a")
+        .into_iter()
+        .map(|(.., verdict)| verdict)
+        .collect();
+    let wanted = [
+        "reported as failed; its data was written",
+        "hung; its data was written",
+        "hung; its data was written",
+        "completed; its data was written",
+        "completed; its data was written",
+    ];
+    assert_eq!(verdicts, wanted);
+    p.world.finish()
+}
