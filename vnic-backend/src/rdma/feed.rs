@@ -9,8 +9,9 @@ use vnic_fabric::Instant;
 use super::account::LACKING;
 use super::doorbells::{DoorbellRing, Found};
 use super::function::Function;
+use super::journal::Recorder;
 use super::session::QueuePair;
-use super::work_queue::{Malformed, ReceiveQueue};
+use super::work_queue::{Malformed, ReceiveQueue, SendQueue};
 use crate::mem;
 
 /// Largest number of a send queue's work requests in the engine; the others wait in their ring.
@@ -339,18 +340,19 @@ impl Function {
                 return;
             }
             // An immediate error of verbs becomes a failed completion: the ring has no other way to report it.
-            let recorder = &mut self.recorder;
-            let all = qp.created.flags & create_flags::SIGNAL_ALL != 0;
-            let posted = self.device.post_sends(qpn, room, |wr| {
-                let more = send.has_more();
-                if more {
-                    send.take(wr)?;
-                    if let Some(recorder) = recorder {
-                        recorder.posted(number, wr, all);
+            let posted = match &mut self.recorder {
+                None => self.device.post_sends(qpn, room, |wr| {
+                    let more = send.has_more();
+                    if more {
+                        send.take(wr)?;
                     }
+                    Ok(more)
+                }),
+                Some(recorder) => {
+                    let all = qp.created.flags & create_flags::SIGNAL_ALL != 0;
+                    record_sends(&mut self.device, (qpn, room, all), send, recorder)
                 }
-                Ok(more)
-            });
+            };
             match posted {
                 Ok(0) => return,
                 // (A queue pair in error flushes them at once.)
@@ -534,6 +536,25 @@ impl Function {
         // Requests without room, because the driver does not take completions, are not waited for.
         !self.account.is_over() || !self.session.qps.get(number).is_some_and(unread)
     }
+}
+
+/// Posts requests, and notes them in a journal; `all`: the queue pair signals all.
+#[cold]
+#[inline(never)]
+fn record_sends(
+    device: &mut Device,
+    (qp, room, all): (QpNumber, u32, bool),
+    send: &mut SendQueue,
+    recorder: &mut Recorder,
+) -> Result<u32, Malformed> {
+    device.post_sends(qp, room, |wr| {
+        let more = send.has_more();
+        if more {
+            send.take(wr)?;
+            recorder.posted(qp.0, wr, all);
+        }
+        Ok(more)
+    })
 }
 
 /// Offset of the tail of a shared receive queue.

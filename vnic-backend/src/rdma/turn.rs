@@ -392,18 +392,14 @@ impl Function {
     /// Writes the completions of one queue, as many as there is room for.
     #[inline]
     pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
-        if self.verbs_faults.is_some() {
-            return self.drain_faulty(cq, now);
+        if self.verbs_faults.is_some() || self.recorder.is_some() {
+            return self.drain_watched(cq, now);
         }
         let Some(ring) = self.session.cqs.get_mut(cq.0) else {
             return 0;
         };
         if ring.lost {
-            while let Some(completion) = self.device.pop_completion(cq) {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.completed(&completion, None);
-                }
-            }
+            while self.device.pop_completion(cq).is_some() {}
             return 0;
         }
         let mut done = 0;
@@ -415,15 +411,11 @@ impl Function {
             }
             ring.prefetch(most);
             let (events, sample) = (&mut self.session.events, &mut self.published.sample);
-            let recorder = &mut self.recorder;
             self.device.take_completions(cq, most, |completion| {
                 if ring.write(completion, now.0) {
                     ring.notify(cq.0, events);
                 }
                 sample.look(completion, now);
-                if let Some(recorder) = recorder {
-                    recorder.completed(completion, Some(completion.status));
-                }
             });
             done += most as usize;
         }

@@ -62,12 +62,14 @@ impl Function {
         Ok(())
     }
 
-    /// Writes the completions of one queue, as many as there is room for, as the rules say. Returns how many it took or wrote.
+    /// Writes the completions of one queue, as many as there is room for, as the rules say, and notes them if a recording runs. Returns
+    /// how many it took or wrote.
     #[cold]
-    pub(super) fn drain_faulty(&mut self, cq: CqHandle, now: Instant) -> usize {
-        let (Some(faults), Some(ring)) = (&mut self.verbs_faults, self.session.cqs.get_mut(cq.0)) else {
+    pub(super) fn drain_watched(&mut self, cq: CqHandle, now: Instant) -> usize {
+        let Some(ring) = self.session.cqs.get_mut(cq.0) else {
             return 0;
         };
+        let faults = self.verbs_faults.get_or_insert_default();
         if ring.lost {
             while let Some(completion) = self.device.pop_completion(cq) {
                 if let Some(recorder) = &mut self.recorder {

@@ -123,7 +123,7 @@ impl SendQueue {
     }
 
     /// Reads the next work request into `wr`. There must be one.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, wr: &mut SendWr) -> Result<(), Malformed> {
         let index = self.progress.read;
         let first: [[u8; 32]; 2] = transmute!(self.block(index));

@@ -294,7 +294,7 @@ pub struct SendWr {
 
 impl SendWr {
     /// Bytes of the message, or those asked for.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(&self) -> u64 {
         match (&self.op, &self.data) {
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,

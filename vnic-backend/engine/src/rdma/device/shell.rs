@@ -239,7 +239,7 @@ impl Device {
     /// before, until it says `false`. Answers how many; an error of `write` ends it as well. They are posted as by
     /// [`post_send`](Device::post_send), but nothing is moved; what that would refuse fails as by
     /// [`post_failed_send`](Device::post_failed_send). `write` is not called if there is no such QP.
-    #[inline]
+    #[inline(always)]
     pub fn post_sends<E>(
         &mut self,
         qp: QpNumber,

@@ -42,7 +42,8 @@ pub fn begun(of: &Qp, shared: &mut Shared, slot: u32) {
 }
 
 /// A message took this receive and completes it.
-#[inline]
+#[cold]
+#[inline(never)]
 pub fn receive(of: &Qp, shared: &mut Shared, id: u64) {
     if let Some(notes) = &mut shared.notes {
         notes.push(Note::Received { qp: of.number, id });
@@ -50,7 +51,8 @@ pub fn receive(of: &Qp, shared: &mut Shared, id: u64) {
 }
 
 /// A packet of `sender` was carried out.
-#[inline]
+#[cold]
+#[inline(never)]
 pub fn landed(of: &Qp, shared: &mut Shared, operation: Operation, packet: &Incoming<'_>, sender: QpNumber) {
     if let Some(notes) = &mut shared.notes {
         let payload = packet.payload.len() as u32;
@@ -69,7 +71,8 @@ pub fn landed(of: &Qp, shared: &mut Shared, operation: Operation, packet: &Incom
 }
 
 /// All of an answer to a READ has left.
-#[inline]
+#[cold]
+#[inline(never)]
 pub fn read(of: &Qp, shared: &mut Shared, psn: Psn, bytes: u32) {
     if let Some(notes) = &mut shared.notes
         && let Some(from) = peer(of)

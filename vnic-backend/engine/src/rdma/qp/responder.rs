@@ -242,6 +242,7 @@ impl Qp {
         };
         match outcome {
             Ok(()) if operation == Operation::ReadRequest => {}
+            Ok(()) if shared.notes.is_none() => {}
             Ok(()) => notes::landed(self, shared, operation, packet, self.attributes.destination_qp),
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::RnrNakSent);

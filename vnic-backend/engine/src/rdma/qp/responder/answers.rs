@@ -354,7 +354,9 @@ impl Qp {
         };
         self.send_back(shared, operation, psn, extended, payload, sink);
         if last {
-            if let Answer::Read { len, .. } = response.what {
+            if shared.notes.is_some()
+                && let Answer::Read { len, .. } = response.what
+            {
                 notes::read(self, shared, response.first, len);
             }
             self.responder.responses.pop_front();

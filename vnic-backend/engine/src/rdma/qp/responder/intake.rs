@@ -128,7 +128,9 @@ impl Qp {
         let Some((wr, cq)) = self.responder.take_any(shared, &self.init) else {
             return;
         };
-        notes::receive(self, shared, wr.id);
+        if shared.notes.is_some() {
+            notes::receive(self, shared, wr.id);
+        }
         let imm = match packet.headers.extended {
             Extended::Imm(imm) | Extended::RethImm(_, imm) => Some(imm),
             _ => None,
@@ -258,7 +260,10 @@ impl Qp {
         }
         match self.take_in(shared, operation, target, packet, memory) {
             Ok(()) => {
-                return notes::landed(self, shared, operation, packet, self.attributes.destination_qp);
+                if shared.notes.is_some() {
+                    notes::landed(self, shared, operation, packet, self.attributes.destination_qp);
+                }
+                return;
             }
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::UcNoReceive);
