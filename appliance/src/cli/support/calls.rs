@@ -115,6 +115,11 @@ pub static CALLS: &[Call] = &[
         "address table of the switch",
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
+    call(
+        "verbs-faults",
+        "FaultService/ListVerbsFaults",
+        "fault rules for completions and commands",
+    ),
     call("scenarios", "FaultService/ListScenarios", "scenarios of failures"),
     Call {
         pages: 1,
