@@ -84,7 +84,7 @@ async fn rules_come_and_go() {
     };
     let first = service.list_verbs_faults(page.clone()).await.expect("a page");
     let first = first.into_inner();
-    assert_eq!(first.verbs_faults, [made.clone()]);
+    assert_eq!(first.verbs_faults, std::slice::from_ref(&made));
     page.page_token = first.next_page_token;
     let rest = service
         .list_verbs_faults(page)

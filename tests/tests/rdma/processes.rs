@@ -407,7 +407,7 @@ fn receives_that_wait_leave_room_to_send_and_to_take() -> Result<()> {
         let mut own = here.qp(QpType::Rc);
         let back = here.d.qp(&spec);
         let address = here.d.own_address();
-        here.d.up(&own, &link(address.clone(), back.number));
+        here.d.up(&own, &link(address, back.number));
         here.d.up(&back, &link(address, own.number));
         for n in 0..3 {
             ensure!(
