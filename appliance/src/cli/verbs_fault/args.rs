@@ -17,7 +17,7 @@ pub enum VerbsFaultVerb {
                       fault verbs add slow --adapter vf0 --late 50ms --probability 10% --seed 42\n  vnicctl fault verbs add full \
                       --adapter vf0 --command register-mr --command create-qp --status limit-reached\n\nRules are asked in the \
                       order in which they were made. --lie, --fail and --length hit completions that ended well, --immediate those \
-                      of them with immediate data."
+                      of them with immediate data. An unknown STATUS, KIND or COMMAND is answered by the list of all."
     )]
     Add(Box<VerbsFaultAdd>),
     /// List all rules, in the order in which they are asked
