@@ -4,6 +4,7 @@
 pub mod fault;
 pub mod qos;
 mod suggest;
+pub mod verbs_fault;
 mod violations;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -34,6 +34,7 @@ mod stored;
 mod systemd;
 mod teams;
 pub mod traces;
+mod verbs_faults;
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -73,5 +74,6 @@ pub const FEATURES: &[&str] = &[
     "uplink-tap",
     "uplink-xdp",
     "validate-only",
+    "verbs-faults",
     "vlan",
 ];

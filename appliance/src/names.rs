@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `scenarios/{scenario}`, `mirrors/{mirror}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
+//! `faults/{fault}`, `verbsFaults/{verbsFault}`, `scenarios/{scenario}`, `mirrors/{mirror}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
 //! `ports/{port}/qos`, `adapters/{adapter}/congestion`, `adapters/{adapter}/accessList`.
 
 /// Collection of adapters.
@@ -13,6 +13,9 @@ pub const CORES: &str = "cores";
 
 /// Collection of fault rules.
 pub const FAULTS: &str = "faults";
+
+/// Collection of rules for completions and commands.
+pub const VERBS_FAULTS: &str = "verbsFaults";
 
 /// Collection of scenarios.
 pub const SCENARIOS: &str = "scenarios";

@@ -93,6 +93,9 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.FaultService/StartRecording", Operator),
     call("/vnic.v1.FaultService/StopRecording", Operator),
     call("/vnic.v1.FaultService/ListOutcomes", Viewer),
+    call("/vnic.v1.FaultService/CreateVerbsFault", Operator),
+    call("/vnic.v1.FaultService/ListVerbsFaults", Viewer),
+    call("/vnic.v1.FaultService/DeleteVerbsFault", Operator),
     call("/vnic.v1.MirrorService/ListMirrors", Viewer),
     call("/vnic.v1.MirrorService/GetMirror", Viewer),
     // Copies show what others say, and a destination is no part of the network any more.

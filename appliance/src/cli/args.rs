@@ -542,6 +542,9 @@ pub enum FaultVerb {
     /// List scenarios: those that are shipped, and those that were played
     #[command(after_help = "Example:\n  vnicctl fault scenarios")]
     Scenarios,
+    /// Rules for what RDMA functions tell their drivers: completions and commands
+    #[command(subcommand)]
+    Verbs(super::verbs_fault::VerbsFaultVerb),
     /// Record what programs are told of their work requests, and what really happens to these
     #[command(subcommand)]
     Record(RecordVerb),
@@ -707,7 +710,9 @@ fn gid(text: &str) -> Result<String, String> {
     check::gid(text).map(|_| text.to_owned())
 }
 
-fn number<T>(check: impl Fn(i64) -> check::Checked<T> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone {
+pub(super) fn number<T>(
+    check: impl Fn(i64) -> check::Checked<T> + Clone,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| limits::integer(text).and_then(&check)
 }
 

@@ -14,7 +14,7 @@ use super::args::{FaultAdd, FaultVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts};
-use super::{Failure, paging, recording, scenario};
+use super::{Failure, paging, recording, scenario, verbs_fault};
 use crate::check::fault::{self as limits, AT_MOST_DEFAULT};
 use crate::config::faults_from_text;
 use crate::faults;
@@ -53,6 +53,7 @@ pub async fn run(verb: FaultVerb, client: &Client, out: &Output) -> Result<(), F
             }
             Ok(())
         }
+        FaultVerb::Verbs(verb) => verbs_fault::run(verb, &mut service, out).await,
         FaultVerb::Record(verb) => recording::run(verb, &mut service, out).await,
         FaultVerb::Report { only, comparable } => {
             recording::report(only, comparable, &mut service, out).await
@@ -150,7 +151,7 @@ pub async fn list(client: &Client) -> Result<v1::ListFaultsResponse, Failure> {
     paging::list(&mut service, v1::ListFaultsRequest::default()).await
 }
 
-fn span(d: Option<prost_types::Duration>) -> String {
+pub fn span(d: Option<prost_types::Duration>) -> String {
     d.and_then(|d| Duration::try_from(d).ok())
         .map_or_else(String::new, |d| format!("{d:?}"))
 }
@@ -206,7 +207,7 @@ fn any(text: &str) -> &str {
     text::or(names::last(text), "any")
 }
 
-fn percent(probability: Option<f64>) -> String {
+pub fn percent(probability: Option<f64>) -> String {
     // A millionth is a ten thousandth of a per cent.
     let text = format!("{:.4}", probability.unwrap_or(1.0) * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))

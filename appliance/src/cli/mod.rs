@@ -40,6 +40,7 @@ mod text;
 mod tls;
 mod top;
 mod trace;
+mod verbs_fault;
 mod vlan;
 
 use std::pin::Pin;

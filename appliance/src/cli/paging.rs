@@ -60,6 +60,7 @@ lists! {
     fault_service_client::FaultServiceClient.list_faults(ListFaultsRequest, 1000) -> ListFaultsResponse: faults;
     fault_service_client::FaultServiceClient.list_scenarios(ListScenariosRequest, 1000) -> ListScenariosResponse: scenarios;
     fault_service_client::FaultServiceClient.list_outcomes(ListOutcomesRequest, 10_000) -> ListOutcomesResponse: outcomes, recording, verdicts;
+    fault_service_client::FaultServiceClient.list_verbs_faults(ListVerbsFaultsRequest, 1000) -> ListVerbsFaultsResponse: verbs_faults;
     mirror_service_client::MirrorServiceClient.list_mirrors(ListMirrorsRequest, 1000) -> ListMirrorsResponse: mirrors;
     port_service_client::PortServiceClient.list_ports(ListPortsRequest, 1000) -> ListPortsResponse: ports;
     qos_service_client::QosServiceClient.list_qos(ListQosRequest, 1000) -> ListQosResponse: qos;

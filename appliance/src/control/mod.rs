@@ -32,6 +32,7 @@ mod reload;
 mod scenarios;
 mod state;
 mod teams;
+mod verbs_faults;
 
 pub use access_lists::AccessLists;
 pub use adapters::{Adapters, Edit};
@@ -56,3 +57,4 @@ pub use reload::Reload;
 pub use scenarios::{PlayNow, Scenarios};
 pub use state::{Control, Endpoints, Kept};
 pub use teams::{TeamNow, Teams};
+pub use verbs_faults::VerbsFaults;

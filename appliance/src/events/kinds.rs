@@ -151,10 +151,6 @@ kinds! {
     FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", Operator, [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", Guest, [Info], "A fault rule hit a frame.";
-    SCENARIO_BEGUN = 0x1160, "scenario_begun", Operator, [Warn], "A scenario is played: adapters fail on purpose.";
-    SCENARIO_STEP = 0x1161, "scenario_step", Operator, [Info], "A scenario did something to an adapter, or put it back.";
-    SCENARIO_OVER = 0x1162, "scenario_over", Operator, [Info, Warn],
-        "A scenario is over, and everything it did was put back. A warning if it failed.";
     MIRROR_ADDED = 0x1128, "mirror_added", Operator, [Info],
         "A mirror session was made: frames of an adapter or port are copied to another one.";
     MIRROR_REMOVED = 0x1129, "mirror_removed", Operator, [Info], "A mirror session was ended.";
@@ -173,6 +169,10 @@ kinds! {
     MESH_REFUSED = 0x1141, "mesh_refused", Outside, [Warn],
         "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";
     MESH_TROUBLE = 0x1142, "mesh_trouble", Outside, [Warn], "A daemon that the mesh behind a port shall call is not reached, and why.";
+    SCENARIO_BEGUN = 0x1160, "scenario_begun", Operator, [Warn], "A scenario is played: adapters fail on purpose.";
+    SCENARIO_STEP = 0x1161, "scenario_step", Operator, [Info], "A scenario did something to an adapter, or put it back.";
+    SCENARIO_OVER = 0x1162, "scenario_over", Operator, [Info, Warn],
+        "A scenario is over, and everything it did was put back. A warning if it failed.";
 }
 
 /// Kind of a name.

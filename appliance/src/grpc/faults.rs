@@ -14,7 +14,7 @@ use super::answer::{Answer, Stream, answer};
 use super::errors::{OWNER, form, id, invalid};
 use super::looks::{self, resource};
 use super::paging::page;
-use super::{recordings, scenarios};
+use super::{recordings, scenarios, verbs_faults};
 use crate::access::{blocking, who};
 use crate::check::{self, Checked, Violations, fault as limits};
 use crate::control::{self, Control};
@@ -209,6 +209,30 @@ impl v1::fault_service_server::FaultService for Faults {
     ) -> Answer<v1::ListOutcomesResponse> {
         let page = recordings::list(&self.0, request.into_inner()).await?;
         Ok(Response::new(page))
+    }
+
+    async fn create_verbs_fault(
+        &self,
+        request: Request<v1::CreateVerbsFaultRequest>,
+    ) -> Answer<v1::VerbsFault> {
+        let request = request.into_inner();
+        answer(&self.0, move |control| verbs_faults::create(control, &request)).await
+    }
+
+    async fn list_verbs_faults(
+        &self,
+        request: Request<v1::ListVerbsFaultsRequest>,
+    ) -> Answer<v1::ListVerbsFaultsResponse> {
+        let page = verbs_faults::list(&self.0, request.into_inner()).await?;
+        Ok(Response::new(page))
+    }
+
+    async fn delete_verbs_fault(
+        &self,
+        request: Request<v1::DeleteVerbsFaultRequest>,
+    ) -> Answer<v1::VerbsFault> {
+        let request = request.into_inner();
+        answer(&self.0, move |control| verbs_faults::delete(control, &request)).await
     }
 
     type WatchFaultsStream = Stream<v1::WatchFaultsResponse>;

@@ -28,6 +28,7 @@ mod scenarios;
 mod server_info;
 mod switch;
 mod teams;
+mod verbs_faults;
 mod watch;
 
 use std::sync::Arc;

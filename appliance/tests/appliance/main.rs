@@ -50,4 +50,5 @@ mod trace;
 mod traces;
 mod uplink;
 mod validate_only;
+mod verbs_faults;
 mod watches;

@@ -108,6 +108,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "switch",
         "system",
         "teams",
+        "verbs-faults",
     ];
     assert_eq!(named(&files, ".json"), wanted);
     // As vnicctl tells them.

@@ -196,6 +196,7 @@ async fn furnished(files: &Files) -> Lab {
         vec!["adapter", "export-migration", "vf3"],
         vec!["capture", "start", "vf0", "--name", "running"],
         vec!["fault", "add", "lossy", "--to", "vf0", "--drop"],
+        vec!["fault", "verbs", "add", "old", "--adapter", "vf1", "--lose"],
         vec![
             "mirror",
             "create",

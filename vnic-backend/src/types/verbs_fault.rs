@@ -95,6 +95,8 @@ impl VerbsFaultSpec {
 /// Status of a rule for completions or commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerbsFaultStatus {
+    /// Number of the rule, never given twice.
+    pub id: u32,
     /// Specification; the seed is filled in.
     pub spec: VerbsFaultSpec,
     /// Completions or commands that matched.

@@ -115,6 +115,11 @@ pub static CALLS: &[Call] = &[
         "address table of the switch",
     ),
     call("faults", "FaultService/ListFaults", "fault rules"),
+    call(
+        "verbs-faults",
+        "FaultService/ListVerbsFaults",
+        "fault rules for completions and commands",
+    ),
     call("scenarios", "FaultService/ListScenarios", "scenarios of failures"),
     Call {
         pages: 1,
@@ -272,7 +277,7 @@ mod tests {
     use vnic_control::v1;
 
     /// Methods that read and are not called: most are in a list, are the same for all daemons of a version, or take a parameter.
-    const NOT_CALLED: [&str; 17] = [
+    const NOT_CALLED: [&str; 18] = [
         "AccessListService/GetAccessList",
         "AdapterService/GetAdapter",
         "CongestionService/GetCongestion",
@@ -280,6 +285,7 @@ mod tests {
         "CounterService/ListCounterSets",
         "EventService/ListEventKinds",
         "FaultService/GetFault",
+        "FaultService/GetScenario",
         "MirrorService/GetMirror",
         "OidService/ListOids",
         "PortService/GetPort",

@@ -62,6 +62,7 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
     let nobody = |collection: &str| (NotFound, json!({"name": format!("{collection}/nobody")}));
     let mesh = json!({"listen": "127.0.0.1:0", "certificate": files.certificate, "key": files.key, "ca": files.ca, "names": ["*"]});
     let drop = |owner: &str| json!({"match": {"to": owner}, "drop": {}});
+    let hang = |adapter: &str| json!({"adapter": adapter, "completion": {"hang": {}}});
     let affinity = |port: u32| json!({"udp_source_port": port, "port": "ports/p0"});
     let key = |scope: &str, value: &str| json!({"scope": scope, "key": "DelayDropTimeout", "value": value});
     vec![
@@ -215,6 +216,19 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
             "/vnic.v1.FaultService/StartRecording",
             Does(json!({"adapters": ["adapters/vf0"]})),
             (NotFound, json!({"adapters": ["adapters/nobody"]})),
+        ),
+        row(
+            "/vnic.v1.FaultService/CreateVerbsFault",
+            Does(json!({"verbs_fault_id": "one", "verbs_fault": hang("adapters/vf0")})),
+            (
+                InvalidArgument,
+                json!({"verbs_fault_id": "one", "verbs_fault": hang("adapters/nobody")}),
+            ),
+        ),
+        row(
+            "/vnic.v1.FaultService/DeleteVerbsFault",
+            Does(name("verbsFaults/old")),
+            nobody("verbsFaults"),
         ),
         row(
             "/vnic.v1.MirrorService/CreateMirror",

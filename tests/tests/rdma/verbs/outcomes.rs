@@ -26,6 +26,69 @@ fn scenario(daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
+/// A completion of a WRITE that was carried out tells a failure, because a rule says so: the report names the lie.
+#[test]
+fn a_rule_lies_and_the_report_says_what_happened() -> Result<()> {
+    let daemon = Daemon::start()?;
+    let (a, b) = (daemon.side("vf0")?, daemon.side("vf1")?);
+    let (qa, qb) = (a.rc()?, b.rc()?);
+    connect(&qa, &qb)?;
+    let write = |id| -> Result<CompletionStatus> {
+        let data = a.region.slice(..1000);
+        qa.post_send(&[SendWr::write(data, b.region.addr(), b.region.rkey())
+            .signaled()
+            .id(id)])?;
+        Ok(take(&a.cq)?.status())
+    };
+    daemon.said(&["fault", "record", "start"])?;
+    let rule = [
+        "--adapter",
+        "vf0",
+        "--kind",
+        "write",
+        "--lie",
+        "retry-exceeded",
+        "--count",
+        "1",
+    ];
+    daemon.said(&[&["fault", "verbs", "add", "liar"], &rule[..]].concat())?;
+    assert_eq!(write(1)?, CompletionStatus::RetryExceeded);
+    assert_eq!(write(2)?, CompletionStatus::Success, "the queue pair goes on");
+    daemon.said(&["fault", "record", "stop"])?;
+    let report = daemon.json(&["fault", "report", "--only", "lies"])?;
+    let rows = report["outcomes"].as_array().context("requests")?;
+    assert_eq!(rows.len(), 1, "{report}");
+    assert_eq!(
+        (
+            &rows[0]["wr_id"],
+            &rows[0]["told_status"],
+            &rows[0]["real_status"]
+        ),
+        (&1.into(), &"RetryExceeded".into(), &"Success".into())
+    );
+    assert_eq!(rows[0]["verdict"], "reported as failed; its data was written");
+    let rules = daemon.json(&["fault", "verbs", "list"])?;
+    assert_eq!(rules["verbs_faults"][0]["injected"], 1);
+
+    // Another rule refuses a command: the program sees the status, and its errno.
+    let rule = [
+        "--adapter",
+        "vf0",
+        "--command",
+        "alloc-pd",
+        "--status",
+        "limit-reached",
+    ];
+    daemon.said(&[&["fault", "verbs", "add", "full"], &rule[..]].concat())?;
+    let refused = a.context.alloc_pd().err().context("refused")?;
+    assert_eq!(refused.status(), Some(CommandStatus::LimitReached));
+    assert_eq!(refused.errno(), 12);
+    daemon.said(&["fault", "verbs", "remove", "full", "liar"])?;
+    a.context.alloc_pd()?;
+    assert_eq!(daemon.said(&["fault", "verbs", "list"])?, "no faults of verbs\n");
+    Ok(())
+}
+
 #[test]
 fn operators_record_and_read_what_became_of_requests() -> Result<()> {
     let daemon = Daemon::start()?;

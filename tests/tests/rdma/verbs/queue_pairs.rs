@@ -114,7 +114,9 @@ impl Daemon {
         let at = |file: &str| dir.path().join(file).display().to_string();
         let program = built("vnic-appliance", "vnicd")?.display().to_string();
         let (sockets, state) = (at(""), at("state"));
-        let words = ["--adapters", "2", "--socket-dir", &sockets, "--state-dir", &state];
+        // Daemons of several tests run at once, and the port of metrics is one.
+        let places = ["--socket-dir", &sockets, "--state-dir", &state];
+        let words = ["--adapters", "2", "--metrics", "off"].into_iter().chain(places);
         let command: Vec<String> = [&program]
             .into_iter()
             .cloned()

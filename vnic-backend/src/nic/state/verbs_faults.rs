@@ -35,6 +35,7 @@ impl VerbsFaultEntry {
     /// Status of the rule.
     pub fn status(&self) -> VerbsFaultStatus {
         VerbsFaultStatus {
+            id: self.rule.id,
             spec: self.rule.spec.clone(),
             matched: self.rule.tally.matched(),
             injected: self.rule.tally.injected(),

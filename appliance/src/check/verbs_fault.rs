@@ -1,0 +1,82 @@
+//! Checks of the parts of a rule for completions and commands.
+
+use std::fmt::Debug;
+
+use vnic_backend::{CommandStatus, CompletionKind, CompletionStatus, VerbsCommand};
+
+use super::Checked;
+
+/// The value with a name, in each of the spellings `RetryExceeded`, `retry-exceeded` and `RETRY_EXCEEDED`.
+fn named<T: Copy + Debug>(text: &str, what: &str, all: &[T]) -> Checked<T> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    let wanted = plain(text);
+    let found = all.iter().find(|one| plain(&format!("{one:?}")) == wanted);
+    found.copied().ok_or_else(|| {
+        let names: Vec<String> = all.iter().map(|one| kebab(&format!("{one:?}"))).collect();
+        format!("{text:?} is no {what}: {}", names.join(", "))
+    })
+}
+
+/// A name such as `RetryExceeded` as options have it.
+pub fn kebab(of: &str) -> String {
+    let mut name = String::new();
+    for c in of.chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
+}
+
+/// All but the one that says that nothing failed.
+fn failures<T: Copy + PartialEq>(all: &[T], good: T) -> Vec<T> {
+    all.iter().copied().filter(|one| *one != good).collect()
+}
+
+/// Status of a completion that failed.
+pub fn completion_status(text: &str) -> Checked<CompletionStatus> {
+    let all = failures(&CompletionStatus::ALL, CompletionStatus::Success);
+    named(text, "status of a failure", &all)
+}
+
+/// Kind of a completion.
+pub fn kind(text: &str) -> Checked<CompletionKind> {
+    named(text, "kind of completions", &CompletionKind::ALL)
+}
+
+/// Command.
+pub fn command(text: &str) -> Checked<VerbsCommand> {
+    named(text, "command", &VerbsCommand::ALL)
+}
+
+/// Status of a command that is refused.
+pub fn command_status(text: &str) -> Checked<CommandStatus> {
+    let all = failures(&CommandStatus::ALL, CommandStatus::Ok);
+    named(text, "status of a refusal", &all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_each_spelling_and_no_failure_is_a_success() {
+        for text in ["RnrRetryExceeded", "rnr-retry-exceeded", "RNR_RETRY_EXCEEDED"] {
+            assert_eq!(completion_status(text), Ok(CompletionStatus::RnrRetryExceeded));
+        }
+        for kind_of in CompletionKind::ALL {
+            assert_eq!(kind(&kebab(&format!("{kind_of:?}"))), Ok(kind_of));
+        }
+        for one in VerbsCommand::ALL {
+            assert_eq!(command(&kebab(&format!("{one:?}"))), Ok(one));
+        }
+        assert_eq!(command_status("limit-reached"), Ok(CommandStatus::LimitReached));
+        assert!(completion_status("success").is_err() && command_status("ok").is_err());
+        let told = kind("sends").expect_err("no kind");
+        assert!(
+            told.contains("\"sends\" is no kind of completions: send, write, read, compare-swap"),
+            "{told}"
+        );
+    }
+}

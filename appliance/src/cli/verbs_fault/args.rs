@@ -1,0 +1,116 @@
+//! Command line of `vnicctl fault verbs`.
+
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand};
+use vnic_backend::{CommandStatus, CompletionKind, CompletionStatus, VerbsCommand};
+
+use crate::check::{self, Checked, fault as limits, verbs_fault as words};
+use crate::cli::args::number;
+
+/// Verbs of rules for completions and commands.
+#[derive(Debug, Subcommand)]
+pub enum VerbsFaultVerb {
+    /// Make a rule; it lives until it is removed or the daemon ends (it is not stored)
+    #[command(
+        after_help = "Examples:\n  vnicctl fault verbs add liar --adapter vf0 --kind write --lie retry-exceeded --count 1\n  vnicctl \
+                      fault verbs add slow --adapter vf0 --late 50ms --probability 10% --seed 42\n  vnicctl fault verbs add full \
+                      --adapter vf0 --command register-mr --command create-qp --status limit-reached\n\nRules are asked in the \
+                      order in which they were made. --lie, --fail and --length hit completions that ended well, --immediate those \
+                      of them with immediate data. An unknown STATUS, KIND or COMMAND is answered by the list of all."
+    )]
+    Add(Box<VerbsFaultAdd>),
+    /// List all rules, in the order in which they are asked
+    #[command(after_help = "Example:\n  vnicctl -o json fault verbs list | jq '.verbs_faults[].injected'")]
+    List,
+    /// Remove rules; completions that they hold back go to the driver
+    #[command(
+        visible_alias = "delete",
+        after_help = "Example:\n  vnicctl fault verbs remove liar slow"
+    )]
+    Remove {
+        /// Names of the rules
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+    },
+}
+
+const COMPLETIONS: &str = "What happens to completions, one of them";
+const WHICH: &str = "Which completions; all that is given must be true";
+const COMMANDS: &str = "Or commands that are refused";
+const OFTEN: &str = "How often";
+
+// Wide: each field is an option of the command.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("action").required(true))]
+pub struct VerbsFaultAdd {
+    /// Name: 1 to 15 of a-z, 0-9, '-' and '_'
+    #[arg(value_parser = check::name)]
+    pub name: String,
+    /// The adapter, with an RDMA function; all its processes
+    #[arg(long, value_name = "ADAPTER")]
+    pub adapter: String,
+
+    /// They tell this failure, and the queue pair goes on
+    #[arg(long, group = "action", value_name = "STATUS", value_parser = words::completion_status, help_heading = COMPLETIONS)]
+    pub lie: Option<CompletionStatus>,
+    /// They tell this failure, and the queue pair goes to ERR
+    #[arg(long, group = "action", value_name = "STATUS", value_parser = words::completion_status, help_heading = COMPLETIONS)]
+    pub fail: Option<CompletionStatus>,
+    /// They are lost
+    #[arg(long, group = "action", help_heading = COMPLETIONS)]
+    pub lose: bool,
+    /// They come twice
+    #[arg(long, group = "action", help_heading = COMPLETIONS)]
+    pub double: bool,
+    /// They come later by this, such as 50ms
+    #[arg(long, group = "action", value_name = "SPAN", value_parser = held, help_heading = COMPLETIONS)]
+    pub late: Option<Duration>,
+    /// They are held back until the rule is removed
+    #[arg(long, group = "action", help_heading = COMPLETIONS)]
+    pub hang: bool,
+    /// They come behind the next one of their completion queue, or after this time
+    #[arg(long, group = "action", value_name = "SPAN", value_parser = held, help_heading = COMPLETIONS)]
+    pub swap: Option<Duration>,
+    /// They tell this length
+    #[arg(long, group = "action", value_name = "BYTES", help_heading = COMPLETIONS)]
+    pub length: Option<u32>,
+    /// They tell this immediate data, such as 0x17
+    #[arg(long, group = "action", value_name = "DATA", value_parser = number(any), help_heading = COMPLETIONS)]
+    pub immediate: Option<u32>,
+
+    /// Only those of this queue pair
+    #[arg(long, value_name = "QP", conflicts_with = "command", value_parser = number(limits::destination_qp), help_heading = WHICH)]
+    pub qp: Option<u32>,
+    /// Only those of this kind, such as send, write, read, recv; again for further ones
+    #[arg(long, value_name = "KIND", conflicts_with = "command", value_parser = words::kind, help_heading = WHICH)]
+    pub kind: Vec<CompletionKind>,
+
+    /// A command, such as register-mr, create-qp, modify-qp; again for further ones
+    #[arg(long, group = "action", value_name = "COMMAND", requires = "status", value_parser = words::command, help_heading = COMMANDS)]
+    pub command: Vec<VerbsCommand>,
+    /// What it is refused with, such as limit-reached
+    #[arg(long, value_name = "STATUS", requires = "command", value_parser = words::command_status, help_heading = COMMANDS)]
+    pub status: Option<CommandStatus>,
+
+    /// How probable it is that a match is hit, such as 0.01 or 1% [default: 1]
+    #[arg(long, value_name = "P", value_parser = limits::probability_text, help_heading = OFTEN)]
+    pub probability: Option<u32>,
+    /// Let N matches go before it begins
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = OFTEN)]
+    pub skip: u64,
+    /// End after N injections
+    #[arg(long, value_name = "N", help_heading = OFTEN)]
+    pub count: Option<u64>,
+    /// Begin of the random numbers: with the same seed the matches of the same numbers are hit [default: the daemon chooses]
+    #[arg(long, value_name = "SEED", help_heading = OFTEN)]
+    pub seed: Option<u64>,
+}
+
+fn held(text: &str) -> Checked<Duration> {
+    limits::span(text).and_then(limits::held)
+}
+
+fn any(value: i64) -> Checked<u32> {
+    u32::try_from(value).map_err(|_| format!("{value} is out of range: 0 to {}", u32::MAX))
+}

@@ -1,0 +1,144 @@
+//! Rules for completions and commands of `vnic.v1.FaultService`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::Status;
+use vnic_backend::fault::ALWAYS;
+use vnic_backend::{CompletionFault, VerbsFaultAction, VerbsFaultSpec};
+use vnic_control::v1;
+use vnic_control::v1::completion_fault::Fault;
+use vnic_control::v1::verbs_fault::Action;
+
+use super::errors::{form, id};
+use super::paging::page;
+use crate::access::blocking;
+use crate::check::{self, Checked, Violations, fault as limits, verbs_fault as words};
+use crate::control::{Control, VerbsFaults};
+use crate::names::{self, ADAPTERS, VERBS_FAULTS};
+use crate::stored::values;
+use crate::verbs_faults::status_message;
+
+/// Makes a rule. May block.
+pub fn create(control: &Control, request: &v1::CreateVerbsFaultRequest) -> Result<v1::VerbsFault, Status> {
+    let mut wrong = Violations::default();
+    let spec = spec(request, &mut wrong);
+    let made = VerbsFaults(control).create(wrong.finish(spec)?)?;
+    Ok(status_message(&made))
+}
+
+/// Lists a page.
+pub async fn list(
+    control: &Arc<Control>,
+    request: v1::ListVerbsFaultsRequest,
+) -> Result<v1::ListVerbsFaultsResponse, Status> {
+    let page = page!(request, "ListVerbsFaults", [100, 1000])?;
+    let control = control.clone();
+    let all = blocking(move || VerbsFaults(&control).list()).await?;
+    let all = all.iter().map(status_message).collect();
+    let (verbs_faults, next_page_token) = page.cut(all, |f: &v1::VerbsFault| format!("{:010}", f.id));
+    Ok(v1::ListVerbsFaultsResponse {
+        verbs_faults,
+        next_page_token,
+    })
+}
+
+/// Removes a rule. May block.
+pub fn delete(control: &Control, request: &v1::DeleteVerbsFaultRequest) -> Result<v1::VerbsFault, Status> {
+    let id = id(VERBS_FAULTS, "name", &request.name)?;
+    Ok(status_message(&VerbsFaults(control).remove(&id)?))
+}
+
+/// Reads the rule of a request.
+fn spec(request: &v1::CreateVerbsFaultRequest, wrong: &mut Violations) -> Option<VerbsFaultSpec> {
+    let none = v1::VerbsFault::default();
+    let fault = request.verbs_fault.as_ref().unwrap_or(&none);
+    let name = wrong.check("verbs_fault_id", check::name(&request.verbs_fault_id));
+    let adapter = names::id(ADAPTERS, &fault.adapter)
+        .map(str::to_owned)
+        .ok_or_else(|| form(&fault.adapter, "adapters/{adapter}"));
+    let adapter = wrong.check("verbs_fault.adapter", adapter);
+    let probability = wrong.optional("verbs_fault.probability", fault.probability, limits::probability);
+    let action = match &fault.action {
+        Some(Action::Completion(of)) => completion(of, wrong),
+        Some(Action::Command(of)) => command(of, wrong),
+        None => wrong.check(
+            "verbs_fault.action",
+            Err("required: what it matches; completion or command".to_owned()),
+        ),
+    };
+    Some(VerbsFaultSpec {
+        name: name?,
+        adapter: adapter?,
+        action: action?,
+        skip: fault.skip,
+        probability: probability?.unwrap_or(ALWAYS),
+        count: fault.count,
+        seed: fault.seed,
+    })
+}
+
+fn all<T>(
+    field: &str,
+    texts: &[String],
+    wrong: &mut Violations,
+    check: impl Fn(&str) -> Checked<T>,
+) -> Option<Vec<T>> {
+    let read = (0..).zip(texts).map(|(i, text)| {
+        let field = format!("{field}[{i}]");
+        wrong.check(field, check(text))
+    });
+    // Each is read, so that all problems are told.
+    let read: Vec<Option<T>> = read.collect();
+    read.into_iter().collect()
+}
+
+fn completion(of: &v1::CompletionFault, wrong: &mut Violations) -> Option<VerbsFaultAction> {
+    let at = |field: &str| format!("verbs_fault.completion.{field}");
+    let qp = wrong.optional(at("queue_pair"), of.queue_pair, |q| {
+        limits::destination_qp(i64::from(q))
+    });
+    let kinds = all(&at("kinds"), &of.kinds, wrong, words::kind);
+    let held = |d: &prost_types::Duration| {
+        let span: Option<Duration> = values::span(*d);
+        limits::held(span.unwrap_or_default())
+    };
+    let fault = match &of.fault {
+        Some(Fault::Lie(status)) => wrong
+            .check(at("lie"), words::completion_status(status))
+            .map(CompletionFault::Lie),
+        Some(Fault::Fail(status)) => wrong
+            .check(at("fail"), words::completion_status(status))
+            .map(CompletionFault::Fail),
+        Some(Fault::Late(by)) => wrong.check(at("late"), held(by)).map(CompletionFault::Late),
+        Some(Fault::Swap(at_most)) => wrong.check(at("swap"), held(at_most)).map(CompletionFault::Swap),
+        Some(Fault::Lose(_)) => Some(CompletionFault::Lose),
+        Some(Fault::Double(_)) => Some(CompletionFault::Double),
+        Some(Fault::Hang(_)) => Some(CompletionFault::Hang),
+        Some(Fault::Length(length)) => Some(CompletionFault::Length(*length)),
+        Some(Fault::Immediate(data)) => Some(CompletionFault::Immediate(*data)),
+        None => {
+            let faults = "lie, fail, lose, double, late, hang, swap, length or immediate";
+            let problem = format!("required: what happens to completions; {faults}");
+            wrong.check(at("fault"), Err(problem))
+        }
+    };
+    Some(VerbsFaultAction::Completion {
+        qp: qp?,
+        kinds: kinds?,
+        fault: fault?,
+    })
+}
+
+fn command(of: &v1::CommandFault, wrong: &mut Violations) -> Option<VerbsFaultAction> {
+    let field = "verbs_fault.command.commands";
+    if of.commands.is_empty() {
+        wrong.add(field, "required: which commands, such as RegisterMr");
+    }
+    let commands = all(field, &of.commands, wrong, words::command);
+    let status = wrong.check("verbs_fault.command.status", words::command_status(&of.status));
+    Some(VerbsFaultAction::Command {
+        commands: commands?,
+        status: status?,
+    })
+}
