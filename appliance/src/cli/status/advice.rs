@@ -168,8 +168,6 @@ const EVENT_KINDS: Rows = rows! {
     class_stalled(FLOW_CONTROL),
     loop_suspected("two ports lead to one network, or two stations have one address", "vnicctl switch fdb"),
     fault_added(),
-    scenario_begun(),
-    scenario_over("a scenario failed: its log says at which step", "vnicctl fault scenarios"),
     mirror_lost("the session can be made again, or its stored row is given up by removing it", "vnicctl mirror list"),
     bond_link(),
     bond_member_lost(),
@@ -177,6 +175,8 @@ const EVENT_KINDS: Rows = rows! {
     mesh_peer(),
     mesh_refused("somebody called the mesh with a certificate that it does not take", "vnicctl event list --kind mesh_refused"),
     mesh_trouble(),
+    scenario_begun(),
+    scenario_over("a scenario failed: its log says at which step", "vnicctl fault scenarios"),
 };
 
 fn row(rows: Rows, name: &str) -> Option<Advice> {

@@ -24,15 +24,16 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// An environment with our library before all others. In a program's own it is also found under the real one's name, if there is
-    /// a place for that (`one_program`); for a whole shell only if that is asked for.
+    /// An environment with our library before all others. In a program's own (`one_program`) it is also found under the real one's
+    /// name, if there is a place for that, and the machine has no devices of its own, whose providers look for the real one by it; for
+    /// a whole shell only if that is asked for.
     pub fn new(library: &Path, options: &LibraryOptions, one_program: bool) -> Result<Environment, Refusal> {
         let mut variables = Vec::new();
         let mut first = library.to_owned();
         let dir = match (options.drop_in, one_program) {
             (true, _) => Some(drop_in::private(library)?),
-            (false, true) => drop_in::private(library).ok(),
-            (false, false) => None,
+            (false, true) if !has_devices() => drop_in::private(library).ok(),
+            (false, _) => None,
         };
         if let Some(dir) = dir {
             variables.push((
@@ -106,6 +107,12 @@ impl Environment {
         }
         lines
     }
+}
+
+/// Whether the kernel has RDMA devices.
+fn has_devices() -> bool {
+    let devices = std::fs::read_dir("/sys/class/infiniband");
+    devices.is_ok_and(|mut devices| devices.next().is_some())
 }
 
 /// A list of the loader with `one` at its front, once, however often this is called.

@@ -56,7 +56,7 @@ fn device_name(text: &str) -> Result<String, String> {
 #[derive(Debug, Clone, Default, Args)]
 pub struct LibraryOptions {
     /// Also be found under the name libibverbs.so.1, for programs that load it by themselves (NCCL, libfabric, Rust's sideway), or
-    /// refuse; `run` does so by itself where it can
+    /// refuse; `run` does so by itself where it can, on machines without RDMA devices of their own
     #[arg(long)]
     pub drop_in: bool,
     /// libvnic_ibverbs.so [default: $VNIC_IBVERBS_LIBRARY; beside this program; in ../lib/vnic and ../lib of it;
