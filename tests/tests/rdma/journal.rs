@@ -48,6 +48,15 @@ impl Pair {
         Ok(())
     }
 
+    /// A request of `a`; what names memory names that of `b`.
+    fn request(&self, operation: Operation, len: u32) -> Wr {
+        let wr = Wr::new(1, operation, &[self.a.at(0, len)]);
+        match operation {
+            Operation::Send => wr,
+            _ => wr.remote(self.b.mr.iova, self.b.mr.rkey),
+        }
+    }
+
     fn write(&self, wr_id: u64, len: u32) -> Wr {
         Wr::new(wr_id, Operation::Write, &[self.a.at(0, len)]).remote(self.b.mr.iova, self.b.mr.rkey)
     }
@@ -208,11 +217,7 @@ fn lost_acknowledges() -> Result<()> {
         let (mut qa, mut qb) = pair.hasty();
         pair.b.receive(&mut qb, 7, &[pair.b.at(8192, 4000)]);
         pair.a.mr.area.write(0, &fill(1, 3000));
-        let wr = Wr::new(1, operation, &[pair.a.at(0, bytes)]);
-        let wr = match operation {
-            Operation::Send => wr,
-            _ => wr.remote(pair.b.mr.iova, pair.b.mr.rkey),
-        };
+        let wr = pair.request(operation, bytes);
         pair.a.fails(&mut qa, &wr, Status::RetryExceeded);
         let recorded = pair.report()?;
         let fate = only(&recorded, "a");
@@ -276,11 +281,7 @@ fn a_lost_middle_leaves_a_part() -> Result<()> {
             }),
             ..FaultSpec::new("lost", Action::Drop)
         })?;
-        let wr = Wr::new(1, operation, &[pair.a.at(0, 5 * MTU)]);
-        let wr = match operation {
-            Operation::Send => wr,
-            _ => wr.remote(pair.b.mr.iova, pair.b.mr.rkey),
-        };
+        let wr = pair.request(operation, 5 * MTU);
         pair.a.fails(&mut qa, &wr, Status::RetryExceeded);
         let recorded = pair.report()?;
         let fate = only(&recorded, "a");

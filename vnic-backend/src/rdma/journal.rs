@@ -293,17 +293,16 @@ impl Journal {
         }
     }
 
-    /// The driver was told of a request's completion later than the engine had it; what it was told first counts.
+    /// The driver was told of a request's completion; what it was told first counts.
     pub fn told(&mut self, number: u64, status: Status, now: Instant) {
         if let Some(row) = Self::row_mut(&mut self.rows, self.first, number) {
             row.told.get_or_insert((status, now));
         }
     }
 
-    /// A completion left the engine; `told`: how the driver was told, if it was. Returns the number of its request, if it is known.
+    /// A completion left the engine. Returns the number of its request, if it is known.
     #[cold]
-    pub fn completed(&mut self, completion: &Completion, told: Option<Status>, now: Instant) -> Option<u64> {
-        let told = told.map(|status| (status, now));
+    pub fn completed(&mut self, completion: &Completion) -> Option<u64> {
         let (qp, first) = (completion.qp.0, self.first);
         if CompletionKind::is_receive(completion.op.number()) {
             let oldest = self.pair(qp).receives.front().copied();
@@ -318,7 +317,6 @@ impl Journal {
             if let Some(row) = Self::row_mut(&mut self.rows, self.first, number) {
                 row.really = Some(completion.status);
                 row.bytes = completion.byte_len.into();
-                row.told = told;
             }
             return Some(number);
         }
@@ -333,7 +331,6 @@ impl Journal {
             };
             if i == at {
                 row.really = Some(completion.status);
-                row.told = told;
             } else {
                 // Without a completion only what succeeds.
                 row.really = Some(Status::Success);
@@ -429,9 +426,11 @@ mod tests {
         let mut journal = Journal::new(10, None, NOW);
         (1..=3).for_each(|tag| post(&mut journal, 5, tag));
         let done = |tag, status| Completion::new(0, tag, QpNumber(5), CompletionOp::Send, status);
-        journal.completed(&done(9, Status::Success), Some(Status::Success), NOW);
+        if let Some(row) = journal.completed(&done(9, Status::Success)) {
+            journal.told(row, Status::Success, NOW);
+        }
         assert!(journal.rows.iter().all(|row| row.really.is_none()));
-        journal.completed(&done(2, Status::RetryExceeded), None, NOW);
+        journal.completed(&done(2, Status::RetryExceeded));
         let ends: Vec<_> = journal.rows.iter().map(|row| (row.really, row.told)).collect();
         let failed = Some(Status::RetryExceeded);
         assert_eq!(

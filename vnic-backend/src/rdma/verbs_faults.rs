@@ -73,11 +73,14 @@ impl Function {
         if ring.lost {
             while let Some(completion) = self.device.pop_completion(cq) {
                 if let Some(recorder) = &mut self.recorder {
-                    recorder.completed(&completion, None);
+                    recorder.completed(&completion);
                 }
             }
             faults.ready.remove(&cq.0);
             faults.held.retain(|held| held.cq != cq.0);
+            if faults.is_over() {
+                self.verbs_faults = None;
+            }
             return 0;
         }
         faults.release(|held| {
@@ -106,7 +109,7 @@ impl Function {
             };
             done += 1;
             let recorder = self.recorder.as_mut();
-            let row = recorder.and_then(|recorder| recorder.completed(&completion, None));
+            let row = recorder.and_then(|recorder| recorder.completed(&completion));
             if let Some(qp) = faults.judge(cq.0, completion, row, now) {
                 self.device.fail_qp(qp);
             }

@@ -51,12 +51,12 @@ impl Recorder {
         self.journal.posted(qp, wr, all, self.now);
     }
 
-    /// A completion left the engine; `told`: how the driver was told, if it was. Returns the number of its request, if it is known.
-    pub fn completed(&mut self, completion: &Completion, told: Option<Status>) -> Option<u64> {
-        self.journal.completed(completion, told, self.now)
+    /// A completion left the engine. Returns the number of its request, if it is known.
+    pub fn completed(&mut self, completion: &Completion) -> Option<u64> {
+        self.journal.completed(completion)
     }
 
-    /// The driver was told of a request's completion later than the engine had it.
+    /// The driver was told of a request's completion.
     pub fn told(&mut self, row: u64, status: Status) {
         self.journal.told(row, status, self.now);
     }
