@@ -7,6 +7,8 @@ that was asked for. `-c` of the ping-pongs does compare data.
 import pathlib
 import re
 
+from harness import wheels
+
 SIZES = [2**n for n in range(1, 24)]
 # Sizes of one datagram at most.
 DATAGRAMS = [2**n for n in range(1, 13)]
@@ -15,7 +17,7 @@ DATAGRAMS = [2**n for n in range(1, 13)]
 class Case:
     """A program, or a server and its client."""
 
-    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, **environment):
+    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, wheels=False, **environment):
         self.words = words.split()
         self.check = check
         self.quick = quick
@@ -26,6 +28,8 @@ class Case:
         self.devices = devices
         # Whether other processes on its first adapter are killed meanwhile.
         self.victims = victims
+        # Whether it runs on the Python that has the wheels of wheels.txt.
+        self.wheels = wheels
         self.environment = environment
         self.name = name or words + (f" | {client}" if client is not None else "")
         if devices > 1:
@@ -394,10 +398,27 @@ def mpi():
         )
 
 
+# ---- engines for transfers -----------------------------------------------------------------------------------------
+
+
+def engines():
+    """Mooncake's transfer engine and NIXL, as their makers build them."""
+    script = pathlib.Path(__file__).with_name("transfer.py").resolve()
+    for engine in ("mooncake", "nixl"):
+        yield Case(
+            f"{wheels.PYTHON} {script} {engine}",
+            lines_with(rf"^{engine}: \d+ sizes, every byte as it was sent$"),
+            alone=True,
+            devices=2,
+            wheels=True,
+            name=f"transfer.py {engine}",
+        )
+
+
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest, rack, mpi):
+    for make in (utils, perftest, rack, mpi, engines):
         for case in make():
             if case.name not in names:
                 names.add(case.name)
