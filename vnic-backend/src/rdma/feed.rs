@@ -428,6 +428,7 @@ impl Function {
             return;
         };
         let handle = SrqHandle(number);
+        let before = srq.queue.read();
         let mut fault = None;
         while srq.queue.has_more() {
             let full = match self.device.query_srq(handle) {
@@ -459,9 +460,8 @@ impl Function {
         let read = srq.queue.read();
         let unread = srq.queue.posted().wrapping_sub(read);
         self.device.set_srq_unread(handle, unread);
-        let since = read.wrapping_sub(srq.told);
-        if since > 0 && (!srq.queue.has_more() || since >= (srq.queue.entries() / 8).max(1)) {
-            srq.told = read;
+        // (Before any completion: the driver may post as many receives as it has seen complete.)
+        if read != before {
             let at = ring_tail(&srq.queue);
             srq.queue.ring.store_u32(at, read);
         }

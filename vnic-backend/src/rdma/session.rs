@@ -32,8 +32,6 @@ pub struct QueuePair {
 pub struct SharedReceive {
     /// Receive queue.
     pub queue: ReceiveQueue,
-    /// The last index that was published to the driver.
-    pub told: u32,
     /// Whether the shared receive queue is in [`Session::starving_srqs`].
     pub starving: bool,
     /// Whether a fault of it was reported.

@@ -144,7 +144,6 @@ impl Function {
             srq.0,
             SharedReceive {
                 queue: ReceiveQueue::new(ring, body.entries, stride, body.elements),
-                told: 0,
                 starving: false,
                 fault_told: false,
             },
