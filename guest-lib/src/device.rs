@@ -1,9 +1,9 @@
 //! Finding and opening a device.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::transport::pci::{self, PciAddress, PciTransport};
 use crate::{Context, Error};
 
 /// Environment variable with the socket of an adapter's RDMA function, for a process of the host; or with
-/// several sockets, `:` between them.
+/// several sockets, `:` between them; or with a directory that has such sockets.
 pub const SOCKET_VARIABLE: &str = "VNIC_SOCKET";
 
 /// Environment variable with the RDMA functions on PCI that a program sees, `,` between them; without it a
@@ -138,16 +138,34 @@ pub(crate) fn named_sockets() -> Vec<PathBuf> {
     sockets(&std::env::var_os(SOCKET_VARIABLE).unwrap_or_default())
 }
 
-/// The sockets of a list, each once.
+/// The sockets of a list, each once; of a directory, those of its adapters' RDMA functions.
 fn sockets(list: &OsStr) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in list.as_bytes().split(|b| *b == b':').filter(|p| !p.is_empty()) {
         let path = PathBuf::from(OsStr::from_bytes(path));
-        if !found.contains(&path) {
-            found.push(path);
+        let paths = if path.is_dir() {
+            sockets_in(&path)
+        } else {
+            vec![path]
+        };
+        for path in paths {
+            if !found.contains(&path) {
+                found.push(path);
+            }
         }
     }
     found
+}
+
+/// The sockets `NAME-rdma.sock` in a directory, `vf2` before `vf10`.
+pub fn sockets_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<OsString> = entries
+        .map(|entry| entry.file_name())
+        .filter(|name| name.as_bytes().ends_with(b"-rdma.sock"))
+        .collect();
+    names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+    names.into_iter().map(|name| dir.join(name)).collect()
 }
 
 /// The PCI addresses of a list.
@@ -185,6 +203,15 @@ mod tests {
         assert_eq!(paths("/run/a.sock:b.sock"), ["/run/a.sock", "b.sock"]);
         assert_eq!(paths(":/a::/b:/a:"), ["/a", "/b"], "gaps and repetitions");
         assert!(paths("").is_empty(), "as if it were not set");
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["vf10-rdma.sock", "vf2-rdma.sock", "vf2-eth.sock", "control.sock"] {
+            std::fs::write(dir.path().join(name), "").expect("a file");
+        }
+        let at = dir.path().display().to_string();
+        assert_eq!(
+            paths(&at),
+            [format!("{at}/vf2-rdma.sock"), format!("{at}/vf10-rdma.sock")]
+        );
     }
 
     #[test]

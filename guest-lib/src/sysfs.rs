@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{Context, Counter, DeviceAttributes, Error, GidEntry, GidKind, PortAttributes, PortState};
 
@@ -84,14 +86,18 @@ impl Files {
     }
 }
 
-/// Writes a file, whole or not at all.
+/// Files that this process has written.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// Writes a file, whole or not at all; other devices' threads and processes may write theirs.
 fn replace(root: &Path, path: &str, bytes: &[u8]) -> std::io::Result<()> {
     let file = root.join(path);
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;
     }
     // Beside the directories that programs list.
-    let new = root.join(format!(".new.{}", std::process::id()));
+    let (process, number) = (std::process::id(), WRITTEN.fetch_add(1, Relaxed));
+    let new = root.join(format!(".new.{process}.{number}"));
     std::fs::File::create(&new)?.write_all(bytes)?;
     std::fs::rename(new, file)
 }

@@ -10,11 +10,12 @@ use clap_complete::Shell;
 use vnic_verbs::DeviceAddress;
 use vnic_verbs::sysfs::SYSFS_VARIABLE;
 
+use crate::cdi::CdiOptions;
 use crate::environment::Environment;
 use crate::files::Shown;
 use crate::library::Libraries;
 use crate::options::{DeviceOptions, LibraryOptions};
-use crate::{Refusal, devices, drop_in, files, program, view};
+use crate::{Refusal, cdi, devices, drop_in, files, program, view};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -80,6 +81,15 @@ enum Command {
         #[arg(long, hide = true)]
         with_parent: bool,
     },
+    /// Print a file for container engines (CDI): a container that gets the device vnic/rdma=vf0 finds the adapter as under run, without
+    /// rights of its own
+    #[command(
+        after_help = "Examples:\n  vnic-verbs cdi > /etc/cdi/vnic.json\n  podman run --device vnic/rdma=vf0 -e VNIC_NAMES=mlx5_0 IMAGE ibv_devinfo"
+    )]
+    Cdi(CdiOptions),
+    /// Show the devices' files in a container that an engine is making
+    #[command(hide = true)]
+    CdiHook,
     /// List the devices that programs would see
     Devices {
         #[command(flatten)]
@@ -117,6 +127,8 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             device,
             with_parent,
         } => keep(&dir, &device, with_parent),
+        Command::Cdi(options) => cdi::describe(&options).map(|text| print(&text)),
+        Command::CdiHook => cdi::hook(std::io::stdin()),
         Command::Devices { device } => devices::list(&device).map(|lines| print(&lines)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -195,7 +207,7 @@ fn show(options: &DeviceOptions, shown: Shown, environment: &mut Environment) ->
             .variables
             .push((SYSFS_VARIABLE, Some(root.clone().into())));
     }
-    view::show(&root).map_err(|e| {
+    view::show(&root, Path::new("/")).map_err(|e| {
         Refusal::new(format!(
             "the devices' files cannot be shown in /sys and /dev: {e}"
         ))

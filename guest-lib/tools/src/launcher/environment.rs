@@ -12,7 +12,7 @@ use crate::options::LibraryOptions;
 use crate::{Refusal, devices, drop_in};
 
 /// Newer UCX asks the kernel for routes to a peer's GID, which knows no network of an adapter in a process of the host.
-const UCX_REACHES: &str = "UCX_IB_ROCE_REACHABILITY_MODE";
+pub const UCX_REACHES: &str = "UCX_IB_ROCE_REACHABILITY_MODE";
 
 /// Variables to set, and sockets that must be there before.
 #[derive(Debug, Default)]

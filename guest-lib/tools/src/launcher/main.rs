@@ -1,5 +1,6 @@
 //! `vnic-verbs`: runs programs that were linked with libibverbs on vnic's RDMA function, as they are.
 
+mod cdi;
 mod cli;
 mod devices;
 mod drop_in;

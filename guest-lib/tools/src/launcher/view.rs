@@ -74,17 +74,17 @@ fn namespace() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// Shows the files below `root` where programs look for them.
-pub fn show(root: &Path) -> io::Result<()> {
+/// Shows the files below `root` where programs look for them whose root directory is `at`.
+pub fn show(root: &Path, at: &Path) -> io::Result<()> {
     let ours = |path: &str| root.join(path);
     for class in [sysfs::DEVICES, sysfs::VERBS] {
-        adopt(&Path::new("/sys").join(class), &ours(class))?;
+        adopt(&at.join("sys").join(class), &ours(class))?;
     }
     let class = [
         ("infiniband", ours(sysfs::DEVICES)),
         ("infiniband_verbs", ours(sysfs::VERBS)),
     ];
-    cover(root, Path::new("/sys/class"), &class)?;
+    cover(root, &at.join("sys/class"), &class)?;
     let buses: Vec<PathBuf> = fs::read_dir(ours("devices")).map_or_else(
         |_| Vec::new(),
         |all| all.filter_map(|bus| Some(bus.ok()?.path())).collect(),
@@ -94,14 +94,18 @@ pub fn show(root: &Path) -> io::Result<()> {
         .filter_map(|bus| Some((bus.file_name()?.to_str()?, bus.clone())))
         .collect();
     if !buses.is_empty() {
-        cover(root, Path::new("/sys/devices"), &buses)?;
-        let on_pci = Path::new("/sys/bus/pci/devices");
+        cover(root, &at.join("sys/devices"), &buses)?;
+        let on_pci = at.join("sys/bus/pci/devices");
         if on_pci.is_dir() {
-            adopt(on_pci, &ours("bus/pci/devices"))?;
-            mount_bind_recursive(ours("bus/pci/devices"), on_pci)?;
+            adopt(&on_pci, &ours("bus/pci/devices"))?;
+            mount_bind_recursive(ours("bus/pci/devices"), &on_pci)?;
         }
     }
-    let nodes = Path::new(NODES);
+    let nodes = at.join(NODES.trim_start_matches('/'));
+    // (A container that is being made has a /dev of its own.)
+    if at != Path::new("/") {
+        fs::create_dir_all(&nodes)?;
+    }
     if nodes.is_dir() {
         let entries: Vec<PathBuf> = fs::read_dir(ours("dev"))?
             .filter_map(|e| Some(e.ok()?.path()))
@@ -110,9 +114,9 @@ pub fn show(root: &Path) -> io::Result<()> {
             .iter()
             .filter_map(|e| Some((e.file_name()?.to_str()?, e.clone())))
             .collect();
-        cover(root, nodes, &entries)
+        cover(root, &nodes, &entries)
     } else {
-        cover(root, Path::new("/dev"), &[("infiniband", ours("dev"))])
+        cover(root, &at.join("dev"), &[("infiniband", ours("dev"))])
     }
 }
 
