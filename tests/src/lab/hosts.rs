@@ -125,6 +125,13 @@ impl Host {
         serde_json::from_str(&text).with_context(|| format!("vnicctl {words:?} gave no JSON: {text}"))
     }
 
+    /// What `vnicctl -o json` says with exit code 1, which is that it found something.
+    pub fn finding(&self, words: &[&str]) -> Result<Value> {
+        let output = self.ctl_command(words)?.output().context("vnicctl")?;
+        ensure!(output.status.code() == Some(1), "vnicctl {words:?} found nothing");
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
     /// Why `vnicctl` refuses.
     pub fn refusal(&self, words: &[&str]) -> Result<String> {
         let output = self.ctl_command(words)?.output().context("vnicctl")?;

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
 pub mod built;
+pub mod bump;
 pub mod daemon;
 pub mod guest;
 pub mod guide;
@@ -35,6 +36,7 @@ pub mod tool;
 pub mod wire_port;
 
 pub use built::built;
+pub use bump::Wire;
 pub use daemon::Daemon;
 pub use guest::{Guest, GuestSpec};
 pub use hosts::Host;

@@ -10,6 +10,7 @@ mod qos_guide;
 mod rdma;
 mod restart;
 mod rxe;
+mod rxe_bump;
 mod rxe_record;
 mod tap;
 mod two;
