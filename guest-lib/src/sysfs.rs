@@ -16,6 +16,8 @@ use crate::{Context, Counter, DeviceAttributes, Error, GidEntry, GidKind, PortAt
 mod counters;
 mod pci;
 
+pub use pci::address;
+
 /// The environment variable with the root of the files that a program sees.
 pub const SYSFS_VARIABLE: &str = "VNIC_SYSFS";
 /// The environment variable with names of devices in their order, with commas; without it they are `vnic0`, `vnic1`, …
@@ -24,6 +26,9 @@ pub const NAMES_VARIABLE: &str = "VNIC_NAMES";
 pub const DEVICES: &str = "class/infiniband";
 /// Directory of what `/dev/infiniband` has for them, below the root.
 pub const VERBS: &str = "class/infiniband_verbs";
+
+/// Directory of what debugfs has of the devices' drivers, below the root.
+pub const DEBUG: &str = "debug/mlx5";
 
 /// Name and place of a device among the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +95,7 @@ impl Files {
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a file, whole or not at all; other devices' threads and processes may write theirs.
-fn replace(root: &Path, path: &str, bytes: &[u8]) -> std::io::Result<()> {
+pub fn replace(root: &Path, path: impl AsRef<Path>, bytes: &[u8]) -> std::io::Result<()> {
     let file = root.join(path);
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;

@@ -26,8 +26,11 @@ fn path(place: &Place) -> String {
     real.unwrap_or_else(|| format!("pci{DOMAIN}:00/{}", address(place)))
 }
 
-/// The address of a device that is on no bus: slots and functions, as of cards with many functions.
-fn address(place: &Place) -> String {
+/// The address of a device on PCI; of one that is on no bus: slots and functions, as of cards with many functions.
+pub fn address(place: &Place) -> String {
+    if let Some(address) = &place.pci {
+        return address.clone();
+    }
     format!("{DOMAIN}:00:{:02x}.{:x}", place.number / 8 % 32, place.number % 8)
 }
 

@@ -36,6 +36,7 @@ mod qos_send;
 mod room;
 mod seen;
 mod settings;
+mod settings_files;
 mod trace;
 mod update;
 mod vlan_keys;

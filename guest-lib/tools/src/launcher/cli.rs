@@ -216,9 +216,12 @@ fn show(options: &DeviceOptions, shown: Shown, environment: &mut Environment) ->
 
 /// Writes files of devices, and keeps them.
 fn keep(dir: &Path, options: &DeviceOptions, with_parent: bool) -> Result<(), Refusal> {
-    if with_parent {
-        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
-    }
+    use rustix::process::{PidfdFlags, getppid, pidfd_open};
+    let parent = getppid().filter(|_| with_parent);
+    let parent = parent
+        .map(|process| pidfd_open(process, PidfdFlags::empty()))
+        .transpose();
+    let parent = parent.map_err(|e| Refusal::new(format!("the program that started this: {e}")))?;
     let found = devices::found(options)?;
     let sockets: Vec<PathBuf> = found
         .iter()
@@ -229,10 +232,14 @@ fn keep(dir: &Path, options: &DeviceOptions, with_parent: bool) -> Result<(), Re
         .collect();
     devices::wait(&sockets, options.patience())?;
     let kept: Result<Vec<_>, Refusal> = files::write(dir, &found, &options.name).into_iter().collect();
-    let kept = kept?;
+    let (kept, settings) = (kept?, files::settings(dir, &found, &options.name)?);
     print(&format!("{}\n", dir.display()));
-    files::keep(kept);
-    Err(Refusal::new("the devices are gone"))
+    let with_parent = parent.is_some();
+    match files::keep(kept, settings, parent) {
+        Ok(()) if with_parent => Ok(()),
+        Ok(()) => Err(Refusal::new("the devices are gone")),
+        Err(e) => Err(Refusal::new(format!("the devices' files: {e}"))),
+    }
 }
 
 /// Whoever reads it may have seen enough.

@@ -1,13 +1,16 @@
 //! Files of devices, as the kernel has them for its own.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vnic_verbs::sysfs::{Files, Place};
 use vnic_verbs::{Context, Device, DeviceAddress};
 
 use crate::Refusal;
+use crate::settings::Settings;
 
 /// Time between two looks at a device that changes.
 const EVERY: Duration = Duration::from_secs(1);
@@ -61,18 +64,54 @@ pub fn write(
         .collect()
 }
 
-/// Keeps the files as the devices are, until all of them are gone.
-pub fn keep(mut kept: Vec<(Context, Files)>) {
-    while !kept.is_empty() {
-        std::thread::sleep(EVERY);
-        kept.retain_mut(|(device, files)| match files.keep(device) {
-            Ok(()) => true,
-            Err(e) => {
-                eprintln!("vnic-verbs: {e}");
-                false
-            }
-        });
+/// Settings of these devices as files below a directory: of adapters of the host whose daemon `vnicctl` may ask.
+pub fn settings(root: &Path, devices: &[DeviceAddress], names: &[String]) -> Result<Vec<Settings>, Refusal> {
+    let mut made = Vec::new();
+    for (address, place) in devices.iter().zip(places(devices, names)) {
+        if let DeviceAddress::Socket(socket) = address {
+            let new = Settings::new(root, &place, socket);
+            made.extend(new.map_err(|e| Refusal::new(format!("no settings of {address}: {e}")))?);
+        }
     }
+    Ok(made)
+}
+
+/// Keeps the files as the devices are and takes what is written to settings, until all devices are gone, or `parent` has ended.
+pub fn keep(
+    mut kept: Vec<(Context, Files)>,
+    mut settings: Vec<Settings>,
+    parent: Option<OwnedFd>,
+) -> std::io::Result<()> {
+    while !kept.is_empty() {
+        let told: Vec<BorrowedFd<'_>> = parent
+            .iter()
+            .map(AsFd::as_fd)
+            .chain(settings.iter().map(AsFd::as_fd))
+            .collect();
+        let mut told: Vec<PollFd<'_>> = told.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let every = Timespec {
+            tv_sec: EVERY.as_secs().cast_signed(),
+            tv_nsec: 0,
+        };
+        let quiet = poll(&mut told, Some(&every))? == 0;
+        let over = parent.is_some() && told.first().is_some_and(|fd| !fd.revents().is_empty());
+        for settings in &mut settings {
+            settings.take()?;
+        }
+        if over {
+            break;
+        }
+        if quiet {
+            kept.retain_mut(|(device, files)| match files.keep(device) {
+                Ok(()) => true,
+                Err(e) => {
+                    eprintln!("vnic-verbs: {e}");
+                    false
+                }
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Starts a keeper of the files below `root`, which ends with this process, and waits until they are written.

@@ -12,6 +12,7 @@ mod options;
 mod place;
 mod program;
 mod refusal;
+mod settings;
 mod versions;
 mod view;
 

@@ -101,6 +101,10 @@ pub fn show(root: &Path, at: &Path) -> io::Result<()> {
             mount_bind_recursive(ours("bus/pci/devices"), &on_pci)?;
         }
     }
+    let debug = at.join("sys/kernel/debug");
+    if ours(sysfs::DEBUG).is_dir() && debug.is_dir() {
+        cover(root, &debug, &[("mlx5", ours(sysfs::DEBUG))])?;
+    }
     let nodes = at.join(NODES.trim_start_matches('/'));
     // (A container that is being made has a /dev of its own.)
     if at != Path::new("/") {
