@@ -7,7 +7,7 @@ that was asked for. `-c` of the ping-pongs does compare data.
 import pathlib
 import re
 
-from harness import wheels
+from harness import crates, wheels
 
 SIZES = [2**n for n in range(1, 24)]
 # Sizes of one datagram at most.
@@ -17,7 +17,7 @@ DATAGRAMS = [2**n for n in range(1, 13)]
 class Case:
     """A program, or a server and its client."""
 
-    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, wheels=False, **environment):
+    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, prepare=None, **environment):
         self.words = words.split()
         self.check = check
         self.quick = quick
@@ -28,8 +28,8 @@ class Case:
         self.devices = devices
         # Whether other processes on its first adapter are killed meanwhile.
         self.victims = victims
-        # Whether it runs on the Python that has the wheels of wheels.txt.
-        self.wheels = wheels
+        # Makes its program, where that is not a package's.
+        self.prepare = prepare
         self.environment = environment
         self.name = name or words + (f" | {client}" if client is not None else "")
         if devices > 1:
@@ -410,15 +410,33 @@ def engines():
             lines_with(rf"^{engine}: \d+ sizes, every byte as it was sent$"),
             alone=True,
             devices=2,
-            wheels=True,
+            prepare=wheels.install,
             name=f"transfer.py {engine}",
         )
+
+
+# ---- crates ----------------------------------------------------------------------------------------------------
+
+
+def rust():
+    """Examples of the crates `sideway` and `ibverbs`, which load the library by themselves or are linked with it."""
+
+    def alone(program, *patterns):
+        return Case(str(crates.example(program)), lines_with(*patterns), alone=True, prepare=crates.install, name=f"crates {program}")
+
+    yield alone("show_gids", r"\bvnic0\b.*\bfe80:")
+    yield alone("ibv_devinfo", r"hca_id:\s+vnic0", r"PORT_ACTIVE|Active")
+    # (It compares what it sent itself.)
+    yield alone("loopback")
+    for program in ("rc_pingpong", "rc_pingpong_split"):
+        words = f"{crates.example(program)} -g 1 -n 200 -s 4096"
+        yield Case(words, exchanged(200), prepare=crates.install, name=f"crates {program}")
 
 
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest, rack, mpi, engines):
+    for make in (utils, perftest, rack, mpi, engines, rust):
         for case in make():
             if case.name not in names:
                 names.add(case.name)
