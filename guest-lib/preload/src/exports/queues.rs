@@ -7,6 +7,7 @@ use vnic_verbs::Gid;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
+use crate::events::calls;
 use crate::handle::{end, maybe, the};
 use crate::objects::{Ah, Channel, Cq, Pd, Qp, Srq, ah, cq, qp};
 
@@ -59,6 +60,7 @@ export! {
     /// `man 3 ibv_ack_cq_events`.
     "IBVERBS_1.1" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint), of (*cq).context, as plain {
         let completions = the::<Cq>(cq.cast()).completions.clone();
+        calls::completed(&raw mut (*cq).comp_events_completed, count);
         completions.acknowledge(count);
         Ok(())
     }

@@ -77,6 +77,7 @@ static void channels(void)
 	}
 	CHECK(!readable(loop.channel->fd));
 	ibv_ack_cq_events(loop.cq, 10);
+	CHECK(loop.cq->comp_events_completed == 10);
 	/* One that nobody takes: it is gone with its queue. */
 	CHECK(ibv_req_notify_cq(loop.cq, 0) == 0);
 	exchange(&loop);
@@ -107,6 +108,7 @@ static void only_new_ones(void)
 	struct ibv_async_event drained = event();
 	CHECK(drained.event_type == IBV_EVENT_SQ_DRAINED && drained.element.qp == loop.qp);
 	ibv_ack_async_event(&drained);
+	CHECK(loop.qp->events_completed == 1);
 	CHECK(ibv_req_notify_cq(loop.cq, 0) == 0);
 	struct pollfd fd = {.fd = loop.channel->fd, .events = POLLIN};
 	CHECK(poll(&fd, 1, 200) == 0);
