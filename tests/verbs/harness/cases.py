@@ -18,7 +18,7 @@ class Case:
     """A program, or a server and its client."""
 
     def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, prepare=None, **environment):
-        self.words = words.split()
+        self.words = words.split() if isinstance(words, str) else words
         self.check = check
         self.quick = quick
         # What the client gets instead of the server's options.
@@ -353,6 +353,16 @@ def rack():
     yield alone("lstopo-no-graphics --of console", r'OpenFabrics "vnic0"')
     yield alone("ucx_info -d", r"Transport: rc_verbs\n#\s+Device: vnic0:1", r"Transport: ud_verbs", r"atomic_fadd: 64 bit")
     yield alone("fi_info -p verbs", r"domain: vnic0-dgram")
+    for size, shown, quick in ((1024, "1k", True), (65536, "64k", False)):
+        # libfabric's messages over our datagrams, compared. Its port has other options than those of all others: -B at the server, -P at the client.
+        command = f"fi_pingpong -p verbs;ofi_rxd -e rdm -c -I 100 -S {size}"
+        script = command.replace("verbs;ofi_rxd", "'verbs;ofi_rxd'") + " $([ $3 ] && echo -P $2 $3 || echo -B $2)"
+        yield Case(
+            ["sh", "-c", script, "sh"],
+            lambda _server, client, shown=shown: None if re.search(rf"^{shown} +100 +=100 ", client, re.MULTILINE) else "no result",
+            quick,
+            name=command,
+        )
     yield alone("rdma dev", r"vnic0: node_type ca .*node_guid [0-9a-f]{4}:")
     yield alone("rdma link", r"^link vnic0/1 state ACTIVE physical_state LINK_UP")
     yield alone("rdma -j link show vnic0/1", r'"ifname":"vnic0","port":1,"state":"ACTIVE"')
