@@ -462,6 +462,15 @@ pub enum CaptureVerb {
         /// Packets that are marked need no notification: the responder is no notification point
         #[arg(long)]
         no_cnp: bool,
+        /// A queue pair is notified no sooner again: the interval of the responder's notification point, in microseconds
+        /// (np_min_time_between_cnps); where frames have the times of the wire
+        #[arg(
+            long,
+            value_name = "MICROSECONDS",
+            default_value_t = 0,
+            conflicts_with = "no_cnp"
+        )]
+        cnp_interval: u32,
     },
     /// List captures to files
     List,

@@ -39,6 +39,29 @@ fn what_is_put_into_the_wire_is_found() -> Result<()> {
     ensure!(sum(&found, "corrupt") == 1 && sum(&found, "naks") >= 1);
     let found = run("mark-some")?;
     ensure!(sum(&found, "marked") > 0 && found["notifications"] != json!([]));
+    // Nobody waits that long between two of many.
+    let capture = wire
+        .bump
+        .path("state/captures/mark-some.pcapng")
+        .display()
+        .to_string();
+    let found = wire.bump.finding(&[
+        "capture",
+        "check",
+        &capture,
+        "--at",
+        "p1",
+        "--cnp-interval",
+        "60000000",
+    ])?;
+    ensure!(
+        found["notifications"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|n| n["early"] == true),
+        "{found}"
+    );
     run("lose-acks")?;
     let found = run("swap-some")?;
     ensure!(sum(&found, "gaps") > 0 && sum(&found, "naks") > 0);

@@ -136,6 +136,13 @@ pub struct Notifications {
     last: u64,
 }
 
+impl Notifications {
+    /// Whether one came sooner after another than a notification point with this interval, in nanoseconds, sends them.
+    pub fn are_early(&self, interval: u64) -> bool {
+        self.interval.0.is_some_and(|(least, _)| least < interval)
+    }
+}
+
 /// Most findings that are kept of a flow.
 pub const FINDINGS_MAX: usize = 100;
 /// Most flows that are followed; frames of further ones are not looked at.

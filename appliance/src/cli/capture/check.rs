@@ -23,8 +23,16 @@ struct Interface {
     dropped: u64,
 }
 
+/// What is asked of congestion notifications.
+pub struct Asked {
+    /// Marked packets are answered by some.
+    pub any: bool,
+    /// A queue pair is notified no sooner again, in nanoseconds.
+    pub interval: u64,
+}
+
 /// Checks a file, prints what was found, and fails if a rule is broken.
-pub fn run(file: &Path, at: Option<&str>, notifies: bool, out: &Output) -> Result<(), Failure> {
+pub fn run(file: &Path, at: Option<&str>, asked: &Asked, out: &Output) -> Result<(), Failure> {
     let shown = file.display();
     let source: Box<dyn Read> = match file.to_str() {
         Some("-") => Box::new(std::io::stdin()),
@@ -38,16 +46,18 @@ pub fn run(file: &Path, at: Option<&str>, notifies: bool, out: &Output) -> Resul
         dropped,
         checker,
     } = one;
-    let (flows, notifications) = checker.finish(notifies);
+    let (flows, notifications) = checker.finish(asked.any);
+    let early = |n: &Notifications| n.are_early(asked.interval);
     let broken: usize = flows.iter().map(|f| f.findings.len()).sum();
+    let broken = broken + notifications.iter().filter(|n| early(n)).count();
     let value = json!({
         "at": name, "roce_packets": packets, "dropped_frames": dropped, "broken_rules": broken,
         "flows": flows.iter().map(flow).collect::<Vec<_>>(),
-        "notifications": notifications.iter().map(notified).collect::<Vec<_>>(),
+        "notifications": notifications.iter().map(|n| notified(n, early(n))).collect::<Vec<_>>(),
     });
     out.value(&value, || {
         let head = format!("at {name}: {packets} RoCE packets, {dropped} frames dropped on the way\n\n");
-        head + &table(&flows) + &findings(&flows) + &notices(&notifications)
+        head + &table(&flows) + &findings(&flows) + &notices(&notifications, early)
     })?;
     match broken {
         0 => Ok(()),
@@ -130,10 +140,10 @@ fn flow(f: &Flow) -> Value {
     })
 }
 
-fn notified(n: &Notifications) -> Value {
+fn notified(n: &Notifications, early: bool) -> Value {
     json!({
         "source": n.source.to_ip().to_string(), "destination": n.destination.to_ip().to_string(), "qp": n.qp, "count": n.count,
-        "interval": spread(n.interval),
+        "interval": spread(n.interval), "early": early,
     })
 }
 
@@ -185,12 +195,12 @@ fn findings(flows: &[Flow]) -> String {
     }
 }
 
-fn notices(all: &[Notifications]) -> String {
+fn notices(all: &[Notifications], early: impl Fn(&Notifications) -> bool) -> String {
     let mut text = String::new();
     for n in all {
         let _ = writeln!(
             text,
-            "{} notifies qp {:#x} of {} {} times{}",
+            "{} notifies qp {:#x} of {} {} times{}{}",
             n.source.to_ip(),
             n.qp,
             n.destination.to_ip(),
@@ -198,7 +208,8 @@ fn notices(all: &[Notifications]) -> String {
             match n.interval.0 {
                 None => String::new(),
                 Some(_) => format!(", {} µs apart", times(n.interval)),
-            }
+            },
+            if early(n) { ": too early" } else { "" }
         );
     }
     match text.is_empty() {

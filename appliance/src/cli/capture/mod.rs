@@ -20,7 +20,18 @@ mod summary;
 pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(), Failure> {
     match verb {
         CaptureVerb::Live { write, filter } => live(write.as_deref(), &filter, client).await,
-        CaptureVerb::Check { file, at, no_cnp } => check::run(&file, at.as_deref(), !no_cnp, out),
+        CaptureVerb::Check {
+            file,
+            at,
+            no_cnp,
+            cnp_interval,
+        } => {
+            let asked = check::Asked {
+                any: !no_cnp,
+                interval: u64::from(cnp_interval) * 1000,
+            };
+            check::run(&file, at.as_deref(), &asked, out)
+        }
         CaptureVerb::Start {
             name,
             max_bytes,

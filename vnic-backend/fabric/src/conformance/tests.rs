@@ -185,4 +185,5 @@ fn marks_are_answered_by_notifications() {
         (told[0].qp, told[0].count, told[0].interval),
         (0x99, 2, Spread(Some((2000, 2000))))
     );
+    assert!(told[0].are_early(2001) && !told[0].are_early(2000));
 }
