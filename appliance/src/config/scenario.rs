@@ -20,16 +20,17 @@ const MOMENTS_MAX: usize = 10_000;
 /// Length of a scenario, at most.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Keys that are of some actions only.
-const OF_ACTIONS: [(&str, &[&str]); 6] = [
+const OF_ACTIONS: [(&str, &[&str]); 7] = [
     ("event_delay", &["port_down"]),
     ("index", &["gid_gone", "gid_moved"]),
     ("to", &["gid_moved"]),
     ("mtu", &["mtu"]),
     ("speed", &["speed"]),
     ("fault", &["fault"]),
+    ("rule", &["fault_removed"]),
 ];
 /// Actions.
-const ACTIONS: [&str; 9] = [
+const ACTIONS: [&str; 10] = [
     "port_down",
     "device_fatal",
     "device_removed",
@@ -38,6 +39,7 @@ const ACTIONS: [&str; 9] = [
     "mtu",
     "speed",
     "fault",
+    "fault_removed",
     "kill",
 ];
 
@@ -61,6 +63,7 @@ struct File {
 #[serde(default, deny_unknown_fields)]
 struct StepTable {
     at: Option<Spanned<String>>,
+    after: Option<Spanned<String>>,
     action: Option<Spanned<String>>,
     adapter: Option<Spanned<Texts>>,
     r#for: Option<Spanned<String>>,
@@ -73,10 +76,13 @@ struct StepTable {
     mtu: Option<Spanned<i64>>,
     speed: Option<Spanned<i64>>,
     fault: Option<Spanned<FaultTable>>,
+    rule: Option<Spanned<String>>,
 }
 
 /// When a step acts.
 struct Times {
+    /// Rule whose first hit it is counted from.
+    after: Option<String>,
     at: Duration,
     /// How long it lasts; `None`: until the scenario ends.
     lasts: Option<Duration>,
@@ -109,6 +115,7 @@ pub fn from_text(path: &Path, text: &str, set: &BTreeMap<String, String>) -> Res
         sink: &sink,
         parts,
         names: Owners::new(),
+        rules: BTreeMap::new(),
         seed,
         moments: Vec::new(),
     };
@@ -125,7 +132,16 @@ pub fn from_text(path: &Path, text: &str, set: &BTreeMap<String, String>) -> Res
     }
     let mut moments = reader.moments;
     moments.sort_by_key(|moment| moment.at);
-    let last = moments.last().map_or(Duration::ZERO, |moment| moment.at);
+    let waits = |moment: &&Moment| moment.after.is_some();
+    if file.length.is_none() && moments.iter().any(|moment| waits(&moment)) {
+        sink.error(
+            0..0,
+            "length",
+            "required: a step waits for a rule, and the scenario ends by then",
+        );
+    }
+    let timed = moments.iter().rfind(|moment| !waits(moment));
+    let last = timed.map_or(Duration::ZERO, |moment| moment.at);
     let length = sink.text(file.length, |text| {
         let length = limits::span(text)?;
         match length < last {
@@ -190,6 +206,10 @@ fn speed(mbps: i64) -> Checked<u32> {
         .ok_or_else(|| "1 to 1600000, in Mbit/s".to_owned())
 }
 
+fn unknown_rule(rule: &str) -> String {
+    format!("no step before makes a rule {rule:?}")
+}
+
 /// Reader of steps.
 struct Reader<'a, 'b> {
     sink: &'a Sink<'b>,
@@ -197,6 +217,8 @@ struct Reader<'a, 'b> {
     parts: BTreeMap<String, String>,
     /// Names of fault rules, with their lines.
     names: Owners,
+    /// What makes each of them.
+    rules: BTreeMap<String, Act>,
     seed: u64,
     moments: Vec<Moment>,
 }
@@ -220,7 +242,7 @@ impl Reader<'_, '_> {
                     .wrong(&place, format!("not allowed with action = {action:?}"));
             }
         }
-        let whole = matches!(action, "device_fatal" | "kill");
+        let whole = matches!(action, "device_fatal" | "fault_removed" | "kill");
         let times = self.times(at, &mut table, whole);
         let delay = self.sink.text(table.event_delay.take(), signed);
         let acts = self.acts(at, action, &mut table);
@@ -256,14 +278,16 @@ impl Reader<'_, '_> {
             let begin = times.at + times.every * n;
             for act in &acts {
                 let at = told(begin, act);
-                self.moments.push(Moment { at, act: act.clone() });
+                let (after, act) = (times.after.clone(), act.clone());
+                self.moments.push(Moment { after, at, act });
             }
             let Some(end) = times.lasts.map(|lasts| begin + lasts) else {
                 continue;
             };
             for act in acts.iter().filter_map(Act::inverse) {
                 let at = told(end, &act);
-                self.moments.push(Moment { at, act });
+                let after = times.after.clone();
+                self.moments.push(Moment { after, at, act });
             }
         }
         if self.moments.len() > MOMENTS_MAX {
@@ -278,6 +302,10 @@ impl Reader<'_, '_> {
     /// When a step acts; `whole`: what it does cannot be undone.
     fn times(&self, at: &Range<usize>, table: &mut StepTable, whole: bool) -> Option<Times> {
         let sink = self.sink;
+        let after = sink.text(table.after.take(), |rule| match self.rules.contains_key(rule) {
+            true => Ok(rule.to_owned()),
+            false => Err(unknown_rule(rule)),
+        });
         let begin = sink.text(sink.required(at, "at", table.at.take()), time);
         let (has_for, has_every) = (table.r#for.is_some(), table.every.is_some());
         let lasts = sink.text(table.r#for.take(), some_time);
@@ -327,6 +355,7 @@ impl Reader<'_, '_> {
             return None;
         }
         Some(Times {
+            after,
             at: begin?,
             lasts,
             every,
@@ -337,18 +366,27 @@ impl Reader<'_, '_> {
     /// What a step does when it begins.
     fn acts(&mut self, at: &Range<usize>, action: &str, table: &mut StepTable) -> Vec<Act> {
         let sink = self.sink;
+        if matches!(action, "fault" | "fault_removed")
+            && let Some(place) = sink.place(at, "adapter")
+        {
+            sink.wrong(
+                &place,
+                "a fault rule says itself between which adapters: from, to",
+            );
+        }
         if action == "fault" {
-            if let Some(place) = sink.place(at, "adapter") {
-                sink.wrong(
-                    &place,
-                    "a fault rule says itself between which adapters: from, to",
-                );
-            }
-            let rule = self.rule(at, table);
-            return rule
-                .map(|rule| Act::AddFault(Box::new(rule)))
-                .into_iter()
-                .collect();
+            let Some(rule) = self.rule(at, table) else {
+                return Vec::new();
+            };
+            let (name, act) = (rule.name.clone(), Act::AddFault(Box::new(rule)));
+            self.rules.insert(name, act.clone());
+            return vec![act];
+        }
+        if action == "fault_removed" {
+            let of = |rule: &str| self.rules.get(rule).and_then(Act::inverse);
+            let named = |rule: &str| of(rule).ok_or_else(|| unknown_rule(rule));
+            let act = sink.text(sink.required(at, "rule", table.rule.take()), named);
+            return act.into_iter().collect();
         }
         let adapters = self.adapters(at, table);
         let index = sink.check(table.index.take(), gid_index);

@@ -21,7 +21,9 @@ pub struct Scenario {
 /// Something that is done at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
-    /// Time since the begin of the scenario.
+    /// Rule of the scenario whose first hit the time is counted from; `None`: the begin of the scenario.
+    pub after: Option<String>,
+    /// Time since then.
     pub at: Duration,
     /// What is done.
     pub act: Act,

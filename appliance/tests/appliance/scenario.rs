@@ -107,6 +107,26 @@ action = "fault"
 name = "x"
 action = "drop"
 delay = "1ms"
+[[step]]
+after = "y"
+at = "1s"
+action = "port_down"
+adapter = "vf0"
+[[step]]
+at = "1s"
+action = "fault_removed"
+rule = "z"
+[[step]]
+at = "1s"
+action = "fault"
+[step.fault]
+name = "good"
+action = "drop"
+[[step]]
+after = "good"
+at = "1s"
+action = "kill"
+adapter = "vf0"
 "#,
         &[("nic", "vf0")],
     )
@@ -121,6 +141,9 @@ delay = "1ms"
         "x.toml:24:9: step[4].every: must be longer than each lasts",
         "x.toml:31:15: step[5].event_delay: the event would come before the scenario begins",
         "step[6].fault.delay: allowed with action = \"delay\" only",
+        "x.toml:40:9: step[7].after: no step before makes a rule \"y\"",
+        "x.toml:47:8: step[8].rule: no step before makes a rule \"z\"",
+        "length: required: a step waits for a rule",
         "the scenario has no part \"nic\"",
     ] {
         assert!(wrong.contains(expected), "{expected:?} is not in\n{wrong}");

@@ -1,5 +1,8 @@
 //! Scenarios that are shipped, played in virtual time: what drivers see, and that each run does the same.
 
+mod repeated;
+mod stage;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +19,6 @@ use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{PortState, QpType};
 use vnic_device::zerocopy::FromBytes;
 use vnic_tests::driver::rdma::{Side, World, Wr};
-
-/// How often each scenario is played.
-const RUNS: usize = 100;
 
 const GID: GidSetting = GidSetting {
     gid: [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9],
@@ -70,42 +70,6 @@ fn until(player: &mut Player, ms: u64) -> Result<()> {
     let time = Duration::from_millis(ms);
     while let Some(at) = player.next().filter(|at| *at <= time) {
         player.play(at).map_err(anyhow::Error::msg)?;
-    }
-    Ok(())
-}
-
-#[test]
-fn each_run_of_a_scenario_does_the_same() -> Result<()> {
-    for path in shipped()? {
-        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
-        let scenario = scenario(&name)?;
-        ensure!(scenario.name == name && !scenario.description.is_empty());
-        let world = world()?;
-        let mut first: Option<Vec<String>> = None;
-        for _ in 0..RUNS {
-            let mut player = Player::new(world.rig.nic.clone(), &scenario);
-            while let Some(at) = player.next() {
-                // (No process has the device: the scenario says so, and fails.)
-                ensure!(player.play(at).is_ok() || name == "peer-killed");
-            }
-            let log = player.log();
-            ensure!(
-                first.get_or_insert_with(|| log.to_vec()) == log,
-                "{name}: {log:?}"
-            );
-            ensure!(world.rig.nic.faults().is_empty(), "{name}");
-        }
-        let log = first.unwrap_or_default();
-        ensure!(
-            log.len() > 1 && log.last().is_some_and(|line| line == "end"),
-            "{log:?}"
-        );
-        let gids = world.rig.nic.rdma("vf0")?.context("a function")?.gids;
-        ensure!(
-            gids.iter().any(|row| row.index == 30 && row.gid == GID.gid),
-            "{name}"
-        );
-        world.finish()?;
     }
     Ok(())
 }
