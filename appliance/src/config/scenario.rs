@@ -20,17 +20,18 @@ const MOMENTS_MAX: usize = 10_000;
 /// Length of a scenario, at most.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Keys that are of some actions only.
-const OF_ACTIONS: [(&str, &[&str]); 7] = [
+const OF_ACTIONS: [(&str, &[&str]); 8] = [
     ("event_delay", &["port_down"]),
     ("index", &["gid_gone", "gid_moved"]),
     ("to", &["gid_moved"]),
     ("mtu", &["mtu"]),
     ("speed", &["speed"]),
+    ("rate", &["rate"]),
     ("fault", &["fault"]),
     ("rule", &["fault_removed"]),
 ];
 /// Actions.
-const ACTIONS: [&str; 10] = [
+const ACTIONS: [&str; 11] = [
     "port_down",
     "device_fatal",
     "device_removed",
@@ -38,6 +39,7 @@ const ACTIONS: [&str; 10] = [
     "gid_moved",
     "mtu",
     "speed",
+    "rate",
     "fault",
     "fault_removed",
     "kill",
@@ -59,6 +61,7 @@ struct File {
 }
 
 /// `[[step]]`.
+// Wide: the keys of the table in the file.
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct StepTable {
@@ -75,6 +78,7 @@ struct StepTable {
     to: Option<Spanned<i64>>,
     mtu: Option<Spanned<i64>>,
     speed: Option<Spanned<i64>>,
+    rate: Option<Spanned<i64>>,
     fault: Option<Spanned<FaultTable>>,
     rule: Option<Spanned<String>>,
 }
@@ -403,6 +407,10 @@ impl Reader<'_, '_> {
                 .map(|mbps| PortChange::Speed(Some(mbps))),
             _ => Some(PortChange::Down(true)),
         };
+        let rate = match action {
+            "rate" => sink.check(sink.required(at, "rate", table.rate.take()), speed),
+            _ => None,
+        };
         let Some(change) = change else { return Vec::new() };
         let of = |adapter: String| match action {
             "port_down" => vec![
@@ -416,6 +424,7 @@ impl Reader<'_, '_> {
             "device_removed" => vec![Act::Away { adapter, away: true }],
             "gid_gone" | "gid_moved" => vec![Act::MoveGid { adapter, index, to }],
             "kill" => vec![Act::Kill { adapter }],
+            "rate" => vec![Act::Rate { adapter, mbps: rate }],
             _ => vec![Act::Port { adapter, change }],
         };
         adapters.into_iter().flat_map(of).collect()

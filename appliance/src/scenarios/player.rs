@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, pidfd_open, pidfd_send_signal};
 use vnic_backend::fault::Action;
-use vnic_backend::{FaultSpec, GidSetting, GidSource, Nic, RdmaPort};
+use vnic_backend::{FaultSpec, GidSetting, GidSource, Nic, RdmaPort, VerbsFaultSpec};
 
 use super::timeline::{Act, Moment, PortChange, Scenario};
 
@@ -27,6 +27,8 @@ pub struct Player {
     ports: BTreeMap<String, RdmaPort>,
     /// GIDs that are not where they were: by adapter and index in the file, with their index.
     gids: BTreeMap<(String, Option<u16>), (u16, GidSetting)>,
+    /// Rates of links as they were, by adapter.
+    rates: BTreeMap<String, u64>,
     /// Adapters that were cut off; their places are in the names of the rules.
     cut: Vec<String>,
     kill: Killer,
@@ -49,6 +51,7 @@ impl Player {
             undo: Vec::new(),
             ports: BTreeMap::new(),
             gids: BTreeMap::new(),
+            rates: BTreeMap::new(),
             cut: Vec::new(),
             kill: Box::new(kill),
             over: false,
@@ -209,6 +212,17 @@ impl Player {
             }
             Act::AddFault(spec) => nic.add_fault(FaultSpec::clone(spec)).map(drop).map_err(said),
             Act::RemoveFault(spec) => nic.remove_fault(&spec.name).map(drop).map_err(said),
+            Act::AddVerbsFault(spec) => nic
+                .add_verbs_fault(VerbsFaultSpec::clone(spec))
+                .map(drop)
+                .map_err(said),
+            Act::RemoveVerbsFault(spec) => nic.remove_verbs_fault(&spec.name).map(drop).map_err(said),
+            Act::Rate { adapter, mbps } => {
+                let mut qos = nic.qos(adapter).map_err(said)?.spec;
+                let before = *self.rates.entry(adapter.clone()).or_insert(qos.rate);
+                qos.rate = mbps.map_or(before, |mbps| u64::from(mbps) * 1_000_000);
+                nic.set_qos(adapter, qos).map_err(said)
+            }
             Act::Kill { adapter } => (self.kill)(&nic, adapter),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use vnic_backend::FaultSpec;
+use vnic_backend::{FaultSpec, VerbsFaultSpec};
 
 /// A scenario, as a file describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,17 @@ pub enum Act {
     AddFault(Box<FaultSpec>),
     /// A fault rule is removed.
     RemoveFault(Box<FaultSpec>),
+    /// A rule for completions or commands is made.
+    AddVerbsFault(Box<VerbsFaultSpec>),
+    /// A rule for completions or commands is removed.
+    RemoveVerbsFault(Box<VerbsFaultSpec>),
+    /// The link of the adapter has another rate.
+    Rate {
+        /// The adapter.
+        adapter: String,
+        /// Rate in Mbit/s; `None`: what it was.
+        mbps: Option<u32>,
+    },
     /// The processes that have the RDMA function are killed.
     Kill {
         /// The adapter.
@@ -116,6 +127,9 @@ impl Act {
             Act::ReturnGid { adapter, index, to } => Act::MoveGid { adapter, index, to },
             Act::AddFault(spec) => Act::RemoveFault(spec),
             Act::RemoveFault(spec) => Act::AddFault(spec),
+            Act::AddVerbsFault(spec) => Act::RemoveVerbsFault(spec),
+            Act::RemoveVerbsFault(spec) => Act::AddVerbsFault(spec),
+            Act::Rate { adapter, .. } => Act::Rate { adapter, mbps: None },
             Act::Fail { .. } | Act::Kill { .. } => return None,
         })
     }
@@ -148,6 +162,12 @@ impl fmt::Display for Act {
             }
             Act::AddFault(spec) => write!(f, "fault {} is made: {}", spec.name, spec.action.name()),
             Act::RemoveFault(spec) => write!(f, "fault {} is removed", spec.name),
+            Act::AddVerbsFault(spec) => write!(f, "verbs fault {} is made", spec.name),
+            Act::RemoveVerbsFault(spec) => write!(f, "verbs fault {} is removed", spec.name),
+            Act::Rate { adapter, mbps } => match mbps {
+                Some(mbps) => write!(f, "{adapter}: the rate is {mbps} Mbit/s"),
+                None => write!(f, "{adapter}: the rate is what it was"),
+            },
             Act::Kill { adapter } => write!(f, "{adapter}: its processes are killed"),
         }
     }
