@@ -221,6 +221,10 @@ impl Nic {
             dropped: 0,
             lost: 0,
         };
+        let adapters = status.adapters.clone();
+        self.inner
+            .hub
+            .publish("", crate::types::NicEventKind::RecordingStarted { adapters });
         let began = began.unwrap_or_default();
         state.recordings.last = None;
         state.recordings.running = Some(Running {
@@ -269,6 +273,10 @@ impl Nic {
         let recorded = recording::compare(&running, &all, &others);
         let status = recorded.status.clone();
         self.inner.state()?.recordings.last = Some(recorded);
+        let requests = status.requests;
+        self.inner
+            .hub
+            .publish("", crate::types::NicEventKind::RecordingStopped { requests });
         Ok(status)
     }
 

@@ -238,6 +238,15 @@ impl Function {
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
+        if takes_receive(packet) && self.verbs_faults.is_some() {
+            return self.receive_by_rule(now, packet);
+        }
+        self.receive_now(now, packet)
+    }
+
+    /// Takes a packet that no rule is about.
+    #[inline]
+    pub(super) fn receive_now(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         let number = packet.headers.bth.destination_qp;
         if self.lacks_receive(number, packet) {
             if number == MULTICAST_QP {
@@ -318,16 +327,9 @@ impl Function {
     /// Whether a packet takes a receive that the engine does not have.
     #[inline]
     fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
-        use Operation::{WriteLastImm, WriteOnlyImm};
-        let opcode = packet.headers.bth.opcode;
-        let takes = opcode
-            .operation()
-            .is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm));
-        if !takes {
-            return false;
-        }
         // A group's members, and the shared queue that an XRC packet names, are not checked.
-        opcode.transport() == Transport::Xrc || self.has_no_receive(number)
+        let xrc = packet.headers.bth.opcode.transport() == Transport::Xrc;
+        takes_receive(packet) && (xrc || self.has_no_receive(number))
     }
 
     /// Whether the engine has no receive for a queue pair, which need not exist.
@@ -444,4 +446,12 @@ impl Function {
         }
         work
     }
+}
+
+/// Whether a packet takes a receive, or is a part of a message that does.
+#[inline(always)]
+fn takes_receive(packet: &Incoming<'_>) -> bool {
+    use Operation::{WriteLastImm, WriteOnlyImm};
+    let operation = packet.headers.bth.opcode.operation();
+    operation.is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm))
 }
