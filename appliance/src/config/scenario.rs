@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
-use vnic_backend::FaultSpec;
 
 use super::diagnostics::{Diagnostics, Sink};
 use super::faults::{FaultTable, Owners, fault};
 use super::reader::{self, Texts};
+use super::verbs_faults::{VerbsFaultTable, verbs_fault};
 use crate::check::{self, Checked, fault as limits};
 use crate::scenarios::{Act, Moment, PortChange, Scenario};
 
@@ -20,7 +20,7 @@ const MOMENTS_MAX: usize = 10_000;
 /// Length of a scenario, at most.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Keys that are of some actions only.
-const OF_ACTIONS: [(&str, &[&str]); 8] = [
+const OF_ACTIONS: [(&str, &[&str]); 9] = [
     ("event_delay", &["port_down"]),
     ("index", &["gid_gone", "gid_moved"]),
     ("to", &["gid_moved"]),
@@ -28,10 +28,11 @@ const OF_ACTIONS: [(&str, &[&str]); 8] = [
     ("speed", &["speed"]),
     ("rate", &["rate"]),
     ("fault", &["fault"]),
+    ("verbs_fault", &["verbs_fault"]),
     ("rule", &["fault_removed"]),
 ];
 /// Actions.
-const ACTIONS: [&str; 11] = [
+const ACTIONS: [&str; 12] = [
     "port_down",
     "device_fatal",
     "device_removed",
@@ -41,6 +42,7 @@ const ACTIONS: [&str; 11] = [
     "speed",
     "rate",
     "fault",
+    "verbs_fault",
     "fault_removed",
     "kill",
 ];
@@ -80,6 +82,7 @@ struct StepTable {
     speed: Option<Spanned<i64>>,
     rate: Option<Spanned<i64>>,
     fault: Option<Spanned<FaultTable>>,
+    verbs_fault: Option<Spanned<VerbsFaultTable>>,
     rule: Option<Spanned<String>>,
 }
 
@@ -370,21 +373,13 @@ impl Reader<'_, '_> {
     /// What a step does when it begins.
     fn acts(&mut self, at: &Range<usize>, action: &str, table: &mut StepTable) -> Vec<Act> {
         let sink = self.sink;
-        if matches!(action, "fault" | "fault_removed")
+        if matches!(action, "fault" | "verbs_fault" | "fault_removed")
             && let Some(place) = sink.place(at, "adapter")
         {
-            sink.wrong(
-                &place,
-                "a fault rule says itself between which adapters: from, to",
-            );
+            sink.wrong(&place, "a rule says itself which adapters it is about");
         }
-        if action == "fault" {
-            let Some(rule) = self.rule(at, table) else {
-                return Vec::new();
-            };
-            let (name, act) = (rule.name.clone(), Act::AddFault(Box::new(rule)));
-            self.rules.insert(name, act.clone());
-            return vec![act];
+        if matches!(action, "fault" | "verbs_fault") {
+            return self.rule(at, action, table).into_iter().collect();
         }
         if action == "fault_removed" {
             let of = |rule: &str| self.rules.get(rule).and_then(Act::inverse);
@@ -455,19 +450,33 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The rule of a step, with the adapters of its parts and a seed of its own.
-    fn rule(&mut self, at: &Range<usize>, table: &mut StepTable) -> Option<FaultSpec> {
-        let table = self.sink.required(at, "fault", table.fault.take())?;
-        let (span, table) = (table.span(), table.into_inner());
-        let mut rule = fault(self.sink, &span, table, None, &mut self.names)?;
-        let nth = self.names.len() as u64;
-        rule.seed
-            .get_or_insert((self.seed.wrapping_add(nth)) & 0xffff_ffff);
-        for owner in [&mut rule.from, &mut rule.to].into_iter().flatten() {
-            if let Some(adapter) = self.parts.get(owner) {
+    /// What makes the rule of a step, with the adapters of its parts and a seed of its own.
+    fn rule(&mut self, at: &Range<usize>, action: &str, table: &mut StepTable) -> Option<Act> {
+        let (sink, parts, names) = (self.sink, &self.parts, &mut self.names);
+        let named = |owner: &mut String| {
+            if let Some(adapter) = parts.get(owner) {
                 adapter.clone_into(owner);
             }
-        }
-        Some(rule)
+        };
+        let nth = names.len() as u64 + 1;
+        let seed = self.seed.wrapping_add(nth) & 0xffff_ffff;
+        let (name, act) = if action == "fault" {
+            let table = sink.required(at, "fault", table.fault.take())?;
+            let mut rule = fault(sink, &table.span(), table.into_inner(), None, names)?;
+            rule.seed.get_or_insert(seed);
+            [&mut rule.from, &mut rule.to]
+                .into_iter()
+                .flatten()
+                .for_each(named);
+            (rule.name.clone(), Act::AddFault(Box::new(rule)))
+        } else {
+            let table = sink.required(at, "verbs_fault", table.verbs_fault.take())?;
+            let mut rule = verbs_fault(sink, &table.span(), table.into_inner(), None, names)?;
+            rule.seed.get_or_insert(seed);
+            named(&mut rule.adapter);
+            (rule.name.clone(), Act::AddVerbsFault(Box::new(rule)))
+        };
+        self.rules.insert(name, act.clone());
+        Some(act)
     }
 }

@@ -162,7 +162,9 @@ impl fmt::Display for Act {
             }
             Act::AddFault(spec) => write!(f, "fault {} is made: {}", spec.name, spec.action.name()),
             Act::RemoveFault(spec) => write!(f, "fault {} is removed", spec.name),
-            Act::AddVerbsFault(spec) => write!(f, "verbs fault {} is made", spec.name),
+            Act::AddVerbsFault(spec) => {
+                write!(f, "verbs fault {} is made: {}", spec.name, spec.action.name())
+            }
             Act::RemoveVerbsFault(spec) => write!(f, "verbs fault {} is removed", spec.name),
             Act::Rate { adapter, mbps } => match mbps {
                 Some(mbps) => write!(f, "{adapter}: the rate is {mbps} Mbit/s"),

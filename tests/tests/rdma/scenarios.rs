@@ -1,6 +1,7 @@
 //! Scenarios that are shipped, played in virtual time: what drivers see, and that each run does the same.
 
 mod repeated;
+mod replica;
 mod stage;
 
 use std::collections::BTreeMap;

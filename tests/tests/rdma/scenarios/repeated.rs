@@ -11,16 +11,21 @@ use super::{scenario, shipped};
 const RUNS: usize = 100;
 
 /// Scenarios with a test in this file.
-const HERE: [&str; 9] = [
+const HERE: [&str; 14] = [
     "device-fatal",
     "device-removed",
     "flap-during-kv-transfer",
     "gid-moved",
     "grey-nic",
+    "hung-requests",
+    "mooncake-3523",
+    "mooncake-3596",
     "mtu-changed",
     "peer-killed",
     "port-down-late-event",
     "port-flap",
+    "qps-never-rebuilt",
+    "rnr-storm",
 ];
 
 fn runs() -> usize {
@@ -162,6 +167,62 @@ fn peer_killed() -> Result<()> {
         ..Plan::default()
     };
     let run = repeated("peer-killed", plan)?;
+    ensure!(run.told.contains_key("RetryExceeded"), "{:?}", run.told);
+    Ok(())
+}
+
+/// What hangs was carried out; what is not waited for is posted again on a queue pair that is built anew.
+#[test]
+fn hung_requests() -> Result<()> {
+    let plan = Plan {
+        patience: Duration::from_millis(500),
+        ..Plan::default()
+    };
+    let run = repeated("hung-requests", plan)?;
+    ensure!(run.built > 2 && run.told.keys().eq(["Success"]), "{:?}", run.told);
+    ensure!(run.verdicts("hung; its data was written") > 0);
+    Ok(())
+}
+
+#[test]
+fn qps_never_rebuilt() -> Result<()> {
+    let run = repeated("qps-never-rebuilt", Plan::default())?;
+    ensure!(run.told.contains_key("LocalQpOperationError"), "{:?}", run.told);
+    ensure!(
+        run.built == 4
+            && run
+                .log
+                .iter()
+                .any(|line| line.contains("a queue pair is refused"))
+    );
+    Ok(())
+}
+
+#[test]
+fn rnr_storm() -> Result<()> {
+    let run = repeated("rnr-storm", Plan::default())?;
+    ensure!(
+        run.built == 2 && run.told.keys().eq(["Success"]),
+        "{:?}",
+        run.told
+    );
+    Ok(())
+}
+
+#[test]
+fn mooncake_3523() -> Result<()> {
+    let plan = Plan {
+        patience: Duration::from_secs(1),
+        ..Plan::default()
+    };
+    let run = repeated("mooncake-3523", plan)?;
+    ensure!(run.built > 2 && run.has("requests hang"));
+    Ok(())
+}
+
+#[test]
+fn mooncake_3596() -> Result<()> {
+    let run = repeated("mooncake-3596", Plan::default())?;
     ensure!(run.told.contains_key("RetryExceeded"), "{:?}", run.told);
     Ok(())
 }
