@@ -17,7 +17,7 @@ use vnic_device::command::device::PortReply;
 use vnic_device::event::EventKind;
 use vnic_device::queue::Operation;
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{PortState, QpType};
+use vnic_device::verbs::{CompletionStatus as Status, PortState, QpType};
 use vnic_device::zerocopy::FromBytes;
 use vnic_tests::driver::rdma::{Side, World, Wr};
 
@@ -117,6 +117,46 @@ fn a_port_goes_down_and_packets_wait_for_it() -> Result<()> {
     ensure!(a.d.event(EventKind::PortActive).object == 1 && state(&mut a) == Some(PortState::Active));
     player.end();
     ensure!(world.rig.nic.faults().is_empty());
+    drop((a, b));
+    world.finish()
+}
+
+/// A MiB at 100 Mbit/s takes longer than 80 ms; when the rate is what it was again, no time at all.
+#[test]
+fn a_link_is_slow_for_a_time() -> Result<()> {
+    let text = "name = \"slow\"\n[[step]]\nat = \"0 ms\"\naction = \"rate\"\nadapter = \"vf0\"\nrate = 100\nfor = \"1 s\"\n";
+    let scenario = scenario_from_text(Path::new("slow"), text, &BTreeMap::new())?;
+    let clock = VirtualClock::new(Duration::from_micros(100));
+    let world = World::with_clock(clock.clone(), &["vf0", "vf1"])?;
+    let (mut a, mut b) = (world.side("vf0")?, world.side("vf1")?);
+    let (mut qa, _qb) = a.pair(&mut b, QpType::Rc);
+    let mut player = Player::new(world.rig.nic.clone(), &scenario);
+    let mut write = || {
+        let begin = clock.now();
+        for n in 0..16 {
+            let wr = Wr::new(n, Operation::Write, &[a.at(0, 1 << 16)]).remote(b.mr.iova, b.mr.rkey);
+            a.post(&mut qa, &wr);
+        }
+        let mut ended = 0;
+        while ended < 16 {
+            clock.pass(Duration::from_millis(1));
+            ended += std::iter::from_fn(|| a.cq.poll())
+                .filter(|e| e.status() == Status::Success)
+                .count();
+        }
+        clock.now() - begin
+    };
+    let before = write();
+    until(&mut player, 0)?;
+    let slow = write();
+    until(&mut player, 1000)?;
+    let behind = write();
+    ensure!(
+        before < Duration::from_millis(10) && behind < Duration::from_millis(10),
+        "{before:?} {behind:?}"
+    );
+    ensure!(slow > Duration::from_millis(80), "{slow:?}");
+    ensure!(player.log()[0].ends_with("vf0: the rate is 100 Mbit/s"));
     drop((a, b));
     world.finish()
 }

@@ -1,4 +1,4 @@
-//! `vnic-testkit` as people use it: a NIC of a test's own, with rules, scenarios and reports.
+//! `vnic-testkit`, and the plugin of pytest, as people use them: a NIC of a test's own, with rules, scenarios and reports.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use vnic_testkit::{Setup, Vnic, v1};
 use vnic_tests::driver::rig::wait_for;
-use vnic_tests::lab::{built, checkout};
+use vnic_tests::lab::{self, built, checkout, output};
 use vnic_verbs::{
     Access, CompletionStatus, ConnectOptions, Device, DeviceAddress, Rc, SendWr, WorkCompletion,
 };
@@ -152,6 +152,113 @@ fn a_scenario_that_is_dropped_is_put_back() -> Result<()> {
     ensure!(
         String::from_utf8_lossy(&said.stdout).trim() == expected.join(":"),
         "{said:?}"
+    );
+    Ok(())
+}
+
+/// Python with grpcio; `tests/packages.sh` makes it.
+const PYTHON: &str = "python3-grpcio";
+
+/// The Python package, installed into a directory. Returns its search path; `None`: this machine cannot.
+fn package(into: &Path) -> Result<Option<String>> {
+    let said = |words: &[&str]| Command::new(PYTHON).args(words).stderr(Stdio::null()).output();
+    let libraries = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let Ok(own) = said(&["-c", libraries]) else {
+        lab::skip("testkit-pytest", "Python's grpcio is not installed");
+        return Ok(None);
+    };
+    let own = String::from_utf8(own.stdout)?;
+    // (What the distribution has is behind all that was chosen.)
+    let debian = "/usr/lib/python3/dist-packages";
+    if !Path::new(debian).join("pytest").is_dir() {
+        lab::skip("testkit-pytest", "pytest is not installed");
+        return Ok(None);
+    }
+    std::fs::create_dir_all(into.join("proto/control"))?;
+    for part in ["Cargo.toml", "clients", "proto/control/proto"] {
+        let mut copy = Command::new("cp");
+        copy.arg("-r").arg(checkout().join(part));
+        output(copy.arg(into.join(part)))?;
+    }
+    let words = "-m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --target site ./clients/python";
+    output(Command::new(PYTHON).args(words.split(' ')).current_dir(into))?;
+    Ok(Some(format!(
+        "{}:{}:{debian}",
+        into.join("site").display(),
+        own.trim()
+    )))
+}
+
+/// The example of the page is run as it stands; a test that fails says what really happened.
+#[test]
+fn pytest_has_a_nic_and_plays_scenarios() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let Some(path) = package(dir.path())? else {
+        return Ok(());
+    };
+    let writes = dir.path().join("writes");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rdma/preload_work/writes.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-o"]).args([&writes, &source]).arg("-libverbs");
+    output(&mut cc)?;
+    let programs = dir.path().join("programs");
+    std::fs::create_dir(&programs)?;
+    for (package, program) in [("vnic-appliance", "vnicd"), ("vnic-guest", "vnic-verbs")] {
+        std::os::unix::fs::symlink(built(package, program)?, programs.join(program))?;
+    }
+    let pytest = |file: &Path| -> Result<std::process::Output> {
+        let mut command = Command::new(PYTHON);
+        command
+            .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
+            .arg(file);
+        command
+            .env("PYTHONPATH", &path)
+            .env("WRITES", &writes)
+            .env("VNIC_PROGRAMS", &programs);
+        command.env("VNIC_SCENARIOS", checkout().join("deploy/scenarios/verbs"));
+        command.env(
+            "VNIC_IBVERBS_LIBRARY",
+            built("vnic-verbs-preload", "libvnic_ibverbs.so")?,
+        );
+        Ok(command.current_dir(dir.path()).output()?)
+    };
+    let example = dir.path().join("clients/python/examples/test_writes.py");
+    let done = pytest(&example)?;
+    let said = String::from_utf8_lossy(&done.stdout);
+    ensure!(done.status.success() && said.contains("2 passed"), "{said}");
+    let fails = dir.path().join("test_fails.py");
+    let text = std::fs::read_to_string(&example)?.replace("returncode == 1", "returncode == 0");
+    std::fs::write(&fails, text)?;
+    let said = String::from_utf8(pytest(&fails)?.stdout)?;
+    for part in [
+        "1 failed, 1 passed",
+        "vnic: what really happened",
+        "vf0 queue pair #1 Write 0: reported as failed; its data was written",
+    ] {
+        ensure!(said.contains(part), "{part:?} is not in\n{said}");
+    }
+    let page = std::fs::read_to_string(checkout().join("docs/testing.md"))?;
+    let example = std::fs::read_to_string(example)?;
+    let shown = example.split_once("import os").context("an import")?.1;
+    ensure!(
+        page.contains(shown.trim()),
+        "docs/testing.md shows another example"
+    );
+    let crates = std::fs::read_to_string(checkout().join("clients/testkit/src/lib.rs"))?;
+    let shown = crates.lines().skip_while(|line| *line != "//! ```no_run").skip(1);
+    let shown: Vec<&str> = shown
+        .take_while(|line| *line != "//! ```")
+        .map(|line| line.trim_start_matches("//! "))
+        .collect();
+    let shown = shown
+        .iter()
+        .filter(|line| !line.starts_with('#'))
+        .copied()
+        .collect::<Vec<_>>()
+        .join("\n");
+    ensure!(
+        page.contains(&shown),
+        "docs/testing.md shows another example than the crate:\n{shown}"
     );
     Ok(())
 }

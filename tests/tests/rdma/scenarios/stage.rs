@@ -237,7 +237,11 @@ impl Stage {
                 self.views[at].port = None;
                 self.note(at, "has opened its device");
             }
-            let Some(side) = self.side(at) else { continue };
+            // (A look at the port is a command, which takes time of the machine.)
+            let looks = self.now().as_millis() % 50 < TICK.as_millis() || self.views[at].port.is_none();
+            let Some(side) = self.side(at).filter(|_| looks) else {
+                continue;
+            };
             let reply = side.d.command(Opcode::QueryPort, &[], &[]);
             let port = PortReply::read_from_bytes(&reply.bytes).ok().context("a port")?;
             let seen = (port.state, port.active_mtu, port.speed);
