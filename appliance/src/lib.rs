@@ -8,6 +8,7 @@ pub mod access;
 pub mod capture;
 mod check;
 pub mod cli;
+pub mod comparable;
 pub mod config;
 mod control;
 mod counters;
@@ -35,11 +36,6 @@ mod systemd;
 mod teams;
 pub mod traces;
 mod verbs_faults;
-
-/// What `vnicctl fault report --comparable` says of a recording: two runs that do the same give the same text.
-pub fn comparable_report(recorded: &vnic_backend::Recorded) -> String {
-    cli::comparable(grpc::whole(recorded))
-}
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use vnic_appliance::comparable_report;
+use vnic_appliance::comparable;
 use vnic_appliance::scenarios::{Player, Scenario};
 use vnic_backend::fault::Action;
 use vnic_backend::{FaultSpec, RECORDED_DEFAULT, Recorded, VirtualClock};
@@ -493,7 +493,7 @@ impl Stage {
         let recorded = self.world.rig.nic.recorded().context("a recording")?;
         let story = self.log.len();
         self.log
-            .extend(comparable_report(&recorded).lines().map(str::to_owned));
+            .extend(comparable::report(&recorded).lines().map(str::to_owned));
         (self.a, self.b) = (None, None);
         self.world.finish()?;
         Ok(Run {
