@@ -108,6 +108,22 @@ impl Function {
         std::mem::take(&mut self.first_hits)
     }
 
+    /// Forgets the completions of a queue that takes no more.
+    fn discard(&mut self, cq: CqHandle) {
+        while let Some(completion) = self.device.pop_completion(cq) {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.completed(&completion);
+            }
+        }
+        if let Some(faults) = &mut self.verbs_faults {
+            faults.ready.remove(&cq.0);
+            faults.held.retain(|held| held.cq != cq.0);
+            if faults.is_over() {
+                self.verbs_faults = None;
+            }
+        }
+    }
+
     /// Writes the completions of one queue, as many as there is room for, as the rules say, and notes them if a recording runs. Returns
     /// how many it took or wrote.
     #[cold]
@@ -117,16 +133,7 @@ impl Function {
         };
         let faults = self.verbs_faults.get_or_insert_default();
         if ring.lost {
-            while let Some(completion) = self.device.pop_completion(cq) {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.completed(&completion);
-                }
-            }
-            faults.ready.remove(&cq.0);
-            faults.held.retain(|held| held.cq != cq.0);
-            if faults.is_over() {
-                self.verbs_faults = None;
-            }
+            self.discard(cq);
             return 0;
         }
         faults.release(|held| {
@@ -171,7 +178,10 @@ impl Function {
                 self.device.fail_qp(qp);
             }
             if judged.overruns {
+                ring.lost = true;
                 self.device.overrun_cq(cq);
+                self.discard(cq);
+                return done;
             }
             if let (true, Some(srq)) = (judged.limit, srq) {
                 self.session.events.push(EventKind::SrqLimitReached, srq, 0);

@@ -103,7 +103,7 @@ fn a_rule_lies_and_the_report_says_what_happened() -> Result<()> {
     }
     let refused = daemon.side("vf1").err().context("refused")?;
     let refused = refused
-        .downcast_ref::<vnic_verbs::Error>()
+        .downcast_ref::<Error>()
         .context("an error of verbs")?;
     assert_eq!(refused.errno(), 1);
     daemon.said(&["fault", "verbs", "remove", "other", "closed"])?;
