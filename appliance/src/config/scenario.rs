@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
+use vnic_backend::RdmaEvent;
 
 use super::diagnostics::{Diagnostics, Sink};
 use super::faults::{FaultTable, Owners, fault};
@@ -19,10 +20,14 @@ use crate::scenarios::{Act, Moment, PortChange, Scenario};
 const MOMENTS_MAX: usize = 10_000;
 /// Length of a scenario, at most.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// The one port of an RDMA function.
+const PORT: u32 = 1;
 /// Keys that are of some actions only.
-const OF_ACTIONS: [(&str, &[&str]); 9] = [
+const OF_ACTIONS: [(&str, &[&str]); 11] = [
     ("event_delay", &["port_down"]),
-    ("index", &["gid_gone", "gid_moved"]),
+    ("index", &["gid_gone", "gid_moved", "event"]),
+    ("event", &["event"]),
+    ("priorities", &["pause_storm"]),
     ("to", &["gid_moved"]),
     ("mtu", &["mtu"]),
     ("speed", &["speed"]),
@@ -32,7 +37,7 @@ const OF_ACTIONS: [(&str, &[&str]); 9] = [
     ("rule", &["fault_removed"]),
 ];
 /// Actions.
-const ACTIONS: [&str; 12] = [
+const ACTIONS: [&str; 14] = [
     "port_down",
     "device_fatal",
     "device_removed",
@@ -41,6 +46,8 @@ const ACTIONS: [&str; 12] = [
     "mtu",
     "speed",
     "rate",
+    "pause_storm",
+    "event",
     "fault",
     "verbs_fault",
     "fault_removed",
@@ -81,6 +88,8 @@ struct StepTable {
     mtu: Option<Spanned<i64>>,
     speed: Option<Spanned<i64>>,
     rate: Option<Spanned<i64>>,
+    priorities: Option<Spanned<Vec<i64>>>,
+    event: Option<Spanned<String>>,
     fault: Option<Spanned<FaultTable>>,
     verbs_fault: Option<Spanned<VerbsFaultTable>>,
     rule: Option<Spanned<String>>,
@@ -213,6 +222,28 @@ fn speed(mbps: i64) -> Checked<u32> {
         .ok_or_else(|| "1 to 1600000, in Mbit/s".to_owned())
 }
 
+/// Priorities, a bit each.
+fn priorities(list: Vec<i64>) -> Checked<u8> {
+    let bit = |p: i64| u8::try_from(p).ok().and_then(|p| 1_u8.checked_shl(p.into()));
+    let all: Option<Vec<u8>> = list.into_iter().map(bit).collect();
+    let all = all.filter(|all| !all.is_empty()).ok_or("priorities are 0 to 7")?;
+    Ok(all.into_iter().fold(0, |mask, bit| mask | bit))
+}
+
+fn event(text: &str) -> Checked<RdmaEvent> {
+    let all = [
+        ("lid_change", RdmaEvent::LidChange),
+        ("gid_change", RdmaEvent::GidChange),
+        ("port_error", RdmaEvent::PortError),
+        ("port_active", RdmaEvent::PortActive),
+    ];
+    let found = all.into_iter().find(|(name, _)| *name == text);
+    let known = all.map(|(name, _)| format!("{name:?}")).join(", ");
+    found
+        .map(|(_, event)| event)
+        .ok_or_else(|| format!("{text:?} is no event: {known}"))
+}
+
 fn unknown_rule(rule: &str) -> String {
     format!("no step before makes a rule {rule:?}")
 }
@@ -249,7 +280,7 @@ impl Reader<'_, '_> {
                     .wrong(&place, format!("not allowed with action = {action:?}"));
             }
         }
-        let whole = matches!(action, "device_fatal" | "fault_removed" | "kill");
+        let whole = matches!(action, "device_fatal" | "event" | "fault_removed" | "kill");
         let times = self.times(at, &mut table, whole);
         let delay = self.sink.text(table.event_delay.take(), signed);
         let acts = self.acts(at, action, &mut table);
@@ -406,6 +437,11 @@ impl Reader<'_, '_> {
             "rate" => sink.check(sink.required(at, "rate", table.rate.take()), speed),
             _ => None,
         };
+        let priorities = sink.check(table.priorities.take(), priorities).unwrap_or(0);
+        let told = match action {
+            "event" => sink.text(sink.required(at, "event", table.event.take()), event),
+            _ => None,
+        };
         let Some(change) = change else { return Vec::new() };
         let of = |adapter: String| match action {
             "port_down" => vec![
@@ -420,6 +456,22 @@ impl Reader<'_, '_> {
             "gid_gone" | "gid_moved" => vec![Act::MoveGid { adapter, index, to }],
             "kill" => vec![Act::Kill { adapter }],
             "rate" => vec![Act::Rate { adapter, mbps: rate }],
+            "pause_storm" => vec![Act::PauseStorm {
+                adapter,
+                priorities,
+                storm: true,
+            }],
+            "event" => {
+                let act = |event| Act::Tell {
+                    adapter,
+                    event,
+                    object: match event {
+                        RdmaEvent::GidChange => index.unwrap_or_default().into(),
+                        _ => PORT,
+                    },
+                };
+                told.map(act).into_iter().collect()
+            }
             _ => vec![Act::Port { adapter, change }],
         };
         adapters.into_iter().flat_map(of).collect()

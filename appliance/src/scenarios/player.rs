@@ -223,6 +223,18 @@ impl Player {
                 qos.rate = mbps.map_or(before, |mbps| u64::from(mbps) * 1_000_000);
                 nic.set_qos(adapter, qos).map_err(said)
             }
+            Act::PauseStorm {
+                adapter,
+                priorities,
+                storm,
+            } => nic
+                .set_pause_storm(adapter, storm.then_some(*priorities))
+                .map_err(said),
+            Act::Tell {
+                adapter,
+                event,
+                object,
+            } => nic.tell_rdma(adapter, *event, *object).map_err(said),
             Act::Kill { adapter } => (self.kill)(&nic, adapter),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use vnic_backend::{FaultSpec, VerbsFaultSpec};
+use vnic_backend::{FaultSpec, RdmaEvent, VerbsFaultSpec};
 
 /// A scenario, as a file describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +91,24 @@ pub enum Act {
         /// Rate in Mbit/s; `None`: what it was.
         mbps: Option<u32>,
     },
+    /// The adapter pauses all others, or no more.
+    PauseStorm {
+        /// The adapter.
+        adapter: String,
+        /// Priorities by priority flow control, a bit each; 0: all, by global pause.
+        priorities: u8,
+        /// Whether it does.
+        storm: bool,
+    },
+    /// Drivers hear of an event that has not happened.
+    Tell {
+        /// The adapter.
+        adapter: String,
+        /// The event.
+        event: RdmaEvent,
+        /// The port, or the index of a GID.
+        object: u32,
+    },
     /// The processes that have the RDMA function are killed.
     Kill {
         /// The adapter.
@@ -130,7 +148,16 @@ impl Act {
             Act::AddVerbsFault(spec) => Act::RemoveVerbsFault(spec),
             Act::RemoveVerbsFault(spec) => Act::AddVerbsFault(spec),
             Act::Rate { adapter, .. } => Act::Rate { adapter, mbps: None },
-            Act::Fail { .. } | Act::Kill { .. } => return None,
+            Act::PauseStorm {
+                adapter,
+                priorities,
+                storm,
+            } => Act::PauseStorm {
+                adapter,
+                priorities,
+                storm: !storm,
+            },
+            Act::Fail { .. } | Act::Tell { .. } | Act::Kill { .. } => return None,
         })
     }
 }
@@ -170,6 +197,24 @@ impl fmt::Display for Act {
                 Some(mbps) => write!(f, "{adapter}: the rate is {mbps} Mbit/s"),
                 None => write!(f, "{adapter}: the rate is what it was"),
             },
+            Act::PauseStorm {
+                adapter,
+                priorities,
+                storm,
+            } => match (*storm, *priorities) {
+                (true, 0) => write!(f, "{adapter}: pauses all others"),
+                (true, mask) => {
+                    let all = (0..8).filter(|p| mask >> p & 1 != 0).map(|p| p.to_string());
+                    let all: Vec<String> = all.collect();
+                    write!(f, "{adapter}: pauses priorities {} of all others", all.join(", "))
+                }
+                (false, _) => write!(f, "{adapter}: pauses nobody any more"),
+            },
+            Act::Tell {
+                adapter,
+                event,
+                object,
+            } => write!(f, "{adapter}: is told {event:?} {object}"),
             Act::Kill { adapter } => write!(f, "{adapter}: its processes are killed"),
         }
     }

@@ -161,6 +161,71 @@ fn a_link_is_slow_for_a_time() -> Result<()> {
     world.finish()
 }
 
+/// Who pauses all others goes on itself; they stand still, whomever they send to.
+#[test]
+fn an_adapter_pauses_all_others_for_a_time() -> Result<()> {
+    let clock = VirtualClock::new(Duration::from_micros(100));
+    let world = World::with_clock(clock.clone(), &["vf0", "vf1", "vf2"])?;
+    let (mut a, mut b, mut c) = (world.side("vf0")?, world.side("vf1")?, world.side("vf2")?);
+    let (mut bc, _cb) = b.pair(&mut c, QpType::Rc);
+    let (mut ac, _ca) = a.pair(&mut c, QpType::Rc);
+    let mut player = Player::new(world.rig.nic.clone(), &scenario("pause-storm")?);
+    let mut post = |a: &mut Side, b: &mut Side| {
+        let wr = Wr::new(1, Operation::Write, &[b.at(0, 100)]);
+        b.post(&mut bc, &wr.remote(c.mr.iova, c.mr.rkey));
+        let wr = Wr::new(2, Operation::Write, &[a.at(0, 100)]);
+        a.post(&mut ac, &wr.remote(c.mr.iova, c.mr.rkey));
+        clock.pass(Duration::from_millis(2));
+    };
+    let ended = |side: &mut Side| side.cq.poll().is_some();
+    post(&mut a, &mut b);
+    ensure!(ended(&mut a) && ended(&mut b));
+    until(&mut player, 200)?;
+    post(&mut a, &mut b);
+    ensure!(!ended(&mut b), "a victim goes on");
+    until(&mut player, 2200)?;
+    clock.pass(Duration::from_millis(2));
+    ensure!(ended(&mut a) && ended(&mut b), "they wait for ever");
+    post(&mut a, &mut b);
+    ensure!(ended(&mut a) && ended(&mut b));
+    drop((a, b, c));
+    world.finish()
+}
+
+/// Events tell apart what changed; nothing did.
+#[test]
+fn drivers_hear_of_what_has_not_happened() -> Result<()> {
+    let steps = ["lid_change", "gid_change", "port_error"].map(|event| {
+        format!("[[step]]\nat = \"0 ms\"\naction = \"event\"\nadapter = \"vf0\"\nevent = {event:?}\n")
+    });
+    let text = format!("name = \"told\"\n{}", steps.concat());
+    let scenario = scenario_from_text(Path::new("told"), &text, &BTreeMap::new())?;
+    let world = world()?;
+    let (mut a, mut b) = (world.side("vf0")?, world.side("vf1")?);
+    let gids = a.d.gids();
+    let mut player = Player::new(world.rig.nic.clone(), &scenario);
+    until(&mut player, 0)?;
+    let expected = [
+        "vf0: is told LidChange 1",
+        "vf0: is told GidChange 0",
+        "vf0: is told PortError 1",
+    ];
+    ensure!(
+        player
+            .log()
+            .iter()
+            .zip(expected)
+            .all(|(line, end)| line.ends_with(end))
+    );
+    ensure!(a.d.event(EventKind::LidChange).object == 1);
+    ensure!(a.d.event(EventKind::GidChange).object == 0);
+    ensure!(a.d.event(EventKind::PortError).object == 1);
+    ensure!(a.d.gids() == gids && state(&mut a) == Some(PortState::Active));
+    ensure!(b.d.count_events(EventKind::LidChange) == 0);
+    drop((a, b));
+    world.finish()
+}
+
 #[test]
 fn a_scenario_that_is_stopped_leaves_nothing() -> Result<()> {
     let world = world()?;

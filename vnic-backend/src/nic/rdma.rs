@@ -14,8 +14,8 @@ use crate::datapath::{Answer, Functions};
 use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
-    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaOwners, RdmaPort,
-    RdmaStatus, Recorded, RecordingStatus, invalid,
+    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaEvent, RdmaOwners,
+    RdmaPort, RdmaStatus, Recorded, RecordingStatus, invalid,
 };
 use crate::vhost::Endpoint;
 
@@ -143,6 +143,11 @@ impl Nic {
     /// it.
     pub fn fail_rdma(&self, adapter: &str) -> Result<(), NicError> {
         self.each_function(adapter, Function::fail)
+    }
+
+    /// Tells the drivers of an adapter's RDMA function of an event that has not happened; `object`: the port, or the index of a GID.
+    pub fn tell_rdma(&self, adapter: &str, event: RdmaEvent, object: u32) -> Result<(), NicError> {
+        self.each_function(adapter, move |function| function.tell(event, object))
     }
 
     /// Takes an adapter's RDMA function away, or gives it back. While it is away connections are closed, and no driver is taken.

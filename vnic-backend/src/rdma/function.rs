@@ -453,6 +453,13 @@ impl Function {
         }
     }
 
+    /// Tells the driver of an event that has not happened.
+    pub fn tell(&mut self, kind: EventKind, object: u32) {
+        if self.session.hello {
+            self.session.events.push(kind, object, 0);
+        }
+    }
+
     /// Takes the device away, so that all objects end, or gives it back.
     pub fn set_away(&mut self, away: bool) {
         if away && self.session.hello {

@@ -11,7 +11,7 @@ use super::{scenario, shipped};
 const RUNS: usize = 100;
 
 /// Scenarios with a test in this file.
-const HERE: [&str; 14] = [
+const HERE: [&str; 15] = [
     "device-fatal",
     "device-removed",
     "flap-during-kv-transfer",
@@ -21,6 +21,7 @@ const HERE: [&str; 14] = [
     "mooncake-3523",
     "mooncake-3596",
     "mtu-changed",
+    "pause-storm",
     "peer-killed",
     "port-down-late-event",
     "port-flap",
@@ -157,6 +158,18 @@ fn grey_nic() -> Result<()> {
         "{:?}",
         run.told
     );
+    Ok(())
+}
+
+/// A storm of the peer stops the writer; what waits goes on when it ends.
+#[test]
+fn pause_storm() -> Result<()> {
+    let plan = Plan {
+        timeout: 20,
+        ..Plan::default()
+    };
+    let run = repeated("pause-storm", plan)?;
+    ensure!(run.told.keys().eq(["Success"]), "{:?}", run.told);
     Ok(())
 }
 
