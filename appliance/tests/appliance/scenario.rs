@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use vnic_appliance::config::scenario_from_text;
-use vnic_appliance::scenarios::Scenario;
+use vnic_appliance::scenarios::{Act, Scenario};
 use vnic_control::v1;
 
 use crate::common::lab::{Lab, text};
@@ -64,6 +64,75 @@ fn steps_repeat_last_and_are_late() {
         expected.extend(cut(begin + 100, "frames pass again"));
     }
     assert_eq!(told, expected);
+}
+
+#[test]
+fn steps_have_rules_for_verbs_and_wait_for_them() {
+    let scenario = read(
+        r#"
+        name = "all"
+        length = "9s"
+        seed = 4
+        [adapters]
+        nic = "vf0"
+        [[step]]
+        at = "1s"
+        action = "verbs_fault"
+        for = "2s"
+        [step.verbs_fault]
+        name = "kth"
+        adapter = "nic"
+        kind = "write"
+        skip = 99
+        hang = true
+        [[step]]
+        after = "kth"
+        at = "10ms"
+        action = "rate"
+        adapter = "nic"
+        rate = 100
+        for = "5ms"
+        [[step]]
+        after = "kth"
+        at = "1ms"
+        action = "pause_storm"
+        adapter = "nic"
+        priorities = [3, 5]
+        [[step]]
+        at = "4s"
+        action = "event"
+        adapter = "nic"
+        event = "gid_change"
+        index = 7
+        "#,
+        &[("nic", "vf7")],
+    )
+    .expect("a scenario");
+    let told = scenario.moments.iter().map(|m| {
+        let after = m.after.as_deref().unwrap_or("begin");
+        format!("{after} {} {}", m.at.as_millis(), m.act)
+    });
+    let expected = [
+        "kth 1 vf7: pauses priorities 3, 5 of all others",
+        "kth 10 vf7: the rate is 100 Mbit/s",
+        "kth 15 vf7: the rate is what it was",
+        "begin 1000 verbs fault kth is made: hang",
+        "begin 3000 verbs fault kth is removed",
+        "begin 4000 vf7: is told GidChange 7",
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let Some(Act::AddVerbsFault(rule)) = scenario
+        .moments
+        .iter()
+        .map(|m| &m.act)
+        .find(|act| matches!(act, Act::AddVerbsFault(_)))
+    else {
+        panic!("no rule");
+    };
+    assert_eq!(
+        (rule.adapter.as_str(), rule.skip, rule.seed),
+        ("vf7", 99, Some(5))
+    );
 }
 
 #[test]
@@ -127,6 +196,25 @@ after = "good"
 at = "1s"
 action = "kill"
 adapter = "vf0"
+[[step]]
+at = "1s"
+action = "pause_storm"
+adapter = "vf0"
+priorities = [8]
+[[step]]
+at = "1s"
+action = "event"
+adapter = "vf0"
+event = "sm_change"
+[[step]]
+at = "1s"
+action = "verbs_fault"
+adapter = "vf0"
+[step.verbs_fault]
+name = "good"
+adapter = "vf0"
+hang = true
+lie = "success"
 "#,
         &[("nic", "vf0")],
     )
@@ -143,6 +231,10 @@ adapter = "vf0"
         "step[6].fault.delay: allowed with action = \"delay\" only",
         "x.toml:40:9: step[7].after: no step before makes a rule \"y\"",
         "x.toml:47:8: step[8].rule: no step before makes a rule \"z\"",
+        "x.toml:62:14: step[11].priorities: priorities are 0 to 7",
+        "x.toml:67:9: step[12].event: \"sm_change\" is no event: \"lid_change\"",
+        "step[13].adapter: a rule says itself which adapters it is about",
+        "step[13].verbs_fault.name: the name good is taken by line",
         "length: required: a step waits for a rule",
         "the scenario has no part \"nic\"",
     ] {

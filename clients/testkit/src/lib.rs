@@ -265,6 +265,11 @@ pub struct Playing<'a> {
 }
 
 impl Playing<'_> {
+    /// What it has done so far, a line each.
+    pub fn log(&self) -> Result<Vec<String>> {
+        Ok(self.now()?.log)
+    }
+
     /// Waits until it is over. Returns its log; a step that failed is an error.
     pub fn wait(mut self) -> Result<Vec<String>> {
         self.ends()
@@ -273,6 +278,12 @@ impl Playing<'_> {
     /// Stops it, and waits until all is put back. Returns its log.
     pub fn stop(mut self) -> Result<Vec<String>> {
         self.stopped()
+    }
+
+    fn now(&self) -> Result<v1::Scenario> {
+        let name = self.name.clone();
+        let request = v1::GetScenarioRequest { name };
+        self.nic.ask(async |mut faults| faults.get_scenario(request).await)
     }
 
     fn stopped(&mut self) -> Result<Vec<String>> {
@@ -286,12 +297,7 @@ impl Playing<'_> {
     fn ends(&mut self) -> Result<Vec<String>> {
         self.over = true;
         loop {
-            let request = v1::GetScenarioRequest {
-                name: self.name.clone(),
-            };
-            let now = self
-                .nic
-                .ask(async |mut faults| faults.get_scenario(request).await)?;
+            let now = self.now()?;
             match now.state() {
                 v1::scenario::State::Playing => std::thread::sleep(LOOK),
                 v1::scenario::State::Failed => return Err(Error::Failed(now.problem)),

@@ -125,6 +125,31 @@ fn a_scenario_kills_a_process() -> Result<()> {
     Ok(())
 }
 
+/// A rule stops the transfer at its k-th packet, and the step that waits for it lets it go on.
+#[test]
+fn a_step_waits_for_the_kth_packet() -> Result<()> {
+    let nic = nic()?;
+    let file = nic.sockets().join("kth.toml");
+    let steps = "name = \"kth\"\nlength = \"30 s\"\n\
+                 [[step]]\nat = \"0 ms\"\naction = \"fault\"\n\
+                 [step.fault]\nname = \"kth\"\nto = \"vf1\"\nroce = true\nskip = 6\naction = \"drop\"\n\
+                 [[step]]\nafter = \"kth\"\nat = \"1 ms\"\naction = \"fault_removed\"\nrule = \"kth\"\n";
+    std::fs::write(&file, steps)?;
+    let recorder = nic.record()?;
+    let playing = nic.play(&file.display().to_string(), &[])?;
+    ensure!(wait_for(|| playing.log().is_ok_and(|log| log.len() == 1)));
+    ensure!(writes(&nic)? == [CompletionStatus::Success; 3]);
+    let log = playing.stop()?;
+    let expected = [
+        "        0 ms fault kth is made: drop",
+        "  kth + 1 ms fault kth is removed",
+        "end",
+    ];
+    ensure!(log == expected, "{log:#?}");
+    ensure!(recorder.stop()?.verdict("completed; its data was written") == 3);
+    Ok(())
+}
+
 #[test]
 fn a_scenario_that_is_dropped_is_put_back() -> Result<()> {
     let nic = nic()?;
