@@ -102,9 +102,7 @@ fn a_rule_lies_and_the_report_says_what_happened() -> Result<()> {
         daemon.said(&[&add, &adapter[..]].concat())?;
     }
     let refused = daemon.side("vf1").err().context("refused")?;
-    let refused = refused
-        .downcast_ref::<Error>()
-        .context("an error of verbs")?;
+    let refused = refused.downcast_ref::<Error>().context("an error of verbs")?;
     assert_eq!(refused.errno(), 1);
     daemon.said(&["fault", "verbs", "remove", "other", "closed"])?;
     daemon.side("vf1")?;
