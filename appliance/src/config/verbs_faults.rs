@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 use vnic_backend::fault::ALWAYS;
-use vnic_backend::{AdapterSpec, CompletionFault, VERBS_FAULTS_MAX, VerbsFaultAction, VerbsFaultSpec};
+use vnic_backend::{
+    AdapterSpec, CompletionFault, SIZED_COMMANDS, VERBS_FAULTS_MAX, VerbsFaultAction, VerbsFaultSpec,
+};
 
 use super::diagnostics::Sink;
 use super::faults::{Owners, probability};
@@ -175,6 +177,13 @@ fn action(sink: &Sink<'_>, at: &Range<usize>, table: &mut VerbsFaultTable) -> Op
     let held = |text: &str| limits::span(text).and_then(limits::held);
     if name == "command" {
         let commands = sink.check(table.command.take(), |texts| several(texts, words::command));
+        let sized = |all: &Vec<_>| all.iter().all(|one| SIZED_COMMANDS.contains(one));
+        let sized = commands.as_ref().is_none_or(sized);
+        for key in ["min_bytes", "max_bytes"].into_iter().filter(|_| !sized) {
+            if sink.place(at, key).is_some() {
+                sink.wrong_key(at, key, "of commands only registrations have a size");
+            }
+        }
         let delay = sink.text(table.delay.take(), held);
         let status = match sink.place(at, "delay") {
             Some(_) => table.status.take(),

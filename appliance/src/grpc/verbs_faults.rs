@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::Status;
 use vnic_backend::fault::ALWAYS;
-use vnic_backend::{CompletionFault, ProcessMatch, VerbsFaultAction, VerbsFaultSpec, VerbsFaultStatus};
+use vnic_backend::{CompletionFault, VerbsFaultAction, VerbsFaultSpec, VerbsFaultStatus};
 use vnic_control::v1;
 use vnic_control::v1::completion_fault::Fault;
 use vnic_control::v1::verbs_fault::Action;
@@ -95,11 +95,8 @@ fn spec(request: &v1::CreateVerbsFaultRequest, wrong: &mut Violations) -> Option
             Err("required: what it matches; completion, command or not_ready".to_owned()),
         ),
     };
-    let process = match &*fault.process {
-        "" => Some(None),
-        text => wrong.check("verbs_fault.process", words::process(text)).map(Some),
-    };
-    let process: Option<Option<ProcessMatch>> = process;
+    let process = Some(&*fault.process).filter(|process| !process.is_empty());
+    let process = wrong.optional("verbs_fault.process", process, words::process);
     let (min_bytes, max_bytes) = (fault.min_bytes, fault.max_bytes);
     wrong.check("verbs_fault.max_bytes", words::bytes(min_bytes, max_bytes));
     let after = wrong.optional("verbs_fault.after", fault.after, |d| spanned(d, words::after));

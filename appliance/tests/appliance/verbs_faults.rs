@@ -363,6 +363,25 @@ async fn the_command_line_has_each_rule() {
         let said = lab.refused(code, &[&add, options].concat()).await;
         assert!(said.contains(words), "{words} in:\n{said}");
     }
+    // The log hears of rules, and of recordings.
+    for (kind, told) in [("verbs_fault_added", "lie"), ("verbs_fault_removed", "hang")] {
+        let events = lab.json(&["event", "list", "--kind", kind]).await;
+        let events = events["events"].as_array().cloned().unwrap_or_default();
+        let mut rules = events.iter().map(|event| &event["parameters"]["fault"]);
+        assert!(rules.any(|rule| rule == told), "{events:?}");
+        assert_eq!(events[0]["adapter"], "adapters/vf0");
+    }
+    lab.said(&["fault", "record", "start"]).await;
+    lab.said(&["fault", "record", "stop"]).await;
+    for (kind, fact) in [
+        ("recording_started", "adapters"),
+        ("recording_stopped", "requests"),
+    ] {
+        let events = lab.json(&["event", "list", "--kind", kind]).await;
+        assert!(events["events"][0]["parameters"][fact].is_string(), "{events}");
+    }
+    let status = lab.said(&["status"]).await;
+    assert!(status.contains("vnicctl fault verbs list"), "{status}");
     let said = lab.refused(1, &["fault", "verbs", "remove", "x"]).await;
     assert!(said.contains("NOT_FOUND"), "{said}");
     lab.end().await;
@@ -414,9 +433,9 @@ fn the_file_has_each_rule() {
             completion(CompletionFault::Immediate(u32::MAX)),
         ),
         (
-            "command = [\"register-mr\", \"CreateQp\"]\nstatus = \"limit-reached\"",
+            "command = [\"register-mr\", \"ReregisterMr\"]\nstatus = \"limit-reached\"",
             VerbsFaultAction::Command {
-                commands: vec![VerbsCommand::RegisterMr, VerbsCommand::CreateQp],
+                commands: vec![VerbsCommand::RegisterMr, VerbsCommand::ReregisterMr],
                 status: Some(CommandStatus::LimitReached),
                 delay: None,
             },
@@ -501,6 +520,12 @@ for = "0s"
 min_bytes = 8
 max_bytes = 7
 not_ready = true
+[[verbs_fault]]
+name = "four"
+adapter = "b"
+command = "alloc-pd"
+status = "invalid"
+max_bytes = 7
 "#,
     )
     .expect_err("wrong");
@@ -527,6 +552,8 @@ not_ready = true
         "x.toml:27:13: verbs_fault[3].min_bytes: not allowed with not_ready",
         "x.toml:28:13: verbs_fault[3].max_bytes: 7 is less than min_bytes, 8",
         "x.toml:28:13: verbs_fault[3].max_bytes: not allowed with not_ready",
+        "x.toml:32:11: verbs_fault[4].adapter: no adapter of this file is named b",
+        "x.toml:35:13: verbs_fault[4].max_bytes: of commands only registrations have a size",
     ];
     assert_eq!(places.len(), expected.len(), "{found}");
     let nothing = parse("[[adapter]]\nname = \"a\"\n[[verbs_fault]]\nname = \"r\"\nadapter = \"a\"\n");

@@ -238,23 +238,33 @@ impl Function {
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
-        if takes_receive(packet) && self.verbs_faults.is_some() {
-            return self.receive_by_rule(now, packet);
+        if takes_receive(packet) {
+            if self.verbs_faults.is_some() {
+                return self.receive_by_rule(now, packet);
+            }
+            self.fetch_receives(now, packet);
         }
-        self.receive_now(now, packet)
+        self.take_packet(now, packet)
     }
 
-    /// Takes a packet that no rule is about.
-    #[inline]
-    pub(super) fn receive_now(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
+    /// Reads receives for a packet that takes one, if the engine has none.
+    #[inline(always)]
+    pub(super) fn fetch_receives(&mut self, now: Instant, packet: &Incoming<'_>) {
         let number = packet.headers.bth.destination_qp;
-        if self.lacks_receive(number, packet) {
+        // A group's members, and the shared queue that an XRC packet names, are not checked.
+        if packet.headers.bth.opcode.transport() == Transport::Xrc || self.has_no_receive(number) {
             if number == MULTICAST_QP {
                 self.feed_members(packet);
             }
             self.look_for_receives(number, packet.headers.xrceth.map(|x| x.srq));
             self.published.sample.stamp(now);
         }
+    }
+
+    /// Gives a packet to the engine.
+    #[inline(always)]
+    pub(super) fn take_packet(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
+        let number = packet.headers.bth.destination_qp;
         self.device.receive(now, packet, &self.memory);
         if number == MULTICAST_QP {
             self.feed_members(packet);
@@ -322,14 +332,6 @@ impl Function {
             self.feed_receives(number);
             self.account.repay(lent);
         }
-    }
-
-    /// Whether a packet takes a receive that the engine does not have.
-    #[inline]
-    fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
-        // A group's members, and the shared queue that an XRC packet names, are not checked.
-        let xrc = packet.headers.bth.opcode.transport() == Transport::Xrc;
-        takes_receive(packet) && (xrc || self.has_no_receive(number))
     }
 
     /// Whether the engine has no receive for a queue pair, which need not exist.

@@ -6,6 +6,7 @@ use vnic_device::command::Opcode;
 use vnic_device::event::EventKind;
 use vnic_engine::rdma::{CqHandle, Incoming};
 use vnic_fabric::Instant;
+use vnic_wire::bth::MULTICAST_QP;
 
 use super::function::{Attachment, Function};
 use super::request::{Outcome, optional};
@@ -82,18 +83,18 @@ impl Function {
 
     /// Takes a packet that may need a receive, which it does not find if a rule says so. Returns the work besides the packet itself.
     #[cold]
+    #[inline(never)]
     pub(super) fn receive_by_rule(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         let qp = packet.headers.bth.destination_qp;
+        self.fetch_receives(now, packet);
         let who = Function::who(self.attached.as_ref());
-        let withhold = self
-            .verbs_faults
-            .as_ref()
-            .and_then(|faults| faults.withholds(qp, who, now));
+        let faults = self.verbs_faults.as_ref().filter(|_| qp != MULTICAST_QP);
+        let withhold = faults.and_then(|faults| faults.withholds(qp, who, now));
         let Some(withhold) = withhold else {
-            return self.receive_now(now, packet);
+            return self.take_packet(now, packet);
         };
         self.device.watch_receives(withhold);
-        let work = self.receive_now(now, packet);
+        let work = self.take_packet(now, packet);
         if self.device.end_watch()
             && let Some(faults) = &self.verbs_faults
         {

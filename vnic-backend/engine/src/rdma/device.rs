@@ -176,7 +176,7 @@ impl Device {
                 sends: Pool::new(),
                 receives: Pool::new(),
                 shared_receives: 0,
-                withholding: Default::default(),
+                watch: Default::default(),
                 waiting: 0,
                 spares: Default::default(),
                 events: VecDeque::new(),

@@ -43,26 +43,22 @@ fn unlist(cqs: &mut Table<CompletionQueue>, cq: CqHandle) -> bool {
 }
 
 /// What the shell asked for of receives ([`Device::watch_receives`](super::device::Device::watch_receives)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Withholding {
-    /// Nothing.
-    #[default]
-    Off,
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Watch {
+    /// Whether it watches.
+    pub on: bool,
+    /// Whether there are none.
+    pub withhold: bool,
     /// Whether one was asked for.
-    Watch(bool),
-    /// The same, and there is none.
-    Withhold(bool),
+    pub asked: bool,
 }
 
-impl Withholding {
+impl Watch {
     #[cold]
-    fn asked(&mut self) -> bool {
-        let withhold = matches!(self, Withholding::Withhold(_));
-        *self = match withhold {
-            true => Withholding::Withhold(true),
-            false => Withholding::Watch(true),
-        };
-        withhold
+    #[inline(never)]
+    fn ask(&mut self) -> bool {
+        self.asked = true;
+        self.withhold
     }
 }
 
@@ -114,7 +110,7 @@ pub(super) struct Shared {
     /// Receives that wait in shared receive queues.
     pub shared_receives: u64,
     /// What the shell does about receives.
-    pub withholding: Withholding,
+    pub watch: Watch,
     /// Completions that wait in all completion queues.
     pub waiting: u64,
     /// Spare memory for completions.
@@ -257,9 +253,9 @@ impl Shared {
     }
 
     /// Whether receives are withheld from the message that asks for one.
-    #[inline]
+    #[inline(always)]
     pub fn withheld(&mut self) -> bool {
-        self.withholding != Withholding::Off && self.withholding.asked()
+        self.watch.on && self.watch.ask()
     }
 
     /// Whether a packet's P_Key matches (IBTA 10.9.3). The low 15 bits must, and one side must be a full member. The P_Key

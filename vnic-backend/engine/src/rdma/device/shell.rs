@@ -14,7 +14,7 @@ use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
 use super::super::qp::Qp;
 use super::super::region::Extents;
-use super::super::shared::Withholding;
+use super::super::shared::Watch;
 use super::super::types::{
     Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
 };
@@ -327,16 +327,16 @@ impl Device {
 
     /// Watches whether the packets that come next ask for a receive; with `withhold` they find none.
     pub fn watch_receives(&mut self, withhold: bool) {
-        self.shared.withholding = match withhold {
-            true => Withholding::Withhold(false),
-            false => Withholding::Watch(false),
+        self.shared.watch = Watch {
+            on: true,
+            withhold,
+            asked: false,
         };
     }
 
     /// Ends the watch. Returns whether a receive was asked for.
     pub fn end_watch(&mut self) -> bool {
-        let watched = core::mem::take(&mut self.shared.withholding);
-        matches!(watched, Withholding::Watch(true) | Withholding::Withhold(true))
+        core::mem::take(&mut self.shared.watch).asked
     }
 
     /// Ends a shared receive queue's work: what waits there is forgotten, nothing can be posted, its QPs find it empty.
