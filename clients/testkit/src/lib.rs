@@ -283,7 +283,8 @@ impl Playing<'_> {
     fn now(&self) -> Result<v1::Scenario> {
         let name = self.name.clone();
         let request = v1::GetScenarioRequest { name };
-        self.nic.ask(async |mut faults| faults.get_scenario(request).await)
+        self.nic
+            .ask(async |mut faults| faults.get_scenario(request).await)
     }
 
     fn stopped(&mut self) -> Result<Vec<String>> {
