@@ -8,6 +8,7 @@ packages_for() {
         ping=iputils-ping /usr/include/infiniband/verbs.h=libibverbs-dev)
     if [[ $wanted == *' unit '* || $wanted == *' e2e '* ]]; then
         python3 -c 'import ensurepip' 2>/dev/null || packages+=(/usr/lib/python3.11/ensurepip=python3-venv)
+        packages+=(/usr/lib/python3/dist-packages/pytest=python3-pytest)
     fi
     if [[ $wanted == *' unit '* ]]; then
         # What Open vSwitch is linked with: a peer of link aggregation.

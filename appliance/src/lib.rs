@@ -8,6 +8,7 @@ pub mod access;
 pub mod capture;
 mod check;
 pub mod cli;
+pub mod comparable;
 pub mod config;
 mod control;
 mod counters;

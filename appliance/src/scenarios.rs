@@ -9,5 +9,5 @@
 mod player;
 mod timeline;
 
-pub use player::Player;
+pub use player::{Killer, Player};
 pub use timeline::{Act, Moment, PortChange, Scenario};

@@ -21,12 +21,22 @@ pub fn message(spec: &VerbsFaultSpec) -> v1::VerbsFault {
         probability: Some(f64::from(spec.probability) / f64::from(ALWAYS)),
         count: spec.count,
         seed: spec.seed,
+        process: spec.process.as_ref().map(ToString::to_string).unwrap_or_default(),
+        min_bytes: spec.min_bytes,
+        max_bytes: spec.max_bytes,
+        after: (!spec.after.is_zero()).then(|| span(spec.after)),
+        lasts: spec.lasts.map(span),
         action: Some(action(&spec.action)),
         ..v1::VerbsFault::default()
     }
 }
 
-/// Message of a rule with its counters.
+/// A span of a rule, none of which is longer than a few days.
+fn span(of: Duration) -> prost_types::Duration {
+    prost_types::Duration::try_from(of).unwrap_or_default()
+}
+
+/// Message of a rule with its counters, without the lifetime.
 pub fn status_message(status: &VerbsFaultStatus) -> v1::VerbsFault {
     v1::VerbsFault {
         id: status.id,
@@ -48,16 +58,20 @@ fn action(action: &VerbsFaultAction) -> Action {
             kinds: kinds.iter().map(name).collect(),
             fault: Some(fault(*of)),
         }),
-        VerbsFaultAction::Command { commands, status } => Action::Command(v1::CommandFault {
+        VerbsFaultAction::Command {
+            commands,
+            status,
+            delay,
+        } => Action::Command(v1::CommandFault {
             commands: commands.iter().map(name).collect(),
-            status: name(status),
+            status: status.map(name).unwrap_or_default(),
+            delay: delay.map(span),
         }),
+        VerbsFaultAction::NotReady { qp } => Action::NotReady(v1::NotReadyFault { queue_pair: *qp }),
     }
 }
 
 fn fault(fault: CompletionFault) -> Fault {
-    // No span is longer than a minute.
-    let span = |d: Duration| prost_types::Duration::try_from(d).unwrap_or_default();
     match fault {
         CompletionFault::Lie(status) => Fault::Lie(name(status)),
         CompletionFault::Fail(status) => Fault::Fail(name(status)),
@@ -68,5 +82,7 @@ fn fault(fault: CompletionFault) -> Fault {
         CompletionFault::Swap(at_most) => Fault::Swap(span(at_most)),
         CompletionFault::Length(length) => Fault::Length(length),
         CompletionFault::Immediate(data) => Fault::Immediate(data),
+        CompletionFault::Overrun => Fault::Overrun(v1::OverrunFault {}),
+        CompletionFault::SrqLimit => Fault::SrqLimit(v1::SrqLimitFault {}),
     }
 }

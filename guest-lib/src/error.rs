@@ -127,6 +127,9 @@ pub enum PostReason {
     /// The device is gone, or was reset.
     #[error("the device is gone")]
     Gone,
+    /// [`POST_FAULTS_VARIABLE`](crate::POST_FAULTS_VARIABLE) refuses it, with this errno.
+    #[error("VNIC_POST_FAULTS refuses it with errno {0}")]
+    OnDemand(i32),
 }
 
 /// Why a list of work requests was posted in part only.

@@ -47,6 +47,8 @@ pub enum AsyncEvent {
     PortActive,
     /// The port went down.
     PortError,
+    /// The port has another LID, says the device.
+    LidChange,
     /// A shared receive queue failed.
     SrqError {
         /// The queue.

@@ -46,6 +46,7 @@ mod free;
 pub mod memory;
 pub mod pages;
 mod pd;
+mod post_faults;
 pub mod qp;
 mod shared;
 pub mod srq;
@@ -66,6 +67,7 @@ pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
+pub use post_faults::POST_FAULTS_VARIABLE;
 pub use qp::{
     ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, RateLimit, Rc,
     RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,

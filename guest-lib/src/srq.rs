@@ -15,6 +15,7 @@ pub use vnic_device::command::queues::SrqReply as SrqAttributes;
 use crate::cq::ring_entries;
 use crate::driver::doorbells::bell;
 use crate::pd::numbered;
+use crate::post_faults::Post;
 use crate::qp::receive::ReceiveRing;
 use crate::shared::Memory;
 use crate::sync::lock;
@@ -79,7 +80,7 @@ impl SrqBuilder {
             _xrc: self.xrc,
             tail: memory.part(shared_receive_tail(entries, stride) as usize, 64),
             state: Mutex::new(State {
-                ring: ReceiveRing::new(memory, entries, stride, self.max_sge),
+                ring: ReceiveRing::new(memory, entries, stride, self.max_sge, Post::SharedReceive),
                 taken: 0,
             }),
         })))

@@ -248,7 +248,8 @@ pub fn bond(spec: &BondSpec) -> Result<(), NicError> {
 
 /// Checks a fault rule on its own, by the rule that it becomes.
 pub fn fault(spec: &FaultSpec, rule: &Rule) -> Result<(), NicError> {
-    name(&spec.name)?;
+    // A '_' begins names that no operator can give.
+    name(spec.name.strip_prefix('_').unwrap_or(&spec.name))?;
     rule.check().or_else(|error| {
         let field = match error {
             RuleError::Probability(_) => "probability",

@@ -38,6 +38,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::VmmUnused { .. }
             | NicEventKind::LoopSuspected { .. }
             | NicEventKind::Fault(_)
+            | NicEventKind::VerbsFaultHit { .. }
     )
 }
 

@@ -477,6 +477,7 @@ impl Inner {
                 }
                 return;
             }
+            CoreEvent::VerbsFaultHit { port, id, name } => (port, NicEventKind::VerbsFaultHit { id, name }),
             CoreEvent::RdmaFault { port, what } => (port, NicEventKind::RdmaFault { what }),
             CoreEvent::RdmaGaveUp { port, report } => (port, NicEventKind::RdmaGaveUp(report)),
             CoreEvent::GidChanged {

@@ -1,8 +1,11 @@
 //! Checks of the parts of a rule for completions and commands.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
-use vnic_backend::{CommandStatus, CompletionKind, CompletionStatus, VerbsCommand};
+use vnic_backend::{
+    CommandStatus, CompletionKind, CompletionStatus, ProcessMatch, RULE_TIME_MAX, VerbsCommand,
+};
 
 use super::Checked;
 
@@ -54,6 +57,35 @@ pub fn command(text: &str) -> Checked<VerbsCommand> {
 pub fn command_status(text: &str) -> Checked<CommandStatus> {
     let all = failures(&CommandStatus::ALL, CommandStatus::Ok);
     named(text, "status of a refusal", &all)
+}
+
+/// Number of a process, or name of its program.
+pub fn process(text: &str) -> Checked<ProcessMatch> {
+    text.parse()
+}
+
+/// Time before the beginning of a rule.
+pub fn after(span: Duration) -> Checked<Duration> {
+    match span <= RULE_TIME_MAX {
+        true => Ok(span),
+        false => Err("at most 7 d".to_owned()),
+    }
+}
+
+/// Time of a rule.
+pub fn lasts(span: Duration) -> Checked<Duration> {
+    match span {
+        Duration::ZERO => Err("more than 0, at most 7 d".to_owned()),
+        span => after(span),
+    }
+}
+
+/// Least and greatest number of bytes.
+pub fn bytes(min: Option<u64>, max: Option<u64>) -> Checked<()> {
+    match (min, max) {
+        (Some(min), Some(max)) if min > max => Err(format!("{max} is less than min_bytes, {min}")),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

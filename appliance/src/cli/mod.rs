@@ -55,6 +55,8 @@ use output::Output;
 
 use crate::logging::say;
 
+pub(crate) use recording::comparable;
+
 /// Exit codes of `vnicctl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -71,6 +71,12 @@ pub async fn report(
     out.message("ListOutcomesResponse", &report, || words(&report))
 }
 
+/// A report as text, without what differs between two runs that do the same.
+pub fn comparable(mut report: v1::ListOutcomesResponse) -> String {
+    forget(&mut report);
+    words(&report)
+}
+
 /// Takes out what differs between two runs that do the same.
 fn forget(report: &mut v1::ListOutcomesResponse) {
     if let Some(recording) = &mut report.recording {

@@ -2,6 +2,8 @@
 
 mod args;
 
+use std::time::{Duration, SystemTime};
+
 use vnic_backend::fault::ALWAYS;
 use vnic_backend::{CompletionFault, VerbsFaultAction, VerbsFaultSpec};
 use vnic_control::v1;
@@ -9,6 +11,7 @@ use vnic_control::v1::completion_fault::Fault;
 use vnic_control::v1::fault_service_client::FaultServiceClient;
 use vnic_control::v1::verbs_fault::Action;
 
+use super::adapter::lifetime;
 use super::client::resource;
 use super::fault::{percent, span};
 use super::output::Output;
@@ -51,12 +54,14 @@ pub async fn run(
     }
 }
 
-/// What happens to completions; `None`: the rule is about commands.
+/// What happens to completions; `None`: the rule is about something else.
 fn fault(add: &VerbsFaultAdd) -> Option<CompletionFault> {
     let plain = [
         (add.lose, CompletionFault::Lose),
         (add.double, CompletionFault::Double),
         (add.hang, CompletionFault::Hang),
+        (add.overrun, CompletionFault::Overrun),
+        (add.srq_limit, CompletionFault::SrqLimit),
     ];
     let plain = plain.into_iter().find(|(given, _)| *given);
     None.or(add.lie.map(CompletionFault::Lie))
@@ -70,21 +75,27 @@ fn fault(add: &VerbsFaultAdd) -> Option<CompletionFault> {
 
 /// Rule that the options describe.
 fn spec(add: VerbsFaultAdd) -> VerbsFaultSpec {
-    let action = match (fault(&add), add.status) {
-        (None, Some(status)) => VerbsFaultAction::Command {
-            commands: add.command,
-            status,
-        },
-        (fault, _) => VerbsFaultAction::Completion {
+    let action = match fault(&add) {
+        Some(fault) => VerbsFaultAction::Completion {
             qp: add.qp,
             kinds: add.kind,
-            // One of them is given.
-            fault: fault.unwrap_or(CompletionFault::Hang),
+            fault,
+        },
+        None if add.not_ready => VerbsFaultAction::NotReady { qp: add.qp },
+        None => VerbsFaultAction::Command {
+            commands: add.command,
+            status: add.status,
+            delay: add.delay,
         },
     };
     VerbsFaultSpec {
         name: add.name,
         adapter: names::last(&add.adapter).to_owned(),
+        process: add.process,
+        min_bytes: add.min_bytes,
+        max_bytes: add.max_bytes,
+        after: add.after.unwrap_or_default(),
+        lasts: add.lasts,
         action,
         skip: add.skip,
         probability: add.probability.unwrap_or(ALWAYS),
@@ -103,7 +114,13 @@ fn listed(all: &[String], between: &str) -> String {
 fn action(of: &v1::VerbsFault) -> String {
     let fault = match &of.action {
         Some(Action::Completion(completion)) => completion.fault.as_ref(),
-        Some(Action::Command(command)) => return format!("refuse {}", kebab(&command.status)),
+        Some(Action::Command(command)) => {
+            let refuse = (!command.status.is_empty()).then(|| format!("refuse {}", kebab(&command.status)));
+            let delay = command.delay.map(|by| format!("delay {}", span(Some(by))));
+            let both: Vec<String> = delay.into_iter().chain(refuse).collect();
+            return both.join(", ");
+        }
+        Some(Action::NotReady(_)) => return "not-ready".to_owned(),
         None => None,
     };
     match fault {
@@ -117,26 +134,60 @@ fn action(of: &v1::VerbsFault) -> String {
         Some(Fault::Swap(at_most)) => format!("swap, at most {}", span(Some(*at_most))),
         Some(Fault::Length(length)) => format!("length {length}"),
         Some(Fault::Immediate(data)) => format!("immediate {data:#x}"),
+        Some(Fault::Overrun(_)) => "overrun".to_owned(),
+        Some(Fault::SrqLimit(_)) => "srq-limit".to_owned(),
     }
 }
 
 /// What a rule matches, in words.
 fn matches(of: &v1::VerbsFault) -> String {
-    match &of.action {
-        None => String::new(),
-        Some(Action::Command(command)) => listed(&command.commands, " or "),
+    let (mut all, qp) = match &of.action {
+        None => (String::new(), None),
+        Some(Action::Command(command)) => (listed(&command.commands, " or "), None),
+        Some(Action::NotReady(messages)) => ("messages".to_owned(), messages.queue_pair),
         Some(Action::Completion(completion)) => {
             let kinds = listed(&completion.kinds, " or ");
-            let kinds = text::or(&kinds, "any").to_owned();
-            let qp = completion.queue_pair.map(|qp| format!(", QP {qp}"));
-            format!("completions: {kinds}{}", qp.unwrap_or_default())
+            let kinds = text::or(&kinds, "any");
+            (format!("completions: {kinds}"), completion.queue_pair)
         }
+    };
+    let process = (!of.process.is_empty()).then(|| format!("process {}", of.process));
+    let bytes = match (of.min_bytes, of.max_bytes) {
+        (None, None) => None,
+        (min, None) => min.map(|min| format!("{min} bytes or more")),
+        (min, Some(max)) => Some(format!("{} to {max} bytes", min.unwrap_or(0))),
+    };
+    let qp = qp.map(|qp| format!("QP {qp}"));
+    for more in [qp, process, bytes].into_iter().flatten() {
+        all += ", ";
+        all += &more;
     }
+    all
+}
+
+/// When a rule acts, in words; empty: always.
+fn window(of: &v1::VerbsFault) -> String {
+    let after = of.after.map(|after| format!("from {}", span(Some(after))));
+    let lasts = of.lasts.map(|lasts| format!("for {}", span(Some(lasts))));
+    let both: Vec<String> = after.into_iter().chain(lasts).collect();
+    both.join(" ")
+}
+
+/// Times since its making at which a rule begins, and ends.
+fn times(of: &v1::VerbsFault) -> (Duration, Option<Duration>) {
+    let read = |span: Option<prost_types::Duration>| span.and_then(|span| Duration::try_from(span).ok());
+    let begins = read(of.after).unwrap_or_default();
+    (begins, read(of.lasts).map(|lasts| begins + lasts))
 }
 
 fn state(of: &v1::VerbsFault) -> &'static str {
+    let made = of.create_time.and_then(|time| SystemTime::try_from(time).ok());
+    let age = made.and_then(|made| made.elapsed().ok()).unwrap_or_default();
+    let (begins, ends) = times(of);
     match of.count {
         Some(count) if of.injected >= count => "spent",
+        _ if ends.is_some_and(|ends| age >= ends) => "over",
+        _ if age < begins => "waiting",
         _ => "active",
     }
 }
@@ -164,6 +215,7 @@ fn facts(f: &v1::VerbsFault) -> String {
         "adapter": names::last(&f.adapter),
         "matches": matches(f),
         "action": action(f),
+        "acts": window(f),
         "probability": percent(f.probability),
         "skip": number(Some(f.skip).filter(|n| *n > 0)),
         "count": number(f.count),
@@ -172,6 +224,7 @@ fn facts(f: &v1::VerbsFault) -> String {
         "injected": f.injected,
         "state": state(f),
         "created": text::time(f.create_time),
+        "lifetime": lifetime(f.lifetime()),
     }
     facts.finish()
 }

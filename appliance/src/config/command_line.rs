@@ -228,6 +228,7 @@ pub(super) fn settings(
         meshes: std::collections::BTreeMap::new(),
         teams: Vec::new(),
         faults: Vec::new(),
+        verbs_faults: Vec::new(),
         macs,
         given: Given {
             overrides: overrides.clone(),

@@ -200,7 +200,7 @@ fn psn(value: Scalar) -> Checked<PsnRange> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "what is exact is 0 and 1")]
-fn probability(value: Scalar) -> Checked<u32> {
+pub(super) fn probability(value: Scalar) -> Checked<u32> {
     match value {
         Scalar::Integer(n) => limits::probability(n as f64),
         Scalar::Float(n) => limits::probability(n),

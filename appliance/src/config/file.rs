@@ -21,6 +21,7 @@ use super::reader::{self, Numbers, Texts};
 use super::settings::{CONTROL_MODE, Control, Given, Overrides, Settings, metrics_default};
 use super::taken::{Taken, limit};
 use super::teams::{TeamTable, teams};
+use super::verbs_faults::{VerbsFaultTable, verbs_faults};
 use crate::access::group_id;
 use crate::check::{self, Checked};
 use crate::events::Keep;
@@ -41,6 +42,7 @@ struct File {
     port: Vec<Spanned<PortTable>>,
     team: Vec<Spanned<TeamTable>>,
     fault: Vec<Spanned<FaultTable>>,
+    verbs_fault: Vec<Spanned<VerbsFaultTable>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -114,6 +116,7 @@ pub(super) fn parse(
         .collect();
     let teams = teams(&sink, tables.team, &taken.ports);
     let faults = faults(&sink, tables.fault, Some(&taken.names));
+    let verbs_faults = verbs_faults(&sink, tables.verbs_fault, &adapters);
     let control = match control {
         Some(control) if !sink.failed() => control,
         _ => return Err(sink.into_diagnostics()),
@@ -148,6 +151,7 @@ pub(super) fn parse(
         ports: ports.into_iter().map(|(port, _)| port).collect(),
         teams,
         faults,
+        verbs_faults,
         macs,
         given: Given {
             overrides: overrides.clone(),

@@ -15,6 +15,7 @@ mod scenario;
 mod settings;
 mod taken;
 mod teams;
+mod verbs_faults;
 mod vlan;
 mod written;
 

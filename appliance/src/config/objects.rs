@@ -1,4 +1,4 @@
-//! What a configuration file can have several of, as its tables say it: ports, teams, adapters and fault rules.
+//! What a configuration file can have several of, as its tables say it: ports, teams, adapters and rules of faults.
 
 use std::path::Path;
 
@@ -6,19 +6,20 @@ use toml::Value;
 use vnic_backend::fault::{ALWAYS, Action, Opcodes, opcode_name};
 use vnic_backend::lag::TeamType;
 use vnic_backend::{
-    AdapterSpec, FaultSpec, PortKind, PortSpec, RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole, VlanMode,
-    VmmLimits,
+    AdapterSpec, FaultSpec, PortKind, PortSpec, RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole,
+    VerbsFaultSpec, VlanMode, VmmLimits,
 };
 
 use super::command_line::{eth_socket, rdma_socket};
 use super::keys::{Keys, list, number, path, text};
 use super::settings::Settings;
+use super::verbs_faults;
 use crate::check::{self, fault as limits};
 use crate::mesh::MeshSpec;
 use crate::names;
 use crate::teams::{TeamSettings, TeamSpec};
 
-/// A port, team, adapter or fault rule.
+/// A port, team, adapter or rule of faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// A port, with its mesh if it has one.
@@ -29,17 +30,21 @@ pub enum Object {
     Adapter(AdapterSpec),
     /// A fault rule.
     Fault(FaultSpec),
+    /// A rule for completions or commands.
+    VerbsFault(VerbsFaultSpec),
 }
 
 impl Settings {
-    /// Ports, teams, adapters and fault rules, in the order in which they are made.
+    /// Ports, teams, adapters and rules of faults, in the order in which they are made.
     pub fn objects(&self) -> Vec<Object> {
         let port = |port: &PortSpec| Object::Port(port.clone(), self.meshes.get(&port.name).cloned());
         let ports = self.ports.iter().map(port);
         let teams = self.teams.iter().cloned().map(Object::Team);
         let adapters = self.adapters.iter().cloned().map(Object::Adapter);
         let faults = self.faults.iter().cloned().map(Object::Fault);
-        ports.chain(teams).chain(adapters).chain(faults).collect()
+        let verbs_faults = self.verbs_faults.iter().cloned().map(Object::VerbsFault);
+        let owners = ports.chain(teams).chain(adapters);
+        owners.chain(faults).chain(verbs_faults).collect()
     }
 }
 
@@ -51,6 +56,7 @@ impl Object {
             Object::Team(team) => &team.name,
             Object::Adapter(adapter) => &adapter.name,
             Object::Fault(fault) => &fault.name,
+            Object::VerbsFault(fault) => &fault.name,
         }
     }
 
@@ -61,6 +67,7 @@ impl Object {
             Object::Team(team) => names::of(names::TEAMS, &team.name.to_lowercase()),
             Object::Adapter(adapter) => names::of(names::ADAPTERS, &adapter.name),
             Object::Fault(fault) => names::of(names::FAULTS, &fault.name),
+            Object::VerbsFault(fault) => names::of(names::VERBS_FAULTS, &fault.name),
         }
     }
 
@@ -71,6 +78,7 @@ impl Object {
             Object::Team(_) => "[[team]]",
             Object::Adapter(_) => "[[adapter]]",
             Object::Fault(_) => "[[fault]]",
+            Object::VerbsFault(_) => "[[verbs_fault]]",
         }
     }
 
@@ -81,6 +89,7 @@ impl Object {
             Object::Team(spec) => team(spec),
             Object::Adapter(spec) => adapter(spec, socket_dir),
             Object::Fault(spec) => fault(spec),
+            Object::VerbsFault(spec) => verbs_faults::keys(spec),
         }
     }
 

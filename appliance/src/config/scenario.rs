@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
-use vnic_backend::FaultSpec;
+use vnic_backend::RdmaEvent;
 
 use super::diagnostics::{Diagnostics, Sink};
 use super::faults::{FaultTable, Owners, fault};
 use super::reader::{self, Texts};
+use super::verbs_faults::{VerbsFaultTable, verbs_fault};
 use crate::check::{self, Checked, fault as limits};
 use crate::scenarios::{Act, Moment, PortChange, Scenario};
 
@@ -19,17 +20,24 @@ use crate::scenarios::{Act, Moment, PortChange, Scenario};
 const MOMENTS_MAX: usize = 10_000;
 /// Length of a scenario, at most.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// The one port of an RDMA function.
+const PORT: u32 = 1;
 /// Keys that are of some actions only.
-const OF_ACTIONS: [(&str, &[&str]); 6] = [
+const OF_ACTIONS: [(&str, &[&str]); 11] = [
     ("event_delay", &["port_down"]),
-    ("index", &["gid_gone", "gid_moved"]),
+    ("index", &["gid_gone", "gid_moved", "event"]),
+    ("event", &["event"]),
+    ("priorities", &["pause_storm"]),
     ("to", &["gid_moved"]),
     ("mtu", &["mtu"]),
     ("speed", &["speed"]),
+    ("rate", &["rate"]),
     ("fault", &["fault"]),
+    ("verbs_fault", &["verbs_fault"]),
+    ("rule", &["fault_removed"]),
 ];
 /// Actions.
-const ACTIONS: [&str; 9] = [
+const ACTIONS: [&str; 14] = [
     "port_down",
     "device_fatal",
     "device_removed",
@@ -37,7 +45,12 @@ const ACTIONS: [&str; 9] = [
     "gid_moved",
     "mtu",
     "speed",
+    "rate",
+    "pause_storm",
+    "event",
     "fault",
+    "verbs_fault",
+    "fault_removed",
     "kill",
 ];
 
@@ -57,10 +70,12 @@ struct File {
 }
 
 /// `[[step]]`.
+// Wide: the keys of the table in the file.
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct StepTable {
     at: Option<Spanned<String>>,
+    after: Option<Spanned<String>>,
     action: Option<Spanned<String>>,
     adapter: Option<Spanned<Texts>>,
     r#for: Option<Spanned<String>>,
@@ -72,11 +87,18 @@ struct StepTable {
     to: Option<Spanned<i64>>,
     mtu: Option<Spanned<i64>>,
     speed: Option<Spanned<i64>>,
+    rate: Option<Spanned<i64>>,
+    priorities: Option<Spanned<Vec<i64>>>,
+    event: Option<Spanned<String>>,
     fault: Option<Spanned<FaultTable>>,
+    verbs_fault: Option<Spanned<VerbsFaultTable>>,
+    rule: Option<Spanned<String>>,
 }
 
 /// When a step acts.
 struct Times {
+    /// Rule whose first hit it is counted from.
+    after: Option<String>,
     at: Duration,
     /// How long it lasts; `None`: until the scenario ends.
     lasts: Option<Duration>,
@@ -109,6 +131,7 @@ pub fn from_text(path: &Path, text: &str, set: &BTreeMap<String, String>) -> Res
         sink: &sink,
         parts,
         names: Owners::new(),
+        rules: BTreeMap::new(),
         seed,
         moments: Vec::new(),
     };
@@ -125,7 +148,16 @@ pub fn from_text(path: &Path, text: &str, set: &BTreeMap<String, String>) -> Res
     }
     let mut moments = reader.moments;
     moments.sort_by_key(|moment| moment.at);
-    let last = moments.last().map_or(Duration::ZERO, |moment| moment.at);
+    let waits = |moment: &&Moment| moment.after.is_some();
+    if file.length.is_none() && moments.iter().any(|moment| waits(&moment)) {
+        sink.error(
+            0..0,
+            "length",
+            "required: a step waits for a rule, and the scenario ends by then",
+        );
+    }
+    let timed = moments.iter().rfind(|moment| !waits(moment));
+    let last = timed.map_or(Duration::ZERO, |moment| moment.at);
     let length = sink.text(file.length, |text| {
         let length = limits::span(text)?;
         match length < last {
@@ -190,6 +222,32 @@ fn speed(mbps: i64) -> Checked<u32> {
         .ok_or_else(|| "1 to 1600000, in Mbit/s".to_owned())
 }
 
+/// Priorities, a bit each.
+fn priorities(list: Vec<i64>) -> Checked<u8> {
+    let bit = |p: i64| u8::try_from(p).ok().and_then(|p| 1_u8.checked_shl(p.into()));
+    let all: Option<Vec<u8>> = list.into_iter().map(bit).collect();
+    let all = all.filter(|all| !all.is_empty()).ok_or("priorities are 0 to 7")?;
+    Ok(all.into_iter().fold(0, |mask, bit| mask | bit))
+}
+
+fn event(text: &str) -> Checked<RdmaEvent> {
+    let all = [
+        ("lid_change", RdmaEvent::LidChange),
+        ("gid_change", RdmaEvent::GidChange),
+        ("port_error", RdmaEvent::PortError),
+        ("port_active", RdmaEvent::PortActive),
+    ];
+    let found = all.into_iter().find(|(name, _)| *name == text);
+    let known = all.map(|(name, _)| format!("{name:?}")).join(", ");
+    found
+        .map(|(_, event)| event)
+        .ok_or_else(|| format!("{text:?} is no event: {known}"))
+}
+
+fn unknown_rule(rule: &str) -> String {
+    format!("no step before makes a rule {rule:?}")
+}
+
 /// Reader of steps.
 struct Reader<'a, 'b> {
     sink: &'a Sink<'b>,
@@ -197,6 +255,8 @@ struct Reader<'a, 'b> {
     parts: BTreeMap<String, String>,
     /// Names of fault rules, with their lines.
     names: Owners,
+    /// What makes each of them.
+    rules: BTreeMap<String, Act>,
     seed: u64,
     moments: Vec<Moment>,
 }
@@ -220,7 +280,7 @@ impl Reader<'_, '_> {
                     .wrong(&place, format!("not allowed with action = {action:?}"));
             }
         }
-        let whole = matches!(action, "device_fatal" | "kill");
+        let whole = matches!(action, "device_fatal" | "event" | "fault_removed" | "kill");
         let times = self.times(at, &mut table, whole);
         let delay = self.sink.text(table.event_delay.take(), signed);
         let acts = self.acts(at, action, &mut table);
@@ -256,14 +316,16 @@ impl Reader<'_, '_> {
             let begin = times.at + times.every * n;
             for act in &acts {
                 let at = told(begin, act);
-                self.moments.push(Moment { at, act: act.clone() });
+                let (after, act) = (times.after.clone(), act.clone());
+                self.moments.push(Moment { after, at, act });
             }
             let Some(end) = times.lasts.map(|lasts| begin + lasts) else {
                 continue;
             };
             for act in acts.iter().filter_map(Act::inverse) {
                 let at = told(end, &act);
-                self.moments.push(Moment { at, act });
+                let after = times.after.clone();
+                self.moments.push(Moment { after, at, act });
             }
         }
         if self.moments.len() > MOMENTS_MAX {
@@ -278,6 +340,10 @@ impl Reader<'_, '_> {
     /// When a step acts; `whole`: what it does cannot be undone.
     fn times(&self, at: &Range<usize>, table: &mut StepTable, whole: bool) -> Option<Times> {
         let sink = self.sink;
+        let after = sink.text(table.after.take(), |rule| match self.rules.contains_key(rule) {
+            true => Ok(rule.to_owned()),
+            false => Err(unknown_rule(rule)),
+        });
         let begin = sink.text(sink.required(at, "at", table.at.take()), time);
         let (has_for, has_every) = (table.r#for.is_some(), table.every.is_some());
         let lasts = sink.text(table.r#for.take(), some_time);
@@ -327,6 +393,7 @@ impl Reader<'_, '_> {
             return None;
         }
         Some(Times {
+            after,
             at: begin?,
             lasts,
             every,
@@ -337,18 +404,19 @@ impl Reader<'_, '_> {
     /// What a step does when it begins.
     fn acts(&mut self, at: &Range<usize>, action: &str, table: &mut StepTable) -> Vec<Act> {
         let sink = self.sink;
-        if action == "fault" {
-            if let Some(place) = sink.place(at, "adapter") {
-                sink.wrong(
-                    &place,
-                    "a fault rule says itself between which adapters: from, to",
-                );
-            }
-            let rule = self.rule(at, table);
-            return rule
-                .map(|rule| Act::AddFault(Box::new(rule)))
-                .into_iter()
-                .collect();
+        if matches!(action, "fault" | "verbs_fault" | "fault_removed")
+            && let Some(place) = sink.place(at, "adapter")
+        {
+            sink.wrong(&place, "a rule says itself which adapters it is about");
+        }
+        if matches!(action, "fault" | "verbs_fault") {
+            return self.rule(at, action, table).into_iter().collect();
+        }
+        if action == "fault_removed" {
+            let of = |rule: &str| self.rules.get(rule).and_then(Act::inverse);
+            let named = |rule: &str| of(rule).ok_or_else(|| unknown_rule(rule));
+            let act = sink.text(sink.required(at, "rule", table.rule.take()), named);
+            return act.into_iter().collect();
         }
         let adapters = self.adapters(at, table);
         let index = sink.check(table.index.take(), gid_index);
@@ -365,6 +433,15 @@ impl Reader<'_, '_> {
                 .map(|mbps| PortChange::Speed(Some(mbps))),
             _ => Some(PortChange::Down(true)),
         };
+        let rate = match action {
+            "rate" => sink.check(sink.required(at, "rate", table.rate.take()), speed),
+            _ => None,
+        };
+        let priorities = sink.check(table.priorities.take(), priorities).unwrap_or(0);
+        let told = match action {
+            "event" => sink.text(sink.required(at, "event", table.event.take()), event),
+            _ => None,
+        };
         let Some(change) = change else { return Vec::new() };
         let of = |adapter: String| match action {
             "port_down" => vec![
@@ -378,6 +455,23 @@ impl Reader<'_, '_> {
             "device_removed" => vec![Act::Away { adapter, away: true }],
             "gid_gone" | "gid_moved" => vec![Act::MoveGid { adapter, index, to }],
             "kill" => vec![Act::Kill { adapter }],
+            "rate" => vec![Act::Rate { adapter, mbps: rate }],
+            "pause_storm" => vec![Act::PauseStorm {
+                adapter,
+                priorities,
+                storm: true,
+            }],
+            "event" => {
+                let act = |event| Act::Tell {
+                    adapter,
+                    event,
+                    object: match event {
+                        RdmaEvent::GidChange => index.unwrap_or_default().into(),
+                        _ => PORT,
+                    },
+                };
+                told.map(act).into_iter().collect()
+            }
             _ => vec![Act::Port { adapter, change }],
         };
         adapters.into_iter().flat_map(of).collect()
@@ -408,19 +502,33 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The rule of a step, with the adapters of its parts and a seed of its own.
-    fn rule(&mut self, at: &Range<usize>, table: &mut StepTable) -> Option<FaultSpec> {
-        let table = self.sink.required(at, "fault", table.fault.take())?;
-        let (span, table) = (table.span(), table.into_inner());
-        let mut rule = fault(self.sink, &span, table, None, &mut self.names)?;
-        let nth = self.names.len() as u64;
-        rule.seed
-            .get_or_insert((self.seed.wrapping_add(nth)) & 0xffff_ffff);
-        for owner in [&mut rule.from, &mut rule.to].into_iter().flatten() {
-            if let Some(adapter) = self.parts.get(owner) {
+    /// What makes the rule of a step, with the adapters of its parts and a seed of its own.
+    fn rule(&mut self, at: &Range<usize>, action: &str, table: &mut StepTable) -> Option<Act> {
+        let (sink, parts, names) = (self.sink, &self.parts, &mut self.names);
+        let named = |owner: &mut String| {
+            if let Some(adapter) = parts.get(owner) {
                 adapter.clone_into(owner);
             }
-        }
-        Some(rule)
+        };
+        let nth = names.len() as u64 + 1;
+        let seed = self.seed.wrapping_add(nth) & 0xffff_ffff;
+        let (name, act) = if action == "fault" {
+            let table = sink.required(at, "fault", table.fault.take())?;
+            let mut rule = fault(sink, &table.span(), table.into_inner(), None, names)?;
+            rule.seed.get_or_insert(seed);
+            [&mut rule.from, &mut rule.to]
+                .into_iter()
+                .flatten()
+                .for_each(named);
+            (rule.name.clone(), Act::AddFault(Box::new(rule)))
+        } else {
+            let table = sink.required(at, "verbs_fault", table.verbs_fault.take())?;
+            let mut rule = verbs_fault(sink, &table.span(), table.into_inner(), None, names)?;
+            rule.seed.get_or_insert(seed);
+            named(&mut rule.adapter);
+            (rule.name.clone(), Act::AddVerbsFault(Box::new(rule)))
+        };
+        self.rules.insert(name, act.clone());
+        Some(act)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
+use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec, VerbsFaultSpec};
 
 use super::environment::Environment;
 use crate::access::{Access, TlsFiles};
@@ -16,6 +16,7 @@ use crate::teams::TeamSpec;
 use crate::traces::Collector;
 
 /// Settings of the daemon: complete and checked.
+// Wide: the parts of the file, each a type of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Path of the configuration file, if there is one.
@@ -44,6 +45,8 @@ pub struct Settings {
     pub teams: Vec<TeamSpec>,
     /// Fault rules to start with.
     pub faults: Vec<FaultSpec>,
+    /// Rules for completions and commands to start with.
+    pub verbs_faults: Vec<VerbsFaultSpec>,
     /// Source of addresses for adapters without one.
     pub macs: MacSource,
     /// What the settings were made with, beside the file.

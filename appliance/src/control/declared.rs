@@ -135,7 +135,13 @@ impl Declared<'_> {
             let configured = origin(&object.resource());
             Known { object, configured }
         });
-        ports.chain(teams).chain(adapters).chain(faults).collect()
+        let verbs_faults = control.nic.verbs_faults().into_iter().map(|fault| {
+            let object = Object::VerbsFault(fault.spec);
+            let configured = origin(&object.resource());
+            Known { object, configured }
+        });
+        let owners = ports.chain(teams).chain(adapters);
+        owners.chain(faults).chain(verbs_faults).collect()
     }
 
     /// What is there as a configuration file. May block.
@@ -170,7 +176,7 @@ impl Declared<'_> {
             for step in &mut plan.steps {
                 step.note = match configured.contains(&step.name) {
                     true => AGAIN,
-                    false if names::id(names::FAULTS, &step.name).is_none() => "",
+                    false if !is_rule(&step.name) => "",
                     false if step.what == What::Remove => "",
                     false => "it lives until the daemon ends",
                 };
@@ -284,6 +290,13 @@ impl Declared<'_> {
         });
         adapters.filter(|(_, keys)| !keys.is_empty()).collect()
     }
+}
+
+/// Whether a resource name is of a rule of faults, which is not stored.
+fn is_rule(name: &str) -> bool {
+    [names::FAULTS, names::VERBS_FAULTS]
+        .into_iter()
+        .any(|kind| names::id(kind, name).is_some())
 }
 
 fn of_configuration(now: &[Known]) -> BTreeSet<String> {

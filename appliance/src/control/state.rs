@@ -189,8 +189,10 @@ impl Origins {
         let adapters = settings.adapters.iter().map(|a| a.name.clone());
         let ports = settings.ports.iter().map(|p| p.name.clone());
         let faults = settings.faults.iter().map(|f| names::of(names::FAULTS, &f.name));
+        let verbs = settings.verbs_faults.iter();
+        let verbs = verbs.map(|f| names::of(names::VERBS_FAULTS, &f.name));
         Origins {
-            configured: Mutex::new(adapters.chain(ports).chain(faults).collect()),
+            configured: Mutex::new(adapters.chain(ports).chain(faults).chain(verbs).collect()),
             stored: Mutex::default(),
             anywhere: Mutex::default(),
         }

@@ -4,6 +4,7 @@ use vnic_backend::{VerbsFaultSpec, VerbsFaultStatus};
 
 use super::Control;
 use super::refused::Refused;
+use crate::names;
 
 pub struct VerbsFaults<'a>(pub &'a Control);
 
@@ -25,7 +26,21 @@ impl VerbsFaults<'_> {
 
     /// Removes a rule; returns its last status. May block.
     pub fn remove(&self, name: &str) -> Result<VerbsFaultStatus, Refused> {
+        let last = self.take_out(name)?;
+        self.0.origins.forget(&names::of(names::VERBS_FAULTS, name));
+        Ok(last)
+    }
+
+    /// Removes a rule; one of its name is of the configuration again. May block.
+    pub fn take_out(&self, name: &str) -> Result<VerbsFaultStatus, Refused> {
         let removed = self.0.nic.remove_verbs_fault(name);
         removed.map_err(Refused::nic(str::to_owned))
+    }
+
+    /// Whether a rule is of the configuration.
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.0
+            .origins
+            .is_configured(&names::of(names::VERBS_FAULTS, name))
     }
 }

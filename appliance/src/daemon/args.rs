@@ -230,7 +230,7 @@ pub fn run(args: &Args) -> ExitCode {
                 .for_each(|e| logging::say(format_args!("{}: {e}", file.display())));
             return ExitCode::Usage;
         }
-        let faults = match settings.faults.len() {
+        let faults = match settings.faults.len() + settings.verbs_faults.len() {
             0 => String::new(),
             n => format!(", {}", super::count(n, "fault")),
         };

@@ -255,6 +255,13 @@ impl Daemon {
                     what: format!("cannot add fault {}", names.get(i).map_or("", String::as_str)),
                     source,
                 })?;
+            for spec in &control.settings.verbs_faults {
+                let added = control.nic.add_verbs_fault(spec.clone());
+                added.map_err(|source| StartError::Nic {
+                    what: format!("cannot add verbs fault {}", spec.name),
+                    source,
+                })?;
+            }
             Ok(())
         };
         match tokio::task::spawn_blocking(work).await {
@@ -317,8 +324,8 @@ impl Daemon {
         if !settings.teams.is_empty() {
             let _ = write!(line, ", {}", count(settings.teams.len(), "team"));
         }
-        if !settings.faults.is_empty() {
-            let _ = write!(line, ", {}", count(settings.faults.len(), "fault"));
+        if let faults @ 1.. = settings.faults.len() + settings.verbs_faults.len() {
+            let _ = write!(line, ", {}", count(faults, "fault"));
         }
         let metrics = endpoints.metrics_url.as_deref().unwrap_or("off");
         let _ = write!(line, ", metrics {metrics}, pid {}", std::process::id());

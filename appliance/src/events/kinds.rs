@@ -151,6 +151,12 @@ kinds! {
     FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", Operator, [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", Guest, [Info], "A fault rule hit a frame.";
+    VERBS_FAULT_ADDED = 0x1123, "verbs_fault_added", Operator, [Warn],
+        "A rule for verbs was added: programs are told what is not so on purpose.";
+    VERBS_FAULT_REMOVED = 0x1124, "verbs_fault_removed", Operator, [Info], "A rule for verbs was removed.";
+    VERBS_FAULT_HIT = 0x1125, "verbs_fault_hit", Guest, [Info], "A rule for verbs hit something for the first time.";
+    RECORDING_STARTED = 0x1126, "recording_started", Operator, [Info], "A recording of work requests began.";
+    RECORDING_STOPPED = 0x1127, "recording_stopped", Operator, [Info], "A recording of work requests ended.";
     MIRROR_ADDED = 0x1128, "mirror_added", Operator, [Info],
         "A mirror session was made: frames of an adapter or port are copied to another one.";
     MIRROR_REMOVED = 0x1129, "mirror_removed", Operator, [Info], "A mirror session was ended.";

@@ -287,6 +287,27 @@ pub fn describe(event: &NicEvent) -> Told {
             let (fault_id, fault) = (id, name);
             tell! { FAULT_REMOVED, fault_id, fault, injected; "fault {id} \"{name}\" removed; it hit {injected} frames" }
         }
+        NicEventKind::VerbsFaultAdded { id, name, action } => {
+            let (fault_id, fault) = (id, name);
+            tell! { VERBS_FAULT_ADDED, fault_id, fault, action;
+                "verbs fault {id} \"{name}\" added: programs suffer on purpose ({action}) until `vnicctl fault verbs remove {name}`"
+            }
+        }
+        NicEventKind::VerbsFaultRemoved { id, name, injected } => {
+            let (fault_id, fault) = (id, name);
+            tell! { VERBS_FAULT_REMOVED, fault_id, fault, injected; "verbs fault {id} \"{name}\" removed; it has hit {injected} times" }
+        }
+        NicEventKind::VerbsFaultHit { id, name } => {
+            let (fault_id, fault) = (id, name);
+            tell! { VERBS_FAULT_HIT, fault_id, fault; "verbs fault {id} \"{name}\" has hit for the first time" }
+        }
+        NicEventKind::RecordingStarted { adapters } => {
+            let adapters = adapters.join(" ");
+            tell! { RECORDING_STARTED, adapters; "a recording of work requests began: {adapters}" }
+        }
+        NicEventKind::RecordingStopped { requests } => {
+            tell! { RECORDING_STOPPED, requests; "a recording of work requests ended; it has noted {requests}" }
+        }
         NicEventKind::Fault(FaultInjection { id, name, what }) => fault(*id, name, what),
     }
 }
@@ -359,7 +380,10 @@ pub fn key(event: &NicEventKind) -> u64 {
     match event {
         NicEventKind::Fault(FaultInjection { id, .. })
         | NicEventKind::FaultAdded { id, .. }
-        | NicEventKind::FaultRemoved { id, .. } => u64::from(*id),
+        | NicEventKind::FaultRemoved { id, .. }
+        | NicEventKind::VerbsFaultAdded { id, .. }
+        | NicEventKind::VerbsFaultRemoved { id, .. }
+        | NicEventKind::VerbsFaultHit { id, .. } => u64::from(*id),
         _ => 0,
     }
 }

@@ -49,6 +49,7 @@ use crate::control::Control;
 use crate::events::Tell;
 use crate::panics;
 use answer::RESPONSE_MAX;
+pub(crate) use recordings::whole;
 
 /// Greatest request in bytes.
 const REQUEST_MAX: usize = 1 << 20;

@@ -1,10 +1,11 @@
 //! Recordings of `vnic.v1.FaultService`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prost::Message as _;
 use tonic::Status;
-use vnic_backend::{Fate, RECORDED_DEFAULT, RecordingStatus, Seen, There, WorkStatus};
+use vnic_backend::{Fate, RECORDED_DEFAULT, Recorded, RecordingStatus, Seen, There, WorkStatus};
 use vnic_control::v1;
 use vnic_control::v1::list_outcomes_request::Filter;
 
@@ -116,13 +117,26 @@ pub async fn list(
     let (outcomes, next_page_token) = page.fit((outcomes.collect(), next), key, |(_, outcome)| {
         outcome.encoded_len()
     });
-    let verdicts = part.summary.into_iter();
     Ok(v1::ListOutcomesResponse {
         outcomes: outcomes.into_iter().map(|(_, outcome)| outcome).collect(),
         next_page_token,
         recording: part.status.as_ref().map(message),
-        verdicts: verdicts
-            .map(|(verdict, requests)| v1::VerdictCount { verdict, requests })
-            .collect(),
+        verdicts: verdicts(part.summary),
     })
+}
+
+fn verdicts(summary: BTreeMap<String, u64>) -> Vec<v1::VerdictCount> {
+    let all = summary.into_iter();
+    all.map(|(verdict, requests)| v1::VerdictCount { verdict, requests })
+        .collect()
+}
+
+/// All that a recording noted, as a list of one page.
+pub fn whole(recorded: &Recorded) -> v1::ListOutcomesResponse {
+    v1::ListOutcomesResponse {
+        outcomes: recorded.fates.iter().map(|fate| outcome(fate, None)).collect(),
+        next_page_token: String::new(),
+        recording: Some(message(&recorded.status)),
+        verdicts: verdicts(recorded.summary.clone()),
+    }
 }

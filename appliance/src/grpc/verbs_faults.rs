@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::Status;
 use vnic_backend::fault::ALWAYS;
-use vnic_backend::{CompletionFault, VerbsFaultAction, VerbsFaultSpec};
+use vnic_backend::{CompletionFault, VerbsFaultAction, VerbsFaultSpec, VerbsFaultStatus};
 use vnic_control::v1;
 use vnic_control::v1::completion_fault::Fault;
 use vnic_control::v1::verbs_fault::Action;
@@ -24,7 +24,7 @@ pub fn create(control: &Control, request: &v1::CreateVerbsFaultRequest) -> Resul
     let mut wrong = Violations::default();
     let spec = spec(request, &mut wrong);
     let made = VerbsFaults(control).create(wrong.finish(spec)?)?;
-    Ok(status_message(&made))
+    Ok(told(control, &made))
 }
 
 /// Lists a page.
@@ -34,8 +34,14 @@ pub async fn list(
 ) -> Result<v1::ListVerbsFaultsResponse, Status> {
     let page = page!(request, "ListVerbsFaults", [100, 1000])?;
     let control = control.clone();
-    let all = blocking(move || VerbsFaults(&control).list()).await?;
-    let all = all.iter().map(status_message).collect();
+    let all = move || {
+        VerbsFaults(&control)
+            .list()
+            .iter()
+            .map(|rule| told(&control, rule))
+            .collect()
+    };
+    let all = blocking(all).await?;
     let (verbs_faults, next_page_token) = page.cut(all, |f: &v1::VerbsFault| format!("{:010}", f.id));
     Ok(v1::ListVerbsFaultsResponse {
         verbs_faults,
@@ -46,7 +52,26 @@ pub async fn list(
 /// Removes a rule. May block.
 pub fn delete(control: &Control, request: &v1::DeleteVerbsFaultRequest) -> Result<v1::VerbsFault, Status> {
     let id = id(VERBS_FAULTS, "name", &request.name)?;
-    Ok(status_message(&VerbsFaults(control).remove(&id)?))
+    let configured = VerbsFaults(control).is_configured(&id);
+    let last = VerbsFaults(control).remove(&id)?;
+    Ok(v1::VerbsFault {
+        lifetime: lifetime(configured),
+        ..status_message(&last)
+    })
+}
+
+fn lifetime(configured: bool) -> i32 {
+    match configured {
+        true => v1::Lifetime::Configured.into(),
+        false => v1::Lifetime::UntilDaemonEnds.into(),
+    }
+}
+
+fn told(control: &Control, rule: &VerbsFaultStatus) -> v1::VerbsFault {
+    v1::VerbsFault {
+        lifetime: lifetime(VerbsFaults(control).is_configured(&rule.spec.name)),
+        ..status_message(rule)
+    }
 }
 
 /// Reads the rule of a request.
@@ -62,14 +87,28 @@ fn spec(request: &v1::CreateVerbsFaultRequest, wrong: &mut Violations) -> Option
     let action = match &fault.action {
         Some(Action::Completion(of)) => completion(of, wrong),
         Some(Action::Command(of)) => command(of, wrong),
+        Some(Action::NotReady(of)) => {
+            queue_pair("not_ready", of.queue_pair, wrong).map(|qp| VerbsFaultAction::NotReady { qp })
+        }
         None => wrong.check(
             "verbs_fault.action",
-            Err("required: what it matches; completion or command".to_owned()),
+            Err("required: what it matches; completion, command or not_ready".to_owned()),
         ),
     };
+    let process = Some(&*fault.process).filter(|process| !process.is_empty());
+    let process = wrong.optional("verbs_fault.process", process, words::process);
+    let (min_bytes, max_bytes) = (fault.min_bytes, fault.max_bytes);
+    wrong.check("verbs_fault.max_bytes", words::bytes(min_bytes, max_bytes));
+    let after = wrong.optional("verbs_fault.after", fault.after, |d| spanned(d, words::after));
+    let lasts = wrong.optional("verbs_fault.lasts", fault.lasts, |d| spanned(d, words::lasts));
     Some(VerbsFaultSpec {
         name: name?,
         adapter: adapter?,
+        process: process?,
+        min_bytes,
+        max_bytes,
+        after: after?.unwrap_or_default(),
+        lasts: lasts?,
         action: action?,
         skip: fault.skip,
         probability: probability?.unwrap_or(ALWAYS),
@@ -93,16 +132,22 @@ fn all<T>(
     read.into_iter().collect()
 }
 
+fn queue_pair(at: &str, qp: Option<u32>, wrong: &mut Violations) -> Option<Option<u32>> {
+    wrong.optional(format!("verbs_fault.{at}.queue_pair"), qp, |q| {
+        limits::destination_qp(i64::from(q))
+    })
+}
+
+fn spanned(of: prost_types::Duration, check: impl Fn(Duration) -> Checked<Duration>) -> Checked<Duration> {
+    let span = values::span(of).ok_or_else(|| "a time is not negative".to_owned())?;
+    check(span)
+}
+
 fn completion(of: &v1::CompletionFault, wrong: &mut Violations) -> Option<VerbsFaultAction> {
     let at = |field: &str| format!("verbs_fault.completion.{field}");
-    let qp = wrong.optional(at("queue_pair"), of.queue_pair, |q| {
-        limits::destination_qp(i64::from(q))
-    });
+    let qp = queue_pair("completion", of.queue_pair, wrong);
     let kinds = all(&at("kinds"), &of.kinds, wrong, words::kind);
-    let held = |d: &prost_types::Duration| {
-        let span: Option<Duration> = values::span(*d);
-        limits::held(span.unwrap_or_default())
-    };
+    let held = |d: &prost_types::Duration| limits::held(values::span(*d).unwrap_or_default());
     let fault = match &of.fault {
         Some(Fault::Lie(status)) => wrong
             .check(at("lie"), words::completion_status(status))
@@ -117,8 +162,10 @@ fn completion(of: &v1::CompletionFault, wrong: &mut Violations) -> Option<VerbsF
         Some(Fault::Hang(_)) => Some(CompletionFault::Hang),
         Some(Fault::Length(length)) => Some(CompletionFault::Length(*length)),
         Some(Fault::Immediate(data)) => Some(CompletionFault::Immediate(*data)),
+        Some(Fault::Overrun(_)) => Some(CompletionFault::Overrun),
+        Some(Fault::SrqLimit(_)) => Some(CompletionFault::SrqLimit),
         None => {
-            let faults = "lie, fail, lose, double, late, hang, swap, length or immediate";
+            let faults = "lie, fail, lose, double, late, hang, swap, length, immediate, overrun or srq_limit";
             let problem = format!("required: what happens to completions; {faults}");
             wrong.check(at("fault"), Err(problem))
         }
@@ -136,9 +183,18 @@ fn command(of: &v1::CommandFault, wrong: &mut Violations) -> Option<VerbsFaultAc
         wrong.add(field, "required: which commands, such as RegisterMr");
     }
     let commands = all(field, &of.commands, wrong, words::command);
-    let status = wrong.check("verbs_fault.command.status", words::command_status(&of.status));
+    let delay = wrong.optional("verbs_fault.command.delay", of.delay, |d| {
+        spanned(d, limits::held)
+    });
+    let status = match (&*of.status, of.delay) {
+        ("", Some(_)) => Some(None),
+        (text, _) => wrong
+            .check("verbs_fault.command.status", words::command_status(text))
+            .map(Some),
+    };
     Some(VerbsFaultAction::Command {
         commands: commands?,
         status: status?,
+        delay: delay?,
     })
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use vnic_backend::FaultSpec;
+use vnic_backend::{FaultSpec, RdmaEvent, VerbsFaultSpec};
 
 /// A scenario, as a file describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,9 @@ pub struct Scenario {
 /// Something that is done at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
-    /// Time since the begin of the scenario.
+    /// Rule of the scenario whose first hit the time is counted from; `None`: the begin of the scenario.
+    pub after: Option<String>,
+    /// Time since then.
     pub at: Duration,
     /// What is done.
     pub act: Act,
@@ -78,6 +80,35 @@ pub enum Act {
     AddFault(Box<FaultSpec>),
     /// A fault rule is removed.
     RemoveFault(Box<FaultSpec>),
+    /// A rule for completions or commands is made.
+    AddVerbsFault(Box<VerbsFaultSpec>),
+    /// A rule for completions or commands is removed.
+    RemoveVerbsFault(Box<VerbsFaultSpec>),
+    /// The link of the adapter has another rate.
+    Rate {
+        /// The adapter.
+        adapter: String,
+        /// Rate in Mbit/s; `None`: what it was.
+        mbps: Option<u32>,
+    },
+    /// The adapter pauses all others, or no more.
+    PauseStorm {
+        /// The adapter.
+        adapter: String,
+        /// Priorities by priority flow control, a bit each; 0: all, by global pause.
+        priorities: u8,
+        /// Whether it does.
+        storm: bool,
+    },
+    /// Drivers hear of an event that has not happened.
+    Tell {
+        /// The adapter.
+        adapter: String,
+        /// The event.
+        event: RdmaEvent,
+        /// The port, or the index of a GID.
+        object: u32,
+    },
     /// The processes that have the RDMA function are killed.
     Kill {
         /// The adapter.
@@ -114,7 +145,19 @@ impl Act {
             Act::ReturnGid { adapter, index, to } => Act::MoveGid { adapter, index, to },
             Act::AddFault(spec) => Act::RemoveFault(spec),
             Act::RemoveFault(spec) => Act::AddFault(spec),
-            Act::Fail { .. } | Act::Kill { .. } => return None,
+            Act::AddVerbsFault(spec) => Act::RemoveVerbsFault(spec),
+            Act::RemoveVerbsFault(spec) => Act::AddVerbsFault(spec),
+            Act::Rate { adapter, .. } => Act::Rate { adapter, mbps: None },
+            Act::PauseStorm {
+                adapter,
+                priorities,
+                storm,
+            } => Act::PauseStorm {
+                adapter,
+                priorities,
+                storm: !storm,
+            },
+            Act::Fail { .. } | Act::Tell { .. } | Act::Kill { .. } => return None,
         })
     }
 }
@@ -146,6 +189,32 @@ impl fmt::Display for Act {
             }
             Act::AddFault(spec) => write!(f, "fault {} is made: {}", spec.name, spec.action.name()),
             Act::RemoveFault(spec) => write!(f, "fault {} is removed", spec.name),
+            Act::AddVerbsFault(spec) => {
+                write!(f, "verbs fault {} is made: {}", spec.name, spec.action.name())
+            }
+            Act::RemoveVerbsFault(spec) => write!(f, "verbs fault {} is removed", spec.name),
+            Act::Rate { adapter, mbps } => match mbps {
+                Some(mbps) => write!(f, "{adapter}: the rate is {mbps} Mbit/s"),
+                None => write!(f, "{adapter}: the rate is what it was"),
+            },
+            Act::PauseStorm {
+                adapter,
+                priorities,
+                storm,
+            } => match (*storm, *priorities) {
+                (true, 0) => write!(f, "{adapter}: pauses all others"),
+                (true, mask) => {
+                    let all = (0..8).filter(|p| mask >> p & 1 != 0).map(|p| p.to_string());
+                    let all: Vec<String> = all.collect();
+                    write!(f, "{adapter}: pauses priorities {} of all others", all.join(", "))
+                }
+                (false, _) => write!(f, "{adapter}: pauses nobody any more"),
+            },
+            Act::Tell {
+                adapter,
+                event,
+                object,
+            } => write!(f, "{adapter}: is told {event:?} {object}"),
             Act::Kill { adapter } => write!(f, "{adapter}: its processes are killed"),
         }
     }

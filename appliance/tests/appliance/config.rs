@@ -313,7 +313,7 @@ fn wrong_shapes_are_named() {
     errors(
         "[frobnicate]\n",
         &[
-            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port, team, tracing",
+            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port, team, tracing, verbs_fault",
         ],
     );
 }
@@ -421,13 +421,13 @@ fn the_example_is_valid_and_complete() {
     let all = all.replace("{ alice =", "{ 1000 =").replace("{ kvm =", "{ 36 =");
     let switched_on = parse(&all).expect("every setting of the example is valid");
     assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (3, 5));
-    assert_eq!(switched_on.teams.len(), 2);
+    assert_eq!((switched_on.teams.len(), switched_on.verbs_faults.len()), (2, 13));
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
         "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[tracing]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
-         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\nnames = [\"*\"]\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
+         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\nnames = [\"*\"]\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}[[verbs_fault]]\nname = \"v\"\nadapter = \"a\"\nlose = true\n{probe}"
     ))
     .expect_err("unknown keys");
     let mut keys = 0;

@@ -93,6 +93,85 @@ fault = [
     { name = "g", action = "mark_ce" },
     { name = "h", probability = "1%", action = "corrupt" },
 ]
+[[verbs_fault]]
+name = "v0"
+adapter = "vf2"
+lie = "retry-exceeded"
+qp = 17
+kind = ["write", "read"]
+process = "server"
+min_bytes = 8
+max_bytes = 4096
+after = "10s"
+for = "1.5ms"
+skip = 1
+probability = 0.000001
+count = 2
+seed = 3
+
+[[verbs_fault]]
+name = "v1"
+adapter = "vf2"
+fail = "remote-access-error"
+process = 7
+
+[[verbs_fault]]
+name = "v2"
+adapter = "vf2"
+lose = true
+
+[[verbs_fault]]
+name = "v3"
+adapter = "vf2"
+double = true
+
+[[verbs_fault]]
+name = "v4"
+adapter = "vf2"
+late = "50ms"
+
+[[verbs_fault]]
+name = "v5"
+adapter = "vf2"
+hang = true
+
+[[verbs_fault]]
+name = "v6"
+adapter = "vf2"
+swap = "1ms"
+
+[[verbs_fault]]
+name = "v7"
+adapter = "vf2"
+length = 7
+
+[[verbs_fault]]
+name = "v8"
+adapter = "vf2"
+immediate = 0xbad
+
+[[verbs_fault]]
+name = "v9"
+adapter = "vf2"
+overrun = true
+
+[[verbs_fault]]
+name = "v10"
+adapter = "vf2"
+srq_limit = true
+
+[[verbs_fault]]
+name = "v11"
+adapter = "vf2"
+command = ["register-mr", "hello"]
+status = "in-use"
+delay = "200ms"
+
+[[verbs_fault]]
+name = "v12"
+adapter = "vf2"
+not_ready = true
+qp = 3
 "#;
 
 #[test]
@@ -111,7 +190,7 @@ fn every_key_is_written_as_it_is_read() {
         read.unwrap_or_else(|wrong| panic!("{wrong}\n{text}"))
     };
     let settings = read(ALL);
-    assert_eq!(settings.objects().len(), 18);
+    assert_eq!(settings.objects().len(), 31);
     let once = written(&settings, &settings.objects());
     let again = read(&once);
     assert_eq!(again.objects(), settings.objects(), "{once}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use vnic_appliance::config::scenario_from_text;
-use vnic_appliance::scenarios::Scenario;
+use vnic_appliance::scenarios::{Act, Scenario};
 use vnic_control::v1;
 
 use crate::common::lab::{Lab, text};
@@ -67,6 +67,75 @@ fn steps_repeat_last_and_are_late() {
 }
 
 #[test]
+fn steps_have_rules_for_verbs_and_wait_for_them() {
+    let scenario = read(
+        r#"
+        name = "all"
+        length = "9s"
+        seed = 4
+        [adapters]
+        nic = "vf0"
+        [[step]]
+        at = "1s"
+        action = "verbs_fault"
+        for = "2s"
+        [step.verbs_fault]
+        name = "kth"
+        adapter = "nic"
+        kind = "write"
+        skip = 99
+        hang = true
+        [[step]]
+        after = "kth"
+        at = "10ms"
+        action = "rate"
+        adapter = "nic"
+        rate = 100
+        for = "5ms"
+        [[step]]
+        after = "kth"
+        at = "1ms"
+        action = "pause_storm"
+        adapter = "nic"
+        priorities = [3, 5]
+        [[step]]
+        at = "4s"
+        action = "event"
+        adapter = "nic"
+        event = "gid_change"
+        index = 7
+        "#,
+        &[("nic", "vf7")],
+    )
+    .expect("a scenario");
+    let told = scenario.moments.iter().map(|m| {
+        let after = m.after.as_deref().unwrap_or("begin");
+        format!("{after} {} {}", m.at.as_millis(), m.act)
+    });
+    let expected = [
+        "kth 1 vf7: pauses priorities 3, 5 of all others",
+        "kth 10 vf7: the rate is 100 Mbit/s",
+        "kth 15 vf7: the rate is what it was",
+        "begin 1000 verbs fault kth is made: hang",
+        "begin 3000 verbs fault kth is removed",
+        "begin 4000 vf7: is told GidChange 7",
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let Some(Act::AddVerbsFault(rule)) = scenario
+        .moments
+        .iter()
+        .map(|m| &m.act)
+        .find(|act| matches!(act, Act::AddVerbsFault(_)))
+    else {
+        panic!("no rule");
+    };
+    assert_eq!(
+        (rule.adapter.as_str(), rule.skip, rule.seed),
+        ("vf7", 99, Some(5))
+    );
+}
+
+#[test]
 fn what_is_wrong_in_the_file_has_its_place() {
     let wrong = read(
         r#"name = "A b"
@@ -107,6 +176,45 @@ action = "fault"
 name = "x"
 action = "drop"
 delay = "1ms"
+[[step]]
+after = "y"
+at = "1s"
+action = "port_down"
+adapter = "vf0"
+[[step]]
+at = "1s"
+action = "fault_removed"
+rule = "z"
+[[step]]
+at = "1s"
+action = "fault"
+[step.fault]
+name = "good"
+action = "drop"
+[[step]]
+after = "good"
+at = "1s"
+action = "kill"
+adapter = "vf0"
+[[step]]
+at = "1s"
+action = "pause_storm"
+adapter = "vf0"
+priorities = [8]
+[[step]]
+at = "1s"
+action = "event"
+adapter = "vf0"
+event = "sm_change"
+[[step]]
+at = "1s"
+action = "verbs_fault"
+adapter = "vf0"
+[step.verbs_fault]
+name = "good"
+adapter = "vf0"
+hang = true
+lie = "success"
 "#,
         &[("nic", "vf0")],
     )
@@ -121,6 +229,13 @@ delay = "1ms"
         "x.toml:24:9: step[4].every: must be longer than each lasts",
         "x.toml:31:15: step[5].event_delay: the event would come before the scenario begins",
         "step[6].fault.delay: allowed with action = \"delay\" only",
+        "x.toml:40:9: step[7].after: no step before makes a rule \"y\"",
+        "x.toml:47:8: step[8].rule: no step before makes a rule \"z\"",
+        "x.toml:63:14: step[11].priorities: priorities are 0 to 7",
+        "x.toml:68:9: step[12].event: \"sm_change\" is no event: \"lid_change\"",
+        "step[13].adapter: a rule says itself which adapters it is about",
+        "step[13].verbs_fault.name: the name good is taken by line",
+        "length: required: a step waits for a rule",
         "the scenario has no part \"nic\"",
     ] {
         assert!(wrong.contains(expected), "{expected:?} is not in\n{wrong}");

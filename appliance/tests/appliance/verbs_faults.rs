@@ -1,8 +1,17 @@
 //! Rules for completions and commands as people and programs see them: gRPC and the command line. What they do to a program is in
 //! `tests/tests/rdma`.
 
+use std::path::Path;
+use std::time::Duration;
+
 use crate::common::lab::{Lab, fields};
+use crate::common::process;
 use tonic::Code;
+use vnic_appliance::config::{Environment, Overrides, Settings};
+use vnic_backend::{
+    CommandStatus, CompletionFault, CompletionKind, CompletionStatus, ProcessMatch, VerbsCommand,
+    VerbsFaultAction, VerbsFaultSpec,
+};
 use vnic_control::v1;
 use vnic_control::v1::completion_fault::Fault;
 use vnic_control::v1::verbs_fault::Action;
@@ -18,6 +27,18 @@ fn create(id: &str, action: Option<Action>) -> v1::CreateVerbsFaultRequest {
     }
 }
 
+fn span(seconds: i64) -> prost_types::Duration {
+    prost_types::Duration { seconds, nanos: 0 }
+}
+
+fn slow(delay: i64) -> Option<Action> {
+    Some(Action::Command(v1::CommandFault {
+        commands: vec!["register-mr".to_owned()],
+        delay: Some(span(delay)),
+        ..v1::CommandFault::default()
+    }))
+}
+
 fn completions(fault: Option<Fault>) -> Option<Action> {
     Some(Action::Completion(v1::CompletionFault {
         fault,
@@ -29,6 +50,7 @@ fn commands(commands: &[&str], status: &str) -> Option<Action> {
     Some(Action::Command(v1::CommandFault {
         commands: commands.iter().map(|&c| c.to_owned()).collect(),
         status: status.to_owned(),
+        delay: None,
     }))
 }
 
@@ -42,6 +64,11 @@ async fn rules_come_and_go() {
         count: Some(9),
         seed: Some(77),
         adapter: "adapters/vf0".to_owned(),
+        process: "server".to_owned(),
+        min_bytes: Some(8),
+        max_bytes: Some(u64::MAX),
+        after: Some(span(10)),
+        lasts: Some(span(604_800)),
         action: Some(Action::Completion(v1::CompletionFault {
             queue_pair: Some(17),
             kinds: vec!["Write".to_owned(), "fetch-add".to_owned()],
@@ -59,6 +86,7 @@ async fn rules_come_and_go() {
         name: "verbsFaults/one".to_owned(),
         id: 1,
         create_time: made.create_time,
+        lifetime: v1::Lifetime::UntilDaemonEnds.into(),
         action: Some(Action::Completion(v1::CompletionFault {
             queue_pair: Some(17),
             kinds: vec!["Write".to_owned(), "FetchAdd".to_owned()],
@@ -138,7 +166,6 @@ async fn refusals_name_every_field() {
     for words in ["0 to 16777215", "send, write, read", "retry-exceeded"] {
         assert!(wrong.message().contains(words), "{words} in {}", wrong.message());
     }
-    let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
     for (action, field) in [
         (None, "action"),
         (completions(None), "completion.fault"),
@@ -152,10 +179,68 @@ async fn refusals_name_every_field() {
             "command.commands[1]",
         ),
         (commands(&["create-qp"], "ok"), "command.status"),
+        (commands(&["create-qp"], ""), "command.status"),
+        (slow(0), "command.delay"),
+        (slow(61), "command.delay"),
+        (
+            Some(Action::NotReady(v1::NotReadyFault {
+                queue_pair: Some(1 << 24),
+            })),
+            "not_ready.queue_pair",
+        ),
     ] {
         let status = refused(create("f", action)).await;
         assert_eq!(fields(&status), [format!("verbs_fault.{field}")]);
     }
+    for (change, field) in [
+        (
+            v1::VerbsFault {
+                process: "a-program-of-17-b".to_owned(),
+                ..v1::VerbsFault::default()
+            },
+            "process",
+        ),
+        (
+            v1::VerbsFault {
+                min_bytes: Some(2),
+                max_bytes: Some(1),
+                ..v1::VerbsFault::default()
+            },
+            "max_bytes",
+        ),
+        (
+            v1::VerbsFault {
+                after: Some(span(-1)),
+                ..v1::VerbsFault::default()
+            },
+            "after",
+        ),
+        (
+            v1::VerbsFault {
+                lasts: Some(span(604_801)),
+                ..v1::VerbsFault::default()
+            },
+            "lasts",
+        ),
+    ] {
+        let fault = v1::VerbsFault {
+            adapter: "adapters/vf0".to_owned(),
+            action: completions(Some(Fault::Lose(v1::LoseFault {}))),
+            ..change
+        };
+        let status = refused(v1::CreateVerbsFaultRequest {
+            verbs_fault_id: "f".to_owned(),
+            verbs_fault: Some(fault),
+        })
+        .await;
+        assert_eq!(fields(&status), [format!("verbs_fault.{field}")]);
+    }
+    // What only the NIC knows: of these commands none has a size.
+    let mut sized = create("f", commands(&["create-qp"], "invalid"));
+    if let Some(fault) = &mut sized.verbs_fault {
+        fault.min_bytes = Some(1);
+    }
+    assert_eq!(fields(&refused(sized).await), ["verbs_fault.min_bytes"]);
     let mut nobody = create("f", completions(Some(Fault::Lose(v1::LoseFault {}))));
     if let Some(fault) = &mut nobody.verbs_fault {
         fault.adapter = "adapters/nobody".to_owned();
@@ -203,6 +288,30 @@ async fn the_command_line_has_each_rule() {
             ],
             "refuse limit-reached",
         ),
+        (
+            "slow",
+            &[
+                "--command",
+                "register-mr",
+                "--min-bytes",
+                "4096",
+                "--delay",
+                "200ms",
+            ],
+            "delay 200ms",
+        ),
+        (
+            "later",
+            &["--command", "hello", "--delay", "1s", "--status", "in-use"],
+            "delay 1s, refuse in-use",
+        ),
+        ("overrun", &["--overrun", "--max-bytes", "9"], "overrun"),
+        ("limit", &["--srq-limit", "--after", "1h"], "from 3600s"),
+        (
+            "storm",
+            &["--not-ready", "--qp", "17", "--process", "server", "--for", "1ns"],
+            "not-ready",
+        ),
     ];
     for (name, options, words) in rules {
         let add = ["fault", "verbs", "add", name, "--adapter", "vf0", "--seed", "42"];
@@ -218,6 +327,11 @@ async fn the_command_line_has_each_rule() {
         (2, "10 %"),
         (3, "spent"),
         (9, "register-mr or create-qp "),
+        (10, "register-mr, 4096 bytes or more "),
+        (12, "completions: any, 0 to 9 bytes "),
+        (13, "waiting"),
+        (14, "messages, QP 17, process server "),
+        (14, "over"),
     ] {
         assert!(lines[line].contains(words), "{words} in\n{table}");
     }
@@ -240,13 +354,290 @@ async fn the_command_line_has_each_rule() {
             &["--command", "create-qp", "--status", "invalid", "--kind", "send"],
             "cannot be used with",
         ),
+        (2, &["--delay", "1s", "--lose"], "cannot be used with"),
+        (2, &["--not-ready", "--min-bytes", "1"], "cannot be used with"),
+        (2, &["--lose", "--for", "0s"], "more than 0"),
         (2, &["--lie", "success"], "local-length-error"),
         (2, &["--late", "61s"], "at most 60s"),
     ] {
         let said = lab.refused(code, &[&add, options].concat()).await;
         assert!(said.contains(words), "{words} in:\n{said}");
     }
+    // The log hears of rules, and of recordings.
+    for (kind, told) in [("verbs_fault_added", "lie"), ("verbs_fault_removed", "hang")] {
+        let events = lab.json(&["event", "list", "--kind", kind]).await;
+        let events = events["events"].as_array().cloned().unwrap_or_default();
+        let mut rules = events.iter().map(|event| &event["parameters"]["fault"]);
+        assert!(rules.any(|rule| rule == told), "{events:?}");
+        assert_eq!(events[0]["adapter"], "adapters/vf0");
+    }
+    lab.said(&["fault", "record", "start"]).await;
+    lab.said(&["fault", "record", "stop"]).await;
+    for (kind, fact) in [
+        ("recording_started", "adapters"),
+        ("recording_stopped", "requests"),
+    ] {
+        let events = lab.json(&["event", "list", "--kind", kind]).await;
+        assert!(events["events"][0]["parameters"][fact].is_string(), "{events}");
+    }
+    let status = lab.said(&["status"]).await;
+    assert!(status.contains("vnicctl fault verbs list"), "{status}");
     let said = lab.refused(1, &["fault", "verbs", "remove", "x"]).await;
     assert!(said.contains("NOT_FOUND"), "{said}");
     lab.end().await;
+}
+
+fn parse(text: &str) -> Result<Settings, String> {
+    let read = Settings::from_text(
+        Path::new("x.toml"),
+        text,
+        &Overrides::default(),
+        &Environment::current(),
+    );
+    read.map_err(|e| e.to_string())
+}
+
+#[test]
+fn the_file_has_each_rule() {
+    let head = "[[adapter]]\nname = \"a\"\n[[verbs_fault]]\nname = \"r\"\nadapter = \"a\"\n";
+    let completion = |fault| VerbsFaultAction::Completion {
+        qp: None,
+        kinds: Vec::new(),
+        fault,
+    };
+    let ms = Duration::from_millis;
+    for (text, action) in [
+        (
+            "lie = \"retry-exceeded\"",
+            completion(CompletionFault::Lie(CompletionStatus::RetryExceeded)),
+        ),
+        (
+            "fail = \"FLUSH_ERROR\"\nqp = 17\nkind = \"write\"",
+            VerbsFaultAction::Completion {
+                qp: Some(17),
+                kinds: vec![CompletionKind::Write],
+                fault: CompletionFault::Fail(CompletionStatus::FlushError),
+            },
+        ),
+        ("lose = true", completion(CompletionFault::Lose)),
+        ("double = true", completion(CompletionFault::Double)),
+        ("late = \"50ms\"", completion(CompletionFault::Late(ms(50)))),
+        ("hang = true", completion(CompletionFault::Hang)),
+        (
+            "swap = \"1.5ms\"",
+            completion(CompletionFault::Swap(Duration::from_micros(1500))),
+        ),
+        ("length = 7", completion(CompletionFault::Length(7))),
+        (
+            "immediate = 0xffffffff",
+            completion(CompletionFault::Immediate(u32::MAX)),
+        ),
+        (
+            "command = [\"register-mr\", \"ReregisterMr\"]\nstatus = \"limit-reached\"",
+            VerbsFaultAction::Command {
+                commands: vec![VerbsCommand::RegisterMr, VerbsCommand::ReregisterMr],
+                status: Some(CommandStatus::LimitReached),
+                delay: None,
+            },
+        ),
+        (
+            "command = \"reregister-mr\"\ndelay = \"200ms\"",
+            VerbsFaultAction::Command {
+                commands: vec![VerbsCommand::ReregisterMr],
+                status: None,
+                delay: Some(ms(200)),
+            },
+        ),
+        ("overrun = true", completion(CompletionFault::Overrun)),
+        ("srq_limit = true", completion(CompletionFault::SrqLimit)),
+        (
+            "not_ready = true\nqp = 17",
+            VerbsFaultAction::NotReady { qp: Some(17) },
+        ),
+    ] {
+        let sized = !matches!(action, VerbsFaultAction::NotReady { .. });
+        let bytes = if sized {
+            "min_bytes = 8\nmax_bytes = 4096\n"
+        } else {
+            ""
+        };
+        let more = "process = \"server\"\nafter = \"10s\"\nfor = \"1.5s\"\nskip = 2\nprobability = \"1%\"\ncount = 3\nseed = 4\n";
+        let settings = parse(&format!("{head}{text}\n{bytes}{more}"));
+        let rule = VerbsFaultSpec {
+            skip: 2,
+            probability: 10_000,
+            count: Some(3),
+            seed: Some(4),
+            process: Some(ProcessMatch::Program("server".to_owned())),
+            min_bytes: sized.then_some(8),
+            max_bytes: sized.then_some(4096),
+            after: ms(10_000),
+            lasts: Some(ms(1500)),
+            ..VerbsFaultSpec::new("r", "a", action)
+        };
+        let settings = settings.unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
+        assert_eq!(settings.verbs_faults, [rule], "{text}");
+        // What is written is read as the same.
+        let written = settings.objects().pop().expect("the rule").table(Path::new("/"));
+        let again = parse(&format!("[[adapter]]\nname = \"a\"\n{written}"));
+        assert_eq!(
+            again.expect("valid").verbs_faults,
+            settings.verbs_faults,
+            "{written}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_in_the_file_has_its_place() {
+    let found = parse(
+        r#"[[adapter]]
+name = "a"
+rdma = false
+[[verbs_fault]]
+name = "one"
+adapter = "a"
+lie = "success"
+qp = 16777216
+kind = ["write", "sends"]
+[[verbs_fault]]
+name = "one"
+adapter = "b"
+lose = false
+late = "50ms"
+status = "invalid"
+[[verbs_fault]]
+name = "two"
+command = []
+kind = "write"
+[[verbs_fault]]
+name = "three"
+adapter = "b"
+laet = "5ms"
+process = "a-program-of-17-b"
+after = "8d"
+for = "0s"
+min_bytes = 8
+max_bytes = 7
+not_ready = true
+[[verbs_fault]]
+name = "four"
+adapter = "b"
+command = "alloc-pd"
+status = "invalid"
+max_bytes = 7
+"#,
+    )
+    .expect_err("wrong");
+    let places: Vec<&str> = found.lines().collect();
+    let expected = [
+        "x.toml:6:11: verbs_fault[0].adapter: a has no RDMA function",
+        "x.toml:7:7: verbs_fault[0].lie: \"success\" is no status of a failure: local-length-error",
+        "x.toml:8:6: verbs_fault[0].qp: 16777216 is out of range: 0 to 16777215",
+        "x.toml:9:8: verbs_fault[0].kind: \"sends\" is no kind of completions: send",
+        "x.toml:11:8: verbs_fault[1].name: the name one is taken by line 5",
+        "x.toml:12:11: verbs_fault[1].adapter: no adapter of this file is named b",
+        "x.toml:13:8: verbs_fault[1].lose: true, or no such key",
+        "x.toml:14:8: verbs_fault[1].late: not allowed with lose: a rule does one thing",
+        "x.toml:15:10: verbs_fault[1].status: not allowed with lose",
+        "x.toml:16:1: verbs_fault[2].adapter: this key is required",
+        "x.toml:16:1: verbs_fault[2].status: this key is required",
+        "x.toml:18:11: verbs_fault[2].command: an empty list; leave the key out",
+        "x.toml:19:8: verbs_fault[2].kind: not allowed with command",
+        "x.toml:22:11: verbs_fault[3].adapter: no adapter of this file is named b",
+        "x.toml:23:1: verbs_fault[3].laet: unknown key; did you mean \"late\"?",
+        "x.toml:24:11: verbs_fault[3].process: \"a-program-of-17-b\" is no name of a program: 1 to 15 bytes",
+        "x.toml:25:9: verbs_fault[3].after: at most 7 d",
+        "x.toml:26:7: verbs_fault[3].for: more than 0, at most 7 d",
+        "x.toml:27:13: verbs_fault[3].min_bytes: not allowed with not_ready",
+        "x.toml:28:13: verbs_fault[3].max_bytes: 7 is less than min_bytes, 8",
+        "x.toml:28:13: verbs_fault[3].max_bytes: not allowed with not_ready",
+        "x.toml:32:11: verbs_fault[4].adapter: no adapter of this file is named b",
+        "x.toml:35:13: verbs_fault[4].max_bytes: of commands only registrations have a size",
+    ];
+    assert_eq!(places.len(), expected.len(), "{found}");
+    let nothing = parse("[[adapter]]\nname = \"a\"\n[[verbs_fault]]\nname = \"r\"\nadapter = \"a\"\n");
+    let nothing = nothing.expect_err("it does nothing");
+    let words =
+        "x.toml:3:1: verbs_fault[0]: says not what happens; one of these keys is required: lie, fail, lose";
+    assert!(nothing.starts_with(words), "{nothing}");
+    for (place, words) in places.iter().zip(expected) {
+        assert!(place.starts_with(words), "{words} in\n{found}");
+    }
+}
+
+/// Rules of the file are there at the start, come and go with it, and are in what the daemon exports.
+#[test]
+fn rules_of_the_file_come_and_go_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let adapter = "[[adapter]]\nname = \"a\"\n";
+    let rule =
+        |name: &str, more: &str| format!("[[verbs_fault]]\nname = \"{name}\"\nadapter = \"a\"\n{more}\n");
+    let config = [
+        adapter,
+        &rule("liar", "lie = \"retry-exceeded\"\nkind = \"write\""),
+    ]
+    .concat();
+    let daemon = process::start(dir.path(), &config);
+    let rules = || daemon.said(&["fault", "verbs", "list"]);
+    assert!(rules().contains("lie retry-exceeded"), "{}", rules());
+    daemon.said(&["fault", "verbs", "add", "own", "--adapter", "a", "--hang"]);
+    let export = daemon.said(&["export"]);
+    for table in [
+        "lie = \"retry-exceeded\"\nkind = [\"write\"]\n",
+        "name = \"own\"\nadapter = \"a\"\nhang = true\n",
+    ] {
+        assert!(export.contains(table), "{export}");
+    }
+    let file = dir.path().join("export.toml");
+    let path = file.display().to_string();
+    std::fs::write(&file, &export).expect("written");
+    assert_eq!(
+        daemon.said(&["diff", "-f", &path, "--prune"]),
+        "nothing to change\n"
+    );
+
+    // Another status is another rule; one without a seed keeps the one that the daemon has chosen.
+    std::fs::write(
+        &file,
+        [adapter, &rule("liar", "fail = \"retry-exceeded\"")].concat(),
+    )
+    .expect("written");
+    let said = daemon.said(&["apply", "-f", &path, "--prune"]);
+    for line in [
+        "! verbsFaults/liar: remove and make anew: done\n",
+        "- verbsFaults/own: remove: done\n",
+        "lie: \"retry-exceeded\" -> none\n",
+    ] {
+        assert!(said.contains(line), "{line}{said}");
+    }
+    assert!(
+        rules().contains("fail retry-exceeded") && !rules().contains("own"),
+        "{}",
+        rules()
+    );
+
+    // What the file of the daemon no longer has goes, and what was made by hand stays.
+    daemon.said(&["fault", "verbs", "add", "own", "--adapter", "a", "--hang"]);
+    let config = [
+        "metrics.listen = \"off\"\n",
+        adapter,
+        &rule("new", "double = true"),
+    ]
+    .concat();
+    let config = format!(
+        "nic.socket_dir = {:?}\n{config}",
+        dir.path().to_str().expect("a path")
+    );
+    std::fs::write(dir.path().join("vnicd.toml"), config).expect("written");
+    let said = daemon.said(&["server", "reload"]);
+    assert!(
+        said.contains("verbsFaults/liar: remove") && said.contains("verbsFaults/new: add"),
+        "{said}"
+    );
+    let rules = rules();
+    assert!(
+        rules.contains("double") && rules.contains("own") && !rules.contains("liar"),
+        "{rules}"
+    );
 }

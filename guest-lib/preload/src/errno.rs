@@ -57,6 +57,7 @@ impl From<PostReason> for Errno {
         Errno(match reason {
             PostReason::Full => libc::ENOMEM,
             PostReason::Gone => libc::EIO,
+            PostReason::OnDemand(errno) => errno,
             _ => libc::EINVAL,
         })
     }

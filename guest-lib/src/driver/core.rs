@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::virtqueue::Queue;
 use super::{events, fork};
 use crate::Error;
+use crate::post_faults;
 use crate::sync::lock;
 use crate::transport::{Transport, identity};
 
@@ -42,6 +43,7 @@ impl Deref for Core {
 impl Core {
     /// Sets up the virtqueues, sends HELLO and asks for the device's attributes.
     pub fn start(transport: Arc<dyn Transport>) -> Result<Arc<Core>, Error> {
+        post_faults::check()?;
         let config = *transport.config();
         identity::check(&config)?;
         // A device that was checked has one.

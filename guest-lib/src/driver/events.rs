@@ -141,6 +141,7 @@ fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
         EventKind::SendQueueDrained => AsyncEvent::SendQueueDrained { qp: object },
         EventKind::PortActive => AsyncEvent::PortActive,
         EventKind::PortError => AsyncEvent::PortError,
+        EventKind::LidChange => AsyncEvent::LidChange,
         EventKind::SrqError => AsyncEvent::SrqError {
             srq: object,
             fault: None,

@@ -9,6 +9,7 @@ use vnic_device::zerocopy::transmute;
 
 use crate::PostReason;
 use crate::memory::Sge;
+use crate::post_faults::{self, Post};
 use crate::shared::Memory;
 use crate::wr::{Place, SendWr};
 
@@ -36,6 +37,8 @@ struct Short {
     inline: usize,
     /// Bits of [`SendHead::remote`] that must be zero.
     reserved: u64,
+    /// Whether a rule may refuse requests.
+    watched: bool,
 }
 
 impl Short {
@@ -49,7 +52,11 @@ impl Short {
             O::SendInvalidate,
             O::Read,
         ];
-        let allowed = lists.into_iter().filter(|o| limits.qp_type.allows(*o));
+        // Requests that a rule may refuse are all special.
+        let watched = post_faults::any(Post::Send);
+        let allowed = lists
+            .into_iter()
+            .filter(|o| limits.qp_type.allows(*o) && !watched);
         let operations = allowed.fold(0, |all, o| all | 1 << o.number());
         Short {
             operations,
@@ -60,6 +67,7 @@ impl Short {
                 QpType::Ud => !SendHead::datagram(u32::MAX, vnic_device::doorbell::NUMBER_MAX),
                 _ => 0,
             },
+            watched,
         }
     }
 }
@@ -169,6 +177,14 @@ impl SendRing {
     /// Forgets all blocks.
     pub fn reset(&mut self) {
         self.producer = 0;
+    }
+
+    /// Refuses a request if a rule says so.
+    pub fn judge(&self) -> Result<(), PostReason> {
+        match self.short.watched {
+            true => post_faults::judge(Post::Send),
+            false => Ok(()),
+        }
     }
 
     /// Whether requests must say where they go.

@@ -111,6 +111,7 @@ impl<'a> Sending<'a> {
 
     #[inline(never)]
     fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        self.ring.judge()?;
         let result = self.ring.write(wr, &self.qp.limits, self.consumed);
         if result != Err(PostReason::Full) {
             return result;

@@ -21,6 +21,8 @@ numbers! {
         PortActive = 9,
         /// The port went down.
         PortError = 10,
+        /// The port has another LID. A device for RoCE has none: it tells this on purpose only.
+        LidChange = 11,
         /// An SRQ failed.
         SrqError = 14,
         /// Fewer receives than the limit are left in an SRQ.

@@ -109,6 +109,7 @@ const ROOMS: &[Room] = &[
             "vnic-guest",
             "vnic-verbs-preload",
             "vnic-appliance",
+            "vnic-testkit",
             "vnic-sim",
         ],
         never: &[],
@@ -118,6 +119,11 @@ const ROOMS: &[Room] = &[
         // (The files of the shell and of the driver's library are built once more, with their neighbours replaced.)
         may_use: &["vnic-device", "vnic-wire", "vnic-fabric", "vnic-engine"],
         never: NO_CONTROL_PLANE,
+    },
+    Room {
+        name: "vnic-testkit",
+        may_use: &["vnic-control"],
+        never: &["vnic-backend", "vnic-verbs"],
     },
     Room {
         name: "vnic-runner",

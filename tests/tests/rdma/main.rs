@@ -21,6 +21,7 @@ mod reset;
 mod rings;
 mod scenarios;
 mod sysfs;
+mod testkit;
 mod tools;
 mod verbs;
 mod verbs_faults;

@@ -44,6 +44,11 @@ fn compile(name: &str, into: &Path) -> Result<PathBuf> {
 
 /// A program on adapters `a` and `b`, that runs.
 fn start(name: &str) -> Result<(Rig, Child)> {
+    start_with(name, "")
+}
+
+/// The same, whose posts fail by these rules.
+fn start_with(name: &str, post_faults: &str) -> Result<(Rig, Child)> {
     let mut rig = Rig::new(1)?;
     let mut sockets = Vec::new();
     for adapter in ["a", "b"] {
@@ -55,6 +60,7 @@ fn start(name: &str) -> Result<(Rig, Child)> {
     let child = Command::new(program)
         .env("VNIC_SOCKET", sockets.join(":"))
         .env("VNIC_IBVERBS_DEBUG", "1")
+        .env("VNIC_POST_FAULTS", post_faults)
         .env("LD_PRELOAD", library()?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -90,4 +96,26 @@ fn who_waits_hears_of_the_end() -> Result<()> {
         drop(rig);
     }
     finish(child, &String::from_utf8_lossy(&said))
+}
+
+/// The k-th work request that is posted fails with an errno, and nothing else: what is behind it can be posted again.
+#[test]
+fn posts_fail_on_demand() -> Result<()> {
+    let rules = "send:ENOMEM:skip=2:count=1,recv:EIO:skip=1";
+    let (_rig, child) = start_with("posts", rules)?;
+    finish(child, "")
+}
+
+/// Rules that nobody understands open no device, and say why.
+#[test]
+fn wrong_rules_for_posts_are_refused() -> Result<()> {
+    let (_rig, child) = start_with("posts", "send:EMEM")?;
+    let out = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(!out.status.success(), "{said}");
+    ensure!(
+        said.contains("VNIC_POST_FAULTS: \"EMEM\" is none of EINVAL, ENOMEM"),
+        "{said}"
+    );
+    Ok(())
 }

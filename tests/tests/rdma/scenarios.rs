@@ -1,5 +1,9 @@
 //! Scenarios that are shipped, played in virtual time: what drivers see, and that each run does the same.
 
+mod repeated;
+mod replica;
+mod stage;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +17,9 @@ use vnic_device::command::device::PortReply;
 use vnic_device::event::EventKind;
 use vnic_device::queue::Operation;
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{PortState, QpType};
+use vnic_device::verbs::{CompletionStatus as Status, PortState, QpType};
 use vnic_device::zerocopy::FromBytes;
 use vnic_tests::driver::rdma::{Side, World, Wr};
-
-/// How often each scenario is played.
-const RUNS: usize = 100;
 
 const GID: GidSetting = GidSetting {
     gid: [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9],
@@ -75,42 +76,6 @@ fn until(player: &mut Player, ms: u64) -> Result<()> {
 }
 
 #[test]
-fn each_run_of_a_scenario_does_the_same() -> Result<()> {
-    for path in shipped()? {
-        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
-        let scenario = scenario(&name)?;
-        ensure!(scenario.name == name && !scenario.description.is_empty());
-        let world = world()?;
-        let mut first: Option<Vec<String>> = None;
-        for _ in 0..RUNS {
-            let mut player = Player::new(world.rig.nic.clone(), &scenario);
-            while let Some(at) = player.next() {
-                // (No process has the device: the scenario says so, and fails.)
-                ensure!(player.play(at).is_ok() || name == "peer-killed");
-            }
-            let log = player.log();
-            ensure!(
-                first.get_or_insert_with(|| log.to_vec()) == log,
-                "{name}: {log:?}"
-            );
-            ensure!(world.rig.nic.faults().is_empty(), "{name}");
-        }
-        let log = first.unwrap_or_default();
-        ensure!(
-            log.len() > 1 && log.last().is_some_and(|line| line == "end"),
-            "{log:?}"
-        );
-        let gids = world.rig.nic.rdma("vf0")?.context("a function")?.gids;
-        ensure!(
-            gids.iter().any(|row| row.index == 30 && row.gid == GID.gid),
-            "{name}"
-        );
-        world.finish()?;
-    }
-    Ok(())
-}
-
-#[test]
 fn the_log_has_the_times_of_the_file() -> Result<()> {
     let world = world()?;
     let mut player = Player::new(world.rig.nic.clone(), &scenario("port-down-late-event")?);
@@ -152,6 +117,111 @@ fn a_port_goes_down_and_packets_wait_for_it() -> Result<()> {
     ensure!(a.d.event(EventKind::PortActive).object == 1 && state(&mut a) == Some(PortState::Active));
     player.end();
     ensure!(world.rig.nic.faults().is_empty());
+    drop((a, b));
+    world.finish()
+}
+
+/// A MiB at 100 Mbit/s takes longer than 80 ms; when the rate is what it was again, no time at all.
+#[test]
+fn a_link_is_slow_for_a_time() -> Result<()> {
+    let text = "name = \"slow\"\n[[step]]\nat = \"0 ms\"\naction = \"rate\"\nadapter = \"vf0\"\nrate = 100\nfor = \"1 s\"\n";
+    let scenario = scenario_from_text(Path::new("slow"), text, &BTreeMap::new())?;
+    let clock = VirtualClock::new(Duration::from_micros(100));
+    let world = World::with_clock(clock.clone(), &["vf0", "vf1"])?;
+    let (mut a, mut b) = (world.side("vf0")?, world.side("vf1")?);
+    let (mut qa, _qb) = a.pair(&mut b, QpType::Rc);
+    let mut player = Player::new(world.rig.nic.clone(), &scenario);
+    let mut write = || {
+        let begin = clock.now();
+        for n in 0..16 {
+            let wr = Wr::new(n, Operation::Write, &[a.at(0, 1 << 16)]).remote(b.mr.iova, b.mr.rkey);
+            a.post(&mut qa, &wr);
+        }
+        let mut ended = 0;
+        while ended < 16 {
+            clock.pass(Duration::from_millis(1));
+            ended += std::iter::from_fn(|| a.cq.poll())
+                .filter(|e| e.status() == Status::Success)
+                .count();
+        }
+        clock.now() - begin
+    };
+    let before = write();
+    until(&mut player, 0)?;
+    let slow = write();
+    until(&mut player, 1000)?;
+    let behind = write();
+    ensure!(
+        before < Duration::from_millis(10) && behind < Duration::from_millis(10),
+        "{before:?} {behind:?}"
+    );
+    ensure!(slow > Duration::from_millis(80), "{slow:?}");
+    ensure!(player.log()[0].ends_with("vf0: the rate is 100 Mbit/s"));
+    drop((a, b));
+    world.finish()
+}
+
+/// Who pauses all others goes on itself; they stand still, whomever they send to.
+#[test]
+fn an_adapter_pauses_all_others_for_a_time() -> Result<()> {
+    let clock = VirtualClock::new(Duration::from_micros(100));
+    let world = World::with_clock(clock.clone(), &["vf0", "vf1", "vf2"])?;
+    let (mut a, mut b, mut c) = (world.side("vf0")?, world.side("vf1")?, world.side("vf2")?);
+    let (mut bc, _cb) = b.pair(&mut c, QpType::Rc);
+    let (mut ac, _ca) = a.pair(&mut c, QpType::Rc);
+    let mut player = Player::new(world.rig.nic.clone(), &scenario("pause-storm")?);
+    let mut post = |a: &mut Side, b: &mut Side| {
+        let wr = Wr::new(1, Operation::Write, &[b.at(0, 100)]);
+        b.post(&mut bc, &wr.remote(c.mr.iova, c.mr.rkey));
+        let wr = Wr::new(2, Operation::Write, &[a.at(0, 100)]);
+        a.post(&mut ac, &wr.remote(c.mr.iova, c.mr.rkey));
+        clock.pass(Duration::from_millis(2));
+    };
+    let ended = |side: &mut Side| side.cq.poll().is_some();
+    post(&mut a, &mut b);
+    ensure!(ended(&mut a) && ended(&mut b));
+    until(&mut player, 200)?;
+    post(&mut a, &mut b);
+    ensure!(!ended(&mut b), "a victim goes on");
+    until(&mut player, 2200)?;
+    clock.pass(Duration::from_millis(2));
+    ensure!(ended(&mut a) && ended(&mut b), "they wait for ever");
+    post(&mut a, &mut b);
+    ensure!(ended(&mut a) && ended(&mut b));
+    drop((a, b, c));
+    world.finish()
+}
+
+/// Events tell apart what changed; nothing did.
+#[test]
+fn drivers_hear_of_what_has_not_happened() -> Result<()> {
+    let steps = ["lid_change", "gid_change", "port_error"].map(|event| {
+        format!("[[step]]\nat = \"0 ms\"\naction = \"event\"\nadapter = \"vf0\"\nevent = {event:?}\n")
+    });
+    let text = format!("name = \"told\"\n{}", steps.concat());
+    let scenario = scenario_from_text(Path::new("told"), &text, &BTreeMap::new())?;
+    let world = world()?;
+    let (mut a, mut b) = (world.side("vf0")?, world.side("vf1")?);
+    let gids = a.d.gids();
+    let mut player = Player::new(world.rig.nic.clone(), &scenario);
+    until(&mut player, 0)?;
+    let expected = [
+        "vf0: is told LidChange 1",
+        "vf0: is told GidChange 0",
+        "vf0: is told PortError 1",
+    ];
+    ensure!(
+        player
+            .log()
+            .iter()
+            .zip(expected)
+            .all(|(line, end)| line.ends_with(end))
+    );
+    ensure!(a.d.event(EventKind::LidChange).object == 1);
+    ensure!(a.d.event(EventKind::GidChange).object == 0);
+    ensure!(a.d.event(EventKind::PortError).object == 1);
+    ensure!(a.d.gids() == gids && state(&mut a) == Some(PortState::Active));
+    ensure!(b.d.count_events(EventKind::LidChange) == 0);
     drop((a, b));
     world.finish()
 }

@@ -1,5 +1,9 @@
 //! Rules for completions and commands: what a driver is told beside what has happened.
 
+mod calls;
+mod matching;
+mod scarcity;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -336,7 +340,8 @@ fn commands_are_refused() -> Result<()> {
     let (mut a, mut b) = (world.side("a")?, world.side("b")?);
     let action = VerbsFaultAction::Command {
         commands: vec![VerbsCommand::AllocPd],
-        status: CommandStatus::LimitReached,
+        status: Some(CommandStatus::LimitReached),
+        delay: None,
     };
     let rule = VerbsFaultSpec {
         skip: 1,

@@ -47,7 +47,7 @@ pub use news::{CoreEvent, FaultReport, Reported, news};
 pub use observed::{CoreWork, Observer, observed};
 pub use outputs::vlan_behind;
 pub use outputs::{BondSetup, BondSide, Link, Mirror, Receiver};
-pub use qos::QosChange;
+pub use qos::{PauseState, QosChange};
 pub use rdma::Functions;
 pub use ring_start::RingStart;
 pub use run::start;

@@ -54,6 +54,15 @@ pub enum CoreEvent {
         /// The adapter.
         port: PortId,
     },
+    /// A rule for verbs hit something of this adapter for the first time.
+    VerbsFaultHit {
+        /// The adapter.
+        port: PortId,
+        /// Number of the rule.
+        id: u32,
+        /// Name of the rule.
+        name: String,
+    },
     /// A driver of this adapter's RDMA function violated the device's specification.
     RdmaFault {
         /// The adapter.

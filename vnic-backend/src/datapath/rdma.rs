@@ -616,13 +616,16 @@ impl Functions {
             }
         }
         let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
-        let conflict = function.take_gid_conflict(now);
+        let (conflict, hits) = (function.take_gid_conflict(now), function.take_first_hits());
         let drops = |reason| counters.as_ref().map_or(0, |all| all.drops.get(reason as usize));
         if let Some(report) = function.take_give_ups(now, drops) {
             core.report(CoreEvent::RdmaGaveUp { port, report });
         }
         if let Some(left) = function.take_remains() {
             core.report(CoreEvent::Remains(left));
+        }
+        for (id, name) in hits {
+            core.report(CoreEvent::VerbsFaultHit { port, id, name });
         }
         for what in faults {
             core.report(CoreEvent::RdmaFault { port, what });

@@ -9,7 +9,7 @@ use vnic_engine::settings::{AdapterSettings, QosKeys, SendRules};
 
 use super::Nic;
 use super::state::not_found;
-use crate::datapath::QosChange;
+use crate::datapath::{PauseState, QosChange};
 use crate::rehearsal;
 use crate::types::*;
 
@@ -64,6 +64,20 @@ impl Nic {
             }
             (None, false) => Err(not_found("adapter or port", name)),
         }
+    }
+
+    /// Lets an adapter pause all others and the uplinks, as a card in a pause storm: these priorities by priority flow control, a bit
+    /// each; 0: all, by global pause. `None` ends it. Who does not obey goes on.
+    pub fn set_pause_storm(&self, name: &str, priorities: Option<u8>) -> Result<(), NicError> {
+        let adapter = self.inner.adapter(name)?;
+        rehearsal::acts()?;
+        let state = priorities.map_or(PauseState::default(), |priorities| PauseState {
+            priorities,
+            global: priorities == 0,
+        });
+        let id = adapter.id;
+        self.inner.workers[adapter.core].call(move |w| w.core.out.storm(id, state));
+        Ok(())
     }
 
     /// Configuration of all adapters and ports, by name.

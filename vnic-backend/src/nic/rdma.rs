@@ -14,8 +14,8 @@ use crate::datapath::{Answer, Functions};
 use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
-    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaOwners, RdmaPort,
-    RdmaStatus, Recorded, RecordingStatus, invalid,
+    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaEvent, RdmaOwners,
+    RdmaPort, RdmaStatus, Recorded, RecordingStatus, invalid,
 };
 use crate::vhost::Endpoint;
 
@@ -145,6 +145,11 @@ impl Nic {
         self.each_function(adapter, Function::fail)
     }
 
+    /// Tells the drivers of an adapter's RDMA function of an event that has not happened; `object`: the port, or the index of a GID.
+    pub fn tell_rdma(&self, adapter: &str, event: RdmaEvent, object: u32) -> Result<(), NicError> {
+        self.each_function(adapter, move |function| function.tell(event, object))
+    }
+
     /// Takes an adapter's RDMA function away, or gives it back. While it is away connections are closed, and no driver is taken.
     pub fn set_rdma_away(&self, adapter: &str, away: bool) -> Result<(), NicError> {
         self.each_function(adapter, move |function| function.set_away(away))?;
@@ -221,6 +226,10 @@ impl Nic {
             dropped: 0,
             lost: 0,
         };
+        let adapters = status.adapters.clone();
+        self.inner
+            .hub
+            .publish("", crate::types::NicEventKind::RecordingStarted { adapters });
         let began = began.unwrap_or_default();
         state.recordings.last = None;
         state.recordings.running = Some(Running {
@@ -269,6 +278,10 @@ impl Nic {
         let recorded = recording::compare(&running, &all, &others);
         let status = recorded.status.clone();
         self.inner.state()?.recordings.last = Some(recorded);
+        let requests = status.requests;
+        self.inner
+            .hub
+            .publish("", crate::types::NicEventKind::RecordingStopped { requests });
         Ok(status)
     }
 

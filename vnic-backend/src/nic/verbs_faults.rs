@@ -31,19 +31,28 @@ impl Nic {
         let random = || RandomState::new().build_hasher().finish() & 0xffff_ffff;
         spec.seed = Some(spec.seed.unwrap_or_else(random));
         state.verbs_faults.made += 1;
+        let worker = &self.inner.workers[adapter.core];
+        let since = worker.call(|w| w.core.now).ok_or(NicError::ShuttingDown)?;
         let entry = VerbsFaultEntry {
             rule: Arc::new(VerbsRule {
                 id: state.verbs_faults.made,
                 spec,
+                since,
                 tally: Tally::default(),
             }),
             created: SystemTime::now(),
         };
-        let (rule, id) = (entry.rule.clone(), adapter.id);
+        let (rule, port) = (entry.rule.clone(), adapter.id);
         let status = entry.status();
         state.verbs_faults.rules.push(entry);
-        self.inner.workers[adapter.core].call(move |w| {
-            for function in w.functions.each(id) {
+        let (id, name) = (rule.id, rule.spec.name.clone());
+        let (owner, action) = (rule.spec.adapter.clone(), rule.spec.action.name());
+        // The event of its first hit comes behind this one.
+        self.inner
+            .hub
+            .publish(&owner, NicEventKind::VerbsFaultAdded { id, name, action });
+        worker.call(move |w| {
+            for function in w.functions.each(port) {
                 function.add_verbs_rule(rule.clone());
             }
         });
@@ -69,7 +78,11 @@ impl Nic {
                 }
             });
         }
-        Ok(entry.status())
+        let status = entry.status();
+        let (id, name, injected) = (status.id, name.to_owned(), status.injected);
+        let told = NicEventKind::VerbsFaultRemoved { id, name, injected };
+        self.inner.hub.publish(&status.spec.adapter, told);
+        Ok(status)
     }
 
     /// Status of all rules for completions and commands, in the order of matching.
@@ -104,13 +117,35 @@ fn check(state: &State, spec: &VerbsFaultSpec) -> Result<(), NicError> {
         true => invalid("action", format!("a time over 0, at most {HOLD_MAX:?}")),
         false => Ok(()),
     };
+    if spec.min_bytes > spec.max_bytes.or(spec.min_bytes) {
+        return invalid("max_bytes", "less than the least number of bytes".to_owned());
+    }
+    if spec.lasts.is_some_and(|lasts| lasts.is_zero()) {
+        return invalid("lasts", "a time over 0".to_owned());
+    }
+    if spec.after.max(spec.lasts.unwrap_or_default()) > RULE_TIME_MAX {
+        return invalid("after", format!("at most {RULE_TIME_MAX:?}"));
+    }
     match &spec.action {
-        VerbsFaultAction::Command { commands, .. } if commands.is_empty() => {
-            invalid("action", "no command is named".to_owned())
-        }
-        VerbsFaultAction::Command { status, .. } if *status == CommandStatus::Ok => {
-            invalid("action", "a refusal has a status".to_owned())
-        }
+        VerbsFaultAction::Command {
+            commands,
+            status,
+            delay,
+        } => match (status, delay) {
+            _ if commands.is_empty() => invalid("action", "no command is named".to_owned()),
+            (Some(CommandStatus::Ok), _) => invalid("action", "a refusal has a status".to_owned()),
+            (None, None) => invalid("action", "a status, a delay, or both".to_owned()),
+            _ if spec.is_sized() && !commands.iter().all(|one| SIZED_COMMANDS.contains(one)) => invalid(
+                "min_bytes",
+                "of commands only registrations have a size".to_owned(),
+            ),
+            (_, Some(by)) => held(*by),
+            _ => Ok(()),
+        },
+        VerbsFaultAction::NotReady { .. } if spec.is_sized() => invalid(
+            "min_bytes",
+            "a message's length is not known when it needs a receive".to_owned(),
+        ),
         VerbsFaultAction::Completion { fault, .. } => match fault {
             CompletionFault::Late(by) | CompletionFault::Swap(by) => held(*by),
             CompletionFault::Lie(s) | CompletionFault::Fail(s) if *s == CompletionStatus::Success => {
@@ -118,6 +153,6 @@ fn check(state: &State, spec: &VerbsFaultSpec) -> Result<(), NicError> {
             }
             _ => Ok(()),
         },
-        VerbsFaultAction::Command { .. } => Ok(()),
+        VerbsFaultAction::NotReady { .. } => Ok(()),
     }
 }

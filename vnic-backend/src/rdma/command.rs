@@ -43,6 +43,9 @@ impl Function {
 
     #[cold]
     fn take_some_commands(&mut self, n: usize, now: Instant) -> usize {
+        if self.command_waits(now) {
+            return 0;
+        }
         // A minimum of work, so that queues that use up every turn do not delay commands for ever.
         let lent = self.account.lend(COMMAND);
         let mut done = 0;
@@ -150,7 +153,7 @@ impl Function {
                 mem::gather(s.readable.as_slice(), 0, &mut head);
                 let head: CommandHead = structure(&head);
                 let checked = self.check(&head, len - HEAD as u64);
-                if let Err(failure) = checked.and_then(|()| self.refuse_by_rule(head.opcode)) {
+                if let Err(failure) = checked.and_then(|()| self.judge_command(head.opcode, None, now)) {
                     return (head.cookie, Err(failure));
                 }
                 s.bytes.clear();

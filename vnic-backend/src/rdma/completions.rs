@@ -24,7 +24,7 @@ pub struct CompletionRing {
     solicited: Option<u32>,
     /// Event queue of the completion queue.
     pub event_queue: u16,
-    /// Whether the ring's memory is gone: nothing is written any more.
+    /// Whether the ring's memory is gone, or the queue overran: nothing is written any more.
     pub lost: bool,
     /// Whether completions wait for the driver to make room.
     pub waiting: bool,

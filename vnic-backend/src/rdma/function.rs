@@ -38,7 +38,7 @@ use super::remap::Remap;
 use super::request::Scratch;
 use super::sample::Sample;
 use super::session::Session;
-use super::verbs_rules::VerbsFaults;
+use super::verbs_rules::{FirstHit, VerbsFaults};
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
@@ -69,6 +69,8 @@ pub struct Attachment {
     pub map: Arc<MemMap>,
     /// The driver's process.
     pub owner: Option<Caller>,
+    /// The name that its program had when it came, if it shares the function.
+    pub program: Option<String>,
 }
 
 /// State of an RDMA function for the control plane.
@@ -211,6 +213,8 @@ pub struct Function {
     pub(super) outage: Outage,
     /// Rules of an operator for completions and commands, and what they hold back; `None` without rules.
     pub(super) verbs_faults: Option<Box<VerbsFaults>>,
+    /// Rules that hit something for the first time, for the event log.
+    pub(super) first_hits: Vec<FirstHit>,
 }
 
 /// Makes an engine for the next driver. Its random seed hides the numbers of earlier drivers, and is unknown to others.
@@ -269,6 +273,7 @@ impl Function {
             },
             outage: Outage::default(),
             verbs_faults: None,
+            first_hits: Vec::new(),
         };
         function.apply_gids();
         // The adapter's own GIDs are always there, and are not reported.
@@ -342,6 +347,7 @@ impl Function {
             *sum += more;
         }
         self.complaints.untold.append(&mut seat.complaints.untold);
+        self.first_hits.append(&mut seat.first_hits);
         if all {
             if let (Some(recorder), Some(gone)) = (&mut self.recorder, seat.recorder.take()) {
                 recorder.inherit(*gone);
@@ -444,6 +450,13 @@ impl Function {
             self.reset();
             self.session.failed = true;
             self.session.events.push(EventKind::DeviceFatal, 0, 0);
+        }
+    }
+
+    /// Tells the driver of an event that has not happened.
+    pub fn tell(&mut self, kind: EventKind, object: u32) {
+        if self.session.hello {
+            self.session.events.push(kind, object, 0);
         }
     }
 
@@ -718,6 +731,7 @@ impl Function {
         self.published.stale
             || self.remains.any()
             || !self.complaints.untold.is_empty()
+            || !self.first_hits.is_empty()
             || self.complaints.give_ups.untold != [0, 0]
             || self.gids.news.due().is_some()
             || self.gids.conflict.is_some()
@@ -753,13 +767,18 @@ impl Function {
 
     /// Asks the driver to kick. True: there is work already. `open`: priorities that may send.
     pub fn request_kicks(&mut self, open: u8) -> bool {
+        let command_waits = self
+            .verbs_faults
+            .as_ref()
+            .is_some_and(|faults| faults.command.is_some());
         let Some(a) = &mut self.attached else { return false };
         // (Queues that wait for room in the engine get it by a packet, a timer or a command: a round with work, after which
         // the next round looks at them.)
         let mut more = self.device.ready_priorities() & open != 0;
         more |= self.account.is_over() || self.session.unlooked > 0 && !self.session.starving.is_empty();
         more |= self.device.next_member().is_some();
-        if let Some(control) = &mut a.control {
+        // A command that a rule makes slow goes on by its time.
+        if let Some(control) = a.control.as_mut().filter(|_| !command_waits) {
             more |= control.request_kicks().unwrap_or(true);
         }
         for queue in &mut a.events {
@@ -802,7 +821,11 @@ impl Function {
             .into_iter()
             .chain(self.gids.news.due())
             .chain(conflict);
-        timer.into_iter().chain(full).chain(gids).min()
+        let command = self
+            .verbs_faults
+            .as_ref()
+            .and_then(|faults| faults.command_waits());
+        timer.into_iter().chain(full).chain(gids).chain(command).min()
     }
 
     /// Reports a fault of the driver, up to a limit for each driver.

@@ -238,14 +238,33 @@ impl Function {
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
+        if takes_receive(packet) {
+            if self.verbs_faults.is_some() {
+                return self.receive_by_rule(now, packet);
+            }
+            self.fetch_receives(now, packet);
+        }
+        self.take_packet(now, packet)
+    }
+
+    /// Reads receives for a packet that takes one, if the engine has none.
+    #[inline(always)]
+    pub(super) fn fetch_receives(&mut self, now: Instant, packet: &Incoming<'_>) {
         let number = packet.headers.bth.destination_qp;
-        if self.lacks_receive(number, packet) {
+        // A group's members, and the shared queue that an XRC packet names, are not checked.
+        if packet.headers.bth.opcode.transport() == Transport::Xrc || self.has_no_receive(number) {
             if number == MULTICAST_QP {
                 self.feed_members(packet);
             }
             self.look_for_receives(number, packet.headers.xrceth.map(|x| x.srq));
             self.published.sample.stamp(now);
         }
+    }
+
+    /// Gives a packet to the engine.
+    #[inline(always)]
+    pub(super) fn take_packet(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
+        let number = packet.headers.bth.destination_qp;
         self.device.receive(now, packet, &self.memory);
         if number == MULTICAST_QP {
             self.feed_members(packet);
@@ -313,21 +332,6 @@ impl Function {
             self.feed_receives(number);
             self.account.repay(lent);
         }
-    }
-
-    /// Whether a packet takes a receive that the engine does not have.
-    #[inline]
-    fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
-        use Operation::{WriteLastImm, WriteOnlyImm};
-        let opcode = packet.headers.bth.opcode;
-        let takes = opcode
-            .operation()
-            .is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm));
-        if !takes {
-            return false;
-        }
-        // A group's members, and the shared queue that an XRC packet names, are not checked.
-        opcode.transport() == Transport::Xrc || self.has_no_receive(number)
     }
 
     /// Whether the engine has no receive for a queue pair, which need not exist.
@@ -444,4 +448,12 @@ impl Function {
         }
         work
     }
+}
+
+/// Whether a packet takes a receive, or is a part of a message that does.
+#[inline(always)]
+fn takes_receive(packet: &Incoming<'_>) -> bool {
+    use Operation::{WriteLastImm, WriteOnlyImm};
+    let operation = packet.headers.bth.opcode.operation();
+    operation.is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm))
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use vnic_device::command::Opcode;
-use vnic_engine::rdma::CqHandle;
+use vnic_device::event::EventKind;
+use vnic_engine::rdma::{CqHandle, Incoming};
 use vnic_fabric::Instant;
+use vnic_wire::bth::MULTICAST_QP;
 
-use super::function::Function;
-use super::request::{Outcome, fail};
-use super::verbs_rules::{Until, VerbsRule};
-use crate::types::VerbsFaultAction;
+use super::function::{Attachment, Function};
+use super::request::{Outcome, optional};
+use super::verbs_rules::{FirstHit, Told, Until, VerbsRule, Who};
 
 impl Function {
     /// Puts a rule behind the others.
@@ -24,6 +25,9 @@ impl Function {
         };
         faults.rules.retain(|rule| rule.id != id);
         faults.release(|held| held.until == Until::Removal(id));
+        if let Some(waiting) = faults.command.as_mut().filter(|waiting| waiting.rule == id) {
+            waiting.until = Instant::default();
+        }
         for cq in faults.ready.keys() {
             if let Some(ring) = self.session.cqs.get_mut(*cq)
                 && !std::mem::replace(&mut ring.waiting, true)
@@ -49,17 +53,76 @@ impl Function {
         faults.failed.remove(&qp);
     }
 
-    /// Refuses a command if a rule says so.
-    pub(super) fn refuse_by_rule(&self, opcode: u16) -> Outcome {
-        for rule in self.verbs_faults.iter().flat_map(|faults| &faults.rules) {
-            if let VerbsFaultAction::Command { commands, status } = &rule.spec.action
-                && Opcode::from_number(opcode).is_some_and(|opcode| commands.contains(&opcode))
-                && rule.hits()
-            {
-                return fail(*status, format!("the fault rule {} refuses it", rule.spec.name));
+    /// The driver's process.
+    fn who(attached: Option<&Attachment>) -> Who<'_> {
+        attached.map_or(Who::default(), |a| Who {
+            pid: a.owner.and_then(|owner| owner.pid),
+            program: a.program.as_deref(),
+        })
+    }
+
+    /// Refuses a command, or makes it wait, if a rule says so; `bytes`: of its region, when they are known.
+    pub(super) fn judge_command(&mut self, opcode: u16, bytes: Option<u64>, now: Instant) -> Outcome {
+        match (&mut self.verbs_faults, Opcode::from_number(opcode)) {
+            (Some(faults), Some(opcode)) => {
+                let who = Function::who(self.attached.as_ref());
+                faults.judge_command(opcode, bytes, who, now, &mut self.first_hits)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a rule lets the next command wait.
+    pub(super) fn command_waits(&self, now: Instant) -> bool {
+        let until = self
+            .verbs_faults
+            .as_ref()
+            .and_then(|faults| faults.command_waits());
+        until.is_some_and(|until| until > now)
+    }
+
+    /// Takes a packet that may need a receive, which it does not find if a rule says so. Returns the work besides the packet itself.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn receive_by_rule(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
+        let qp = packet.headers.bth.destination_qp;
+        self.fetch_receives(now, packet);
+        let who = Function::who(self.attached.as_ref());
+        let faults = self.verbs_faults.as_ref().filter(|_| qp != MULTICAST_QP);
+        let withhold = faults.and_then(|faults| faults.withholds(qp, who, now));
+        let Some(withhold) = withhold else {
+            return self.take_packet(now, packet);
+        };
+        self.device.watch_receives(withhold);
+        let work = self.take_packet(now, packet);
+        if self.device.end_watch()
+            && let Some(faults) = &self.verbs_faults
+        {
+            let who = Function::who(self.attached.as_ref());
+            faults.count_message(qp, who, now, &mut self.first_hits);
+        }
+        work
+    }
+
+    /// Rules that hit something for the first time.
+    pub fn take_first_hits(&mut self) -> Vec<FirstHit> {
+        std::mem::take(&mut self.first_hits)
+    }
+
+    /// Forgets the completions of a queue that takes no more.
+    fn discard(&mut self, cq: CqHandle) {
+        while let Some(completion) = self.device.pop_completion(cq) {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.completed(&completion);
             }
         }
-        Ok(())
+        if let Some(faults) = &mut self.verbs_faults {
+            faults.ready.remove(&cq.0);
+            faults.held.retain(|held| held.cq != cq.0);
+            if faults.is_over() {
+                self.verbs_faults = None;
+            }
+        }
     }
 
     /// Writes the completions of one queue, as many as there is room for, as the rules say, and notes them if a recording runs. Returns
@@ -71,16 +134,7 @@ impl Function {
         };
         let faults = self.verbs_faults.get_or_insert_default();
         if ring.lost {
-            while let Some(completion) = self.device.pop_completion(cq) {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.completed(&completion);
-                }
-            }
-            faults.ready.remove(&cq.0);
-            faults.held.retain(|held| held.cq != cq.0);
-            if faults.is_over() {
-                self.verbs_faults = None;
-            }
+            self.discard(cq);
             return 0;
         }
         faults.release(|held| {
@@ -110,8 +164,28 @@ impl Function {
             done += 1;
             let recorder = self.recorder.as_mut();
             let row = recorder.and_then(|recorder| recorder.completed(&completion));
-            if let Some(qp) = faults.judge(cq.0, completion, row, now) {
+            let qp = completion.qp;
+            let created = self.session.qps.get(qp.0).map(|qp| qp.created.srq);
+            let srq = created.and_then(optional);
+            let told = Told {
+                cq: cq.0,
+                row,
+                srq,
+                who: Function::who(self.attached.as_ref()),
+                now,
+            };
+            let judged = faults.judge(completion, told, &mut self.first_hits);
+            if judged.fails {
                 self.device.fail_qp(qp);
+            }
+            if judged.overruns {
+                ring.lost = true;
+                self.device.overrun_cq(cq);
+                self.discard(cq);
+                return done;
+            }
+            if let (true, Some(srq)) = (judged.limit, srq) {
+                self.session.events.push(EventKind::SrqLimitReached, srq, 0);
             }
         }
         if (self.device.peek_len(cq) > 0 || faults.waits(cq.0)) && !ring.waiting {

@@ -190,6 +190,41 @@ pub enum NicEventKind {
         /// Frames on which the rule acted.
         injected: u64,
     },
+    /// A rule for verbs was added and acts.
+    VerbsFaultAdded {
+        /// Number of the rule.
+        id: u32,
+        /// Name of the rule.
+        name: String,
+        /// Name of the rule's action.
+        action: &'static str,
+    },
+    /// A rule for verbs was removed.
+    VerbsFaultRemoved {
+        /// Number of the rule.
+        id: u32,
+        /// Name of the rule.
+        name: String,
+        /// What it hit.
+        injected: u64,
+    },
+    /// A rule for verbs hit something for the first time.
+    VerbsFaultHit {
+        /// Number of the rule.
+        id: u32,
+        /// Name of the rule.
+        name: String,
+    },
+    /// A recording of work requests began.
+    RecordingStarted {
+        /// Adapters that it is about.
+        adapters: Vec<String>,
+    },
+    /// A recording of work requests ended.
+    RecordingStopped {
+        /// Requests that it has noted.
+        requests: u64,
+    },
     /// A fault rule acted on a frame for this adapter or port; a report of several frames has no owner.
     Fault(FaultInjection),
 }

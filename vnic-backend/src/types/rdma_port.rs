@@ -1,5 +1,7 @@
 //! What the port of an RDMA function says of itself.
 
+pub use vnic_device::event::EventKind as RdmaEvent;
+
 /// What operators make the port of an RDMA function say; the default is what is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RdmaPort {

@@ -55,6 +55,15 @@ impl Visit {
         })
     }
 
+    /// Notes the name of the process's program. It reads a file.
+    pub fn namer(&self) -> impl FnOnce() + Send + use<> {
+        let (endpoint, id, pid) = (self.endpoint.clone(), self.id, self.vmm.pid);
+        move || {
+            let name = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+            endpoint.set_program(id, name.map(|name| name.trim_end().to_owned()));
+        }
+    }
+
     /// What the connection has of the function.
     pub fn has(&self) -> Has {
         self.endpoint.has(self.id)

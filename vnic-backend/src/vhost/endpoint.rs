@@ -98,6 +98,8 @@ struct Peer {
     connection: Option<Arc<Lender>>,
     /// The process at the other end.
     vmm: Caller,
+    /// The name of its program, if it is known.
+    program: Option<String>,
     has: Has,
     features: u64,
     pairs: u16,
@@ -265,6 +267,18 @@ impl Endpoint {
             Has::Place(place) => Some((Some(place), peer.vmm)),
         };
         RdmaOwners(state.peers.iter().filter_map(owner).collect())
+    }
+
+    /// The name that the program of a connection had when it came.
+    pub fn program(&self, peer: u64) -> Option<String> {
+        self.state().peer(peer)?.program.clone()
+    }
+
+    /// Sets the name of a connection's program.
+    pub fn set_program(&self, peer: u64, program: Option<String>) {
+        if let Some(peer) = self.state().peer(peer) {
+            peer.program = program;
+        }
     }
 
     /// Settings that act: dropless mode may have ended by itself, or an OID may have begun it.
@@ -555,6 +569,7 @@ impl Endpoint {
                 id,
                 connection: Some(lender),
                 vmm,
+                program: None,
                 has: match self.role {
                     Role::Ethernet => Has::Whole,
                     Role::Rdma => Has::Nothing,

@@ -112,6 +112,7 @@ impl Function for Rdma {
                     kicks: setup.rings.iter().filter_map(|r| r.kick.clone()).collect(),
                     map: setup.mem.clone(),
                     owner: setup.endpoint.owners().at(self.place),
+                    program: setup.endpoint.program(setup.peer),
                 },
             );
         }

@@ -41,11 +41,17 @@ impl SeatThreads {
         })
     }
 
-    /// Starts a thread for a process at an adapter.
-    pub fn start(&self, endpoint: &Arc<Endpoint>, work: impl FnOnce() + Send + 'static) {
+    /// Starts a thread for a process at an adapter; `first`: what the thread does while it may open files.
+    pub fn start(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        first: impl FnOnce() + Send + 'static,
+        work: impl FnOnce() + Send + 'static,
+    ) {
         let name = format!("rdma-{}", endpoint.spec().name);
         let confine = self.confine;
         let job = move || {
+            first();
             let filter = confine.then(|| Filter::socket(SocketRole::Listen)).transpose();
             let confined = filter.and_then(|filter| filter.map_or(Ok(()), |filter| filter.enter()));
             if confined.is_ok() {

@@ -192,7 +192,8 @@ impl Server {
                 match (has, &self.seats) {
                     (Has::Place(_), Some(seats)) => {
                         let _ = with.watched.set_read_timeout(None);
-                        seats.start(&self.endpoint, move || with.serve());
+                        let name = with.visit.namer();
+                        seats.start(&self.endpoint, name, move || with.serve());
                         return true;
                     }
                     (Has::Nothing, _) => {}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::plan::{Action, Plan};
 use crate::config::Object;
 use crate::control::refused::Refused;
-use crate::control::{Adapters, Control, Faults, Ports, Teams};
+use crate::control::{Adapters, Control, Faults, Ports, Teams, VerbsFaults};
 
 /// What carries actions out.
 pub struct Actor<'a> {
@@ -22,6 +22,7 @@ impl Actor<'_> {
     pub fn put(&self, before: Option<&Object>, after: Option<&Object>) -> Result<(), Refused> {
         let (adapters, ports) = (Adapters(self.control), Ports(self.control));
         let (teams, faults) = (Teams(self.control), Faults(self.control));
+        let verbs_faults = VerbsFaults(self.control);
         let configured = |object: &Object| self.configured.contains(&object.resource());
         match (before, after) {
             (None, None) => {}
@@ -43,6 +44,8 @@ impl Actor<'_> {
             (Some(Object::Adapter(adapter)), None) => adapters.take_out(&adapter.name)?,
             (_, Some(Object::Fault(rule))) => drop(faults.create(vec![rule.clone()], |_| String::new())?),
             (Some(Object::Fault(rule)), None) => drop(faults.take_out(&rule.name)?),
+            (_, Some(Object::VerbsFault(rule))) => drop(verbs_faults.create(rule.clone())?),
+            (Some(Object::VerbsFault(rule)), None) => drop(verbs_faults.take_out(&rule.name)?),
         }
         Ok(())
     }
@@ -80,7 +83,7 @@ impl Actor<'_> {
         match object {
             Object::Port(port, _) => Ports(self.control).unstore(&port.name)?,
             Object::Adapter(adapter) => Adapters(self.control).unstore(&adapter.name)?,
-            Object::Team(_) | Object::Fault(_) => {}
+            Object::Team(_) | Object::Fault(_) | Object::VerbsFault(_) => {}
         }
         Ok(())
     }
@@ -90,7 +93,7 @@ impl Actor<'_> {
         match object {
             Object::Port(port, _) => Ports(self.control).forget(&port.name)?,
             Object::Adapter(adapter) => Adapters(self.control).forget(&adapter.name)?,
-            Object::Team(_) | Object::Fault(_) => {}
+            Object::Team(_) | Object::Fault(_) | Object::VerbsFault(_) => {}
         }
         self.gone(object);
         Ok(())
@@ -98,7 +101,7 @@ impl Actor<'_> {
 
     fn gone(&self, object: &Object) {
         match object {
-            Object::Fault(_) => self.control.origins.forget(&object.resource()),
+            Object::Fault(_) | Object::VerbsFault(_) => self.control.origins.forget(&object.resource()),
             _ => self.control.origins.forget(object.name()),
         }
     }
@@ -108,7 +111,7 @@ impl Actor<'_> {
         let origins = &self.control.origins;
         match object {
             Object::Team(team) => Teams(self.control).take_over(&team.name)?,
-            Object::Fault(_) => origins.set_configured(&object.resource()),
+            Object::Fault(_) | Object::VerbsFault(_) => origins.set_configured(&object.resource()),
             _ => {
                 if origins.is_stored(object.name()) {
                     self.unstore(object)?;

@@ -139,9 +139,12 @@ impl Planner<'_> {
             (Some(old), None) => keys(old).said().differences(&Keys::default()),
             (None, None) => Vec::new(),
         };
-        if let (Some(Object::Fault(_)), Some(Object::Fault(rule))) = (before, after)
-            && rule.seed.is_none()
-        {
+        let unsaid = match (before, after) {
+            (Some(_), Some(Object::Fault(rule))) => rule.seed.is_none(),
+            (Some(_), Some(Object::VerbsFault(rule))) => rule.seed.is_none(),
+            _ => false,
+        };
+        if unsaid {
             // The NIC has chosen it.
             all.retain(|d| d.key != "seed");
         }
@@ -164,7 +167,7 @@ impl Planner<'_> {
         self.steps.len() - 1
     }
 
-    /// Plans a port, an adapter or a fault rule.
+    /// Plans a port, an adapter or a rule of faults.
     fn step(&mut self, before: Option<&Object>, after: Option<&Object>) {
         let keys = self.differences(before, after);
         let Some(object) = before.or(after).filter(|_| !keys.is_empty()) else {
@@ -173,7 +176,7 @@ impl Planner<'_> {
         let live = match object {
             Object::Adapter(_) | Object::Team(_) => true,
             Object::Port(..) => keys.iter().all(|d| LIVE.contains(&d.key)),
-            Object::Fault(_) => false,
+            Object::Fault(_) | Object::VerbsFault(_) => false,
         };
         let what = match (before, after) {
             (None, _) => What::Add,
@@ -182,7 +185,7 @@ impl Planner<'_> {
             _ => What::Replace,
         };
         let (goes, comes) = match object {
-            Object::Fault(_) => (Turn::FaultsGo, Turn::Faults),
+            Object::Fault(_) | Object::VerbsFault(_) => (Turn::FaultsGo, Turn::Faults),
             Object::Adapter(_) => (Turn::OwnersGo, Turn::AdaptersCome),
             _ => (Turn::OwnersGo, Turn::Ports),
         };
@@ -286,7 +289,7 @@ fn claims(object: &Object) -> Vec<(&'static str, String)> {
             let name = ("name", adapter.name.clone());
             std::iter::once(name).chain(macs).chain(sockets).collect()
         }
-        Object::Fault(_) => Vec::new(),
+        Object::Fault(_) | Object::VerbsFault(_) => Vec::new(),
     }
 }
 

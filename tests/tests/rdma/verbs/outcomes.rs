@@ -85,6 +85,38 @@ fn a_rule_lies_and_the_report_says_what_happened() -> Result<()> {
     assert_eq!(refused.errno(), 12);
     daemon.said(&["fault", "verbs", "remove", "full", "liar"])?;
     a.context.alloc_pd()?;
+
+    // A third keeps this program from opening a device; another program is not meant.
+    let own = std::fs::read_to_string("/proc/self/comm")?;
+    let adapter = [
+        "--adapter",
+        "vf1",
+        "--command",
+        "hello",
+        "--status",
+        "not-permitted",
+    ];
+    for (name, process) in [("other", "another"), ("closed", own.trim_end())] {
+        daemon.side("vf1")?;
+        let add = ["fault", "verbs", "add", name, "--process", process];
+        daemon.said(&[&add, &adapter[..]].concat())?;
+    }
+    let refused = daemon.side("vf1").err().context("refused")?;
+    let refused = refused.downcast_ref::<Error>().context("an error of verbs")?;
+    assert_eq!(refused.errno(), 1);
+    daemon.said(&["fault", "verbs", "remove", "other", "closed"])?;
+    daemon.side("vf1")?;
+    let told = daemon.json(&["event", "list", "--kind", "verbs_fault_hit"])?;
+    let told = told["events"].as_array().context("events")?;
+    let rules: Vec<_> = told
+        .iter()
+        .map(|event| event["parameters"]["fault"].as_str())
+        .collect();
+    assert_eq!(
+        rules,
+        [Some("liar"), Some("full"), Some("closed")],
+        "once for each rule"
+    );
     assert_eq!(daemon.said(&["fault", "verbs", "list"])?, "no faults of verbs\n");
     Ok(())
 }

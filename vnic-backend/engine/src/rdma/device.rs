@@ -176,6 +176,7 @@ impl Device {
                 sends: Pool::new(),
                 receives: Pool::new(),
                 shared_receives: 0,
+                watch: Default::default(),
                 waiting: 0,
                 spares: Default::default(),
                 events: VecDeque::new(),

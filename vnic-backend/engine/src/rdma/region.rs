@@ -80,6 +80,11 @@ impl Translation {
         self.len = len;
     }
 
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.len
+    }
+
     /// Bytes and extents.
     fn finish(self, max_size: u64) -> Result<(u64, Extents), VerbsError> {
         if self.endless {

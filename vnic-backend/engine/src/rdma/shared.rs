@@ -42,6 +42,26 @@ fn unlist(cqs: &mut Table<CompletionQueue>, cq: CqHandle) -> bool {
         .is_some_and(|queue| core::mem::take(&mut queue.listed))
 }
 
+/// What the shell asked for of receives ([`Device::watch_receives`](super::device::Device::watch_receives)).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Watch {
+    /// Whether it watches.
+    pub on: bool,
+    /// Whether there are none.
+    pub withhold: bool,
+    /// Whether one was asked for.
+    pub asked: bool,
+}
+
+impl Watch {
+    #[cold]
+    #[inline(never)]
+    fn ask(&mut self) -> bool {
+        self.asked = true;
+        self.withhold
+    }
+}
+
 /// Everything of a device but its QPs.
 // Wide: the machine of a QP borrows all of it beside the QP; its fields are types of their own.
 #[derive(Debug)]
@@ -89,6 +109,8 @@ pub(super) struct Shared {
     pub receives: Pool<RecvWr>,
     /// Receives that wait in shared receive queues.
     pub shared_receives: u64,
+    /// What the shell does about receives.
+    pub watch: Watch,
     /// Completions that wait in all completion queues.
     pub waiting: u64,
     /// Spare memory for completions.
@@ -149,7 +171,7 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn overran(&mut self, cq: CqHandle) {
+    pub fn overran(&mut self, cq: CqHandle) {
         self.marks.hit(Mark::CqOverrun);
         self.counters.cq_overrun += 1;
         self.event(Event::CqError(cq));
@@ -218,6 +240,9 @@ impl Shared {
 
     /// Takes a receive of a shared queue.
     pub fn take_shared_receive(&mut self, srq: SrqHandle) -> Option<RecvWr> {
+        if self.withheld() {
+            return None;
+        }
         let taken = self.srqs.get_mut(srq.0)?.pop()?;
         self.shared_receives -= 1;
         if taken.limit_reached {
@@ -225,6 +250,12 @@ impl Shared {
             self.event(Event::SrqLimitReached(srq));
         }
         Some(taken.wr)
+    }
+
+    /// Whether receives are withheld from the message that asks for one.
+    #[inline(always)]
+    pub fn withheld(&mut self) -> bool {
+        self.watch.on && self.watch.ask()
     }
 
     /// Whether a packet's P_Key matches (IBTA 10.9.3). The low 15 bits must, and one side must be a full member. The P_Key

@@ -8,7 +8,7 @@ use vnic_device::verbs::{MwType, access, reregister};
 use vnic_engine::rdma::{Access, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span};
 
 use crate::rdma::function::Function;
-use crate::rdma::request::{Failure, Outcome, Request, fail, reserved};
+use crate::rdma::request::{Failure, List, Outcome, Request, fail, reserved};
 use crate::rdma::work_queue::rights;
 
 fn checked_rights(bits: u32) -> Result<Access, Failure> {
@@ -37,6 +37,12 @@ impl Function {
             .saturating_sub(self.session.ring_extents)
     }
 
+    /// Refuses a region, or makes it wait, if a rule about its size says so.
+    fn judge_region(&mut self, r: &Request<'_>) -> Outcome {
+        let bytes = r.lists.first().map(List::bytes);
+        self.judge_command(r.opcode.number(), bytes, r.now)
+    }
+
     pub(super) fn register_mr(&mut self, mut r: Request<'_>) -> Outcome {
         let body: RegisterMr = r.body()?;
         r.room_for::<MrReply>()?;
@@ -46,6 +52,7 @@ impl Function {
         let (pd, rights) = (PdHandle(body.pd), checked_rights(body.access)?);
         self.device.check_register(pd, rights)?;
         self.read_memory(&mut r, 0, &list)?;
+        self.judge_region(&r)?;
         let made = self.device.register_memory(pd, body.iova, rights, r.memory(0)?)?;
         r.reply(&replied(made));
         Ok(())
@@ -73,6 +80,7 @@ impl Function {
         self.device.check_reregister(mr, pd, access)?;
         let translation = if has(reregister::TRANSLATION) {
             self.read_memory(&mut r, 0, &list)?;
+            self.judge_region(&r)?;
             Some((body.register.iova, r.memory(0)?))
         } else {
             None

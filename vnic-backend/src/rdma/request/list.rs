@@ -159,6 +159,14 @@ impl List {
         std::mem::replace(&mut self.made, Made::Region(Translation::default()))
     }
 
+    /// Bytes of the memory that was read of; 0 of a ring.
+    pub fn bytes(&self) -> u64 {
+        match &self.made {
+            Made::Region(translation) => translation.bytes(),
+            Made::Ring(_) => 0,
+        }
+    }
+
     /// Takes the memory into which the list was read.
     pub fn memory(&mut self) -> Result<Translation, Failure> {
         match self.take() {

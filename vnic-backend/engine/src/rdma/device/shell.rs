@@ -14,6 +14,7 @@ use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
 use super::super::qp::Qp;
 use super::super::region::Extents;
+use super::super::shared::Watch;
 use super::super::types::{
     Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
 };
@@ -312,6 +313,30 @@ impl Device {
             self.shared.overrun.push(cq);
             self.fail_overrun();
         }
+    }
+
+    /// A completion queue overruns: it takes no more, and its queue pairs go to ERR.
+    pub fn overrun_cq(&mut self, cq: CqHandle) {
+        if let Some(queue) = self.shared.cqs.get_mut(cq.0)
+            && queue.fail()
+        {
+            self.shared.overran(cq);
+            self.fail_overrun();
+        }
+    }
+
+    /// Watches whether the packets that come next ask for a receive; with `withhold` they find none.
+    pub fn watch_receives(&mut self, withhold: bool) {
+        self.shared.watch = Watch {
+            on: true,
+            withhold,
+            asked: false,
+        };
+    }
+
+    /// Ends the watch. Returns whether a receive was asked for.
+    pub fn end_watch(&mut self) -> bool {
+        core::mem::take(&mut self.shared.watch).asked
     }
 
     /// Ends a shared receive queue's work: what waits there is forgotten, nothing can be posted, its QPs find it empty.

@@ -150,6 +150,9 @@ impl Responder {
 
     /// Takes the oldest receive that waits.
     pub fn take_waiting(&mut self, shared: &mut Shared) -> Option<RecvWr> {
+        if shared.withheld() {
+            return None;
+        }
         shared.receives.pop(&mut self.queue)
     }
 

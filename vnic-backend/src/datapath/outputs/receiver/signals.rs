@@ -5,6 +5,10 @@ use std::sync::Arc;
 use vnic_fabric::switch::PortId;
 
 use super::super::super::qos::{PauseState, Pauses};
+use crate::types::SWITCH_PORTS_MAX as PORTS;
+
+/// Bit of a receiver that pauses others on purpose; no port has it.
+const STORM: u16 = 1 << 15;
 
 /// Pause states of a core, by sender and receiver.
 pub struct PauseSignals {
@@ -44,6 +48,13 @@ impl PauseSignals {
             self.pass_on(i);
         }
         before
+    }
+
+    /// Lets an adapter pause all other ports, whatever its queues hold; the default state ends that.
+    pub fn storm(&mut self, adapter: PortId, state: PauseState) {
+        for source in (0..PORTS as u16).filter(|source| *source != adapter.0) {
+            self.set(PortId(adapter.0 | STORM), PortId(source), state);
+        }
     }
 
     /// Clears all states of a receiver.

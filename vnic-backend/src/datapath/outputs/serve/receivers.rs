@@ -10,7 +10,7 @@ use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::super::frame::OwnedFrame;
 use super::super::super::news::CoreEvent;
-use super::super::super::qos::QosChange;
+use super::super::super::qos::{PauseState, QosChange};
 use super::super::super::rx::RxQueue;
 use super::super::super::weight::{self, HEAVY};
 use super::super::Outputs;
@@ -335,8 +335,14 @@ impl Outputs {
         }
         self.queued.retain(|p| *p != port);
         self.signals.forget(port);
+        self.storm(port, PauseState::default());
         self.round.waiting.look();
         self.set_guarantees(port, None);
+    }
+
+    /// Lets an adapter pause all other ports, as in a pause storm; the default state ends that.
+    pub fn storm(&mut self, port: PortId, state: PauseState) {
+        self.signals.storm(port, state);
     }
 
     /// Drops the waiting frames of an adapter without a guest, or of a member without a link. Returns their number.
