@@ -28,9 +28,9 @@ pub struct MemoryRegion {
     lkey: u32,
     rkey: u32,
     iova: u64,
-    len: u64,
+    pub(super) len: u64,
     access: Access,
-    /// The region's memory in this process: none for device memory.
+    /// The region's memory in this process: of no bytes for device memory and dma-bufs.
     memory: Memory,
     buffer: Option<SharedBuffer>,
     _device_memory: Option<DeviceMemory>,
@@ -267,7 +267,7 @@ impl ProtectionDomain {
         Ok((buffer.0.memory.part(offset, len), extents))
     }
 
-    fn register_extents(
+    pub(super) fn register_extents(
         &self,
         memory: Memory,
         extents: &[Extent],

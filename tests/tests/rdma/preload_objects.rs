@@ -140,6 +140,11 @@ fn objects_last_as_long_as_they_are_needed() -> Result<()> {
 }
 
 #[test]
+fn memory_is_registered_by_its_file() -> Result<()> {
+    run("memory", &["dmabufs", "shrinking"])
+}
+
+#[test]
 fn events_come_to_whom_they_concern() -> Result<()> {
     run(
         "events",

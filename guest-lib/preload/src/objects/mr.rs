@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
@@ -73,6 +74,24 @@ impl Mr {
         // SAFETY: a program in C makes no promises about references, and the caller makes the rest.
         let inner = unsafe { pd.inner.register_raw(start, length, iova, access) }?;
         Ok(publish(Mr::new(pd, addr, length, inner, None)))
+    }
+
+    /// Registers a part of a dma-buf, by its descriptor and the offset of its first byte. The program has no address of it.
+    pub fn of_dmabuf(
+        pd: &Pd,
+        (fd, offset): (c_int, u64),
+        length: usize,
+        iova: u64,
+        flags: u32,
+    ) -> Result<*mut ibv_mr, Errno> {
+        let access = access(flags)?;
+        if fd < 0 {
+            return Err(Errno(libc::EBADF));
+        }
+        // SAFETY: the program keeps the descriptor open during the call; a number that is none is refused by the kernel.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let inner = pd.inner.register_dmabuf(file, offset, length, iova, access)?;
+        Ok(publish(Mr::new(pd, std::ptr::null_mut(), length, inner, None)))
     }
 
     pub(super) fn new(pd: &Pd, addr: *mut c_void, length: usize, inner: MemoryRegion, dm: Option<Use>) -> Mr {
