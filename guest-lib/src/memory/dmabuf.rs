@@ -71,8 +71,9 @@ impl Exporter {
             Exporter::Program => e,
             Exporter::Driver(_) if e.is_gone() => e,
             Exporter::Driver(name) => Error::os(format!(
-                "a dma-buf of {name} cannot be shared with the daemon ({e}): its exporter must let it be mapped, as udmabuf does; \
-                 the memory of most GPUs cannot be"
+                "a dma-buf of {name} cannot be shared with the daemon ({e}): its exporter must let it be mapped, as udmabuf does, \
+                 where the memory of most GPUs cannot be; it has 4 GiB at most; and the adapter's key EnableGpuDirect is 1 \
+                 (vnicctl registry set ADAPTER EnableGpuDirect 1, and a restart of the adapter)"
             ))(Errno::OPNOTSUPP),
         }
     }

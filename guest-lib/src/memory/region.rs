@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use vnic_device::command::Opcode;
+use vnic_device::command::{Object, Opcode};
 use vnic_device::command::memory::{MrReply, RegisterDmMr, RegisterMr, ReregisterMr};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::verbs::reregister;
@@ -236,8 +236,25 @@ impl ProtectionDomain {
             len,
             ..RegisterDmMr::default()
         };
-        let reply: MrReply = self.0.core.call(self.0.epoch, Opcode::RegisterDmMr, &body)?;
-        Ok(MemoryRegion {
+        let reply = self.0.core.call(self.0.epoch, Opcode::RegisterDmMr, &body)?;
+        let mut region = self.without_memory(&reply, len, access);
+        region._device_memory = Some(dm.clone());
+        Ok(region)
+    }
+
+    /// Registers all addresses and no memory (`ibv_alloc_null_mr`): what work requests write there is thrown away, and what
+    /// they read is zeros. Peers cannot use it.
+    pub fn register_null(&self) -> Result<MemoryRegion, Error> {
+        let pd = Object {
+            handle: self.number(),
+            reserved: 0,
+        };
+        let reply = self.0.core.call(self.0.epoch, Opcode::RegisterNullMr, &pd)?;
+        Ok(self.without_memory(&reply, u64::MAX, Access::LOCAL_WRITE | Access::ZERO_BASED))
+    }
+
+    fn without_memory(&self, reply: &MrReply, len: u64, access: Access) -> MemoryRegion {
+        MemoryRegion {
             pd: self.clone(),
             handle: reply.mr,
             lkey: reply.lkey,
@@ -247,9 +264,9 @@ impl ProtectionDomain {
             access,
             memory: Memory::none(),
             buffer: None,
-            _device_memory: Some(dm.clone()),
+            _device_memory: None,
             ended: false,
-        })
+        }
     }
 
     fn same_device(&self, core: &Arc<Core>) -> Result<(), Error> {

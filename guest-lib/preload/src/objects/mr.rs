@@ -17,6 +17,7 @@ use super::{Pd, only};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, end, publish, the};
+use crate::named::{Keys, Listed};
 use crate::sync::lock;
 
 /// A memory region.
@@ -26,6 +27,8 @@ pub struct Mr {
     inner: Mutex<Option<MemoryRegion>>,
     /// The region's domain, which may change, and its device memory.
     needs: Mutex<Needs>,
+    /// `None` for regions that were imported.
+    listed: Mutex<Option<Listed<Keys>>>,
 }
 
 object!(Mr: ibv_mr);
@@ -94,18 +97,40 @@ impl Mr {
         Ok(publish(Mr::new(pd, std::ptr::null_mut(), length, inner, None)))
     }
 
+    /// A region of all addresses, without memory.
+    pub fn null(pd: &Pd) -> Result<*mut ibv_mr, Errno> {
+        let inner = pd.inner.register_null()?;
+        Ok(publish(Mr::new(pd, std::ptr::null_mut(), usize::MAX, inner, None)))
+    }
+
+    /// The region with a number, under another pointer, which has no address in this program. What it is of stays the
+    /// business of its first pointer.
+    pub fn import(pd: &Pd, number: u32) -> Result<*mut ibv_mr, Errno> {
+        let keys = pd.regions.find(number)?;
+        Ok(publish(Mr::under(pd, std::ptr::null_mut(), number, *keys, None)))
+    }
+
     pub(super) fn new(pd: &Pd, addr: *mut c_void, length: usize, inner: MemoryRegion, dm: Option<Use>) -> Mr {
+        let (number, keys) = (inner.number(), keys(&inner, length));
+        let mr = Mr::under(pd, addr, number, keys, dm);
+        *mr.lock() = Some(inner);
+        *lock(&mr.listed) = Some(pd.regions.list(number, keys));
+        mr
+    }
+
+    fn under(pd: &Pd, addr: *mut c_void, number: u32, keys: Keys, dm: Option<Use>) -> Mr {
         Mr {
             base: UnsafeCell::new(ibv_mr {
                 context: pd.context(),
                 pd: pd.c(),
                 addr,
-                length,
-                handle: inner.number(),
-                lkey: inner.lkey(),
-                rkey: inner.rkey(),
+                length: keys.length,
+                handle: number,
+                lkey: keys.lkey,
+                rkey: keys.rkey,
             }),
-            inner: Mutex::new(Some(inner)),
+            inner: Mutex::new(None),
+            listed: Mutex::new(None),
             needs: Mutex::new(Needs {
                 _pd: pd.uses.one(),
                 _dm: dm,
@@ -113,7 +138,7 @@ impl Mr {
         }
     }
 
-    /// The region; `None` only while it ends.
+    /// The region; `None` while it ends, and if it was imported.
     pub fn lock(&self) -> MutexGuard<'_, Option<MemoryRegion>> {
         lock(&self.inner)
     }
@@ -171,6 +196,12 @@ impl Mr {
             errno: e.into(),
         })?;
         let base = self.c();
+        if let Some(listed) = &mut *lock(&self.listed) {
+            let changed = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+            // SAFETY: a field that only this changes, under the lock.
+            let length = if changed { change.length } else { unsafe { (*base).length } };
+            listed.becomes(keys(region, length));
+        }
         // SAFETY: fields that the program reads, and only this changes, under the lock.
         unsafe {
             (*base).lkey = region.lkey();
@@ -191,6 +222,15 @@ impl Mr {
             needs._dm = None;
         }
         Ok(())
+    }
+}
+
+/// What a region is known by to whoever imports it.
+fn keys(region: &MemoryRegion, length: usize) -> Keys {
+    Keys {
+        length,
+        lkey: region.lkey(),
+        rkey: region.rkey(),
     }
 }
 

@@ -135,6 +135,96 @@ static void udmabuf(void)
 	there_and_back(ibv_reg_dmabuf_mr(pd, 8192, 8192, 0x7000000, exported, ALL), file, 4096 + 8192, 0x7000000);
 }
 
+/* What is written there is gone, and what is read is zeros. */
+static void null_regions(void)
+{
+	begin();
+	struct ibv_mr *mr = ibv_alloc_null_mr(pd);
+	CHECK(mr && mr->pd == pd && mr->addr == NULL && mr->length == SIZE_MAX);
+	memset(buffer, 7, sizeof buffer);
+	CHECK(ended(IBV_WR_RDMA_READ, 12345, mr->lkey, 10000, (uint64_t)buffer, plain_mr->rkey) == IBV_WC_SUCCESS);
+	CHECK(buffer[0] == 7 && memcmp(buffer, buffer + 1, sizeof buffer - 1) == 0);
+	CHECK(ended(IBV_WR_RDMA_WRITE, 0, mr->lkey, 10000, (uint64_t)buffer, plain_mr->rkey) == IBV_WC_SUCCESS);
+	for (size_t i = 0; i < sizeof buffer; i++)
+		CHECK(buffer[i] == (i < 10000 ? 0 : 7));
+	/* A receive may throw away the middle of a message. */
+	memset(buffer, 9, 100);
+	struct ibv_sge parts[] = {{(uint64_t)buffer + 4096, 10, plain_mr->lkey}, {0, 80, mr->lkey}, {(uint64_t)buffer + 4106, 10, plain_mr->lkey}};
+	struct ibv_qp_init_attr init = plain(IBV_QPT_RC, cq);
+	init.cap.max_recv_sge = 3;
+	struct ibv_qp *two[2] = {ibv_create_qp(pd, &init), ibv_create_qp(pd, &init)};
+	connect_qps(two[0], two[1]);
+	struct ibv_recv_wr receive = {.sg_list = parts, .num_sge = 3}, *bad_receive;
+	CHECK(ibv_post_recv(two[1], &receive, &bad_receive) == 0);
+	struct ibv_sge from = {(uint64_t)buffer, 100, plain_mr->lkey};
+	struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &from, .num_sge = 1}, *bad;
+	CHECK(ibv_post_send(two[0], &send, &bad) == 0);
+	CHECK(completion(cq).status == IBV_WC_SUCCESS && completion(cq).status == IBV_WC_SUCCESS);
+	for (int i = 4096; i < 4116; i++)
+		CHECK(buffer[i] == 9);
+	CHECK(buffer[4116] == 0);
+	CHECK(ibv_destroy_qp(two[0]) == 0 && ibv_destroy_qp(two[1]) == 0);
+	/* It is not for peers. */
+	CHECK(ended(IBV_WR_RDMA_WRITE, (uint64_t)buffer, plain_mr->lkey, 8, 0, mr->rkey) == IBV_WC_REM_ACCESS_ERR);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	end();
+}
+
+/* What this process has opened and made, under other pointers. */
+static void imports(void)
+{
+	begin();
+	int copy = dup(context->cmd_fd);
+	struct ibv_context *other = ibv_import_device(copy);
+	CHECK(other && other != context && other->device == context->device);
+	struct ibv_pd *same = ibv_import_pd(other, pd->handle);
+	CHECK(same && same != pd && same->handle == pd->handle && same->context == other);
+	REFUSED(ibv_import_pd(other, pd->handle + 1000), ENOENT);
+	struct ibv_mr *mr = ibv_import_mr(same, plain_mr->handle);
+	CHECK(mr && mr->lkey == plain_mr->lkey && mr->rkey == plain_mr->rkey && mr->length == sizeof buffer && mr->addr == NULL);
+	REFUSED(ibv_import_mr(same, plain_mr->handle + 1000), ENOENT);
+	/* A queue pair in the imported domain uses the region. */
+	struct ibv_cq *cq2 = ibv_create_cq(other, 16, NULL, NULL, 0);
+	struct ibv_qp *qp2 = make_qp(same, IBV_QPT_RC, cq2, NULL);
+	CHECK(ibv_dealloc_pd(pd) == EBUSY);
+	connect_qps(qp2, qp2);
+	memset(buffer, 3, 8);
+	struct ibv_sge sge = {(uint64_t)buffer, 8, mr->lkey};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1}, *bad;
+	wr.wr.rdma.remote_addr = (uint64_t)buffer + 8;
+	wr.wr.rdma.rkey = mr->rkey;
+	CHECK(ibv_post_send(qp2, &wr, &bad) == 0);
+	CHECK(completion(cq2).status == IBV_WC_SUCCESS && memcmp(buffer, buffer + 8, 8) == 0);
+	CHECK(ibv_destroy_qp(qp2) == 0 && ibv_destroy_cq(cq2) == 0);
+	/* Device memory, too. */
+	struct ibv_alloc_dm_attr attr = {.length = 64};
+	struct ibv_dm *dm = ibv_alloc_dm(context, &attr), *dm2 = ibv_import_dm(other, dm->handle);
+	CHECK(dm2 && ibv_memcpy_to_dm(dm, 0, "12345678", 8) == 0);
+	char back[8];
+	CHECK(ibv_memcpy_from_dm(back, dm2, 0, 8) == 0 && memcmp(back, "12345678", 8) == 0);
+	REFUSED(ibv_import_dm(other, dm->handle + 1), ENOENT);
+	/* The end of an import is nothing to the object itself, and an object that has ended is not found. */
+	uint32_t was = dm->handle;
+	ibv_unimport_dm(dm2);
+	CHECK(ibv_memcpy_from_dm(back, dm, 0, 8) == 0);
+	CHECK(ibv_free_dm(dm) == 0);
+	REFUSED(ibv_import_dm(other, was), ENOENT);
+	was = plain_mr->handle;
+	ibv_unimport_mr(mr);
+	CHECK(ended(IBV_WR_RDMA_WRITE, (uint64_t)buffer, plain_mr->lkey, 8, (uint64_t)buffer + 64, plain_mr->rkey) == IBV_WC_SUCCESS);
+	ibv_unimport_pd(same);
+	end();
+	same = ibv_alloc_pd(other);
+	REFUSED(ibv_import_mr(same, was), ENOENT);
+	CHECK(ibv_dealloc_pd(same) == 0);
+	CHECK(ibv_close_device(other) == 0);
+	CHECK(fcntl(copy, F_GETFD) == -1 && errno == EBADF);
+	/* A descriptor of no device. */
+	copy = memfd_create("vnic-commands", 0);
+	REFUSED(ibv_import_device(copy), EOPNOTSUPP);
+	close(copy);
+}
+
 int main(int argc, char **argv)
 {
 	context = open_device();
@@ -142,6 +232,8 @@ int main(int argc, char **argv)
 		{"dmabufs", dmabufs},
 		{"shrinking", shrinking},
 		{"udmabuf", udmabuf},
+		{"null_regions", null_regions},
+		{"imports", imports},
 		{0},
 	}, argc, argv);
 }
