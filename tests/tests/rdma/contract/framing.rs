@@ -68,7 +68,7 @@ fn versions(d: &mut Driver) {
     assert_eq!(reply.bytes, [0; 16]);
     version_0(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
-    fine(d, O::Hello, &hello(1, 1, 1), &[]);
+    fine(d, O::Hello, &hello(1, 2, 2), &[]);
 }
 
 /// A driver of version 1.0 sees what there was in 1.0, however much room it has.
