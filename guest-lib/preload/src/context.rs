@@ -89,7 +89,8 @@ impl Context {
                 if let Some((place, seat)) = other {
                     place.leave(seat);
                 }
-                Err(Errno::UNSUPPORTED.because("ibv_import_device: a device belongs to the process that opened it"))
+                Err(Errno::UNSUPPORTED
+                    .because("ibv_import_device: a device belongs to the process that opened it"))
             }
         }
     }
@@ -190,7 +191,10 @@ const COMMANDS: &str = "vnic-commands";
 /// A file of nothing that is like no other.
 fn command_file() -> Result<OwnedFd, Errno> {
     let file = memfd_create(COMMANDS, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
     Ok(file)
 }
 
@@ -202,8 +206,11 @@ fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
 
 /// Whether a descriptor is one that a context of ours has in place of the kernel's, in this process or another one, or a copy of it.
 pub fn is_command_file(fd: c_int) -> bool {
-    std::fs::read_link(format!("/proc/self/fd/{fd}"))
-        .is_ok_and(|name| name.as_os_str().as_bytes().starts_with(format!("/memfd:{COMMANDS}").as_bytes()))
+    std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|name| {
+        name.as_os_str()
+            .as_bytes()
+            .starts_with(format!("/memfd:{COMMANDS}").as_bytes())
+    })
 }
 
 /// Frees closed contexts that no object needs any more.

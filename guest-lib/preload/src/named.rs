@@ -77,7 +77,10 @@ impl<T> Drop for Listed<T> {
     fn drop(&mut self) {
         let mut all = lock(&self.table.0);
         // The number may be another object's by now.
-        if all.get(&self.number).is_some_and(|o| Arc::ptr_eq(o, &self.object)) {
+        if all
+            .get(&self.number)
+            .is_some_and(|o| Arc::ptr_eq(o, &self.object))
+        {
             all.remove(&self.number);
         }
     }
@@ -96,7 +99,11 @@ mod tests {
         assert_eq!(table.find(7).map(|o| *o), Ok('b'));
         let second = table.list(7, 'c');
         drop(first);
-        assert_eq!(table.find(7).map(|o| *o), Ok('c'), "the number was given out anew");
+        assert_eq!(
+            table.find(7).map(|o| *o),
+            Ok('c'),
+            "the number was given out anew"
+        );
         drop(second);
         assert_eq!(table.find(7).map(|o| *o), Err(Errno::NO_ENTRY));
     }

@@ -1,63 +1,17 @@
 //! Memory by its file, which need not be mapped here: dma-bufs, and anonymous files.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_get_seals, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
 
-use super::MemoryRegion;
-use crate::extents::part_of;
-use crate::shared::Memory;
-use crate::{Access, Error, ProtectionDomain};
+use crate::Error;
 
 /// `DMA_BUF_MAGIC` of Linux (`linux/magic.h`).
 const DMA_BUF: u64 = 0x444d_4142;
 
-impl ProtectionDomain {
-    /// Registers a part of a dma-buf (`ibv_reg_dmabuf_mr`): peers and work requests see its first byte at `iova`. The device
-    /// gets the file itself, so that the program need not map it, and may close it.
-    ///
-    /// The exporter must let its memory be mapped, as udmabuf does; the memory of most GPUs cannot be. An anonymous file
-    /// (`memfd_create`) is taken, too. The region has no bytes in this process: [`len`](MemoryRegion::len) is 0.
-    ///
-    /// ```no_run
-    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
-    /// use std::os::fd::AsFd;
-    /// use vnic_verbs::Access;
-    ///
-    /// let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/shm/frames").unwrap();
-    /// let region = pd.register_dmabuf(file.as_fd(), 4096, 8192, 0, Access::REMOTE_ALL)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn register_dmabuf(
-        &self,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        iova: u64,
-        access: Access,
-    ) -> Result<MemoryRegion, Error> {
-        let exporter = check(file, offset, len as u64)?;
-        let page = rustix::param::page_size() as u64;
-        if offset % page != iova % page {
-            return Err(Error::Invalid(format!(
-                "offset {offset:#x} and address {iova:#x} are not at the same place of a page"
-            )));
-        }
-        let pinned = self.0.core.transport.share(file, offset, len);
-        let pinned = pinned.map_err(|e| exporter.refused(e))?;
-        let extents = part_of(&pinned.extents, 0, len as u64);
-        let memory = Memory::unseen(Arc::new(pinned));
-        let mut region = self.register_extents(memory, &extents, iova, access, None)?;
-        region.len = len as u64;
-        Ok(region)
-    }
-}
-
 /// Who made a file.
-enum Exporter {
+pub(super) enum Exporter {
     /// The driver of this name, of a dma-buf.
     Driver(String),
     /// This process, or another one: the file is anonymous.
@@ -66,7 +20,7 @@ enum Exporter {
 
 impl Exporter {
     /// The error for memory that cannot be shared.
-    fn refused(&self, e: Error) -> Error {
+    pub fn refused(&self, e: Error) -> Error {
         match self {
             Exporter::Program => e,
             Exporter::Driver(_) if e.is_gone() => e,
@@ -80,7 +34,7 @@ impl Exporter {
 }
 
 /// Checks what the kernel checks of `ibv_reg_dmabuf_mr`.
-fn check(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Exporter, Error> {
+pub(super) fn check(file: BorrowedFd<'_>, offset: u64, len: u64, iova: u64) -> Result<Exporter, Error> {
     let flags = fcntl_getfl(file).map_err(Error::os("looking at a descriptor"))?;
     let os = |e: Errno| Error::os("looking at a file")(e);
     let exporter = if fstatfs(file).map_err(os)?.f_type as u64 == DMA_BUF {
@@ -103,6 +57,12 @@ fn check(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Exporter, Error>
             "a file of {size:#x} bytes does not have {len:#x} bytes at {offset:#x}"
         )));
     }
+    let page = rustix::param::page_size() as u64;
+    if offset % page != iova % page {
+        return Err(Error::Invalid(format!(
+            "offset {offset:#x} and address {iova:#x} are not at the same place of a page"
+        )));
+    }
     Ok(exporter)
 }
 
@@ -123,7 +83,7 @@ mod tests {
     use super::*;
 
     fn errno(file: &OwnedFd, offset: u64, len: u64) -> i32 {
-        check(file.as_fd(), offset, len).map_or_else(|e| e.errno(), |_| 0)
+        check(file.as_fd(), offset, len, offset).map_or_else(|e| e.errno(), |_| 0)
     }
 
     #[test]
@@ -136,6 +96,8 @@ mod tests {
         for (offset, len) in [(0, 0), (0, 8193), (8192, 1), (u64::MAX, 2)] {
             assert_eq!(errno(&file, offset, len), libc::EINVAL);
         }
+        let elsewhere = check(file.as_fd(), 4096, 4096, 1);
+        assert!(elsewhere.is_err_and(|e| e.errno() == libc::EINVAL));
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let reader = open(path, OFlags::RDONLY, Mode::empty()).expect("once more");
         assert_eq!(errno(&reader, 0, 4096), libc::EACCES);

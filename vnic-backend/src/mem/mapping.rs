@@ -46,7 +46,9 @@ fn refused(why: String) -> io::Error {
 fn check(magic: u64, regular: bool, len: u64, dma_bufs: bool) -> io::Result<()> {
     match magic {
         // The driver says how long an access may take.
-        DMA_BUF if !dma_bufs => Err(refused("a dma-buf, and EnableGpuDirect of the adapter is 0".into())),
+        DMA_BUF if !dma_bufs => Err(refused(
+            "a dma-buf, and EnableGpuDirect of the adapter is 0".into(),
+        )),
         DMA_BUF if len > DMA_BUF_MOST => Err(refused(format!("a dma-buf of {len:#x} bytes; at most 4 GiB"))),
         DMA_BUF => Ok(()),
         // (Otherwise the length is unknown, or a process may delay an access to a page for ever.)

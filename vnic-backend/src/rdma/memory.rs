@@ -253,9 +253,13 @@ mod tests {
             m.read(place, &mut bytes).expect("inside");
             bytes
         };
-        memory.copy_from(NULL_MEMORY, &memory, place, 8192).expect("thrown away");
+        memory
+            .copy_from(NULL_MEMORY, &memory, place, 8192)
+            .expect("thrown away");
         assert_eq!(there(&memory), [7; 8192]);
-        memory.copy_from(place, &memory, NULL_MEMORY, 8192).expect("zeros");
+        memory
+            .copy_from(place, &memory, NULL_MEMORY, 8192)
+            .expect("zeros");
         assert_eq!(there(&memory), [0; 8192]);
         assert_eq!(memory.atomic(NULL_MEMORY, &|old| old + 1), Ok(0));
         assert_eq!(memory.atomic(NULL_MEMORY, &|old| old + 1), Ok(0));

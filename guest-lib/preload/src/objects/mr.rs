@@ -100,7 +100,13 @@ impl Mr {
     /// A region of all addresses, without memory.
     pub fn null(pd: &Pd) -> Result<*mut ibv_mr, Errno> {
         let inner = pd.inner.register_null()?;
-        Ok(publish(Mr::new(pd, std::ptr::null_mut(), usize::MAX, inner, None)))
+        Ok(publish(Mr::new(
+            pd,
+            std::ptr::null_mut(),
+            usize::MAX,
+            inner,
+            None,
+        )))
     }
 
     /// The region with a number, under another pointer, which has no address in this program. What it is of stays the
@@ -199,7 +205,11 @@ impl Mr {
         if let Some(listed) = &mut *lock(&self.listed) {
             let changed = has(IBV_REREG_MR_CHANGE_TRANSLATION);
             // SAFETY: a field that only this changes, under the lock.
-            let length = if changed { change.length } else { unsafe { (*base).length } };
+            let length = if changed {
+                change.length
+            } else {
+                unsafe { (*base).length }
+            };
             listed.becomes(keys(region, length));
         }
         // SAFETY: fields that the program reads, and only this changes, under the lock.

@@ -53,7 +53,9 @@ impl Outside {
         let file = File::from(file.try_clone_to_owned().map_err(os("copying a descriptor"))?);
         let size = file.metadata().map_err(os("looking at a file"))?.len();
         let page = rustix::param::page_size() as u64;
-        let len = size.checked_next_multiple_of(page).and_then(|len| usize::try_from(len).ok());
+        let len = size
+            .checked_next_multiple_of(page)
+            .and_then(|len| usize::try_from(len).ok());
         let map = MmapOptions::new().len(len.unwrap_or(usize::MAX)).map_raw(&file);
         Ok(Outside {
             map: map.map_err(os("mapping a file"))?,

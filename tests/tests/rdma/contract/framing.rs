@@ -94,7 +94,10 @@ fn version_0(d: &mut Driver) {
     };
     assert_eq!(fine(d, O::Hello, &hello, &[]).bytes[0], 1);
     let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
-    assert_eq!(u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes")), (1 << 13) - 1);
+    assert_eq!(
+        u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes")),
+        (1 << 13) - 1
+    );
     refused(d, O::RegisterNullMr, &Object::default(), &[], S::NotSupported);
 }
 

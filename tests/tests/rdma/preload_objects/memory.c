@@ -1,5 +1,6 @@
 /* Memory of other kinds than the program's own. */
 #include "common.h"
+#include <dlfcn.h>
 #include <linux/udmabuf.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -62,6 +63,31 @@ static void there_and_back(struct ibv_mr *mr, int file, off_t offset, uint64_t i
 	CHECK(memcmp(buffer + 32, "0123456789abcdef", 16) == 0);
 }
 
+/* By ibv_reg_mr_ex of newer headers (rdma-core 59). */
+static struct ibv_mr *register_newer(uint64_t offset, size_t length, int file)
+{
+	struct {
+		size_t length;
+		unsigned access;
+		uint64_t comp_mask, iova;
+		void *addr;
+		int fd;
+		uint64_t fd_offset;
+		void *dmah, *buf;
+	} attr = {.length = length, .access = ALL, .comp_mask = 4 | 8 | 1, .fd = file, .fd_offset = offset};
+	struct ibv_mr *(*reg)(struct ibv_pd *, void *) = dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
+	CHECK(reg);
+	struct ibv_mr *mr = reg(pd, &attr);
+	static const uint64_t wrong[] = {4, 4 | 1, 8 | 1, 4 | 8, 4 | 8 | 2 | 1, 1};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		attr.comp_mask = wrong[i];
+		REFUSED(reg(pd, &attr), EINVAL);
+	}
+	attr.comp_mask = 4 | 8 | 1 | 16;
+	REFUSED(reg(pd, &attr), EOPNOTSUPP);
+	return mr;
+}
+
 static void dmabufs(void)
 {
 	begin();
@@ -88,7 +114,7 @@ static void dmabufs(void)
 	there_and_back(mr, file, 12288 + 100, 0x7000064);
 	uint64_t last = 0x7000064 + 8191;
 	CHECK(ended(IBV_WR_RDMA_WRITE, (uint64_t)buffer, plain_mr->lkey, 1, last, mr->rkey) == IBV_WC_SUCCESS);
-	struct ibv_mr *again = ibv_reg_dmabuf_mr(pd, 12288, 4096, 0, file, ALL);
+	struct ibv_mr *again = register_newer(12288, 4096, file);
 	other = dup(file);
 	CHECK(close(file) == 0);
 	CHECK(ended(IBV_WR_RDMA_READ, (uint64_t)buffer, plain_mr->lkey, 16, 100, again->rkey) == IBV_WC_SUCCESS);
@@ -117,22 +143,35 @@ static void shrinking(void)
 	ibv_ack_async_event(&event);
 }
 
-/* A dma-buf of the kernel's own exporter for programs. Exit status 77: there is none here. */
-static void udmabuf(void)
+/* A dma-buf of the kernel's exporter for programs, of a part of a file. */
+static int export_part(int *file, off_t offset, size_t size)
 {
 	int driver = open("/dev/udmabuf", O_RDWR);
-	if (driver < 0) {
-		printf("there is no /dev/udmabuf (%s)\n", strerror(errno));
-		exit(77);
-	}
-	begin();
-	int file = memfd_create("frames", MFD_ALLOW_SEALING);
-	CHECK(file >= 0 && ftruncate(file, 65536) == 0 && fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-	struct udmabuf_create create = {.memfd = file, .flags = UDMABUF_FLAGS_CLOEXEC, .offset = 4096, .size = 32768};
+	*file = memfd_create("frames", MFD_ALLOW_SEALING);
+	CHECK(driver >= 0 && *file >= 0 && ftruncate(*file, 65536) == 0 && fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+	struct udmabuf_create create = {.memfd = *file, .flags = UDMABUF_FLAGS_CLOEXEC, .offset = offset, .size = size};
 	int exported = ioctl(driver, UDMABUF_CREATE, &create);
-	CHECK(exported >= 0);
+	CHECK(exported >= 0 && close(driver) == 0);
+	return exported;
+}
+
+static void udmabuf(void)
+{
+	begin();
+	int file, exported = export_part(&file, 4096, 32768);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 32769, 0, exported, ALL), EINVAL);
-	there_and_back(ibv_reg_dmabuf_mr(pd, 8192, 8192, 0x7000000, exported, ALL), file, 4096 + 8192, 0x7000000);
+	struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, 8192, 8192, 0x7000000, exported, ALL);
+	there_and_back(mr, file, 4096 + 8192, 0x7000000);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	end();
+}
+
+/* The adapter's settings forbid memory of drivers. */
+static void forbidden(void)
+{
+	begin();
+	int file, exported = export_part(&file, 0, 4096);
+	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, exported, ALL), EOPNOTSUPP);
 }
 
 /* What is written there is gone, and what is read is zeros. */
@@ -232,6 +271,7 @@ int main(int argc, char **argv)
 		{"dmabufs", dmabufs},
 		{"shrinking", shrinking},
 		{"udmabuf", udmabuf},
+		{"forbidden", forbidden},
 		{"null_regions", null_regions},
 		{"imports", imports},
 		{0},

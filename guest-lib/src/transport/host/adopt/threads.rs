@@ -72,7 +72,9 @@ mod tests {
     fn numbers_of_threads_are_found_among_others() {
         let threads = Threads::list().expect("readable");
         let me = threads.all[0];
-        let other = (1..).find(|n| !threads.all[..threads.count].contains(n)).expect("a number");
+        let other = (1..)
+            .find(|n| !threads.all[..threads.count].contains(n))
+            .expect("a number");
         let mut words = vec![other; 1000];
         assert!(!threads.are_in(&words));
         words[999] = me;
