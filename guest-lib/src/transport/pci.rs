@@ -23,7 +23,7 @@ mod tests;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -238,19 +238,10 @@ impl Transport for PciTransport {
     }
 
     fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error> {
-        let len_of = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let page = rustix::param::page_size() as u64;
-        let skip = len_of(offset % page);
-        let map = memmap2::MmapOptions::new()
-            .offset(offset - offset % page)
-            .len(len + skip)
-            .map_raw(file.as_raw_fd())
-            .map_err(Error::os("mapping a file"))?;
-        let start = map.as_ptr().addr() + skip;
-        let pin = self.pins.pin(start, len)?;
+        let (extents, keep) = self.pins.pin_file(file, offset, len)?;
         Ok(Pinned {
-            extents: pagemap::extents(start, len)?,
-            owner: Box::new((pin, map)),
+            extents,
+            owner: Box::new(keep),
         })
     }
 }
