@@ -65,7 +65,7 @@ impl Context {
         opened.retain(|o| o.seat.strong_count() > 0);
         opened.push(of);
         drop(opened);
-        Context::on(place, seat, commands, operations)
+        Ok(Context::on(place, seat, (commands, Mailbox::new()?), operations))
     }
 
     /// One more context of the device of another one, by a copy of that one's descriptor, which the new context keeps.
@@ -81,9 +81,11 @@ impl Context {
         let found = found.and_then(|o| Some((o.place, o.seat.upgrade()?)));
         drop(opened);
         match found {
-            // SAFETY: by the caller's promise.
             Some((place, seat)) if !seat.is_of_a_parent() => {
-                Context::on(place, seat, unsafe { OwnedFd::from_raw_fd(fd) }, operations)
+                let mailbox = Mailbox::new()?;
+                // SAFETY: by the caller's promise.
+                let commands = unsafe { OwnedFd::from_raw_fd(fd) };
+                Ok(Context::on(place, seat, (commands, mailbox), operations))
             }
             other => {
                 if let Some((place, seat)) = other {
@@ -98,10 +100,10 @@ impl Context {
     fn on(
         place: &'static Device,
         seat: Arc<Seat>,
-        commands: OwnedFd,
+        (commands, mailbox): (OwnedFd, Mailbox),
         operations: verbs_context,
-    ) -> Result<*mut ibv_context, Errno> {
-        let mailbox = Arc::new(Mailbox::new()?);
+    ) -> *mut ibv_context {
+        let mailbox = Arc::new(mailbox);
         seat.dispatcher.add(&mailbox);
         let base = verbs_context {
             context: ibv_context {
@@ -124,7 +126,7 @@ impl Context {
             _commands: commands,
         });
         // SAFETY: it was made just now.
-        Ok(unsafe { &raw mut (*context).context })
+        unsafe { &raw mut (*context).context }
     }
 
     /// Closes a context. Objects that are left keep its memory and the device.

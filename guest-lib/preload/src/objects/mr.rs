@@ -203,13 +203,10 @@ impl Mr {
         })?;
         let base = self.c();
         if let Some(listed) = &mut *lock(&self.listed) {
-            let changed = has(IBV_REREG_MR_CHANGE_TRANSLATION);
             // SAFETY: a field that only this changes, under the lock.
-            let length = if changed {
-                change.length
-            } else {
-                unsafe { (*base).length }
-            };
+            let before = unsafe { (*base).length };
+            let changed = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+            let length = if changed { change.length } else { before };
             listed.becomes(keys(region, length));
         }
         // SAFETY: fields that the program reads, and only this changes, under the lock.
