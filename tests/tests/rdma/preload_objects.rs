@@ -142,7 +142,10 @@ fn objects_last_as_long_as_they_are_needed() -> Result<()> {
 
 #[test]
 fn memory_is_registered_by_its_file() -> Result<()> {
-    run("memory", &["dmabufs", "shrinking", "null_regions", "imports"])
+    run(
+        "memory",
+        &["dmabufs", "shrinking", "null_regions", "imports", "unmapped"],
+    )
 }
 
 #[test]

@@ -264,6 +264,30 @@ static void imports(void)
 	close(copy);
 }
 
+/* Pages of a region stay the device's, whatever the program does with its mapping; what is mapped there anew is not the region's. */
+static void unmapped(void)
+{
+	begin();
+	char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	memset(memory, 5, 65536);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, 65536, ALL);
+	uint64_t at = (uint64_t)memory + 8192;
+	CHECK(mr && madvise(memory, 65536, MADV_DONTNEED) == 0);
+	CHECK(ended(IBV_WR_RDMA_READ, (uint64_t)buffer, plain_mr->lkey, 8, at, mr->rkey) == IBV_WC_SUCCESS && buffer[0] == 5);
+	CHECK(munmap(memory, 65536) == 0);
+	CHECK(ended(IBV_WR_RDMA_READ, (uint64_t)buffer, plain_mr->lkey, 8, at, mr->rkey) == IBV_WC_SUCCESS && buffer[7] == 5);
+	CHECK(mmap(memory, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory);
+	CHECK(ended(IBV_WR_RDMA_WRITE, (uint64_t)buffer, plain_mr->lkey, 8, at, mr->rkey) == IBV_WC_SUCCESS);
+	CHECK(memory[8192] == 0);
+	struct ibv_mr *anew = ibv_reg_mr(pd, memory, 65536, ALL);
+	CHECK(anew && ended(IBV_WR_RDMA_WRITE, (uint64_t)buffer, plain_mr->lkey, 8, at, anew->rkey) == IBV_WC_SUCCESS);
+	CHECK(memory[8192] == 5 && memory[8199] == 5 && memory[8200] == 0);
+	CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(anew) == 0);
+	CHECK(munmap(memory, 65536) == 0);
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	context = open_device();
@@ -274,6 +298,7 @@ int main(int argc, char **argv)
 		{"forbidden", forbidden},
 		{"null_regions", null_regions},
 		{"imports", imports},
+		{"unmapped", unmapped},
 		{0},
 	}, argc, argv);
 }
