@@ -33,6 +33,7 @@
 //! ```
 
 mod device;
+mod dmabuf;
 mod region;
 mod window;
 

@@ -8,6 +8,7 @@
 //! `mlock` does the first only: the kernel moves locked pages when it compacts memory.
 
 pub mod arena;
+mod file;
 mod mapping;
 pub mod pagemap;
 pub mod pin;

@@ -59,6 +59,14 @@ impl Memory {
         }
     }
 
+    /// Memory of no bytes here, which the device sees while `keep` is there.
+    pub fn unseen(keep: Arc<dyn Any + Send + Sync>) -> Memory {
+        Memory {
+            _keep: keep,
+            ..Memory::none()
+        }
+    }
+
     /// Memory that somebody else owns.
     ///
     /// # Safety

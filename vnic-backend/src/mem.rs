@@ -261,13 +261,14 @@ pub struct Region {
 
 impl Region {
     /// Maps `len` bytes of `file` from `offset`. Neither addresses nor offsets may wrap, and the file must have the bytes.
+    /// `dma_bufs`: whether the file may be memory of a driver.
     pub fn map(
         gpa: u64,
         len: u64,
         user: u64,
-        file: File,
-        offset: u64,
+        (file, offset): (File, u64),
         lender: &Arc<Lender>,
+        dma_bufs: bool,
     ) -> io::Result<Region> {
         if [gpa, user].iter().any(|at| at.checked_add(len).is_none()) {
             let what =
@@ -278,7 +279,7 @@ impl Region {
             gpa,
             len,
             user,
-            mapping: Arc::new(Mapping::new(file, offset, len, lender)?),
+            mapping: Arc::new(Mapping::new(file, offset, len, lender, dma_bufs)?),
         })
     }
 
@@ -434,7 +435,7 @@ impl DirtyLog {
 
     /// Maps the log that the frontend gave.
     pub fn map(file: File, size: u64, offset: u64, lender: &Arc<Lender>) -> io::Result<DirtyLog> {
-        let mapping = Arc::new(Mapping::new(file, offset, size, lender)?);
+        let mapping = Arc::new(Mapping::new(file, offset, size, lender, false)?);
         Ok(DirtyLog { mapping })
     }
 

@@ -7,11 +7,12 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::fs::File;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::sync::{Arc, Mutex};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
 
 use crate::abi::{ibv_context, verbs_context, zeros};
 use crate::devices::{Device, Seat};
@@ -32,7 +33,7 @@ pub struct Context {
     pub mailbox: Arc<Mailbox>,
     pub uses: Uses,
     /// The descriptor that the program finds in place of the kernel's. Nothing that is done to it does harm.
-    nothing: File,
+    _commands: OwnedFd,
 }
 
 /// Contexts that were closed while objects of theirs were left. A program must not touch such objects any more,
@@ -53,15 +54,62 @@ impl Context {
     /// Opens a device. `operations`: the functions that programs call by way of the context.
     pub fn open(place: &'static Device, operations: verbs_context) -> Result<*mut ibv_context, Errno> {
         sweep();
-        let nothing = File::options().read(true).write(true).open(NOTHING)?;
+        let commands = command_file()?;
         let seat = place.seat()?;
-        let mailbox = Arc::new(Mailbox::new()?);
+        let of = Opened {
+            file: identity(commands.as_fd()).ok_or(Errno::BROKEN)?,
+            place,
+            seat: Arc::downgrade(&seat),
+        };
+        let mut opened = lock(&OPENED);
+        opened.retain(|o| o.seat.strong_count() > 0);
+        opened.push(of);
+        drop(opened);
+        Ok(Context::on(place, seat, (commands, Mailbox::new()?), operations))
+    }
+
+    /// One more context of the device of another one, by a copy of that one's descriptor, which the new context keeps.
+    ///
+    /// # Safety
+    /// The descriptor is the caller's, who gives it away if this succeeds.
+    pub unsafe fn import(fd: c_int, operations: verbs_context) -> Result<*mut ibv_context, Errno> {
+        sweep();
+        // SAFETY: the caller has the descriptor.
+        let file = identity(unsafe { BorrowedFd::borrow_raw(fd) }).ok_or(Errno::INVALID)?;
+        let opened = lock(&OPENED);
+        let found = opened.iter().find(|o| o.file == file);
+        let found = found.and_then(|o| Some((o.place, o.seat.upgrade()?)));
+        drop(opened);
+        match found {
+            Some((place, seat)) if !seat.is_of_a_parent() => {
+                let mailbox = Mailbox::new()?;
+                // SAFETY: by the caller's promise.
+                let commands = unsafe { OwnedFd::from_raw_fd(fd) };
+                Ok(Context::on(place, seat, (commands, mailbox), operations))
+            }
+            other => {
+                if let Some((place, seat)) = other {
+                    place.leave(seat);
+                }
+                Err(Errno::UNSUPPORTED
+                    .because("ibv_import_device: a device belongs to the process that opened it"))
+            }
+        }
+    }
+
+    fn on(
+        place: &'static Device,
+        seat: Arc<Seat>,
+        (commands, mailbox): (OwnedFd, Mailbox),
+        operations: verbs_context,
+    ) -> *mut ibv_context {
+        let mailbox = Arc::new(mailbox);
         seat.dispatcher.add(&mailbox);
         let base = verbs_context {
             context: ibv_context {
                 device: place.pointer(),
                 ops: operations.context.ops,
-                cmd_fd: nothing.as_raw_fd(),
+                cmd_fd: commands.as_raw_fd(),
                 async_fd: mailbox.fd(),
                 num_comp_vectors: COMPLETION_VECTORS,
                 abi_compat: std::ptr::without_provenance_mut(EXTENDED),
@@ -75,10 +123,10 @@ impl Context {
             seat,
             mailbox,
             uses: Uses::default(),
-            nothing,
+            _commands: commands,
         });
         // SAFETY: it was made just now.
-        Ok(unsafe { &raw mut (*context).context })
+        unsafe { &raw mut (*context).context }
     }
 
     /// Closes a context. Objects that are left keep its memory and the device.
@@ -129,17 +177,42 @@ impl Context {
     }
 }
 
-/// The file that the program finds in place of the kernel's descriptor.
-const NOTHING: &str = "/dev/null";
+/// Contexts that were opened, and whose devices are open still.
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
-/// Whether a descriptor is the one that our contexts have in place of the kernel's, or a copy of it.
-pub fn is_nothing(fd: c_int) -> bool {
-    let device = |path: &str| {
-        let metadata = std::fs::metadata(path).ok()?;
-        metadata.file_type().is_char_device().then(|| metadata.rdev())
-    };
-    let here = device(&format!("/proc/self/fd/{fd}"));
-    here.is_some() && here == device(NOTHING)
+struct Opened {
+    /// The file of its descriptor.
+    file: (u64, u64),
+    place: &'static Device,
+    seat: Weak<Seat>,
+}
+
+/// What the file in the place of a kernel's descriptor is called.
+const COMMANDS: &str = "vnic-commands";
+
+/// A file of nothing that is like no other.
+fn command_file() -> Result<OwnedFd, Errno> {
+    let file = memfd_create(COMMANDS, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
+    Ok(file)
+}
+
+/// Which file a descriptor is of.
+fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let stat = fstat(file).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Whether a descriptor is one that a context of ours has in place of the kernel's, in this process or another one, or a copy of it.
+pub fn is_command_file(fd: c_int) -> bool {
+    std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|name| {
+        name.as_os_str()
+            .as_bytes()
+            .starts_with(format!("/memfd:{COMMANDS}").as_bytes())
+    })
 }
 
 /// Frees closed contexts that no object needs any more.
@@ -173,10 +246,13 @@ mod tests {
 
     #[test]
     fn what_is_in_the_place_of_a_descriptor_is_known() {
-        let nothing = File::open(NOTHING).expect("it is everywhere");
-        let copy = nothing.try_clone().expect("a copy");
-        assert!(is_nothing(nothing.as_raw_fd()) && is_nothing(copy.as_raw_fd()));
-        let something = File::open("/proc/self/status").expect("a file");
-        assert!(!is_nothing(something.as_raw_fd()) && !is_nothing(-1));
+        let (one, other) = (command_file().expect("a file"), command_file().expect("a file"));
+        let copy = one.try_clone().expect("a copy");
+        assert!(is_command_file(one.as_raw_fd()) && is_command_file(copy.as_raw_fd()));
+        assert_eq!(identity(one.as_fd()), identity(copy.as_fd()));
+        assert_ne!(identity(one.as_fd()), identity(other.as_fd()));
+        let something = std::fs::File::open("/proc/self/status").expect("a file");
+        assert!(!is_command_file(something.as_raw_fd()) && !is_command_file(-1));
+        assert!(rustix::io::write(&one, b"x").is_err(), "it stays empty");
     }
 }

@@ -12,6 +12,7 @@ use vnic_verbs::{Context, DeviceAddress};
 use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, zeros};
 use crate::errno::{Errno, complain};
 use crate::events::Dispatcher;
+use crate::named::Named;
 use crate::sync::lock;
 
 /// A device that was found once. It is never freed: programs keep pointers to devices for longer than the list
@@ -38,13 +39,15 @@ pub struct Seat {
     pub device: Context,
     /// Brings asynchronous events to the contexts.
     pub dispatcher: Dispatcher,
+    /// Objects that can be imported.
+    pub named: Named,
     /// The process that opened the device. A forked child has a copy of the seat, and neither its threads nor
     /// the device.
     owner: u32,
 }
 
 impl Seat {
-    fn is_of_a_parent(&self) -> bool {
+    pub fn is_of_a_parent(&self) -> bool {
         self.owner != std::process::id()
     }
 }
@@ -152,6 +155,7 @@ impl Device {
         let new = Arc::new(Seat {
             dispatcher: Dispatcher::new(&device, self.files())?,
             device,
+            named: Named::default(),
             owner: std::process::id(),
         });
         *seat = Arc::downgrade(&new);

@@ -87,7 +87,11 @@ pub unsafe fn end<T: Object>(pointer: *mut T::C) -> Result<(), Errno> {
 
 /// Number of other objects that need an object, which may be destroyed only when it is 0.
 #[derive(Debug, Default)]
-pub struct Uses(Arc<()>);
+pub struct Uses(Arc<Users>);
+
+/// Each user has one more of this.
+#[derive(Debug, Default)]
+struct Users(Arc<()>);
 
 /// One object's need of another.
 #[derive(Debug)]
@@ -96,12 +100,17 @@ pub struct Use(#[expect(dead_code, reason = "it counts by being there")] Arc<()>
 impl Uses {
     /// Adds a user.
     pub fn one(&self) -> Use {
-        Use(Arc::clone(&self.0))
+        Use(Arc::clone(&self.0.0))
+    }
+
+    /// The same number, for the same object under another pointer.
+    pub fn same(&self) -> Uses {
+        Uses(Arc::clone(&self.0))
     }
 
     /// EBUSY while the object has users.
     pub fn none(&self) -> Result<(), Errno> {
-        if Arc::strong_count(&self.0) == 1 {
+        if Arc::strong_count(&self.0.0) == 1 {
             Ok(())
         } else {
             Err(Errno::BUSY)

@@ -27,6 +27,7 @@ mod devices;
 mod errno;
 mod events;
 mod exports;
+mod named;
 mod netlink;
 mod objects;
 mod real;

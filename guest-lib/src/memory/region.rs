@@ -3,16 +3,17 @@
 #![expect(unsafe_code, reason = "registers memory that its caller answers for")]
 
 use std::ops::RangeBounds;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use vnic_device::command::Opcode;
 use vnic_device::command::memory::{MrReply, RegisterDmMr, RegisterMr, ReregisterMr};
+use vnic_device::command::{Object, Opcode};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::verbs::reregister;
 
-use super::{DeviceMemory, Sge, SharedBuffer, accessors, bounds};
+use super::{DeviceMemory, Sge, SharedBuffer, accessors, bounds, dmabuf};
 use crate::driver::Core;
 use crate::extents::part_of;
 use crate::shared::Memory;
@@ -30,7 +31,7 @@ pub struct MemoryRegion {
     iova: u64,
     len: u64,
     access: Access,
-    /// The region's memory in this process: none for device memory.
+    /// The region's memory in this process: of no bytes for device memory and dma-bufs.
     memory: Memory,
     buffer: Option<SharedBuffer>,
     _device_memory: Option<DeviceMemory>,
@@ -236,8 +237,59 @@ impl ProtectionDomain {
             len,
             ..RegisterDmMr::default()
         };
-        let reply: MrReply = self.0.core.call(self.0.epoch, Opcode::RegisterDmMr, &body)?;
-        Ok(MemoryRegion {
+        let reply = self.0.core.call(self.0.epoch, Opcode::RegisterDmMr, &body)?;
+        let mut region = self.without_memory(&reply, len, access);
+        region._device_memory = Some(dm.clone());
+        Ok(region)
+    }
+
+    /// Registers all addresses and no memory (`ibv_alloc_null_mr`): what work requests write there is thrown away, and what
+    /// they read is zeros. Peers cannot use it.
+    pub fn register_null(&self) -> Result<MemoryRegion, Error> {
+        let pd = Object {
+            handle: self.number(),
+            reserved: 0,
+        };
+        let reply = self.0.core.call(self.0.epoch, Opcode::RegisterNullMr, &pd)?;
+        Ok(self.without_memory(&reply, u64::MAX, Access::LOCAL_WRITE | Access::ZERO_BASED))
+    }
+
+    /// Registers a part of a dma-buf (`ibv_reg_dmabuf_mr`): peers and work requests see its first byte at `iova`. The device
+    /// gets the file itself, so that the program need not map it, and may close it.
+    ///
+    /// The exporter must let its memory be mapped, as udmabuf does; the memory of most GPUs cannot be. An anonymous file
+    /// (`memfd_create`) is taken, too. The region has no bytes in this process: [`len`](MemoryRegion::len) is 0.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use std::os::fd::AsFd;
+    /// use vnic_verbs::Access;
+    ///
+    /// let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/shm/frames").unwrap();
+    /// let region = pd.register_dmabuf(file.as_fd(), 4096, 8192, 0, Access::REMOTE_ALL)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn register_dmabuf(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let exporter = dmabuf::check(file, offset, len as u64, iova)?;
+        let pinned = self.0.core.transport.share(file, offset, len);
+        let pinned = pinned.map_err(|e| exporter.refused(e))?;
+        let extents = part_of(&pinned.extents, 0, len as u64);
+        let memory = Memory::unseen(Arc::new(pinned));
+        let mut region = self.register_extents(memory, &extents, iova, access, None)?;
+        region.len = len as u64;
+        Ok(region)
+    }
+
+    fn without_memory(&self, reply: &MrReply, len: u64, access: Access) -> MemoryRegion {
+        MemoryRegion {
             pd: self.clone(),
             handle: reply.mr,
             lkey: reply.lkey,
@@ -247,9 +299,9 @@ impl ProtectionDomain {
             access,
             memory: Memory::none(),
             buffer: None,
-            _device_memory: Some(dm.clone()),
+            _device_memory: None,
             ended: false,
-        })
+        }
     }
 
     fn same_device(&self, core: &Arc<Core>) -> Result<(), Error> {

@@ -325,6 +325,10 @@ impl Transport for HostTransport {
     unsafe fn pin(&self, start: NonNull<u8>, len: usize, write: bool) -> Result<Pinned, Error> {
         self.unless_gone(|| adopt::pin(&self.arenas, start.as_ptr().addr(), len, write))
     }
+
+    fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error> {
+        self.unless_gone(|| self.arenas.share(file, offset, len))
+    }
 }
 
 #[cfg(test)]

@@ -59,6 +59,9 @@ pub trait Transport: Send + Sync {
     /// # Safety
     /// The memory stays mapped until the result is dropped.
     unsafe fn pin(&self, start: NonNull<u8>, len: usize, write: bool) -> Result<Pinned, Error>;
+
+    /// Makes bytes of a file known to the device, all of which the file has. The device may write there.
+    fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error>;
 }
 
 /// A split virtqueue in memory that the device sees (virtio 1.3, section 2.7).

@@ -236,6 +236,14 @@ impl Transport for PciTransport {
             owner: Box::new(pin),
         })
     }
+
+    fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error> {
+        let (extents, keep) = self.pins.pin_file(file, offset, len)?;
+        Ok(Pinned {
+            extents,
+            owner: Box::new(keep),
+        })
+    }
 }
 
 impl Drop for PciTransport {

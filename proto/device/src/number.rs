@@ -40,14 +40,14 @@ macro_rules! bits {
     ($($(#[$doc:meta])* $module:ident $set:ident: $type:ident {
         $($(#[doc = $bit_doc:literal])* $bit:ident = $value:expr,)*
     } $(+ {
-        $(#[doc = $other_doc:literal])* $other:ident = $other_value:expr,
+        $($(#[doc = $other_doc:literal])* $other:ident = $other_value:expr,)*
     })?)*) => { $(
         $(#[$doc])*
         pub mod $module {
             $($(#[doc = $bit_doc])* pub const $bit: $type = $value;)*
             /// Every bit there is.
             pub const ALL: $type = super::$set::all().bits();
-            $($(#[doc = $other_doc])* pub const $other: $type = $other_value;)?
+            $($($(#[doc = $other_doc])* pub const $other: $type = $other_value;)*)?
         }
 
         bitflags::bitflags! {

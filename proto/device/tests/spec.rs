@@ -115,7 +115,7 @@ fn bits_are_the_same() {
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR),
     ]);
     let spec = tables("bits");
     assert_eq!(

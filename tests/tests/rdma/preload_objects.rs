@@ -11,9 +11,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use vnic_appliance::config::scenario_from_text;
 use vnic_appliance::scenarios::Player;
+use vnic_backend::settings::AdapterSettings;
 use vnic_backend::{GidKind, GidSetting};
 use vnic_tests::driver::rdma::World;
-use vnic_tests::lab::built;
+use vnic_tests::lab::{built, skip};
 
 /// After this a program hangs. Never a statement about speed.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -30,7 +31,7 @@ fn compile(name: &str, into: &Path) -> Result<PathBuf> {
     let out = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
         .args([&program, &source])
-        .args(["-libverbs", "-lpthread"])
+        .args(["-libverbs", "-lpthread", "-ldl"])
         .output()
         .context("a compiler for C")?;
     ensure!(
@@ -137,6 +138,35 @@ fn objects_last_as_long_as_they_are_needed() -> Result<()> {
             "answers",
         ],
     )
+}
+
+#[test]
+fn memory_is_registered_by_its_file() -> Result<()> {
+    run(
+        "memory",
+        &["dmabufs", "shrinking", "null_regions", "imports", "unmapped"],
+    )
+}
+
+#[test]
+fn a_dma_buf_is_registered_where_the_adapter_allows_it() -> Result<()> {
+    const NAME: &str = "a_dma_buf_is_registered_where_the_adapter_allows_it";
+    let driver = Path::new("/dev/udmabuf");
+    if let Err(e) = std::fs::OpenOptions::new().read(true).write(true).open(driver) {
+        skip(NAME, &format!("{}: {e}", driver.display()));
+        return Ok(());
+    }
+    let world = World::new(1, &["vf0"])?;
+    let place = tempfile::tempdir()?;
+    let program = compile("memory", place.path())?;
+    Program::start(&program, &world.socket("vf0"), "forbidden")?.finish("forbidden")?;
+    let settings = AdapterSettings {
+        gpu_direct: true,
+        ..AdapterSettings::default()
+    };
+    world.rig.nic.configure_adapter("vf0", &settings)?;
+    world.rig.nic.restart_adapter("vf0")?;
+    Program::start(&program, &world.socket("vf0"), "udmabuf")?.finish("udmabuf")
 }
 
 #[test]

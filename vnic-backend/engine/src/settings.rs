@@ -316,6 +316,8 @@ pub struct AdapterSettings {
     pub roce_mode: RoceMode,
     /// `*NetworkDirect`: whether the adapter has an RDMA function.
     pub network_direct: bool,
+    /// `EnableGpuDirect`: whether memory of drivers (dma-bufs) may be registered.
+    pub gpu_direct: bool,
     /// Quality of service and flow control.
     pub qos: QosKeys,
     /// Congestion control.
@@ -337,6 +339,7 @@ impl Default for AdapterSettings {
             macs: Vec::new(),
             roce_mode: RoceMode::default(),
             network_direct: true,
+            gpu_direct: false,
             qos: QosKeys::default(),
             congestion: CongestionKeys::default(),
         }

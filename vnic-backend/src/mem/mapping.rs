@@ -16,6 +16,10 @@ use super::sigbus::{Guard, Lender};
 
 /// FUSE_SUPER_MAGIC (statfs(2)).
 const FUSE: u64 = 0x6573_5546;
+/// DMA_BUF_MAGIC (`linux/magic.h`).
+const DMA_BUF: u64 = 0x444d_4142;
+/// Most bytes of one dma-buf that are mapped (WinOF-2 Ethernet Network, GPUDirect).
+const DMA_BUF_MOST: u64 = 4 << 30;
 
 /// A part of a file, mapped for reading and writing.
 #[derive(Debug)]
@@ -37,17 +41,36 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
+/// Checks whether `len` bytes of a file on a file system of this kind may be mapped. `regular`: whether it is a regular file;
+/// `dma_bufs`: whether memory of drivers may be mapped, too.
+fn check(magic: u64, regular: bool, len: u64, dma_bufs: bool) -> io::Result<()> {
+    match magic {
+        // The driver says how long an access may take.
+        DMA_BUF if !dma_bufs => Err(refused(
+            "a dma-buf, and EnableGpuDirect of the adapter is 0".into(),
+        )),
+        DMA_BUF if len > DMA_BUF_MOST => Err(refused(format!("a dma-buf of {len:#x} bytes; at most 4 GiB"))),
+        DMA_BUF => Ok(()),
+        // (Otherwise the length is unknown, or a process may delay an access to a page for ever.)
+        _ if !regular || magic == FUSE => Err(refused(
+            "memory is shared as a file of memfd_create, tmpfs, hugetlbfs or a disk".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset`, all of which the file must have, and closes it: a mapping needs no
-    /// descriptor.
-    pub fn new(file: File, offset: u64, len: u64, lender: &Arc<Lender>) -> io::Result<Mapping> {
+    /// descriptor. `dma_bufs`: whether the file may be memory of a driver.
+    pub fn new(
+        file: File,
+        offset: u64,
+        len: u64,
+        lender: &Arc<Lender>,
+        dma_bufs: bool,
+    ) -> io::Result<Mapping> {
         let meta = file.metadata()?;
-        if !meta.is_file() || fstatfs(&file)?.f_type as u64 == FUSE {
-            // (Otherwise the length is unknown, or a process may delay an access to a page for ever.)
-            return Err(refused(
-                "memory is shared as a file of memfd_create, tmpfs, hugetlbfs or a disk".into(),
-            ));
-        }
+        check(fstatfs(&file)?.f_type as u64, meta.is_file(), len, dma_bufs)?;
         // The bytes behind the end, on the file's last page, can be accessed as well.
         let page = page_size() as u64;
         let there = meta.size().checked_next_multiple_of(page).unwrap_or(u64::MAX);
@@ -154,4 +177,29 @@ pub fn executable() -> io::Result<()> {
     // SAFETY: it was mapped above, and has no other user.
     unsafe { munmap(at, page_size())? };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TMPFS: u64 = 0x0102_1994;
+
+    #[test]
+    fn drivers_memory_is_mapped_only_where_the_adapter_allows_it() {
+        let why = |magic, regular, len, dma_bufs| match check(magic, regular, len, dma_bufs) {
+            Ok(()) => String::new(),
+            Err(e) => e.to_string(),
+        };
+        assert!(why(DMA_BUF, false, 4096, false).contains("EnableGpuDirect"));
+        for regular in [false, true] {
+            assert_eq!(why(DMA_BUF, regular, DMA_BUF_MOST, true), "");
+        }
+        assert!(why(DMA_BUF, false, DMA_BUF_MOST + 1, true).contains("4 GiB"));
+        for dma_bufs in [false, true] {
+            assert_eq!(why(TMPFS, true, u64::MAX, dma_bufs), "");
+            assert!(why(TMPFS, false, 1, dma_bufs).contains("memfd_create"));
+            assert!(why(FUSE, true, 1, dma_bufs).contains("memfd_create"));
+        }
+    }
 }

@@ -189,7 +189,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a connection");
         let lender = Arc::new(Lender::new(ours));
         let copy = file.try_clone().expect("a descriptor");
-        let mapping = Mapping::new(copy, 0, len, &lender).expect("a mapping");
+        let mapping = Mapping::new(copy, 0, len, &lender, false).expect("a mapping");
         (mapping, file, lender, theirs)
     }
 

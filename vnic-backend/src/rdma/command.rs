@@ -245,6 +245,7 @@ impl Function {
             | O::AllocMw
             | O::AllocDm
             | O::RegisterDmMr
+            | O::RegisterNullMr
             | O::CreateAh
             | O::CreateQp
             | O::AttachMulticast => self.room(0)?,
@@ -291,6 +292,7 @@ impl Function {
             O::CopyToDm => self.copy_to_dm(request),
             O::CopyFromDm => self.copy_from_dm(request),
             O::RegisterDmMr => self.register_dm_mr(request),
+            O::RegisterNullMr => self.register_null_mr(request),
             O::CreateCq => self.create_cq(request),
             O::ResizeCq => self.resize_cq(request),
             O::DestroyCq => self.destroy_cq(request),

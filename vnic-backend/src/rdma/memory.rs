@@ -1,5 +1,5 @@
 //! Memory of an RDMA function: the guest's, and device memory. The engine has one address space for both: guest-physical
-//! addresses below 2^63, device memory above.
+//! addresses below 2^63, device memory above, and memory that is nowhere ([`NULL_MEMORY`]) at the end.
 
 #![expect(
     unsafe_code,
@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vnic_engine::rdma::{Memory, Span, Unmapped};
+use vnic_engine::rdma::{Memory, NULL_MEMORY, Span, Unmapped};
 
 use crate::mem::MemMap;
 
@@ -19,6 +19,9 @@ const DEVICE_BASE: u64 = 1 << 63;
 const ATTEMPTS: u32 = 256;
 /// Addresses of each piece of device memory.
 const DEVICE_SLOT: u64 = 1 << 32;
+
+/// What is read of memory that is nowhere.
+static ZEROS: [u64; 512] = [0; 512];
 
 /// Memory that the engine reads and writes.
 #[derive(Debug, Default)]
@@ -108,10 +111,14 @@ impl FunctionMemory {
         DEVICE_BASE + place as u64 * DEVICE_SLOT + offset
     }
 
+    /// Where an address is, and how many bytes follow it there. From [`NULL_MEMORY`] on it is only read.
     #[inline]
     fn locate(&self, at: u64) -> Option<(*mut u8, u64)> {
         if at < DEVICE_BASE {
             return self.map.lookup(at);
+        }
+        if at >= NULL_MEMORY {
+            return Some((ZEROS.as_ptr().cast::<u8>().cast_mut(), size_of_val(&ZEROS) as u64));
         }
         let place = ((at - DEVICE_BASE) / DEVICE_SLOT) as usize;
         let offset = at % DEVICE_SLOT;
@@ -161,6 +168,9 @@ impl Memory for FunctionMemory {
 
     #[inline]
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Unmapped> {
+        if at >= NULL_MEMORY {
+            return Ok(());
+        }
         let mut from = bytes.as_ptr();
         self.walk(at, bytes.len(), |to, n| {
             // SAFETY: `walk` gives mapped bytes, as many as `bytes` has in all; `bytes` is private memory.
@@ -172,6 +182,9 @@ impl Memory for FunctionMemory {
     }
 
     fn atomic(&self, at: u64, change: &dyn Fn(u64) -> u64) -> Result<u64, Unmapped> {
+        if at >= NULL_MEMORY {
+            return Ok(0);
+        }
         let (ptr, room) = self.locate(at).ok_or(Unmapped { at })?;
         if room < 8 || !(ptr as usize).is_multiple_of(8) {
             return Err(Unmapped { at });
@@ -203,6 +216,9 @@ impl Memory for FunctionMemory {
         mut from: u64,
         mut len: u64,
     ) -> Result<(), Unmapped> {
+        if at >= NULL_MEMORY {
+            return Ok(());
+        }
         while len > 0 {
             let (src, have) = source.place(from).ok_or(Unmapped { at: from })?;
             let (dst, room) = self.locate(at).ok_or(Unmapped { at })?;
@@ -222,6 +238,32 @@ impl Memory for FunctionMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_nowhere_reads_as_zeros_whatever_was_written() {
+        let mut memory = FunctionMemory::default();
+        let place = FunctionMemory::device_address(memory.allocate(8192), 0);
+        memory.write(place, &[7; 8192]).expect("inside");
+        memory.write(NULL_MEMORY, &[7; 8192]).expect("thrown away");
+        let mut back = [1; 8192];
+        memory.read(NULL_MEMORY, &mut back).expect("zeros");
+        assert!(back.iter().all(|b| *b == 0));
+        let there = |m: &FunctionMemory| -> [u8; 8192] {
+            let mut bytes = [1; 8192];
+            m.read(place, &mut bytes).expect("inside");
+            bytes
+        };
+        memory
+            .copy_from(NULL_MEMORY, &memory, place, 8192)
+            .expect("thrown away");
+        assert_eq!(there(&memory), [7; 8192]);
+        memory
+            .copy_from(place, &memory, NULL_MEMORY, 8192)
+            .expect("zeros");
+        assert_eq!(there(&memory), [0; 8192]);
+        assert_eq!(memory.atomic(NULL_MEMORY, &|old| old + 1), Ok(0));
+        assert_eq!(memory.atomic(NULL_MEMORY, &|old| old + 1), Ok(0));
+    }
 
     #[test]
     fn device_memory_is_bounded_by_its_length() {

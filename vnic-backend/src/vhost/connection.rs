@@ -116,9 +116,9 @@ impl Setup {
             region.guest_phys_addr,
             region.memory_size,
             region.user_addr,
-            file,
-            region.mmap_offset,
+            (file, region.mmap_offset),
             &self.lender,
+            self.endpoint.settings().gpu_direct,
         )
         .map_err(Error::ReqHandlerError)
     }

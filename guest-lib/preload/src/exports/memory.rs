@@ -65,8 +65,10 @@ export! {
     }
 }
 
-lacking! {
-    /// `man 3 ibv_reg_dmabuf_mr`: our device cannot reach such memory.
-    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
-        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer;
+export! {
+    /// `man 3 ibv_reg_dmabuf_mr`: of exporters that let their memory be mapped; anonymous files, too.
+    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: size_t, iova: u64, fd: c_int,
+        access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
+        Mr::of_dmabuf(the(pd), (fd, offset), length, iova, access.cast_unsigned())
+    }
 }

@@ -7,6 +7,8 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::describe::PORT;
 use crate::errno::Errno;
+use crate::handle::the;
+use crate::objects::Mr;
 
 /// `ibv_port_attr.active_speed` in steps of 100 Mb/s.
 const SPEED_STEP: u64 = 100;
@@ -27,6 +29,8 @@ pub struct ibv_mr_init_attr {
 
 const IBV_REG_MR_MASK_IOVA: u64 = 1;
 const IBV_REG_MR_MASK_ADDR: u64 = 2;
+const IBV_REG_MR_MASK_FD: u64 = 4;
+const IBV_REG_MR_MASK_FD_OFFSET: u64 = 8;
 
 export! {
     /// `man 3 ibv_query_port_speed`.
@@ -40,18 +44,23 @@ export! {
         Ok(())
     }
 
-    /// `man 3 ibv_reg_mr_ex`: memory at an address. Our devices do not have the other kinds.
+    /// `man 3 ibv_reg_mr_ex`: memory at an address, or a part of a dma-buf. Our devices do not have the other kinds.
     "IBVERBS_1.15" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr, of (*pd).context,
         as pointer {
-        let ibv_mr_init_attr { length, access, comp_mask, iova, addr, .. } = *attr;
-        if comp_mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR) != 0 {
-            return Err(Errno::UNSUPPORTED.because("regions are of memory at an address: no descriptors, DMA handles and buffers"));
+        let ibv_mr_init_attr { length, access, comp_mask, iova, addr, fd, fd_offset, .. } = *attr;
+        let has = |bit| comp_mask & bit != 0;
+        if comp_mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) != 0 {
+            return Err(Errno::UNSUPPORTED.because("regions are of memory at an address or of a descriptor: no DMA handles and buffers"));
         }
-        if comp_mask & IBV_REG_MR_MASK_ADDR == 0 {
+        let by_file = has(IBV_REG_MR_MASK_FD);
+        if by_file == has(IBV_REG_MR_MASK_ADDR) || by_file != has(IBV_REG_MR_MASK_FD_OFFSET) || by_file && !has(IBV_REG_MR_MASK_IOVA) {
             return Err(Errno::INVALID);
         }
-        let iova = if comp_mask & IBV_REG_MR_MASK_IOVA == 0 { addr.addr() as u64 } else { iova };
-        Ok(super::memory::ibv_reg_mr_iova2(pd, addr, length, iova, access))
+        if by_file {
+            return Mr::of_dmabuf(the(pd), (fd, fd_offset), length, iova, access);
+        }
+        let iova = if has(IBV_REG_MR_MASK_IOVA) { iova } else { addr.addr() as u64 };
+        Mr::register(the(pd), addr, length, iova, access)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{end, maybe, the};
 use crate::objects::qp::{Extended, Wanted};
-use crate::objects::{Channel, Cq, Dm, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
+use crate::objects::{Channel, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
 use crate::work::fields;
 use crate::work::poll::poll_cq;
 use crate::work::post::{bind_mw, post_recv, post_send, post_srq_recv};
@@ -58,9 +58,9 @@ operation! {
         Err(Errno::UNSUPPORTED.because("ibv_advise_mr: no on-demand paging"))
     }
 
-    /// `man 3 ibv_alloc_null_mr`: a region of our devices has memory behind each of its bytes.
-    fn alloc_null_mr(_pd: *mut ibv_pd) -> *mut ibv_mr, as pointer {
-        Err(Errno::UNSUPPORTED.because("ibv_alloc_null_mr: the device has no null regions; register a buffer to be thrown away"))
+    /// `man 3 ibv_alloc_null_mr`.
+    fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr, as pointer {
+        Mr::null(the(pd))
     }
 
     /// `man 3 ibv_alloc_dm`.

@@ -5,7 +5,10 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::abi::*;
+use crate::context::{Context, is_command_file};
 use crate::errno::Errno;
+use crate::handle::{end, the};
+use crate::objects::{Dm, Mr, Pd};
 
 own! {
     /// `man 3 ibv_fork_init`. Our memory needs nothing: if the kernel pins it, a child gets copies of it; if it is
@@ -57,38 +60,41 @@ own! {
 type Range = c_fn!(fn(*mut c_void, size_t) -> c_int);
 
 export! {
-    /// `man 3 ibv_import_device`. The kernel's descriptor names the device; ours have none, and the real library must
-    /// not see the descriptor that they have instead.
-    "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if crate::context::is_nothing(fd), as pointer {
-        Err(Errno::UNSUPPORTED.because("ibv_import_device: a device belongs to the process that opened it"))
+    /// `man 3 ibv_import_device`: a copy of the descriptor of a context that is open in this process. The new context closes it.
+    "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if is_command_file(fd), as pointer {
+        Context::import(fd, super::operations::operations())
     }
-}
-
-lacking! {
-    /// `man 3 ibv_import_pd`.
-    "IBVERBS_1.10" fn ibv_import_pd(context: *mut ibv_context, _handle: u32) -> *mut ibv_pd, of context, as pointer;
-
-    /// `man 3 ibv_import_mr`.
-    "IBVERBS_1.10" fn ibv_import_mr(pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr, of (*pd).context, as pointer;
-
-    /// `man 3 ibv_import_dm`.
-    "IBVERBS_1.13" fn ibv_import_dm(context: *mut ibv_context, _handle: u32) -> *mut ibv_dm, of context, as pointer;
 }
 
 export! {
     /// `man 3 ibv_import_pd`.
+    "IBVERBS_1.10" fn ibv_import_pd(context: *mut ibv_context, number: u32) -> *mut ibv_pd, of context, as pointer {
+        Pd::import(Context::of(context), number)
+    }
+
+    /// `man 3 ibv_import_mr`.
+    "IBVERBS_1.10" fn ibv_import_mr(pd: *mut ibv_pd, number: u32) -> *mut ibv_mr, of (*pd).context, as pointer {
+        Mr::import(the(pd), number)
+    }
+
+    /// `man 3 ibv_import_dm`.
+    "IBVERBS_1.13" fn ibv_import_dm(context: *mut ibv_context, number: u32) -> *mut ibv_dm, of context, as pointer {
+        Dm::import(Context::of(context), number)
+    }
+
+    /// `man 3 ibv_import_pd`.
     "IBVERBS_1.10" fn ibv_unimport_pd(pd: *mut ibv_pd), of (*pd).context, as plain {
-        Ok(())
+        end::<Pd>(pd)
     }
 
     /// `man 3 ibv_import_mr`.
     "IBVERBS_1.10" fn ibv_unimport_mr(mr: *mut ibv_mr), of (*mr).context, as plain {
-        Ok(())
+        end::<Mr>(mr)
     }
 
     /// `man 3 ibv_import_dm`.
     "IBVERBS_1.13" fn ibv_unimport_dm(dm: *mut ibv_dm), of (*dm).context, as plain {
-        Ok(())
+        end::<Dm>(dm)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{Use, Uses, publish, the};
+use crate::named::Listed;
 
 /// Device memory.
 #[repr(C)]
@@ -19,6 +20,7 @@ pub struct Dm {
     base: UnsafeCell<ibv_dm>,
     pub inner: DeviceMemory,
     pub uses: Uses,
+    _listed: Option<Listed<(DeviceMemory, Uses)>>,
     _needs: Use,
 }
 
@@ -33,7 +35,20 @@ impl Dm {
         }
         let device = &context.seat.device;
         let inner = device.alloc_dm(attributes.length as u64, attributes.log_align_req)?;
-        Ok(publish(Dm {
+        let mut dm = Dm::new(context, inner.clone(), Uses::default());
+        let listed = (inner, dm.uses.same());
+        dm._listed = Some(context.seat.named.memories.list(listed.0.number(), listed));
+        Ok(publish(dm))
+    }
+
+    /// The device memory with a number, under another pointer: it has the users of all its pointers.
+    pub fn import(context: &Context, number: u32) -> Result<*mut ibv_dm, Errno> {
+        let found = context.seat.named.memories.find(number)?;
+        Ok(publish(Dm::new(context, found.0.clone(), found.1.same())))
+    }
+
+    fn new(context: &Context, inner: DeviceMemory, uses: Uses) -> Dm {
+        Dm {
             base: UnsafeCell::new(ibv_dm {
                 context: context.pointer(),
                 memcpy_to_dm: Some(copy_to),
@@ -42,9 +57,10 @@ impl Dm {
                 handle: inner.number(),
             }),
             inner,
-            uses: Uses::default(),
+            uses,
+            _listed: None,
             _needs: context.uses.one(),
-        }))
+        }
     }
 
     /// Registers a part of the memory. Addresses count from 0.

@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,6 +17,7 @@ use super::{Pd, only};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, end, publish, the};
+use crate::named::{Keys, Listed};
 use crate::sync::lock;
 
 /// A memory region.
@@ -25,6 +27,8 @@ pub struct Mr {
     inner: Mutex<Option<MemoryRegion>>,
     /// The region's domain, which may change, and its device memory.
     needs: Mutex<Needs>,
+    /// `None` for regions that were imported.
+    listed: Mutex<Option<Listed<Keys>>>,
 }
 
 object!(Mr: ibv_mr);
@@ -75,18 +79,64 @@ impl Mr {
         Ok(publish(Mr::new(pd, addr, length, inner, None)))
     }
 
+    /// Registers a part of a dma-buf, by its descriptor and the offset of its first byte. The program has no address of it.
+    pub fn of_dmabuf(
+        pd: &Pd,
+        (fd, offset): (c_int, u64),
+        length: usize,
+        iova: u64,
+        flags: u32,
+    ) -> Result<*mut ibv_mr, Errno> {
+        let access = access(flags)?;
+        if fd < 0 {
+            return Err(Errno(libc::EBADF));
+        }
+        // SAFETY: the program keeps the descriptor open during the call; a number that is none is refused by the kernel.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let inner = pd.inner.register_dmabuf(file, offset, length, iova, access)?;
+        Ok(publish(Mr::new(pd, std::ptr::null_mut(), length, inner, None)))
+    }
+
+    /// A region of all addresses, without memory.
+    pub fn null(pd: &Pd) -> Result<*mut ibv_mr, Errno> {
+        let inner = pd.inner.register_null()?;
+        Ok(publish(Mr::new(
+            pd,
+            std::ptr::null_mut(),
+            usize::MAX,
+            inner,
+            None,
+        )))
+    }
+
+    /// The region with a number, under another pointer, which has no address in this program. What it is of stays the
+    /// business of its first pointer.
+    pub fn import(pd: &Pd, number: u32) -> Result<*mut ibv_mr, Errno> {
+        let keys = pd.regions.find(number)?;
+        Ok(publish(Mr::under(pd, std::ptr::null_mut(), number, *keys, None)))
+    }
+
     pub(super) fn new(pd: &Pd, addr: *mut c_void, length: usize, inner: MemoryRegion, dm: Option<Use>) -> Mr {
+        let (number, keys) = (inner.number(), keys(&inner, length));
+        let mr = Mr::under(pd, addr, number, keys, dm);
+        *mr.lock() = Some(inner);
+        *lock(&mr.listed) = Some(pd.regions.list(number, keys));
+        mr
+    }
+
+    fn under(pd: &Pd, addr: *mut c_void, number: u32, keys: Keys, dm: Option<Use>) -> Mr {
         Mr {
             base: UnsafeCell::new(ibv_mr {
                 context: pd.context(),
                 pd: pd.c(),
                 addr,
-                length,
-                handle: inner.number(),
-                lkey: inner.lkey(),
-                rkey: inner.rkey(),
+                length: keys.length,
+                handle: number,
+                lkey: keys.lkey,
+                rkey: keys.rkey,
             }),
-            inner: Mutex::new(Some(inner)),
+            inner: Mutex::new(None),
+            listed: Mutex::new(None),
             needs: Mutex::new(Needs {
                 _pd: pd.uses.one(),
                 _dm: dm,
@@ -94,7 +144,7 @@ impl Mr {
         }
     }
 
-    /// The region; `None` only while it ends.
+    /// The region; `None` while it ends, and if it was imported.
     pub fn lock(&self) -> MutexGuard<'_, Option<MemoryRegion>> {
         lock(&self.inner)
     }
@@ -152,6 +202,13 @@ impl Mr {
             errno: e.into(),
         })?;
         let base = self.c();
+        if let Some(listed) = &mut *lock(&self.listed) {
+            // SAFETY: a field that only this changes, under the lock.
+            let before = unsafe { (*base).length };
+            let changed = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+            let length = if changed { change.length } else { before };
+            listed.becomes(keys(region, length));
+        }
         // SAFETY: fields that the program reads, and only this changes, under the lock.
         unsafe {
             (*base).lkey = region.lkey();
@@ -172,6 +229,15 @@ impl Mr {
             needs._dm = None;
         }
         Ok(())
+    }
+}
+
+/// What a region is known by to whoever imports it.
+fn keys(region: &MemoryRegion, length: usize) -> Keys {
+    Keys {
+        length,
+        lkey: region.lkey(),
+        rkey: region.rkey(),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, Uses, publish};
+use crate::named::{Keys, Listed, Table};
 
 /// A protection domain, or a parent domain, which is a domain under another name.
 #[repr(C)]
@@ -18,6 +19,9 @@ pub struct Pd {
     base: UnsafeCell<ibv_pd>,
     pub inner: ProtectionDomain,
     pub uses: Uses,
+    /// Regions of the device.
+    pub(super) regions: Table<Keys>,
+    _listed: Option<Listed<(ProtectionDomain, Uses)>>,
     /// The context; for a parent domain also its domain and its thread domain.
     _needs: Vec<Use>,
 }
@@ -37,7 +41,18 @@ impl Pd {
     /// Makes a protection domain.
     pub fn alloc(context: &Context) -> Result<*mut ibv_pd, Errno> {
         let inner = context.seat.device.alloc_pd()?;
-        Ok(publish(Pd::new(context, inner, vec![context.uses.one()])))
+        let mut pd = Pd::new(context, inner.clone(), vec![context.uses.one()]);
+        let listed = (inner, pd.uses.same());
+        pd._listed = Some(context.seat.named.domains.list(listed.0.number(), listed));
+        Ok(publish(pd))
+    }
+
+    /// The domain with a number, under another pointer: it has the users of all its pointers.
+    pub fn import(context: &Context, number: u32) -> Result<*mut ibv_pd, Errno> {
+        let found = context.seat.named.domains.find(number)?;
+        let mut pd = Pd::new(context, found.0.clone(), vec![context.uses.one()]);
+        pd.uses = found.1.same();
+        Ok(publish(pd))
     }
 
     fn new(context: &Context, inner: ProtectionDomain, needs: Vec<Use>) -> Pd {
@@ -48,6 +63,8 @@ impl Pd {
             }),
             inner,
             uses: Uses::default(),
+            regions: context.seat.named.regions.clone(),
+            _listed: None,
             _needs: needs,
         }
     }

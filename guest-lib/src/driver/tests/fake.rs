@@ -312,4 +312,8 @@ impl Transport for Fake {
     unsafe fn pin(&self, _start: NonNull<u8>, _len: usize, _write: bool) -> Result<Pinned, Error> {
         Err(Error::Setup("a fake pins nothing".into()))
     }
+
+    fn share(&self, _file: BorrowedFd<'_>, _offset: u64, _len: usize) -> Result<Pinned, Error> {
+        Err(Error::Setup("a fake shares nothing".into()))
+    }
 }

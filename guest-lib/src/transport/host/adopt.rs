@@ -29,6 +29,7 @@ mod fork;
 pub(crate) mod stop;
 mod swap;
 mod threads;
+mod untouched;
 pub(crate) mod write_protect;
 
 #[cfg(test)]
@@ -36,6 +37,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -53,6 +56,9 @@ use swap::{How, Swap};
 
 /// Bytes that are replaced at once: a thread that writes there waits no longer than this takes.
 const STEP: usize = 16 << 20;
+/// So many more steps are divided among threads, and most of these.
+const WORTH_HELP: usize = 3;
+const HELPERS: usize = 4;
 /// Times that a range is looked at again after private pages in it were adopted.
 const ROUNDS: usize = 4;
 /// After so many more bytes, or parts, the pool looks for unused ones.
@@ -284,20 +290,15 @@ impl Pool {
         self.collect_if_due();
         let mapping = &whole_pages(mapping, all)?;
         let (arena, at) = self.take(mapping.len())?;
-        for from in (mapping.start..mapping.end).step_by(STEP) {
-            let skip = from - mapping.start;
-            Swap {
-                start: from,
-                len: STEP.min(mapping.end - from),
-                rights: mapping.rights,
-                anonymous: mapping.file == Default::default(),
-                file: arena.file(),
-                offset: (at + skip) as u64,
-                shared: arena.start() + at + skip,
-            }
-            .carry_out(forced())?;
-        }
-        Ok(())
+        let steps = (mapping.start..mapping.end).step_by(STEP).map(|from| Swap {
+            start: from,
+            len: STEP.min(mapping.end - from),
+            rights: mapping.rights,
+            anonymous: mapping.file == Default::default(),
+            file: arena.file(),
+            offset: (at + (from - mapping.start)) as u64,
+        });
+        replace(&steps.collect::<Vec<_>>())
     }
 
     /// Takes a part of an arena. If it is never mapped, the next collection finds it.
@@ -372,6 +373,38 @@ impl Pool {
         })?;
         Ok(ranges)
     }
+}
+
+/// Replaces pages, by several threads if there are many: threads that are protected from one another do not stop each other.
+fn replace(steps: &[Swap<'_>]) -> Result<(), Error> {
+    let Some((first, rest)) = steps.split_first() else {
+        return Ok(());
+    };
+    let way = first.carry_out(forced())?;
+    let many = rest.len() >= WORTH_HELP && forced().is_none() && matches!(way, How::Protect(_));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let helpers = if many { cpus.min(HELPERS) } else { 0 };
+    let next = AtomicUsize::new(0);
+    let todo: Vec<(&Swap<'_>, AtomicBool)> = rest.iter().map(|step| (step, AtomicBool::new(false))).collect();
+    std::thread::scope(|s| {
+        for _ in 0..helpers {
+            let help = || {
+                let taken = || next.fetch_add(1, Relaxed);
+                while let Some((step, done)) = todo.get(taken()) {
+                    done.store(step.try_ways(&[way]).is_ok(), Relaxed);
+                }
+            };
+            let thread = std::thread::Builder::new().name("vnic-adopt".into());
+            // What no thread can be started for is done below.
+            let _ = thread.stack_size(swap::STACK).spawn_scoped(s, help);
+        }
+    });
+    for (step, done) in todo {
+        if !done.into_inner() {
+            step.carry_out(forced())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

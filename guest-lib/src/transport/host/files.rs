@@ -47,6 +47,24 @@ impl Outside {
         })
     }
 
+    /// All of a file that is open here for reading and writing.
+    pub fn whole(file: BorrowedFd<'_>, id: FileId) -> Result<Outside, Error> {
+        let os = |what| Error::os(what);
+        let file = File::from(file.try_clone_to_owned().map_err(os("copying a descriptor"))?);
+        let size = file.metadata().map_err(os("looking at a file"))?.len();
+        let page = rustix::param::page_size() as u64;
+        let len = size
+            .checked_next_multiple_of(page)
+            .and_then(|len| usize::try_from(len).ok());
+        let map = MmapOptions::new().len(len.unwrap_or(usize::MAX)).map_raw(&file);
+        Ok(Outside {
+            map: map.map_err(os("mapping a file"))?,
+            file,
+            id,
+            offset: 0,
+        })
+    }
+
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

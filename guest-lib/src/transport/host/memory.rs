@@ -21,7 +21,7 @@ use super::maps::{FileId, Mapping};
 use crate::Error;
 use crate::free::Free;
 use crate::sync::lock;
-use crate::transport::SharedPages;
+use crate::transport::{Pinned, SharedPages};
 
 /// Bytes of the first arena. Each further one has twice as many, so that few memory slots are enough.
 pub(super) const FIRST: usize = 32 << 20;
@@ -314,6 +314,17 @@ impl Arenas {
         self.tell(file.start(), file.len(), file.file(), file.offset())?;
         told.files.push(Arc::clone(&file));
         Ok(file)
+    }
+
+    /// Makes bytes of a file known, which need not be mapped here.
+    pub fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error> {
+        let id = FileId::of(file).map_err(Error::os("looking at a file"))?;
+        let file = self.know_file(id, offset, len, || Outside::whole(file, id))?;
+        let gpa = file.start() as u64 + (offset - file.offset());
+        Ok(Pinned {
+            extents: vec![Extent { gpa, len: len as u64 }],
+            owner: Box::new(file),
+        })
     }
 
     /// Makes sure that a memory slot is free.

@@ -29,9 +29,13 @@ bits! {
         DEVICE_MEMORY = 1 << 11,
         /// Queue pairs can have a rate limit. Since 1.1.
         RATE_LIMIT = 1 << 12,
+        /// Null regions. Since 1.2.
+        NULL_MR = 1 << 13,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
+        /// Bits of version 1.1.
+        ALL_1_1 = (1 << 13) - 1,
     }
 }
 

@@ -54,6 +54,8 @@ numbers! {
         CopyFromDm = 26,
         /// Register device memory: [`RegisterDmMr`](memory::RegisterDmMr) → [`MrReply`](memory::MrReply).
         RegisterDmMr = 27,
+        /// Register memory that is nowhere: [`Object`], the protection domain → [`MrReply`](memory::MrReply). Since 1.2.
+        RegisterNullMr = 28,
         /// Make a completion queue: [`CreateCq`](queues::CreateCq) and the extents of its ring → [`Object`].
         CreateCq = 32,
         /// Give a completion queue another ring: [`ResizeCq`](queues::ResizeCq) and its extents →
@@ -107,6 +109,7 @@ impl Opcode {
     pub const fn since(self) -> u16 {
         match self {
             Opcode::ModifyQpRate | Opcode::QueryQpRate => 1,
+            Opcode::RegisterNullMr => 2,
             _ => 0,
         }
     }

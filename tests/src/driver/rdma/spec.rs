@@ -109,6 +109,6 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
             (size_of::<Object>(), false)
         }
         O::ModifyQpRate => (size_of::<qp::QpRate>(), false),
-        O::DestroyDoorbells | O::QueryQpRate => (size_of::<Object>(), false),
+        O::DestroyDoorbells | O::QueryQpRate | O::RegisterNullMr => (size_of::<Object>(), false),
     }
 }

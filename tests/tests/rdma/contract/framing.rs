@@ -52,14 +52,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 2, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 3, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (1, &[0; 15][..]));
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (2, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -68,7 +68,7 @@ fn versions(d: &mut Driver) {
     assert_eq!(reply.bytes, [0; 16]);
     version_0(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
-    fine(d, O::Hello, &hello(1, 1, 1), &[]);
+    fine(d, O::Hello, &hello(1, 2, 2), &[]);
 }
 
 /// A driver of version 1.0 sees what there was in 1.0, however much room it has.
@@ -86,6 +86,19 @@ fn version_0(d: &mut Driver) {
     };
     refused(d, O::ModifyQpRate, &rate, &[], S::NotSupported);
     refused(d, O::QueryQpRate, &Object::default(), &[], S::NotSupported);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    let hello = Hello {
+        abi_major: 1,
+        minor_max: 1,
+        ..Hello::default()
+    };
+    assert_eq!(fine(d, O::Hello, &hello, &[]).bytes[0], 1);
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    assert_eq!(
+        u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes")),
+        (1 << 13) - 1
+    );
+    refused(d, O::RegisterNullMr, &Object::default(), &[], S::NotSupported);
 }
 
 fn lengths(d: &mut Driver) {
@@ -357,6 +370,7 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
     let d = &mut s.d;
     let handles = [
         (O::DeallocPd, pd),
+        (O::RegisterNullMr, pd),
         (O::DeregisterMr, s.mr.handle),
         (O::DeallocMw, mw),
         (O::FreeDm, dm),

@@ -5,7 +5,7 @@ use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
 };
 use vnic_device::command::{NONE, Object, Opcode as O};
-use vnic_device::queue::Bind;
+use vnic_device::queue::{Bind, Element, Operation};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{QpType, access, reregister};
@@ -31,6 +31,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
     chunks(&mut s);
     windows(&mut s);
     device_memory(&mut s);
+    null_regions(&mut s);
     Ok(s.d)
 }
 
@@ -418,9 +419,36 @@ fn device_memory(s: &mut Side) {
     let own = s.d.own_address();
     s.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
     let local = s.d.mr(pd, 4096, 0);
-    let wr = Wr::new(2, vnic_device::queue::Operation::Read, &[local.element(0, 396)]).remote(4, mr.rkey);
+    let wr = Wr::new(2, Operation::Read, &[local.element(0, 396)]).remote(4, mr.rkey);
     s.done(&mut qp, &wr);
     assert_eq!(local.area.bytes(0, 396), bytes[4..]);
     fine(&mut s.d, O::DeregisterMr, &handle(mr.mr), &[]);
     fine(&mut s.d, O::FreeDm, &handle(dm), &[]);
+}
+
+/// A region of all addresses: it swallows what comes, and sends zeros.
+fn null_regions(s: &mut Side) {
+    let pd = s.pd;
+    refused(&mut s.d, O::RegisterNullMr, &handle(NOBODY), &[], S::NoSuchObject);
+    let null = fine(&mut s.d, O::RegisterNullMr, &handle(pd), &[]);
+    let null = MrReply::read_from_bytes(&null.bytes).expect("a region");
+    let mut qp = s.qp(QpType::Rc);
+    let own = s.d.own_address();
+    s.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
+    let mr = s.d.mr(pd, 8192, 0);
+    mr.area.write(0, &[7; 8192]);
+    let nowhere = Element {
+        addr: u64::MAX - 10_000,
+        len: 6000,
+        lkey: null.lkey,
+    };
+    let wr = Wr::new(1, Operation::Read, &[nowhere]).remote(mr.iova, mr.rkey);
+    s.done(&mut qp, &wr);
+    assert_eq!(mr.area.bytes(0, 8192), [7; 8192]);
+    let wr = Wr::new(2, Operation::Write, &[nowhere]).remote(mr.iova, mr.rkey);
+    s.done(&mut qp, &wr);
+    assert_eq!(mr.area.bytes(0, 6000), [0; 6000]);
+    assert_eq!(mr.area.bytes(6000, 2192), [7; 2192]);
+    refused(&mut s.d, O::DeallocPd, &handle(pd), &[], S::InUse);
+    fine(&mut s.d, O::DeregisterMr, &handle(null.mr), &[]);
 }

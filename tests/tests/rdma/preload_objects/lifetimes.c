@@ -42,8 +42,6 @@ static void regions(void)
 	REFUSED(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
 	REFUSED(ibv_reg_mr(pd, memory, sizeof memory, 1 << 15), EINVAL);
 	REFUSED(ibv_reg_mr(pd, memory, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
-	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE), EOPNOTSUPP);
-	REFUSED(ibv_alloc_null_mr(pd), EOPNOTSUPP);
 
 	struct ibv_alloc_dm_attr dm_attr = {.length = 4096};
 	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr);

@@ -315,6 +315,14 @@ impl Device {
         Ok(registration)
     }
 
+    /// Registers all addresses and no memory.
+    pub fn register_null(&mut self, pd: PdHandle) -> Result<Registration, VerbsError> {
+        find!(self.pds, pd, Pd)?;
+        let registration = self.shared.regions.register_null(pd)?;
+        self.use_pd(pd);
+        Ok(registration)
+    }
+
     /// Changes a region.
     pub fn reregister(&mut self, mr: MrHandle, change: Reregister) -> Result<Registration, VerbsError> {
         if let Some(pd) = change.pd {

@@ -10,6 +10,10 @@ pub struct Unmapped {
     pub at: u64,
 }
 
+/// First address of memory that is nowhere: null regions have it. Reads there give zeros, writes do nothing. Whoever implements
+/// [`Memory`] without it has no null regions.
+pub const NULL_MEMORY: u64 = 0xffff_0000_0000_0000;
+
 /// Memory of one function: what its guest shares. Addresses are those of the [`Span`](super::Span)s that were
 /// given at registration. The guest writes there at any time; nothing is read twice for one decision.
 ///

@@ -47,7 +47,7 @@ pub use gid::{GidEntry, GidKind, GidTable};
 pub use limits::{Limits, Place, Resources, Usage};
 pub use marking::{Marked, Marking};
 pub use marks::{Mark, Marks};
-pub use memory::{Memory, Unmapped};
+pub use memory::{Memory, NULL_MEMORY, Unmapped};
 pub use notes::{End, Landed, Note};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 pub use packet::{Incoming, Outgoing, Payload, Sink, SpanList};

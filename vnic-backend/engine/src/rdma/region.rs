@@ -14,6 +14,7 @@ use vnic_wire::aeth::NakCode;
 
 use super::handle::Table;
 use super::limits::{Limits, Place, Usage, in_range};
+use super::memory::NULL_MEMORY;
 use super::packet::SpanList;
 use super::types::{Access, MrHandle, MwHandle, Object, PdHandle, QpNumber, Sge, Span, Status, VerbsError};
 use super::window::Window;
@@ -110,6 +111,8 @@ impl From<Vec<Span>> for Translation {
 /// A region's memory.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Extents {
+    /// No memory: reads give zeros, and writes are forgotten.
+    Null,
     /// One piece.
     One(u64),
     /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0.
@@ -120,6 +123,7 @@ impl Extents {
     /// Entries that it takes of the translation table.
     pub fn count(&self) -> u32 {
         match self {
+            Extents::Null => 0,
             Extents::One(_) => 1,
             Extents::Many(extents) => extents.len() as u32,
         }
@@ -187,7 +191,7 @@ impl Region {
             _ => None,
         };
         let many: &[(u64, u64)] = match &self.extents {
-            Extents::One(_) => &[],
+            Extents::Null | Extents::One(_) => &[],
             Extents::Many(extents) => extents.get(from..).unwrap_or_default(),
         };
         let ends = many.iter().skip(1).map(|(start, _)| *start).chain([self.len]);
@@ -203,6 +207,7 @@ impl Region {
     fn collect(&self, offset: u64, len: u64, out: &mut SpanList, pieces: &Cell<u32>) {
         match &self.extents {
             Extents::One(at) => out.push(Span { at: at + offset, len }),
+            Extents::Null => out.push(Span { at: NULL_MEMORY, len }),
             Extents::Many(extents) => {
                 let before = out.len() + 1;
                 self.collect_many(extents, offset, len, out);
@@ -220,6 +225,7 @@ impl Region {
     fn piece(&self, offset: u64, len: u64) -> Option<u64> {
         match &self.extents {
             Extents::One(at) => Some(at + offset),
+            Extents::Null => Some(NULL_MEMORY),
             Extents::Many(extents) => {
                 let next = extents.partition_point(|(start, _)| *start <= offset);
                 let (start, at) = extents.get(next.checked_sub(1)?)?;
@@ -391,13 +397,30 @@ impl Regions {
     ) -> Result<Registration, VerbsError> {
         self.check_register(access)?;
         let (len, extents) = memory.finish(self.max_size)?;
+        let base = base(iova, len, access)?;
+        self.add(pd, access, (base, len), extents)
+    }
+
+    /// Registers all addresses and no memory, for work requests to write what nobody wants, and to read zeros.
+    pub fn register_null(&mut self, pd: PdHandle) -> Result<Registration, VerbsError> {
+        self.check_register(Access::LOCAL_WRITE)?;
+        self.add(pd, Access::LOCAL_WRITE, (0, u64::MAX), Extents::Null)
+    }
+
+    fn add(
+        &mut self,
+        pd: PdHandle,
+        access: Access,
+        (base, len): (u64, u64),
+        extents: Extents,
+    ) -> Result<Registration, VerbsError> {
         let region = Region {
             key: 0,
             pd,
             access,
             valid: true,
             lost: false,
-            base: base(iova, len, access)?,
+            base,
             len,
             extents,
             windows: 0,

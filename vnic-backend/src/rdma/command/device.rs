@@ -61,6 +61,7 @@ impl Function {
         let m = self.identity.claimant.mac.0;
         let (known, len) = match self.session.minor {
             0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
+            1 => (capabilities::ALL_1_1, size_of::<DeviceReply>()),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {

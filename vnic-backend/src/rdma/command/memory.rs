@@ -204,4 +204,12 @@ impl Function {
         r.reply(&replied(made));
         Ok(())
     }
+
+    pub(super) fn register_null_mr(&mut self, mut r: Request<'_>) -> Outcome {
+        let pd = PdHandle(r.object()?);
+        r.room_for::<MrReply>()?;
+        let made = self.device.register_null(pd)?;
+        r.reply(&replied(made));
+        Ok(())
+    }
 }

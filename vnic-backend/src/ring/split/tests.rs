@@ -26,7 +26,7 @@ impl Memory {
         let (ours, _) = UnixStream::pair().expect("a connection");
         let copy = file.try_clone().expect("a descriptor");
         let lender = Arc::new(Lender::new(ours));
-        let region = Region::map(0, 2 * BYTES, 0, copy, 0, &lender).expect("a region");
+        let region = Region::map(0, 2 * BYTES, 0, (copy, 0), &lender, false).expect("a region");
         let ring = Memory::ring(Arc::new(MemMap::new(&[region])));
         Memory { file, ring }
     }

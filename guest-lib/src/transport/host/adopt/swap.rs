@@ -5,7 +5,7 @@
 //!
 //! * *Write protection* with userfaultfd: a thread that writes waits, and then writes to the new pages. Other
 //!   threads do not notice. It is not used where threads may sleep that wait for the end of a thread
-//!   ([`holds_threads`](Swap::holds_threads)). It needs to catch writes by the kernel, too (a `read` into a
+//!   ([`copy_protected`](Swap::copy_protected)). It needs to catch writes by the kernel, too (a `read` into a
 //!   neighbour's buffer), which takes CAP_SYS_PTRACE, `vm.unprivileged_userfaultfd` = 1, or the right to open
 //!   `/dev/userfaultfd`; and it works for anonymous memory only.
 //! * *All other threads are stopped* for the time of the copy, where write protection is not to be had and the
@@ -21,14 +21,17 @@
 #![expect(unsafe_code, reason = "puts shared pages in the place of private ones")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{with_exposed_provenance, without_provenance_mut};
+use std::ptr::without_provenance_mut;
 
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, pread};
 use rustix::mm::{MapFlags, mmap};
+use vnic_device::zerocopy::IntoBytes as _;
 
 use super::super::maps::Rights;
 use super::stop;
-use super::threads::{self, THREADS};
+use super::threads::Threads;
+use super::untouched::Pages;
 use super::write_protect::{self, Catches};
 use crate::Error;
 
@@ -55,8 +58,6 @@ pub(super) struct Swap<'a> {
     pub file: BorrowedFd<'a>,
     /// Offset in the file.
     pub offset: u64,
-    /// Address where that part of the file is mapped already.
-    pub shared: usize,
 }
 
 /// Why the pages were not replaced. Nothing has changed then.
@@ -70,12 +71,20 @@ pub(super) enum Refused {
     Map(Errno),
 }
 
+impl From<Errno> for Refused {
+    fn from(e: Errno) -> Refused {
+        Refused::Way(e)
+    }
+}
+
+/// Bytes that are copied at once: what was copied is looked at while it is near.
+const CHUNK: usize = 64 << 10;
 /// Bytes of the stack of the thread that does the work.
 pub(super) const STACK: usize = 256 << 10;
 
 impl Swap<'_> {
-    /// Replaces the pages, by the way given or by the best that works.
-    pub fn carry_out(&self, how: Option<How>) -> Result<(), Error> {
+    /// Replaces the pages, by the way given or by the best that works, which is returned.
+    pub fn carry_out(&self, how: Option<How>) -> Result<How, Error> {
         let protect = [
             How::Protect(Catches::All),
             How::Stop,
@@ -100,81 +109,91 @@ impl Swap<'_> {
         }
     }
 
-    fn try_ways(&self, ways: &[How]) -> Result<(), Refused> {
+    /// Replaces the pages by the first way that is possible. The thread has a stack that nobody has registered.
+    pub fn try_ways(&self, ways: &[How]) -> Result<How, Refused> {
         let mut last = Refused::Way(Errno::NOSYS);
         for way in ways {
             let done = match way {
                 How::Protect(catches) => write_protect::during(*catches, self.start, self.len, || {
-                    self.copy()?;
-                    match self.holds_threads() {
-                        Ok(false) => self.put(),
-                        Ok(true) => Err(Refused::Way(Errno::BUSY)),
-                        Err(e) => Err(Refused::Way(e)),
-                    }
+                    self.copy_protected()?;
+                    self.put()
                 }),
                 How::Stop => stop::during(|| {
-                    self.copy()?;
+                    self.copy(0, self.len, None)?;
                     self.put()
                 }),
             };
             match done.unwrap_or_else(|e| Err(Refused::Way(e))) {
                 Err(refused @ Refused::Way(_)) => last = refused,
-                other => return other,
+                other => return other.map(|()| *way),
             }
         }
         Err(last)
     }
 
-    fn copy(&self) -> Result<(), Refused> {
-        let mut done = 0;
-        while done < self.len {
-            let from = without_provenance_mut::<libc::c_void>(self.start + done);
-            let at = (self.offset as usize + done) as libc::off_t;
+    /// Copies the pages that may have content while the range is protected. Nobody may be waiting for a thread whose number is
+    /// there: the C library keeps it at the top of the thread's stack, and who waits for the thread's end (pthread_join) sleeps in
+    /// the kernel at that word *of the old page* (futex(2): the wait is for shared memory), and would never wake. A thread that is
+    /// stopped by a signal sleeps anew afterwards.
+    fn copy_protected(&self) -> Result<(), Refused> {
+        let threads = Threads::list().map_err(Refused::Way)?;
+        let copy = |from, len, touched| {
+            if touched || self.clear(from, len).is_err() {
+                self.copy(from, len, Some(&threads))
+            } else {
+                Ok(())
+            }
+        };
+        match Pages::open() {
+            Ok(pages) => pages.runs(self.start, self.len, copy),
+            Err(_) => copy(0, self.len, true),
+        }
+    }
+
+    /// Makes bytes of the file zeros that take no memory.
+    fn clear(&self, from: usize, len: usize) -> Result<(), Errno> {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(self.file, punch, self.offset + from as u64, len as u64)
+    }
+
+    /// Copies bytes of the range. None of them may be the number of one of `threads`.
+    fn copy(&self, from: usize, len: usize, threads: Option<&Threads>) -> Result<(), Refused> {
+        let mut words = [0u32; CHUNK / 4];
+        let mut done = from;
+        while done < from + len {
+            let at = without_provenance_mut::<libc::c_void>(self.start + done);
+            let offset = self.offset + done as u64;
             // The kernel copies: it refuses what cannot be read, where we would be ended by a signal.
             // SAFETY: the kernel checks the addresses, and only reads there.
-            let copied = unsafe { libc::pwrite(self.file.as_raw_fd(), from, self.len - done, at) };
-            match usize::try_from(copied) {
+            let copied = unsafe {
+                libc::pwrite(
+                    self.file.as_raw_fd(),
+                    at,
+                    CHUNK.min(from + len - done),
+                    offset as libc::off_t,
+                )
+            };
+            let copied = match usize::try_from(copied) {
                 Ok(0) => return Err(Refused::Copy(Errno::IO)),
-                Ok(copied) => done += copied,
+                Ok(copied) => copied,
                 Err(_) => match std::io::Error::last_os_error().raw_os_error() {
-                    Some(libc::EINTR) => {}
+                    Some(libc::EINTR) => continue,
                     e => return Err(Refused::Copy(Errno::from_raw_os_error(e.unwrap_or(libc::EIO)))),
                 },
+            };
+            done += copied;
+            if let Some(threads) = threads {
+                let bytes = &mut words.as_mut_bytes()[..copied];
+                let read = pread(self.file, bytes, offset).map_err(Refused::Way)?;
+                if read < copied || threads.are_in(&words[..copied / 4]) {
+                    return Err(Refused::Way(Errno::BUSY));
+                }
             }
         }
         // A write to the old pages would be lost now.
         #[cfg(test)]
         std::thread::sleep(std::time::Duration::from_micros(300));
         Ok(())
-    }
-
-    /// Whether a word in the copy may be the number of a thread, as the C library keeps it at the top of the
-    /// thread's stack. A thread that waits for its end (pthread_join) sleeps in the kernel at that word *of the old
-    /// page* (futex(2): the wait is for shared memory), and would never wake. A thread that is stopped by a signal
-    /// sleeps anew afterwards.
-    fn holds_threads(&self) -> Result<bool, Errno> {
-        let (mut all, mut count) = ([0u32; THREADS], 0);
-        threads::each(|thread| {
-            *all.get_mut(count).ok_or(Errno::RANGE)? = thread;
-            count += 1;
-            Ok(())
-        })?;
-        let all = &all[..count];
-        let lowest = all.iter().copied().min().unwrap_or(0);
-        let span = all.iter().copied().max().unwrap_or(0) - lowest;
-        let words = with_exposed_provenance::<u32>(self.shared);
-        // SAFETY: the part of the arena that was just written; nobody else knows of it yet.
-        let words = unsafe { std::slice::from_raw_parts(words, self.len / 4) };
-        let near = |word: &u32| word.wrapping_sub(lowest) <= span;
-        for some in words.chunks(256) {
-            // Without an early exit the compiler does this for many words at once.
-            if some.iter().fold(false, |found, word| found | near(word))
-                && some.iter().any(|word| near(word) && all.contains(word))
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Changes the mapping.

@@ -366,12 +366,11 @@ fn can(how: How) -> bool {
         anonymous: true,
         file: std::os::fd::AsFd::as_fd(&file),
         offset: 0,
-        shared: memory.start,
     };
     // One at a time, as `pin` does it.
     let _one = lock(&POOL);
     match swap.carry_out(Some(how)) {
-        Ok(()) => true,
+        Ok(_) => true,
         Err(e) => {
             eprintln!("not here: {how:?}: {e}");
             assert_ne!(how, How::Stop, "{e}");

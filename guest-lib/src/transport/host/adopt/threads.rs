@@ -25,9 +25,61 @@ pub(super) fn each(mut show: impl FnMut(u32) -> Result<(), Errno>) -> Result<(),
     Ok(())
 }
 
+/// The numbers of all threads of this process.
+pub(super) struct Threads {
+    all: [u32; THREADS],
+    count: usize,
+    lowest: u32,
+    span: u32,
+}
+
+impl Threads {
+    pub fn list() -> Result<Threads, Errno> {
+        let (mut all, mut count) = ([0; THREADS], 0);
+        each(|thread| {
+            *all.get_mut(count).ok_or(Errno::RANGE)? = thread;
+            count += 1;
+            Ok(())
+        })?;
+        let lowest = all[..count].iter().copied().min().unwrap_or(0);
+        let span = all[..count].iter().copied().max().unwrap_or(0) - lowest;
+        Ok(Threads {
+            all,
+            count,
+            lowest,
+            span,
+        })
+    }
+
+    /// Whether a word is the number of a thread.
+    pub fn are_in(&self, words: &[u32]) -> bool {
+        let near = |word: &u32| word.wrapping_sub(self.lowest) <= self.span;
+        words.chunks(256).any(|some| {
+            // Without an early exit the compiler does this for many words at once.
+            some.iter().fold(false, |found, word| found | near(word))
+                && some
+                    .iter()
+                    .any(|word| near(word) && self.all[..self.count].contains(word))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_threads_are_found_among_others() {
+        let threads = Threads::list().expect("readable");
+        let me = threads.all[0];
+        let other = (1..)
+            .find(|n| !threads.all[..threads.count].contains(n))
+            .expect("a number");
+        let mut words = vec![other; 1000];
+        assert!(!threads.are_in(&words));
+        words[999] = me;
+        assert!(threads.are_in(&words));
+    }
 
     #[test]
     fn this_one_is_among_them() {

@@ -108,6 +108,12 @@ pub(crate) fn check() -> Result<(), Errno> {
     faults(Catches::All).map(drop)
 }
 
+/// Whether pages that were never touched can be protected.
+#[cfg(test)]
+pub(super) fn marks_untouched() -> bool {
+    faults(Catches::Program).is_ok_and(|(_, unpopulated)| unpopulated)
+}
+
 /// A descriptor for faults, and whether untouched pages can be protected.
 fn faults(catches: Catches) -> Result<(OwnedFd, bool), Errno> {
     for (features, unpopulated) in [

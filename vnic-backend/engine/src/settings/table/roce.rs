@@ -50,8 +50,13 @@ pub(super) const KEYS: &[KeyDef] = &[
     facility("TxWindow", "RDMA adapts how much it has in flight."),
     facility("SlowStart", "RDMA begins again at a low rate after a retransmission.").alias(&["SlowRestart"]),
     KeyDef::switch("EnableGpuDirect")
+        .acts(field!(gpu_direct))
         .default(0)
-        .waits_for("memory of GPUs")
-        .help("RDMA to and from the memory of a GPU without the host's memory between.")
+        .help("Processes of the host may register dma-bufs (ibv_reg_dmabuf_mr), of up to 4 GiB each.")
+        .note(
+            "The exporter must let its memory be mapped, as udmabuf does; that of most GPUs cannot be. Its driver says how long \
+             an access may take, and the data core waits: switch the key on for drivers that you trust. Anonymous files \
+             (memfd_create) need no key.",
+        )
         .source("WinOF-2 Ethernet Network, GPUDirect"),
 ];
