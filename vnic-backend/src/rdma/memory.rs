@@ -6,8 +6,8 @@
     reason = "payload of RDMA: copied between guests and device memory, changed by atomics"
 )]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vnic_engine::rdma::{Memory, NULL_MEMORY, Span, Unmapped};
 
@@ -20,8 +20,17 @@ const ATTEMPTS: u32 = 256;
 /// Addresses of each piece of device memory.
 const DEVICE_SLOT: u64 = 1 << 32;
 
-/// What is read of memory that is nowhere.
-static ZEROS: [u64; 512] = [0; 512];
+/// Words that are read and written at once of memory that is nowhere.
+const NOWHERE: usize = 512;
+/// What is read there.
+static ZEROS: [u64; NOWHERE] = [0; NOWHERE];
+
+/// What is done with bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+}
 
 /// Memory that the engine reads and writes.
 #[derive(Debug, Default)]
@@ -29,6 +38,13 @@ pub struct FunctionMemory {
     map: Arc<MemMap>,
     device: Vec<Option<Box<[AtomicU64]>>>,
     device_bytes: u64,
+    /// What is written nowhere; nobody reads it.
+    sink: OnceLock<Box<[AtomicU64]>>,
+}
+
+/// Words of memory that this process alone has.
+fn words(count: usize) -> Box<[AtomicU64]> {
+    std::iter::repeat_with(AtomicU64::default).take(count).collect()
 }
 
 impl FunctionMemory {
@@ -52,7 +68,7 @@ impl FunctionMemory {
         let (mut at, mut len) = (span.at, span.len);
         let mut regions = 0;
         while len > 0 {
-            let (_, room) = self.locate(at)?;
+            let (_, room) = self.locate(at, Use::Read)?;
             regions += 1;
             let step = room.min(len);
             len -= step;
@@ -86,7 +102,7 @@ impl FunctionMemory {
     /// Allocates `len` bytes of device memory. Returns their place.
     pub fn allocate(&mut self, len: u64) -> usize {
         let words = len.div_ceil(8) as usize;
-        let bytes = std::iter::repeat_with(AtomicU64::default).take(words).collect();
+        let bytes = self::words(words);
         let place = match self.device.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -111,18 +127,17 @@ impl FunctionMemory {
         DEVICE_BASE + place as u64 * DEVICE_SLOT + offset
     }
 
-    /// Where an address is, and how many bytes follow it there. From [`NULL_MEMORY`] on it is only read.
+    /// Where an address is for this use, and how many bytes follow it there.
     #[inline]
-    fn locate(&self, at: u64) -> Option<(*mut u8, u64)> {
+    fn locate(&self, at: u64, used: Use) -> Option<(*mut u8, u64)> {
         if at < DEVICE_BASE {
             return self.map.lookup(at);
         }
-        if at >= NULL_MEMORY {
-            return Some((ZEROS.as_ptr().cast::<u8>().cast_mut(), size_of_val(&ZEROS) as u64));
-        }
         let place = ((at - DEVICE_BASE) / DEVICE_SLOT) as usize;
         let offset = at % DEVICE_SLOT;
-        let bytes = self.device.get(place)?.as_ref()?;
+        let Some(Some(bytes)) = self.device.get(place) else {
+            return self.nowhere(at, used);
+        };
         let len = 8 * bytes.len() as u64;
         if offset >= len {
             return None;
@@ -134,16 +149,27 @@ impl FunctionMemory {
         ))
     }
 
+    /// What stands for memory that is nowhere.
+    #[cold]
+    fn nowhere(&self, at: u64, used: Use) -> Option<(*mut u8, u64)> {
+        let place = match used {
+            Use::Read => ZEROS.as_ptr().cast::<u8>(),
+            Use::Write => self.sink.get_or_init(|| words(NOWHERE)).as_ptr().cast(),
+        };
+        (at >= NULL_MEMORY).then_some((place.cast_mut(), 8 * NOWHERE as u64))
+    }
+
     /// Calls `each` with the host addresses of a range, piece by piece.
     #[inline]
     fn walk(
         &self,
         mut at: u64,
         mut len: usize,
+        used: Use,
         mut each: impl FnMut(*mut u8, usize),
     ) -> Result<(), Unmapped> {
         while len > 0 {
-            let (ptr, room) = self.locate(at).ok_or(Unmapped { at })?;
+            let (ptr, room) = self.locate(at, used).ok_or(Unmapped { at })?;
             let step = usize::try_from(room).unwrap_or(usize::MAX).min(len);
             each(ptr, step);
             at = at.wrapping_add(step as u64);
@@ -157,7 +183,7 @@ impl Memory for FunctionMemory {
     #[inline]
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Unmapped> {
         let (mut to, len) = (into.as_mut_ptr(), into.len());
-        self.walk(at, len, |from, n| {
+        self.walk(at, len, Use::Read, |from, n| {
             // SAFETY: `walk` gives mapped bytes, `len` in all, and `into` is private memory of that length.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, to, n);
@@ -168,11 +194,8 @@ impl Memory for FunctionMemory {
 
     #[inline]
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Unmapped> {
-        if at >= NULL_MEMORY {
-            return Ok(());
-        }
         let mut from = bytes.as_ptr();
-        self.walk(at, bytes.len(), |to, n| {
+        self.walk(at, bytes.len(), Use::Write, |to, n| {
             // SAFETY: `walk` gives mapped bytes, as many as `bytes` has in all; `bytes` is private memory.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, to, n);
@@ -185,7 +208,7 @@ impl Memory for FunctionMemory {
         if at >= NULL_MEMORY {
             return Ok(0);
         }
-        let (ptr, room) = self.locate(at).ok_or(Unmapped { at })?;
+        let (ptr, room) = self.locate(at, Use::Write).ok_or(Unmapped { at })?;
         if room < 8 || !(ptr as usize).is_multiple_of(8) {
             return Err(Unmapped { at });
         }
@@ -204,7 +227,7 @@ impl Memory for FunctionMemory {
 
     #[inline]
     fn place(&self, at: u64) -> Option<(*mut u8, u64)> {
-        self.locate(at)
+        self.locate(at, Use::Read)
     }
 
     /// Copies once, if the source has host addresses.
@@ -216,12 +239,9 @@ impl Memory for FunctionMemory {
         mut from: u64,
         mut len: u64,
     ) -> Result<(), Unmapped> {
-        if at >= NULL_MEMORY {
-            return Ok(());
-        }
         while len > 0 {
             let (src, have) = source.place(from).ok_or(Unmapped { at: from })?;
-            let (dst, room) = self.locate(at).ok_or(Unmapped { at })?;
+            let (dst, room) = self.locate(at, Use::Write).ok_or(Unmapped { at })?;
             let step = have.min(room).min(len);
             // SAFETY: `step` bytes are mapped at both ends: every memory that the daemon has is a `FunctionMemory`,
             // and those of a function stay as they are while the core that owns it works. An overlap (two adapters

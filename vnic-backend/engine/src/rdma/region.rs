@@ -111,11 +111,10 @@ impl From<Vec<Span>> for Translation {
 /// A region's memory.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Extents {
-    /// No memory: reads give zeros, and writes are forgotten.
-    Null,
     /// One piece.
     One(u64),
-    /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0.
+    /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0. One piece at
+    /// [`NULL_MEMORY`] is no memory: all bytes are there, reads give zeros, and writes are forgotten.
     Many(Box<[(u64, u64)]>),
 }
 
@@ -123,7 +122,6 @@ impl Extents {
     /// Entries that it takes of the translation table.
     pub fn count(&self) -> u32 {
         match self {
-            Extents::Null => 0,
             Extents::One(_) => 1,
             Extents::Many(extents) => extents.len() as u32,
         }
@@ -191,7 +189,7 @@ impl Region {
             _ => None,
         };
         let many: &[(u64, u64)] = match &self.extents {
-            Extents::Null | Extents::One(_) => &[],
+            Extents::One(_) => &[],
             Extents::Many(extents) => extents.get(from..).unwrap_or_default(),
         };
         let ends = many.iter().skip(1).map(|(start, _)| *start).chain([self.len]);
@@ -207,7 +205,6 @@ impl Region {
     fn collect(&self, offset: u64, len: u64, out: &mut SpanList, pieces: &Cell<u32>) {
         match &self.extents {
             Extents::One(at) => out.push(Span { at: at + offset, len }),
-            Extents::Null => out.push(Span { at: NULL_MEMORY, len }),
             Extents::Many(extents) => {
                 let before = out.len() + 1;
                 self.collect_many(extents, offset, len, out);
@@ -225,12 +222,11 @@ impl Region {
     fn piece(&self, offset: u64, len: u64) -> Option<u64> {
         match &self.extents {
             Extents::One(at) => Some(at + offset),
-            Extents::Null => Some(NULL_MEMORY),
             Extents::Many(extents) => {
                 let next = extents.partition_point(|(start, _)| *start <= offset);
                 let (start, at) = extents.get(next.checked_sub(1)?)?;
                 let stop = extents.get(next).map_or(self.len, |(start, _)| *start);
-                (len <= stop - offset).then_some(at + (offset - start))
+                (len <= stop - offset).then(|| behind(*at, offset - start))
             }
         }
     }
@@ -245,12 +241,20 @@ impl Region {
             };
             let stop = extents.get(next).map_or(self.len, |(start, _)| *start).min(end);
             out.push(Span {
-                at: at + (offset - start),
+                at: behind(*at, offset - start),
                 len: stop - offset,
             });
             offset = stop;
             next += 1;
         }
+    }
+}
+
+/// So many bytes behind the beginning of a piece.
+fn behind(at: u64, bytes: u64) -> u64 {
+    match at {
+        NULL_MEMORY => NULL_MEMORY,
+        _ => at + bytes,
     }
 }
 
@@ -404,7 +408,12 @@ impl Regions {
     /// Registers all addresses and no memory, for work requests to write what nobody wants, and to read zeros.
     pub fn register_null(&mut self, pd: PdHandle) -> Result<Registration, VerbsError> {
         self.check_register(Access::LOCAL_WRITE)?;
-        self.add(pd, Access::LOCAL_WRITE, (0, u64::MAX), Extents::Null)
+        self.add(
+            pd,
+            Access::LOCAL_WRITE,
+            (0, u64::MAX),
+            Extents::Many([(0, NULL_MEMORY)].into()),
+        )
     }
 
     fn add(
