@@ -19,17 +19,23 @@ const SHIPPED: &str = "/usr/share/vnic/scenarios/verbs";
 const LOOK: Duration = Duration::from_millis(50);
 
 /// File that an argument means: a path, or the name of a scenario that is shipped.
-fn file(named: &Path) -> PathBuf {
+fn file(named: &Path) -> Result<PathBuf, Failure> {
     let shipped = Path::new(SHIPPED).join(named).with_extension("toml");
-    match named.components().count() == 1 && !named.exists() && shipped.exists() {
-        true => shipped,
-        false => named.to_owned(),
+    if named == Path::new("-") || named.components().count() > 1 || named.exists() {
+        return Ok(named.to_owned());
+    }
+    match shipped.exists() {
+        true => Ok(shipped),
+        false => Err(Failure::Usage(format!(
+            "there is no file {0}, and no {0}.toml in {SHIPPED}, where packages put scenarios (vnicctl fault scenarios lists those there)",
+            named.display()
+        ))),
     }
 }
 
 /// Plays a scenario.
 pub async fn play(play: FaultPlay, client: &Client, out: &Output) -> Result<(), Failure> {
-    let path = file(&play.file);
+    let path = file(&play.file)?;
     let (shown, content) = super::fault::content(&path)?;
     let set: BTreeMap<String, String> = play.set.into_iter().collect();
     scenario_from_text(&shown, &content, &set)

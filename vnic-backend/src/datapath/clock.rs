@@ -107,10 +107,14 @@ impl ClockGuard {
 }
 
 impl Drop for ClockGuard {
+    /// Waits until the core runs: so each time that it is held again costs a round.
     fn drop(&mut self) {
-        let _guard = self.0.allowed();
+        let mut allowed = self.0.allowed();
         self.0.held.store(false, Ordering::Release);
         self.0.changed.notify_all();
+        while allowed.waits {
+            allowed = self.0.wait(allowed);
+        }
     }
 }
 
@@ -175,6 +179,9 @@ impl VirtualClock {
             self.changed.notify_all();
             allowed = self.wait(allowed);
         }
+        if std::mem::take(&mut allowed.waits) {
+            self.changed.notify_all();
+        }
     }
 
     #[cold]
@@ -234,6 +241,21 @@ mod tests {
             clock.pass(Duration::from_micros(3));
             assert_eq!(clock.now(), time + Duration::from_micros(111));
             assert!(rounds.load(Ordering::Acquire) > before + 110);
+            end.store(true, Ordering::Release);
+        });
+    }
+
+    #[test]
+    fn a_core_that_is_held_again_has_done_a_round() {
+        let clock = VirtualClock::new(Duration::from_micros(1));
+        let (rounds, end) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| core(&clock, &rounds, &end));
+            let begin = clock.now();
+            for n in 1..=1000 {
+                drop(clock.hold());
+                assert_eq!(clock.now() - begin, Duration::from_micros(n));
+            }
             end.store(true, Ordering::Release);
         });
     }

@@ -129,14 +129,6 @@ fn play(name: &str, care: Care) -> Result<Seen> {
             player.play(now).map_err(anyhow::Error::msg)?;
         }
         for rail in &mut rails {
-            rail.a.d.poll_events();
-            for event in rail.a.d.events.drain(..) {
-                match EventKind::from_number(event.kind) {
-                    Some(EventKind::PortError) => rail.up = false,
-                    Some(EventKind::PortActive) => rail.up = true,
-                    _ => {}
-                }
-            }
             if care.rebuilds && rail.up && rail.dead {
                 rail.rebuild()?;
             }
@@ -162,7 +154,16 @@ fn play(name: &str, care: Care) -> Result<Seen> {
         }
         let left = at.min(now + TICK).saturating_sub(clock.now() - begin);
         held.rounds(u64::try_from(left.as_nanos().div_ceil(ROUND.as_nanos()))?.max(1));
+        // (While the core stands still: what has just been done may be told in this round or the next one.)
         for rail in &mut rails {
+            rail.a.d.poll_events();
+            for event in rail.a.d.events.drain(..) {
+                match EventKind::from_number(event.kind) {
+                    Some(EventKind::PortError) => rail.up = false,
+                    Some(EventKind::PortActive) => rail.up = true,
+                    _ => {}
+                }
+            }
             let all: Vec<CompletionEntry> = std::iter::from_fn(|| rail.a.cq.poll()).collect();
             for entry in all.iter().filter(|entry| entry.qp == rail.qa.number) {
                 match entry.status() {
@@ -188,7 +189,8 @@ fn play(name: &str, care: Care) -> Result<Seen> {
 fn played(name: &str, care: Care) -> Result<Seen> {
     let first = play(name, care)?;
     for _ in 1..RUNS {
-        ensure!(play(name, care)? == first);
+        let again = play(name, care)?;
+        ensure!(again == first, "{name} {care:?}: {first:?}, then {again:?}");
     }
     println!("{name} {care:?}: {first:?}");
     Ok(first)

@@ -212,10 +212,9 @@ impl Stage {
                 .nic
                 .rdma(AT[at])?
                 .is_none_or(|status| status.off.is_some());
-            let events = self.side(at).map(|side| {
-                side.d.poll_events();
-                side.d.events.drain(..).collect::<Vec<_>>()
-            });
+            let events = self
+                .side(at)
+                .map(|side| side.d.events.drain(..).collect::<Vec<_>>());
             for event in events.into_iter().flatten() {
                 let kind = EventKind::from_number(event.kind);
                 dead |= kind == Some(EventKind::DeviceFatal);
@@ -385,10 +384,11 @@ impl Stage {
         }
     }
 
-    /// Takes completions of both programs.
+    /// Takes completions of both programs, and what they are told, while the core stands still.
     fn poll(&mut self) {
         for at in 0..AT.len() {
             let Some(side) = self.side(at) else { continue };
+            side.d.poll_events();
             let all: Vec<CompletionEntry> = std::iter::from_fn(|| side.cq.poll()).collect();
             for entry in all {
                 self.completed(at, &entry);
