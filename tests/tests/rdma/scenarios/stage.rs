@@ -433,6 +433,8 @@ impl Stage {
             }));
         let (mut end, mut looked) = (None::<Duration>, 0);
         loop {
+            // (Before the next step: what the last one did has been told by now.)
+            self.look()?;
             let now = self.now();
             if player.next().is_some_and(|at| at <= now) {
                 let played = player.play(now);
@@ -445,7 +447,6 @@ impl Stage {
             if killed.swap(false, Ordering::Relaxed) {
                 self.close(1);
             }
-            self.look()?;
             self.build()?;
             let next = player.next();
             if next.is_none() {
