@@ -261,11 +261,11 @@ impl ProtectionDomain {
     /// (`memfd_create`) is taken, too. The region has no bytes in this process: [`len`](MemoryRegion::len) is 0.
     ///
     /// ```no_run
-    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::os::fd::AsFd;
     /// use vnic_verbs::Access;
     ///
-    /// let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/shm/frames").unwrap();
+    /// let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/shm/frames")?;
     /// let region = pd.register_dmabuf(file.as_fd(), 4096, 8192, 0, Access::REMOTE_ALL)?;
     /// # Ok(())
     /// # }
