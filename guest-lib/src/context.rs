@@ -55,6 +55,12 @@ impl Context {
         DeviceAttributes(self.core.device())
     }
 
+    /// Whether regions can have their pages on demand here ([`register_on_demand`](ProtectionDomain::register_on_demand)); the error
+    /// says why not.
+    pub fn can_page(&self) -> Result<(), Error> {
+        self.core.can_page()
+    }
+
     /// What the port is and whether it is up.
     ///
     /// ```no_run

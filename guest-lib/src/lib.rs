@@ -62,7 +62,7 @@ pub use attributes::{
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
 pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, sockets_in};
-pub use driver::NoFork;
+pub use driver::{NoFork, block_signals};
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};

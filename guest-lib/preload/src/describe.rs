@@ -98,8 +98,17 @@ fn capabilities(has: Capabilities) -> c_uint {
     .fold(always, |all, (_, flag)| all | flag)
 }
 
+/// What may be done with pages on demand, by RC and XRC.
+const ON_DEMAND: c_uint = IBV_ODP_SUPPORT_SEND
+    | IBV_ODP_SUPPORT_RECV
+    | IBV_ODP_SUPPORT_WRITE
+    | IBV_ODP_SUPPORT_READ
+    | IBV_ODP_SUPPORT_ATOMIC
+    | IBV_ODP_SUPPORT_SRQ_RECV;
+
 /// Answer of `ibv_query_device_ex`.
-pub fn device_ex(attributes: &DeviceAttributes) -> ibv_device_attr_ex {
+/// `on_demand`: whether pages can be given on demand.
+pub fn device_ex(attributes: &DeviceAttributes, on_demand: bool) -> ibv_device_attr_ex {
     let orig_attr = device(attributes);
     let has = |capability| attributes.capabilities().contains(capability);
     let rates = attributes.qp_rates();
@@ -117,6 +126,18 @@ pub fn device_ex(attributes: &DeviceAttributes) -> ibv_device_attr_ex {
             qp_rate_limit_max: *rates.end(),
             supported_qpts: SENDERS,
         }),
+        odp_caps: if on_demand {
+            ibv_odp_caps {
+                general_caps: (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT).into(),
+                per_transport_caps: ibv_odp_transport_caps {
+                    rc_odp_caps: ON_DEMAND,
+                    ..zeros()
+                },
+            }
+        } else {
+            zeros()
+        },
+        xrc_odp_caps: if on_demand { ON_DEMAND } else { 0 },
         max_dm_size: attributes.max_dm_size,
         phys_port_cnt_ex: 1,
         ..zeros()

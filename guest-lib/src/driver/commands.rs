@@ -126,7 +126,7 @@ impl Shared {
     /// ended. If the device does not say that the object ended, the memory is kept.
     pub fn end(&self, epoch: u32, opcode: Opcode, handle: u32, memory: Box<dyn Any + Send + Sync>) {
         if let Some(object) = self.end_once(epoch, opcode, handle, memory) {
-            lock(&self.lingering).push(object);
+            lock(&self.kept.lingering).push(object);
         }
     }
 
@@ -187,14 +187,14 @@ impl Shared {
     /// Ends all objects that can end now, until none does.
     fn end_lingering(&self) {
         loop {
-            let before = std::mem::take(&mut *lock(&self.lingering));
+            let before = std::mem::take(&mut *lock(&self.kept.lingering));
             let count = before.len();
             if count == 0 {
                 return;
             }
             let mut after: Vec<_> = before.into_iter().filter_map(|o| self.try_end(o)).collect();
             let ended = after.len() < count;
-            lock(&self.lingering).append(&mut after);
+            lock(&self.kept.lingering).append(&mut after);
             if !ended {
                 return;
             }

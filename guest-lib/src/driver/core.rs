@@ -114,6 +114,11 @@ impl Core {
         self.doorbells.make_first_ring(&self.shared)
     }
 
+    /// What the objects share.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Resets the device: all objects are dead, and a new epoch begins.
     pub fn reset(&self) -> Result<(), Error> {
         let _one_at_a_time = lock(&self.resetting);
@@ -143,6 +148,7 @@ impl Drop for Core {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         let keep = self.thread.take().map(JoinHandle::join);
         self.shared.die("it was closed", true);
+        self.shared.paging.stop();
         self.shared.transport.stop();
         drop(keep);
         self.shared.release();

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use vnic_device::config::FIRST_EVENT_QUEUE;
-use vnic_device::event::{EventKind, EventRecord, FaultQueue, fault};
+use vnic_device::event::{EventKind, EventRecord, FaultQueue, fault, pages};
 use vnic_device::ring::Extent;
 use vnic_device::zerocopy::FromBytes;
 
@@ -151,6 +151,7 @@ fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
         EventKind::GidChange => AsyncEvent::GidChange { index: object },
         EventKind::MrLost => AsyncEvent::MrLost { mr: object },
         EventKind::EventsLost => AsyncEvent::EventsLost { count: record.detail },
+        EventKind::PageFault => return shared.paging.fault(object, pages(record.detail)),
         EventKind::QueueFault => {
             let Some((queue, reason, index)) = fault(record.detail) else {
                 return;

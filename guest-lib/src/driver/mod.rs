@@ -20,7 +20,10 @@ pub(crate) mod doorbells;
 mod events;
 pub(crate) mod fork;
 mod lists;
+mod on_demand;
+mod paging;
 mod shared;
+mod signals;
 #[cfg(test)]
 mod tests;
 mod virtqueue;
@@ -29,4 +32,5 @@ pub(crate) mod waiting;
 pub(crate) use self::core::Core;
 pub use fork::NoFork;
 pub(crate) use shared::Sink;
+pub use signals::block_signals;
 pub(crate) use waiting::Closing;

@@ -9,6 +9,7 @@ use vnic_device::command::Opcode;
 use vnic_device::command::device::DeviceReply;
 
 use super::control::Control;
+use super::paging::Paging;
 use super::waiting::{Closing, News};
 use crate::Error;
 use crate::event::AsyncEvent;
@@ -34,6 +35,15 @@ pub(super) struct Lingering {
     pub memory: Box<dyn Any + Send + Sync>,
 }
 
+/// Memory that the device may still use.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// Until the transport has stopped the device.
+    pub graveyard: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
+    /// Of objects that could not end yet, because the device still uses them.
+    pub lingering: Mutex<Vec<Lingering>>,
+}
+
 /// What the thread of interrupts shares with the objects.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
@@ -52,9 +62,9 @@ pub(crate) struct Shared {
     pub news: News<AsyncEvent>,
     pub(super) sinks: Mutex<HashMap<u32, Arc<dyn Sink>>>,
     waiting: Mutex<Vec<Weak<dyn Closing>>>,
-    pub(super) graveyard: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
-    /// Objects that could not end yet, because the device still uses them.
-    pub(super) lingering: Mutex<Vec<Lingering>>,
+    pub(super) kept: Kept,
+    /// Regions on demand.
+    pub(super) paging: Paging,
     /// Memory of virtqueues that never carry a buffer. The device may look at them all the same.
     _wakes: Vec<Memory>,
 }
@@ -78,8 +88,8 @@ impl Shared {
             news: News::new()?,
             sinks: Mutex::new(HashMap::new()),
             waiting: Mutex::new(Vec::new()),
-            graveyard: Mutex::new(Vec::new()),
-            lingering: Mutex::new(Vec::new()),
+            kept: Kept::default(),
+            paging: Paging::default(),
             _wakes: wakes,
             transport,
         })
@@ -226,7 +236,7 @@ impl Shared {
         if self.is_parents() {
             return std::mem::forget(memory);
         }
-        lock(&self.graveyard).push(memory);
+        lock(&self.kept.graveyard).push(memory);
     }
 
     /// Keeps memory that the device may have taken without an answer.
@@ -238,7 +248,7 @@ impl Shared {
 
     /// Frees all memory that was kept because the device might use it: it does not any more.
     pub(super) fn release(&self) {
-        lock(&self.graveyard).clear();
-        lock(&self.lingering).clear();
+        lock(&self.kept.graveyard).clear();
+        lock(&self.kept.lingering).clear();
     }
 }

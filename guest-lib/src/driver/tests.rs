@@ -259,13 +259,13 @@ fn memory_that_the_device_may_hold_is_kept() {
     lock(&fake.statuses).push_back((CommandStatus::InUse, "windows are bound"));
     drop(region);
     assert!(memory.upgrade().is_none(), "nobody can reach it");
-    assert_eq!(lock(&context.core.lingering).len(), 1, "but it is there");
+    assert_eq!(lock(&context.core.kept.lingering).len(), 1, "but it is there");
     // It ends when something else has.
     lock(&fake.statuses).extend([(CommandStatus::InUse, "the region"), (CommandStatus::Ok, "")]);
     drop(pd);
-    assert_eq!(lock(&context.core.lingering).len(), 2);
+    assert_eq!(lock(&context.core.kept.lingering).len(), 2);
     drop(context.alloc_pd().expect("a PD"));
-    assert!(lock(&context.core.lingering).is_empty());
+    assert!(lock(&context.core.kept.lingering).is_empty());
     let last = lock(&fake.commands).split_off(8);
     assert_eq!(last, [Opcode::DeallocPd, Opcode::DeregisterMr, Opcode::DeallocPd]);
     // What ended in an error of the device is kept to the end.
@@ -273,9 +273,9 @@ fn memory_that_the_device_may_hold_is_kept() {
     let region = pd.allocate(4096, Access::LOCAL_WRITE).expect("a region");
     lock(&fake.statuses).push_back((CommandStatus::Internal, ""));
     drop(region);
-    assert_eq!(lock(&context.core.graveyard).len(), 1);
+    assert_eq!(lock(&context.core.kept.graveyard).len(), 1);
     context.reset().expect("reset");
-    assert!(lock(&context.core.graveyard).is_empty());
+    assert!(lock(&context.core.kept.graveyard).is_empty());
 }
 
 #[test]

@@ -288,6 +288,64 @@ impl ProtectionDomain {
         Ok(region)
     }
 
+    /// Registers memory of the program's own whose pages the device gets when somebody uses them (on-demand paging): nothing is
+    /// copied or pinned now, and the program may unmap what it likes, map anew and move, before the region ends; who reaches what is
+    /// there then. The first use of a page takes some 0.1 to 2 ms: peers are told to wait by RNR NAKs. Queue pairs are RC or XRC.
+    ///
+    /// `iova`: the address at which work requests and peers see the first byte. A `start` of 0 with the length `usize::MAX` is all
+    /// memory that the program has and will have; `iova` must be 0 then.
+    ///
+    /// Error: EOPNOTSUPP, if this is no process of the host, the device is older, or the kernel does not tell when pages are
+    /// unmapped (userfaultfd(2) with events for shared memory: Linux 5.19).
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::Access;
+    ///
+    /// // SAFETY: there are no references to the memory that peers may write.
+    /// let all = unsafe { pd.register_on_demand(0, usize::MAX, 0, Access::REMOTE_ALL) }?;
+    /// println!("peers reach all of this process with key {:#x}", all.rkey());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// The device may write into the memory that the program has there, at any time, as far as the rights and what the program may
+    /// do itself allow: the program makes no references to such memory meanwhile.
+    pub unsafe fn register_on_demand(
+        &self,
+        start: usize,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let core = &self.0.core;
+        core.can_page()?;
+        let len = match (start, len) {
+            (0, usize::MAX) => u64::MAX,
+            _ if len == 0 => return Err(Error::Invalid("a region of 0 bytes".into())),
+            _ => len as u64,
+        };
+        let rights = (self.number(), access.bits());
+        let (reply, pages) =
+            core.register_on_demand(self.0.epoch, rights, (start, len, iova), writes(access))?;
+        let mut region = self.without_memory(&reply, len, access);
+        // What was lent stays until the device has ended the region.
+        region.memory = Memory::unseen(pages);
+        region.iova = iova;
+        Ok(region)
+    }
+
+    /// Gives the device pages of regions on demand before somebody asks for them (`ibv_advise_mr`). `write`: to be written. `wait`:
+    /// they are there when this returns; otherwise soon, if they can be.
+    ///
+    /// Errors: EFAULT for a key of no region on demand, for bytes that are not in it, that nothing is mapped at, or that may not be
+    /// written; EPERM for a region of another protection domain.
+    pub fn prefetch(&self, what: &[Sge], write: bool, wait: bool) -> Result<(), Error> {
+        self.0.core.can_page()?;
+        self.0.core.prefetch(self.number(), what, write, wait)
+    }
+
     fn without_memory(&self, reply: &MrReply, len: u64, access: Access) -> MemoryRegion {
         MemoryRegion {
             pd: self.clone(),

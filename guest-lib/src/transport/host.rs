@@ -13,13 +13,14 @@ mod files;
 mod generation;
 mod maps;
 mod memory;
+mod watch;
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -32,11 +33,12 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vnic_device::config::{Config, PROTOCOL_SHARES};
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
 
-use super::{Pinned, SharedPages, Transport, Virtqueue, identity};
+use super::{Lender, Listener, Pinned, SharedPages, Transport, Virtqueue, identity};
 use crate::Error;
 use crate::sync::lock;
 use generation::generation;
 use memory::Arenas;
+use watch::Watch;
 
 /// Features: `VIRTIO_F_VERSION_1`, and that vhost-user has features of its own.
 const FEATURES: u64 = 1 << 32 | 1 << 30;
@@ -328,6 +330,28 @@ impl Transport for HostTransport {
 
     fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error> {
         self.unless_gone(|| self.arenas.share(file, offset, len))
+    }
+
+    fn lender(&self) -> Result<&dyn Lender, Error> {
+        Ok(self)
+    }
+}
+
+impl Lender for HostTransport {
+    fn check(&self) -> Result<(), Error> {
+        Watch::get().map(drop)
+    }
+
+    fn begin(&self, listener: Weak<dyn Listener>) -> Result<u64, Error> {
+        self.unless_gone(|| {
+            let watch = Watch::get()?;
+            watch.hear(listener);
+            watch.hold(&self.arenas)
+        })
+    }
+
+    fn lend(&self, start: usize, len: usize, write: bool) -> Result<Pinned, Error> {
+        self.unless_gone(|| Watch::get()?.lend(&self.arenas, start, len, write))
     }
 }
 

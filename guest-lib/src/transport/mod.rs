@@ -12,6 +12,7 @@ pub mod pci;
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Weak;
 
 use vnic_device::config::Config;
 use vnic_device::ring::Extent;
@@ -62,6 +63,32 @@ pub trait Transport: Send + Sync {
 
     /// Makes bytes of a file known to the device, all of which the file has. The device may write there.
     fn share(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Pinned, Error>;
+
+    /// Whoever lends pages to the device on demand; the error says why nobody does.
+    fn lender(&self) -> Result<&dyn Lender, Error> {
+        Err(Error::os(
+            "pages are given on demand in processes of the host only",
+        )(rustix::io::Errno::OPNOTSUPP))
+    }
+}
+
+/// Lends memory of the program's own to the device, which the program may unmap or move meanwhile.
+pub trait Lender {
+    /// Whether memory can be lent here.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Has `listener` hear of what is unmapped or moved, and says where the device finds the word that is not 0 while listeners
+    /// have not heard it all.
+    fn begin(&self, listener: Weak<dyn Listener>) -> Result<u64, Error>;
+
+    /// Makes memory known to the device. `write`: the device may write there, so it must be memory that this process may write.
+    fn lend(&self, start: usize, len: usize, write: bool) -> Result<Pinned, Error>;
+}
+
+/// Hears of memory that is not what it was.
+pub trait Listener: Send + Sync {
+    /// Memory from `start` to before `end` was unmapped or moved.
+    fn gone(&self, start: usize, end: usize);
 }
 
 /// A split virtqueue in memory that the device sees (virtio 1.3, section 2.7).

@@ -39,6 +39,8 @@ numbers! {
         QueueFault = 258,
         /// `detail` events were lost: they found no buffer and no room to wait.
         EventsLost = 259,
+        /// Accesses to a region on demand wait for pages: see [`pages_detail`]. Since 1.3.
+        PageFault = 260,
     }
 
     /// The queue of the object that had a [`EventKind::QueueFault`].
@@ -90,6 +92,25 @@ pub const fn fault(detail: u64) -> Option<(FaultQueue, FaultReason, u32)> {
     }
 }
 
+/// Most pages of an [`EventKind::PageFault`].
+pub const FAULT_PAGES_MAX: u64 = (1 << 18) - 1;
+
+/// [`EventRecord::detail`] of a [`EventKind::PageFault`]: bits 0..=17 the number of pages of 4096 bytes, 18 whether they are to be
+/// written, 19..=63 the first of them, counted from the region's first byte. More pages than [`FAULT_PAGES_MAX`] are cut.
+pub const fn pages_detail(first: u64, pages: u64, write: bool) -> u64 {
+    let pages = if pages > FAULT_PAGES_MAX {
+        FAULT_PAGES_MAX
+    } else {
+        pages
+    };
+    first << 19 | (write as u64) << 18 | pages
+}
+
+/// Takes the detail of a [`EventKind::PageFault`] apart: first page, pages, whether they are to be written.
+pub const fn pages(detail: u64) -> (u64, u64, bool) {
+    (detail >> 19, detail & FAULT_PAGES_MAX, detail >> 18 & 1 == 1)
+}
+
 layouts! {
     /// An event.
     struct EventRecord: 32 {
@@ -107,6 +128,21 @@ layouts! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_packed_and_unpacked() {
+        for (first, count, write) in [
+            (0, 1, false),
+            ((1 << 45) - 1, FAULT_PAGES_MAX, true),
+            (77, 3, true),
+        ] {
+            assert_eq!(pages(pages_detail(first, count, write)), (first, count, write));
+        }
+        assert_eq!(
+            pages(pages_detail(5, u64::MAX, false)),
+            (5, FAULT_PAGES_MAX, false)
+        );
+    }
 
     #[test]
     fn faults_are_packed_and_unpacked() {

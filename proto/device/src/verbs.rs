@@ -194,6 +194,18 @@ pub mod reregister {
     pub const ALL: u32 = 7;
 }
 
+/// What [`SetPages`](crate::command::memory::SetPages) says of pages.
+pub mod pages {
+    /// The device may write there.
+    pub const WRITE: u32 = 1 << 0;
+    /// Nobody has asked for them.
+    pub const PREFETCH: u32 = 1 << 1;
+    /// There are none, and whoever waits for them is refused.
+    pub const REFUSED: u32 = 1 << 2;
+    /// Every bit there is.
+    pub const ALL: u32 = 7;
+}
+
 /// Bits of `ibv_srq_attr_mask`.
 pub mod srq_mask {
     /// `max_wr`.

@@ -16,7 +16,7 @@ use vnic_device::queue::{
 };
 use vnic_device::ring::{self, Extent, ExtentList};
 use vnic_device::status::CommandStatus;
-use vnic_device::verbs::{self, access, qp_mask, reregister, srq_mask};
+use vnic_device::verbs::{self, access, pages, qp_mask, reregister, srq_mask};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_device::{LAYOUTS, doorbell};
 
@@ -110,12 +110,13 @@ fn bits_are_the_same() {
         bits!(create_flags: SIGNAL_ALL),
         bits!(access: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, INVALIDATE),
         bits!(reregister: TRANSLATION, PD, ACCESS),
+        bits!(pages: WRITE, PREFETCH, REFUSED),
         bits!(srq_mask: MAX_WR, LIMIT),
         bits!(qp_mask: STATE, CURRENT_STATE, DRAINED_EVENT, ACCESS, PKEY_INDEX, PORT, QKEY, ADDRESS, PATH_MTU, TIMEOUT,
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND),
     ]);
     let spec = tables("bits");
     assert_eq!(

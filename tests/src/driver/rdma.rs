@@ -32,7 +32,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use vnic_device::command::device::{Hello, HelloReply};
 use vnic_device::command::{Opcode, ReplyHead};
-use vnic_device::config::{Config, PROTOCOL_SHARES};
+use vnic_device::config::{ABI_MINOR, Config, PROTOCOL_SHARES};
 use vnic_device::event::{EventKind, EventRecord};
 use vnic_device::ring::Extent;
 use vnic_device::status::CommandStatus;
@@ -418,7 +418,7 @@ impl Driver {
     /// # Panics
     /// When the device refuses.
     pub fn hello(&mut self) -> HelloReply {
-        self.hello_up_to(2)
+        self.hello_up_to(ABI_MINOR)
     }
 
     /// Says HELLO as a driver of that minor version, or an older one.

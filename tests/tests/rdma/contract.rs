@@ -29,6 +29,7 @@ const NOT_HERE: &[(O, S, &str)] = &[
     (O::AllocMw, S::LimitReached, "takes 262144: limits.rs"),
     (O::RegisterDmMr, S::LimitReached, "takes 524288: limits.rs"),
     (O::RegisterNullMr, S::LimitReached, "as REGISTER_DM_MR"),
+    (O::RegisterOnDemandMr, S::LimitReached, "as REGISTER_DM_MR"),
 ];
 
 /// The command ends so, with a text, and nothing has changed.

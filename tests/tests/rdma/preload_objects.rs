@@ -149,6 +149,23 @@ fn memory_is_registered_by_its_file() -> Result<()> {
 }
 
 #[test]
+fn pages_are_given_on_demand() -> Result<()> {
+    run(
+        "on_demand",
+        &[
+            "capabilities",
+            "operations",
+            "shared_queues",
+            "mappings",
+            "rights",
+            "everything",
+            "threads",
+            "advice",
+        ],
+    )
+}
+
+#[test]
 fn a_dma_buf_is_registered_where_the_adapter_allows_it() -> Result<()> {
     const NAME: &str = "a_dma_buf_is_registered_where_the_adapter_allows_it";
     let driver = Path::new("/dev/udmabuf");

@@ -246,6 +246,7 @@ impl Function {
             | O::AllocDm
             | O::RegisterDmMr
             | O::RegisterNullMr
+            | O::RegisterOnDemandMr
             | O::CreateAh
             | O::CreateQp
             | O::AttachMulticast => self.room(0)?,
@@ -293,6 +294,8 @@ impl Function {
             O::CopyFromDm => self.copy_from_dm(request),
             O::RegisterDmMr => self.register_dm_mr(request),
             O::RegisterNullMr => self.register_null_mr(request),
+            O::RegisterOnDemandMr => self.register_on_demand_mr(request),
+            O::SetPages => self.set_pages(request),
             O::CreateCq => self.create_cq(request),
             O::ResizeCq => self.resize_cq(request),
             O::DestroyCq => self.destroy_cq(request),

@@ -94,6 +94,24 @@ impl FunctionMemory {
         self.regions(Span { at: gpa, len })
     }
 
+    /// Whether a word of 8 bytes of the guest's is not zero, as a question that can be asked again and again. `None`: it is not
+    /// the guest's, or not aligned.
+    pub fn word(&self, gpa: u64) -> Option<impl Fn() -> bool + Send + use<>> {
+        let (place, room) = self.map.lookup(gpa).filter(|_| gpa < DEVICE_BASE)?;
+        if room < 8 || !(place as usize).is_multiple_of(8) {
+            return None;
+        }
+        let map = Arc::clone(&self.map);
+        Some(move || {
+            let Some((place, 8..)) = map.lookup(gpa) else {
+                return true;
+            };
+            // SAFETY: the map keeps its memory mapped while it lives, and it is as it was when this was made: eight bytes, aligned.
+            // Guests change them by atomic operations, or as they like.
+            unsafe { AtomicU64::from_ptr(place.cast()) }.load(Ordering::Acquire) != 0
+        })
+    }
+
     /// Bytes of device memory in use.
     pub fn device_bytes(&self) -> u64 {
         self.device_bytes

@@ -1,7 +1,7 @@
 //! A function's turn: its driver's requests, received packets, and completions.
 
 use smallvec::SmallVec;
-use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
+use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail, pages_detail};
 use vnic_engine::rdma::{COPIES_AT_ONCE, CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
@@ -389,6 +389,16 @@ impl Function {
             Event::LastWqeReached(qp) => (EventKind::LastWqeReached, qp.0),
             Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),
             Event::SrqError(srq) => (EventKind::SrqError, srq.0),
+            Event::PageFault {
+                mr,
+                first,
+                pages,
+                write,
+            } => {
+                let detail = pages_detail(first, pages, write);
+                self.session.events.push(EventKind::PageFault, mr.0, detail);
+                return;
+            }
         };
         self.session.events.push(kind, object, 0);
     }

@@ -283,5 +283,21 @@ pub const IBV_CREATE_CQ_ATTR_SINGLE_THREADED: c_uint = 1;
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: c_uint = 1;
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: c_uint = 2;
 
+// ibv_advise_mr_advice, and its flag
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH: c_uint = 0;
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: c_uint = 1;
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: c_uint = 2;
+pub const IBV_ADVISE_MR_FLAG_FLUSH: c_uint = 1;
+
+// ibv_odp_general_caps, ibv_odp_transport_cap_bits
+pub const IBV_ODP_SUPPORT: c_uint = 1;
+pub const IBV_ODP_SUPPORT_IMPLICIT: c_uint = 2;
+pub const IBV_ODP_SUPPORT_SEND: c_uint = 1;
+pub const IBV_ODP_SUPPORT_RECV: c_uint = 2;
+pub const IBV_ODP_SUPPORT_WRITE: c_uint = 4;
+pub const IBV_ODP_SUPPORT_READ: c_uint = 8;
+pub const IBV_ODP_SUPPORT_ATOMIC: c_uint = 16;
+pub const IBV_ODP_SUPPORT_SRQ_RECV: c_uint = 32;
+
 // ibv_values_mask
 pub const IBV_VALUES_MASK_RAW_CLOCK: c_uint = 1;

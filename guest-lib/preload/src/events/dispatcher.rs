@@ -1,7 +1,5 @@
 //! Delivery of asynchronous events.
 
-#![expect(unsafe_code, reason = "keeps signals from a thread of ours")]
-
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -10,7 +8,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io;
 use vnic_verbs::sysfs::Files;
-use vnic_verbs::{AsyncEvent, NoFork};
+use vnic_verbs::{AsyncEvent, NoFork, block_signals};
 
 use super::mailbox::{Letter, Mailbox, Subject};
 use crate::abi::*;
@@ -111,16 +109,6 @@ impl Drop for Dispatcher {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Blocks signals, which are for the program's own threads.
-fn block_signals() {
-    // SAFETY: changes nothing but which signals this thread takes; the set is filled before it is used.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
     }
 }
 

@@ -11,7 +11,7 @@ use crate::objects::qp::{Extended, Wanted};
 use crate::objects::{Channel, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
 use crate::work::fields;
 use crate::work::poll::poll_cq;
-use crate::work::post::{bind_mw, post_recv, post_send, post_srq_recv};
+use crate::work::post::{bind_mw, elements, post_recv, post_send, post_srq_recv};
 
 /// Fields that completions of an extended queue may have. There are no local identifiers (LIDs) and path bits on
 /// Ethernet: they read as 0, as those of other devices.
@@ -53,9 +53,16 @@ operation! {
         end::<Mw>(mw)
     }
 
-    /// `man 3 ibv_advise_mr`: advice about pages on demand, which our devices do not have.
-    fn advise_mr(_pd: *mut ibv_pd, _advice: c_uint, _flags: u32, _list: *mut ibv_sge, _count: u32) -> c_int, as code {
-        Err(Errno::UNSUPPORTED.because("ibv_advise_mr: no on-demand paging"))
+    /// `man 3 ibv_advise_mr`.
+    fn advise_mr(pd: *mut ibv_pd, advice: c_uint, flags: u32, list: *mut ibv_sge, count: u32) -> c_int, as code {
+        only(flags, IBV_ADVISE_MR_FLAG_FLUSH, Errno::INVALID)?;
+        let write = match advice {
+            IBV_ADVISE_MR_ADVICE_PREFETCH | IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => false,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => true,
+            _ => return Err(Errno::UNSUPPORTED.because("ibv_advise_mr: no such advice")),
+        };
+        let what = elements(list, c_int::try_from(count).map_err(|_| Errno::INVALID)?)?;
+        Ok(the::<Pd>(pd).inner.prefetch(what, write, flags & IBV_ADVISE_MR_FLAG_FLUSH != 0)?)
     }
 
     /// `man 3 ibv_alloc_null_mr`.

@@ -62,8 +62,9 @@ operation! {
         if len < size_of::<ibv_device_attr>() || (!input.is_null() && (*input).comp_mask != 0) {
             return Err(Errno::INVALID);
         }
-        let device = Context::of(context).seat.device.query_device();
-        copy_out(&describe::device_ex(&device), into, len);
+        let device = &Context::of(context).seat.device;
+        let on_demand = device.can_page().is_ok();
+        copy_out(&describe::device_ex(&device.query_device(), on_demand), into, len);
         Ok(())
     }
 

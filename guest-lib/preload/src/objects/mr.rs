@@ -45,9 +45,7 @@ const OPTIONAL: u32 = 0x3ff0_0000;
 pub fn access(flags: u32) -> Result<Access, Errno> {
     let flags = flags & !(OPTIONAL | IBV_ACCESS_HUGETLB);
     if flags & IBV_ACCESS_ON_DEMAND != 0 {
-        return Err(
-            Errno::UNSUPPORTED.because("no on-demand paging (IBV_ACCESS_ON_DEMAND): register the range")
-        );
+        return Err(Errno::UNSUPPORTED.because("IBV_ACCESS_ON_DEMAND is for ibv_reg_mr alone"));
     }
     let access = Access::from_bits(flags).ok_or(Errno::INVALID)?;
     let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -72,6 +70,15 @@ impl Mr {
         iova: u64,
         flags: u32,
     ) -> Result<*mut ibv_mr, Errno> {
+        if flags & IBV_ACCESS_ON_DEMAND != 0 {
+            let access = access(flags & !IBV_ACCESS_ON_DEMAND)?;
+            if iova != addr as u64 && addr.is_null() {
+                return Err(Errno::INVALID);
+            }
+            // SAFETY: a program in C makes no promises about references.
+            let inner = unsafe { pd.inner.register_on_demand(addr.addr(), length, iova, access) }?;
+            return Ok(publish(Mr::new(pd, addr, length, inner, None)));
+        }
         let access = access(flags)?;
         let start = range(addr, length)?;
         // SAFETY: a program in C makes no promises about references, and the caller makes the rest.

@@ -133,8 +133,28 @@ enum Kind {
     Shared(Vec<u8>),
 }
 
+/// Whether other threads may map something else in place of memory while it is made known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mappings {
+    /// They do not: the program has promised that.
+    Stay,
+    /// They may: all threads are stopped while pages are replaced that are still what they were.
+    Change,
+}
+
 /// Makes a range known to the daemon. `write`: the device may write there.
 pub(super) fn pin(arenas: &Arenas, start: usize, len: usize, write: bool) -> Result<Pinned, Error> {
+    pin_where(arenas, start, len, write, Mappings::Stay)
+}
+
+/// As [`pin`], where mappings may change meanwhile.
+pub(super) fn pin_where(
+    arenas: &Arenas,
+    start: usize,
+    len: usize,
+    write: bool,
+    mappings: Mappings,
+) -> Result<Pinned, Error> {
     let page = rustix::param::page_size();
     let end = start
         .checked_add(len)
@@ -150,7 +170,10 @@ pub(super) fn pin(arenas: &Arenas, start: usize, len: usize, write: bool) -> Res
         let mut found = false;
         for piece in private {
             found = true;
-            pool.adopt(&piece.mapping, &piece.all)?;
+            match pool.adopt(&piece.mapping, &piece.all, mappings) {
+                Err(e) if mappings == Mappings::Change && e.errno() == libc::EAGAIN => break,
+                adopted => adopted?,
+            }
         }
         if !found {
             return pool.known(arenas, &pieces, start, end);
@@ -286,7 +309,7 @@ impl Pool {
     }
 
     /// Puts pages of an arena in the place of private ones.
-    fn adopt(&mut self, mapping: &Mapping, all: &Mapping) -> Result<(), Error> {
+    fn adopt(&mut self, mapping: &Mapping, all: &Mapping, mappings: Mappings) -> Result<(), Error> {
         self.collect_if_due();
         let mapping = &whole_pages(mapping, all)?;
         let (arena, at) = self.take(mapping.len())?;
@@ -295,6 +318,7 @@ impl Pool {
             len: STEP.min(mapping.end - from),
             rights: mapping.rights,
             anonymous: mapping.file == Default::default(),
+            expected: (mappings == Mappings::Change).then_some(mapping),
             file: arena.file(),
             offset: (at + (from - mapping.start)) as u64,
         });

@@ -213,7 +213,7 @@ impl Arena {
     }
 
     /// Takes a part of zeros.
-    fn take(self: &Arc<Arena>, len: usize) -> Option<SharedPages> {
+    pub fn take(self: &Arc<Arena>, len: usize) -> Option<SharedPages> {
         let (at, dirty) = lock(&self.free).take(len)?;
         let part = Part {
             arena: Arc::clone(self),

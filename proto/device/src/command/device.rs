@@ -31,11 +31,15 @@ bits! {
         RATE_LIMIT = 1 << 12,
         /// Null regions. Since 1.2.
         NULL_MR = 1 << 13,
+        /// Regions on demand (1.3).
+        ON_DEMAND = 1 << 14,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
         /// Bits of version 1.1.
         ALL_1_1 = (1 << 13) - 1,
+        /// Bits of version 1.2.
+        ALL_1_2 = (1 << 14) - 1,
     }
 }
 

@@ -88,4 +88,32 @@ layouts! {
         /// Bytes, a multiple of 4.
         24 len: u64,
     }
+
+    /// Body of [`Opcode::RegisterOnDemandMr`](super::Opcode::RegisterOnDemandMr).
+    struct RegisterOnDemandMr: 32 {
+        /// Protection domain.
+        0 pd: u32,
+        /// [`access`](crate::verbs::access).
+        4 access: u32,
+        /// Address of the first byte, as work requests and peers name it.
+        8 iova: u64,
+        /// Length in bytes.
+        16 len: u64,
+        /// Guest-physical address of a word of 8 bytes: while it is not 0, the device uses no page of the region.
+        24 hold: u64,
+    }
+
+    /// Body of [`Opcode::SetPages`](super::Opcode::SetPages).
+    struct SetPages: 32 {
+        /// The region.
+        0 mr: u32,
+        /// [`pages`](crate::verbs::pages).
+        4 flags: u32,
+        /// First byte, from the region's first.
+        8 start: u64,
+        /// Length in bytes.
+        16 len: u64,
+        /// The memory, of `len` bytes; empty: there is none.
+        24 extents: ExtentList,
+    }
 }

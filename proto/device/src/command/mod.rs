@@ -56,6 +56,12 @@ numbers! {
         RegisterDmMr = 27,
         /// Register memory that is nowhere: [`Object`], the protection domain → [`MrReply`](memory::MrReply). Since 1.2.
         RegisterNullMr = 28,
+        /// Register addresses whose pages come on demand: [`RegisterOnDemandMr`](memory::RegisterOnDemandMr) →
+        /// [`MrReply`](memory::MrReply). Since 1.3.
+        RegisterOnDemandMr = 29,
+        /// Give pages to a region on demand, take them back or refuse them: [`SetPages`](memory::SetPages) and their extents.
+        /// Since 1.3.
+        SetPages = 30,
         /// Make a completion queue: [`CreateCq`](queues::CreateCq) and the extents of its ring → [`Object`].
         CreateCq = 32,
         /// Give a completion queue another ring: [`ResizeCq`](queues::ResizeCq) and its extents →
@@ -110,6 +116,7 @@ impl Opcode {
         match self {
             Opcode::ModifyQpRate | Opcode::QueryQpRate => 1,
             Opcode::RegisterNullMr => 2,
+            Opcode::RegisterOnDemandMr | Opcode::SetPages => 3,
             _ => 0,
         }
     }

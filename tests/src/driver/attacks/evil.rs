@@ -289,7 +289,7 @@ impl Evil {
         };
         let kind = match opcode {
             O::AllocPd => PD,
-            O::RegisterMr | O::RegisterDmMr | O::RegisterNullMr | O::ReregisterMr => {
+            O::RegisterMr | O::RegisterDmMr | O::RegisterNullMr | O::RegisterOnDemandMr | O::ReregisterMr => {
                 if let Ok(mr) = MrReply::read_from_bytes(&reply.bytes) {
                     self.keep(KEY, mr.lkey);
                 }

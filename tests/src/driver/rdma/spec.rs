@@ -93,6 +93,8 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
         O::CopyToDm => (size_of::<mem::CopyDm>(), true),
         O::CopyFromDm => (size_of::<mem::CopyDm>(), false),
         O::RegisterDmMr => (size_of::<mem::RegisterDmMr>(), false),
+        O::RegisterOnDemandMr => (size_of::<mem::RegisterOnDemandMr>(), false),
+        O::SetPages => (size_of::<mem::SetPages>(), true),
         O::CreateCq => (size_of::<queues::CreateCq>(), true),
         O::ResizeCq => (size_of::<queues::ResizeCq>(), true),
         O::CreateSrq => (size_of::<queues::CreateSrq>(), true),

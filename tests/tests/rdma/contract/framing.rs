@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use vnic_device::command::device::{GidRecord, Hello};
-use vnic_device::command::memory::{AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr};
+use vnic_device::command::memory::{
+    AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
+};
 use vnic_device::command::qp::{
     AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate,
 };
@@ -52,14 +54,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 3, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 4, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (2, &[0; 15][..]));
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (3, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -68,7 +70,7 @@ fn versions(d: &mut Driver) {
     assert_eq!(reply.bytes, [0; 16]);
     version_0(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
-    fine(d, O::Hello, &hello(1, 2, 2), &[]);
+    fine(d, O::Hello, &hello(1, 3, 3), &[]);
 }
 
 /// A driver of version 1.0 sees what there was in 1.0, however much room it has.
@@ -99,6 +101,18 @@ fn version_0(d: &mut Driver) {
         (1 << 13) - 1
     );
     refused(d, O::RegisterNullMr, &Object::default(), &[], S::NotSupported);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    let hello = Hello {
+        minor_max: 2,
+        ..hello
+    };
+    assert_eq!(fine(d, O::Hello, &hello, &[]).bytes[0], 2);
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    assert_eq!(
+        u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes")),
+        (1 << 14) - 1
+    );
+    refused(d, O::SetPages, &SetPages::default(), &[], S::NotSupported);
 }
 
 fn lengths(d: &mut Driver) {

@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 use vnic_device::command::memory::{
-    AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
+    AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, RegisterOnDemandMr, ReregisterMr,
+    SetPages,
 };
 use vnic_device::command::{NONE, Object, Opcode as O};
+use vnic_device::event::{self, EventKind};
 use vnic_device::queue::{Bind, Element, Operation};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{QpType, access, reregister};
+use vnic_device::verbs::{QpType, access, pages, reregister};
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
 use vnic_tests::driver::rdma::{Driver, Side, World, Wr, extents, fill};
 
@@ -32,6 +34,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
     windows(&mut s);
     device_memory(&mut s);
     null_regions(&mut s);
+    on_demand(&mut s);
     Ok(s.d)
 }
 
@@ -451,4 +454,180 @@ fn null_regions(s: &mut Side) {
     assert_eq!(mr.area.bytes(6000, 2192), [7; 2192]);
     refused(&mut s.d, O::DeallocPd, &handle(pd), &[], S::InUse);
     fine(&mut s.d, O::DeregisterMr, &handle(null.mr), &[]);
+}
+
+/// Regions whose pages come when they are asked for (section 11.6).
+fn on_demand(s: &mut Side) {
+    const VA: u64 = 0x7777_0000_0000;
+    let pd = s.pd;
+    let (word, memory) = (s.d.area(8), s.d.area(16384));
+    let good = RegisterOnDemandMr {
+        pd,
+        access: 0xf,
+        iova: VA,
+        len: 16384,
+        hold: word.extents[0].gpa,
+    };
+    for (body, status) in [
+        (RegisterOnDemandMr { pd: NOBODY, ..good }, S::NoSuchObject),
+        (
+            RegisterOnDemandMr {
+                access: 1 << 7,
+                ..good
+            },
+            S::NotSupported,
+        ),
+        (RegisterOnDemandMr { access: 2, ..good }, S::Invalid),
+        (
+            RegisterOnDemandMr {
+                len: u64::MAX,
+                ..good
+            },
+            S::Invalid,
+        ),
+        (
+            RegisterOnDemandMr {
+                hold: 1 << 50,
+                ..good
+            },
+            S::BadAddress,
+        ),
+        (
+            RegisterOnDemandMr {
+                hold: good.hold + 4,
+                ..good
+            },
+            S::BadAddress,
+        ),
+        (
+            RegisterOnDemandMr {
+                hold: 1 << 63,
+                ..good
+            },
+            S::BadAddress,
+        ),
+    ] {
+        refused(&mut s.d, O::RegisterOnDemandMr, &body, &[], status);
+    }
+    let made = fine(&mut s.d, O::RegisterOnDemandMr, &good, &[]);
+    let made = MrReply::read_from_bytes(&made.bytes).expect("a region");
+    let pages = |start: u64, len: u64, flags: u32, from: u64| {
+        let extent = [Extent {
+            gpa: memory.extents[0].gpa + from,
+            len,
+        }];
+        let body = SetPages {
+            mr: made.mr,
+            flags,
+            start,
+            len,
+            extents: ExtentList { count: 1, chunks: 0 },
+        };
+        (body, extent)
+    };
+    let nothing = |start: u64, len: u64, flags: u32| SetPages {
+        extents: ExtentList::default(),
+        ..pages(start, len, flags, 0).0
+    };
+    let (body, list) = pages(0, 4096, pages::WRITE, 0);
+    let none = Extent {
+        gpa: 1 << 50,
+        len: 4096,
+    };
+    for (body, list, status) in [
+        (
+            SetPages {
+                mr: s.mr.handle,
+                ..body
+            },
+            list,
+            S::Invalid,
+        ),
+        (SetPages { mr: NOBODY, ..body }, list, S::NoSuchObject),
+        (SetPages { start: 16384, ..body }, list, S::Invalid),
+        (
+            SetPages {
+                start: u64::MAX,
+                ..body
+            },
+            list,
+            S::Invalid,
+        ),
+        (SetPages { len: 4095, ..body }, list, S::Invalid),
+        (SetPages { flags: 8, ..body }, list, S::NotSupported),
+        (body, [none], S::BadAddress),
+    ] {
+        refused(&mut s.d, O::SetPages, &body, list.as_bytes(), status);
+    }
+    let mut qp = s.qp(QpType::Rc);
+    let own = s.d.own_address();
+    s.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
+    let asked = |s: &mut Side| {
+        let event = s.d.event(EventKind::PageFault);
+        assert_eq!(event.object, made.mr);
+        event::pages(event.detail)
+    };
+    // Bytes 5000 to 8999 are asked for as pages 1 and 2, to be written, by the responder.
+    s.mr.area.write(0, &[9; 8192]);
+    let wr = |id, element, at| Wr::new(id, Operation::Write, &[element]).remote(VA + at, made.rkey);
+    s.post(&mut qp, &wr(1, s.mr.element(0, 4000), 5000));
+    assert_eq!(asked(s), (1, 2, true));
+    // Pages that may not be written are not what was asked for.
+    let (body, list) = pages(4096, 8192, 0, 4096);
+    fine(&mut s.d, O::SetPages, &body, list.as_bytes());
+    assert_eq!(asked(s), (1, 2, true));
+    let (body, list) = pages(4096, 8192, pages::WRITE, 4096);
+    fine(&mut s.d, O::SetPages, &body, list.as_bytes());
+    qp.sends().consumer = s.cq.good(1).consumed;
+    assert_eq!(memory.bytes(5000, 4000), [9; 4000]);
+    assert_eq!(memory.bytes(0, 5000), [0; 5000]);
+    // Elsewhere from now on; the memory of before is left alone.
+    let other = s.d.area(8192);
+    let body = SetPages {
+        extents: extents(&other),
+        ..pages(4096, 8192, pages::WRITE, 0).0
+    };
+    fine(&mut s.d, O::SetPages, &body, other.extents.as_bytes());
+    s.mr.area.write(0, &[8; 8192]);
+    let write = wr(2, s.mr.element(0, 8192), 4096);
+    s.done(&mut qp, &write);
+    assert_eq!(
+        (other.bytes(0, 8192), memory.bytes(5000, 4000)),
+        (vec![8; 8192], vec![9; 4000])
+    );
+    // Taken: it is asked for again, now by the requester, to be read.
+    fine(&mut s.d, O::SetPages, &nothing(0, 16384, 0), &[]);
+    let element = |at: u64, len| Element {
+        addr: VA + at,
+        len,
+        lkey: made.lkey,
+    };
+    let to = s.mr.iova;
+    let out = |id, element, rkey| Wr::new(id, Operation::Write, &[element]).remote(to, rkey);
+    s.post(&mut qp, &out(3, element(100, 50), s.mr.rkey));
+    assert_eq!(asked(s), (0, 1, false));
+    // Held back: nothing is used, nobody is asked.
+    word.store(0, 1u64.to_le());
+    let (body, list) = pages(0, 4096, 0, 8192);
+    fine(&mut s.d, O::SetPages, &body, list.as_bytes());
+    assert_eq!(s.d.count_events(EventKind::PageFault), 0);
+    assert!(s.cq.peek().is_none(), "held back");
+    word.store(0, 0u64);
+    qp.sends().consumer = s.cq.good(3).consumed;
+    // Refused: the request fails.
+    let used = |d: &mut Driver| {
+        d.resources()
+            .into_iter()
+            .find(|r| r.0.contains("extents"))
+            .map(|r| r.1)
+    };
+    let before = used(&mut s.d);
+    s.post(&mut qp, &out(4, element(9000, 50), s.mr.rkey));
+    assert_eq!(asked(s), (2, 1, false));
+    fine(&mut s.d, O::SetPages, &nothing(8192, 4096, pages::REFUSED), &[]);
+    s.cq.expect(4, vnic_device::verbs::CompletionStatus::LocalProtectionError);
+    fine(&mut s.d, O::SetPages, &nothing(0, 16384, 0), &[]);
+    assert_ne!(used(&mut s.d), before);
+    fine(&mut s.d, O::DeregisterMr, &handle(made.mr), &[]);
+    refused(&mut s.d, O::SetPages, &nothing(0, 1, 0), &[], S::NoSuchObject);
 }

@@ -30,6 +30,7 @@ use super::marks::{Mark, Marks};
 use super::memory::Memory;
 use super::multicast::MulticastGroups;
 use super::notifier::Notifier;
+use super::on_demand::Faults;
 use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::{self, Qp};
@@ -46,7 +47,7 @@ use super::types::{
 };
 use super::wheel::Wheel;
 pub use groups::COPIES_AT_ONCE;
-pub use shell::{Freed, work_of_pieces};
+pub use shell::{Freed, Given, work_of_pieces};
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
@@ -167,6 +168,7 @@ impl Device {
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),
+                faults: Faults::default(),
                 notifier: Notifier::new(Congestion::default().point),
                 congestion: Congestion::default(),
                 needs: Needs::default(),

@@ -373,6 +373,7 @@ impl Qp {
         }
         if next == QpState::Err {
             self.end_flow(shared);
+            shared.faults.forget(self.number);
         }
         let may = self.permissions();
         if may.flush_send {
@@ -391,6 +392,7 @@ impl Qp {
     pub fn flush(&mut self, shared: &mut Shared) {
         self.flush_sends(shared);
         self.flush_receives(shared);
+        shared.faults.forget(self.number);
         shared.timers.disarm(&mut self.timer, self.number);
         self.end_pace(shared);
         if self.scheduled {

@@ -15,6 +15,7 @@ use vnic_wire::aeth::NakCode;
 use super::handle::Table;
 use super::limits::{Limits, Place, Usage, in_range};
 use super::memory::NULL_MEMORY;
+use super::on_demand::{Hold, Missing, Pages};
 use super::packet::SpanList;
 use super::types::{Access, MrHandle, MwHandle, Object, PdHandle, QpNumber, Sge, Span, Status, VerbsError};
 use super::window::Window;
@@ -86,6 +87,16 @@ impl Translation {
         self.len
     }
 
+    /// The spans, one behind the other.
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let ends = self.extents.iter().skip(1).map(|(start, _)| *start);
+        let pieces = self.extents.iter().zip(ends.chain([self.len]));
+        pieces.map(|((start, at), end)| Span {
+            at: *at,
+            len: end - start,
+        })
+    }
+
     /// Bytes and extents.
     fn finish(self, max_size: u64) -> Result<(u64, Extents), VerbsError> {
         if self.endless {
@@ -116,6 +127,8 @@ pub enum Extents {
     /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0. One piece at
     /// [`NULL_MEMORY`] is no memory: all bytes are there, reads give zeros, and writes are forgotten.
     Many(Box<[(u64, u64)]>),
+    /// Those that the driver has given so far.
+    OnDemand(Box<Pages>),
 }
 
 impl Extents {
@@ -124,8 +137,14 @@ impl Extents {
         match self {
             Extents::One(_) => 1,
             Extents::Many(extents) => extents.len() as u32,
+            Extents::OnDemand(pages) => pages.count(),
         }
     }
+}
+
+/// Whether an access with these rights writes.
+fn writes(need: Access) -> bool {
+    need.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
 }
 
 /// A memory region.
@@ -151,7 +170,7 @@ pub(super) struct Region {
 #[derive(Debug, Default)]
 pub struct MemoryWalk {
     at: usize,
-    /// Pieces that were looked at of the region there, and its key.
+    /// Pieces that were looked at of the region there (of one on demand: bytes), and its key.
     piece: usize,
     key: u32,
     over: bool,
@@ -189,7 +208,7 @@ impl Region {
             _ => None,
         };
         let many: &[(u64, u64)] = match &self.extents {
-            Extents::One(_) => &[],
+            Extents::One(_) | Extents::OnDemand(_) => &[],
             Extents::Many(extents) => extents.get(from..).unwrap_or_default(),
         };
         let ends = many.iter().skip(1).map(|(start, _)| *start).chain([self.len]);
@@ -200,20 +219,68 @@ impl Region {
         one.into_iter().chain(pieces)
     }
 
-    /// Adds the memory of `len` bytes from `offset`, which are inside. Pieces but the first are counted.
+    /// Adds the memory of `len` bytes from `offset`, which are inside. Pieces but the first are counted. `Err`: a page of them
+    /// is missing.
     #[inline]
-    fn collect(&self, offset: u64, len: u64, out: &mut SpanList, pieces: &Cell<u32>) {
+    fn collect(
+        &self,
+        offset: u64,
+        len: u64,
+        need: Access,
+        out: &mut SpanList,
+        pieces: &Cell<u32>,
+    ) -> Result<(), Missing> {
+        if let Extents::One(at) = &self.extents {
+            out.push(Span { at: at + offset, len });
+            return Ok(());
+        }
+        let before = out.len() + 1;
+        let found = self.collect_several(offset, len, need, out);
+        pieces.set(
+            pieces
+                .get()
+                .saturating_add(out.len().saturating_sub(before) as u32),
+        );
+        found
+    }
+
+    fn collect_several(
+        &self,
+        offset: u64,
+        len: u64,
+        need: Access,
+        out: &mut SpanList,
+    ) -> Result<(), Missing> {
         match &self.extents {
-            Extents::One(at) => out.push(Span { at: at + offset, len }),
-            Extents::Many(extents) => {
-                let before = out.len() + 1;
-                self.collect_many(extents, offset, len, out);
-                pieces.set(
-                    pieces
-                        .get()
-                        .saturating_add(out.len().saturating_sub(before) as u32),
-                );
+            Extents::One(_) => {}
+            Extents::Many(extents) => self.collect_many(extents, offset, len, out),
+            Extents::OnDemand(pages) => {
+                let (end, write, before) = (offset + len, writes(need), out.len());
+                let found = pages.collect(offset, end, write, |span| out.push(span));
+                found.map_err(|found| {
+                    out.truncate(before);
+                    self.missing(found, end, write)
+                })?;
             }
+        }
+        Ok(())
+    }
+
+    /// The first page of `len` bytes from `offset` that is missing, as far as the first pieces say.
+    #[cold]
+    fn look_ahead(&self, pages: &Pages, offset: u64, len: u64, need: Access) -> Result<(), Missing> {
+        let (end, write) = (offset + len, writes(need));
+        let found = pages.look_ahead(offset, end, write);
+        found.map_err(|found| self.missing(found, end, write))
+    }
+
+    fn missing(&self, (start, held): (u64, bool), end: u64, write: bool) -> Missing {
+        Missing {
+            mr: MrHandle(self.key >> 8),
+            start,
+            end,
+            write,
+            held,
         }
     }
 
@@ -228,6 +295,8 @@ impl Region {
                 let stop = extents.get(next).map_or(self.len, |(start, _)| *start);
                 (len <= stop - offset).then(|| behind(*at, offset - start))
             }
+            // One by one.
+            Extents::OnDemand(_) => None,
         }
     }
 
@@ -259,7 +328,7 @@ fn behind(at: u64, bytes: u64) -> u64 {
 }
 
 /// The region of the last key that was looked at. While it lives, no region changes: many looks at one key find it once. It
-/// knows no windows, and no bytes that are in several pieces.
+/// knows no windows, and no bytes that are in several pieces or given on demand.
 #[derive(Debug, Default)]
 pub(super) struct OneRegion<'a> {
     last: Option<(u32, &'a Region)>,
@@ -347,6 +416,10 @@ pub struct Regions {
     max_size: u64,
     /// Pieces of memory, except the first of each access, that were collected and not taken yet.
     pieces: Cell<u32>,
+    /// The page for which the last access that was refused was refused.
+    missing: Cell<Option<Missing>>,
+    /// Whether there ever was a region on demand.
+    on_demand: bool,
 }
 
 impl Regions {
@@ -367,6 +440,8 @@ impl Regions {
             extents: usage(limits.max_mr_extents),
             max_size: limits.max_mr_size,
             pieces: Cell::new(0),
+            missing: Cell::new(None),
+            on_demand: false,
         }
     }
 
@@ -414,6 +489,86 @@ impl Regions {
             (0, u64::MAX),
             Extents::Many([(0, NULL_MEMORY)].into()),
         )
+    }
+
+    /// Registers addresses whose pages are given on demand.
+    pub fn register_on_demand(
+        &mut self,
+        pd: PdHandle,
+        (iova, len): (u64, u64),
+        access: Access,
+        hold: Hold,
+    ) -> Result<Registration, VerbsError> {
+        self.check_register(access)?;
+        let base = base(iova, len, access)?;
+        let pages = Extents::OnDemand(Box::new(Pages::new(hold)));
+        let made = self.add(pd, access, (base, len), pages)?;
+        self.on_demand = true;
+        Ok(made)
+    }
+
+    /// Checks whether so many pieces of memory could be given to `len` bytes from `start` of a region. Returns its entries of the
+    /// translation table.
+    pub fn check_pages(&self, mr: MrHandle, start: u64, len: u64, pieces: u32) -> Result<u32, VerbsError> {
+        let region = self.region(mr)?;
+        let Extents::OnDemand(pages) = &region.extents else {
+            return Err(VerbsError::Invalid("the region has all its memory"));
+        };
+        inside(0, region.len, start, len).ok_or(VerbsError::Invalid("pages beyond the region"))?;
+        self.charge(pages.count(), pages.count_with(pieces))?;
+        Ok(pages.count())
+    }
+
+    /// Replaces the memory of `len` bytes from `start` of a region, by nothing or by `memory` of so many bytes.
+    pub fn set_pages(
+        &mut self,
+        mr: MrHandle,
+        (start, len): (u64, u64),
+        memory: Translation,
+        write: bool,
+    ) -> Result<(), VerbsError> {
+        self.check_pages(mr, start, len, memory.extents.len() as u32)?;
+        if memory.endless || ![0, len].contains(&memory.len) {
+            return Err(VerbsError::Invalid("memory of another length than the pages"));
+        }
+        let Extents::OnDemand(pages) = &mut self.region_mut(mr)?.extents else {
+            return Ok(());
+        };
+        let before = pages.count();
+        pages.replace(start, start + len, memory.spans(), write);
+        let after = pages.count();
+        self.extents.used = self.extents.used - before + after;
+        Ok(())
+    }
+
+    /// The page for which the last access was refused, if that was why. Whoever is refused has to ask.
+    pub(super) fn take_missing(&self) -> Option<Missing> {
+        self.missing.take()
+    }
+
+    /// The first page that is missing of where a request's answer is to land. What else is wrong with it shows when it lands.
+    pub(super) fn missing_of(&self, pd: PdHandle, sges: &[Sge], len: u64) -> Option<Missing> {
+        if !self.on_demand {
+            return None;
+        }
+        let mut left = len;
+        for sge in sges {
+            let n = left.min(sge.len.into());
+            left -= n;
+            let Some(Entry::Region(region)) = self.keys.get(sge.lkey >> 8) else {
+                continue;
+            };
+            if let Extents::OnDemand(pages) = &region.extents
+                && region.key == sge.lkey
+                && region.pd == pd
+                && n > 0
+                && let Some(offset) = inside(region.base, region.len, sge.addr, n)
+                && let Err(missing) = region.look_ahead(pages, offset, n, Access::LOCAL_WRITE)
+            {
+                return Some(missing);
+            }
+        }
+        None
     }
 
     fn add(
@@ -534,6 +689,18 @@ impl Regions {
             {
                 // If the region is another one since the walk was here, it is looked at from its beginning.
                 let from = if region.key == walk.key { walk.piece } else { 0 };
+                if let Extents::OnDemand(pages) = &mut region.extents {
+                    let before = pages.count();
+                    let room = most.saturating_sub(looked).max(1) as usize;
+                    let (count, next) = pages.lose(from as u64, room, is_there);
+                    self.extents.used -= before - pages.count();
+                    looked += count as u32;
+                    match next {
+                        Some(next) => (walk.piece, walk.key) = (next as usize, region.key),
+                        None => (walk.at, walk.piece, walk.key) = (walk.at + 1, 0, 0),
+                    }
+                    continue;
+                }
                 let mut asked = 0;
                 let mut spans = region.spans(from);
                 let there = |span| {
@@ -638,8 +805,15 @@ impl Regions {
         let addr = sge.addr.checked_add(skip);
         match addr.and_then(|addr| inside(region.base, region.len, addr, n)) {
             Some(offset) if allowed => {
-                region.collect(offset, n, out, &self.pieces);
-                Ok(())
+                region
+                    .collect(offset, n, need, out, &self.pieces)
+                    .map_err(|missing| {
+                        // The rest of the element is wanted next.
+                        let rest = u64::from(sge.len) - skip;
+                        let end = offset.saturating_add(rest).min(region.len);
+                        self.missing.set(Some(Missing { end, ..missing }));
+                        Status::LocalProtectionError
+                    })
             }
             _ => Err(Status::LocalProtectionError),
         }
@@ -668,8 +842,12 @@ impl Regions {
         }
         let found = self.find(pd, qp, rkey, addr, len, need);
         let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;
-        region.collect(offset, len, out, &self.pieces);
-        Ok(())
+        region
+            .collect(offset, len, need, out, &self.pieces)
+            .map_err(|missing| {
+                self.missing.set(Some(missing));
+                NakCode::RemoteAccess
+            })
     }
 
     /// Checks what [`remote`](Regions::remote) checks, and collects nothing.
@@ -683,8 +861,18 @@ impl Regions {
         len: u64,
         need: Access,
     ) -> Result<(), NakCode> {
-        let found = len == 0 || self.find(pd, qp, rkey, addr, len, need).is_some();
-        found.then_some(()).ok_or(NakCode::RemoteAccess)
+        if len == 0 {
+            return Ok(());
+        }
+        let found = self.find(pd, qp, rkey, addr, len, need);
+        let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;
+        match &region.extents {
+            Extents::OnDemand(pages) => region.look_ahead(pages, offset, len, need).map_err(|missing| {
+                self.missing.set(Some(missing));
+                NakCode::RemoteAccess
+            }),
+            Extents::One(_) | Extents::Many(_) => Ok(()),
+        }
     }
 
     /// The region of a peer's access, and the offset in it.

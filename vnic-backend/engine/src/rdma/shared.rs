@@ -21,6 +21,7 @@ use super::marking::Marking;
 use super::marks::{Mark, Marks};
 use super::notes::Notes;
 use super::notifier::Notifier;
+use super::on_demand::Faults;
 use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::PooledSend;
@@ -72,6 +73,8 @@ pub(super) struct Shared {
     pub pin_source_port: bool,
     pub gids: GidTable,
     pub regions: Regions,
+    /// Accesses that wait for pages.
+    pub faults: Faults,
     pub cqs: Table<CompletionQueue>,
     pub srqs: Table<SharedReceiveQueue>,
     pub ahs: Table<AddressHandle>,

@@ -6,6 +6,7 @@ mod failing;
 mod harness;
 mod local;
 mod lost_memory;
+mod on_demand;
 mod pacing;
 mod priorities;
 mod reliable;

@@ -217,6 +217,8 @@ impl Oracle {
                 }
                 Rule::Event.broken(text)
             }
+            // Nobody registers on demand here.
+            Event::PageFault { .. } => Rule::Event.broken(text),
             Event::SrqLimitReached(srq) => {
                 let Some(queue) = self.srqs.get(&(dev, srq)).copied() else {
                     return Ok(());

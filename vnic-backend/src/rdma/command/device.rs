@@ -62,6 +62,7 @@ impl Function {
         let (known, len) = match self.session.minor {
             0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
             1 => (capabilities::ALL_1_1, size_of::<DeviceReply>()),
+            2 => (capabilities::ALL_1_2, size_of::<DeviceReply>()),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {

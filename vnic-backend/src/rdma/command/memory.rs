@@ -1,15 +1,21 @@
 //! Commands about memory (`SPEC.md`, section 11).
 
 use vnic_device::command::memory::{
-    AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
+    AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, RegisterOnDemandMr, ReregisterMr,
+    SetPages,
 };
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{MwType, access, reregister};
-use vnic_engine::rdma::{Access, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span};
+use vnic_device::verbs::{MwType, access, pages, reregister};
+use vnic_engine::rdma::{
+    Access, Given, Hold, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span,
+};
 
 use crate::rdma::function::Function;
 use crate::rdma::request::{Failure, List, Outcome, Request, fail, reserved};
 use crate::rdma::work_queue::rights;
+
+/// Entries of a region on demand that are gone through while one piece of work is done.
+const ENTRIES_AT_ONCE: i32 = 16;
 
 fn checked_rights(bits: u32) -> Result<Access, Failure> {
     let Some(rights) = rights(bits) else {
@@ -211,5 +217,55 @@ impl Function {
         let made = self.device.register_null(pd)?;
         r.reply(&replied(made));
         Ok(())
+    }
+
+    pub(super) fn register_on_demand_mr(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: RegisterOnDemandMr = r.only_body()?;
+        r.room_for::<MrReply>()?;
+        let rights = checked_rights(body.access)?;
+        let Some(hold) = self.memory.word(body.hold) else {
+            let text = format!(
+                "the word at {:#x} is not shared with the device, or not aligned",
+                body.hold
+            );
+            return fail(S::BadAddress, text);
+        };
+        self.judge_command(r.opcode.number(), Some(body.len), r.now)?;
+        let range = (body.iova, body.len);
+        let made = self
+            .device
+            .register_on_demand(PdHandle(body.pd), range, rights, Hold::new(hold))?;
+        r.reply(&replied(made));
+        Ok(())
+    }
+
+    pub(super) fn set_pages(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: SetPages = r.body()?;
+        let list = r.announced(body.extents, self.free_extents())?;
+        r.used_up()?;
+        let has = |bit| body.flags & bit != 0;
+        if body.flags & !pages::ALL != 0 {
+            let text = format!("there are no flags {:#x}", body.flags & !pages::ALL);
+            return fail(S::NotSupported, text);
+        }
+        let (mr, range) = (MrHandle(body.mr), (body.start, body.len));
+        let work = self
+            .device
+            .check_pages(mr, body.start, body.len, body.extents.count)?;
+        let given = if has(pages::REFUSED) {
+            Given::Refused
+        } else if body.extents.count == 0 {
+            Given::Taken
+        } else {
+            self.read_memory(&mut r, 0, &list)?;
+            Given::Memory {
+                memory: r.memory(0)?,
+                write: has(pages::WRITE),
+                prefetched: has(pages::PREFETCH),
+            }
+        };
+        self.account
+            .charge(i32::try_from(work).unwrap_or(i32::MAX) / ENTRIES_AT_ONCE);
+        Ok(self.device.set_pages(mr, range, given)?)
     }
 }

@@ -112,6 +112,7 @@ unsafe extern "C" fn child() {
         let _ = make_private(arena, m);
     });
     forked();
+    stop::spare_nobody();
     // What the parent has adopted is its business: the child gives nothing back.
     std::mem::forget(std::mem::replace(&mut *forking.pool, Pool::new()));
     std::mem::forget(std::mem::take(&mut forking.registered.ranges));

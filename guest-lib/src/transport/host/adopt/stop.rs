@@ -40,6 +40,9 @@ static PHASE: AtomicU32 = AtomicU32::new(0);
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Threads that wait, and in which phase: see [`entry`].
 static THREADS_WAITING: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
+/// The thread that is never stopped; 0: none.
+static SPARED: AtomicU32 = AtomicU32::new(0);
+static SPARED_STACK: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 /// The handler that was there before.
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 /// Whether the old handler is told of the sender (SA_SIGINFO).
@@ -182,6 +185,30 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
+/// Never stops this thread, until the process forks. Who stops the others may wait for it: it reads what userfaultfd tells of
+/// unmapped memory ([`watch`](super::super::watch)), and writes to no memory that is moved.
+pub(in super::super) fn spare_this_thread() {
+    // SAFETY: it always succeeds.
+    let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let (from, to) = threads::stack();
+    SPARED_STACK.0.store(from, Release);
+    SPARED_STACK.1.store(to, Release);
+    SPARED.store(me, Release);
+}
+
+/// The stack of the thread that is never stopped: first byte, and the one behind the last.
+pub(super) fn spared_stack() -> (usize, usize) {
+    match SPARED.load(Acquire) {
+        0 => (0, 0),
+        _ => (SPARED_STACK.0.load(Acquire), SPARED_STACK.1.load(Acquire)),
+    }
+}
+
+/// Spares no thread: in a forked child numbers of threads are others'.
+pub(super) fn spare_nobody() {
+    SPARED.store(0, Release);
+}
+
 /// Whether threads may be stopped. The environment is asked once.
 pub(crate) fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
@@ -227,12 +254,12 @@ pub(super) fn during<R>(work: impl FnOnce() -> R) -> Result<R, Errno> {
 fn stop_all() -> Result<(), Errno> {
     // SAFETY: these always succeed.
     let (process, me) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid) as u32) };
-    let phase = PHASE.load(Acquire);
+    let (phase, spared) = (PHASE.load(Acquire), SPARED.load(Acquire));
     let (mut sent, mut count) = ([0u32; THREADS], 0);
     for _ in 0..LOOKS {
         let mut missing = false;
         threads::each(|thread| {
-            if thread == me || waits(entry(phase, thread)) {
+            if thread == me || thread == spared || waits(entry(phase, thread)) {
                 return Ok(());
             }
             missing = true;

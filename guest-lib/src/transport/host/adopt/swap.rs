@@ -20,6 +20,7 @@
 
 #![expect(unsafe_code, reason = "puts shared pages in the place of private ones")]
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::without_provenance_mut;
 
@@ -28,9 +29,9 @@ use rustix::io::{Errno, pread};
 use rustix::mm::{MapFlags, mmap};
 use vnic_device::zerocopy::IntoBytes as _;
 
-use super::super::maps::Rights;
+use super::super::maps::{self, FileId, Mapping, Rights};
 use super::stop;
-use super::threads::Threads;
+use super::threads::{self, Threads};
 use super::untouched::Pages;
 use super::write_protect::{self, Catches};
 use crate::Error;
@@ -54,6 +55,8 @@ pub(super) struct Swap<'a> {
     pub rights: Rights,
     /// Whether no file is behind the range.
     pub anonymous: bool,
+    /// What must still be there, if other threads may change it: they are stopped then.
+    pub expected: Option<&'a Mapping>,
     /// The file that is mapped in its place.
     pub file: BorrowedFd<'a>,
     /// Offset in the file.
@@ -65,6 +68,10 @@ pub(super) struct Swap<'a> {
 pub(super) enum Refused {
     /// This way is not possible here.
     Way(Errno),
+    /// Something else is mapped there by now.
+    Changed,
+    /// A thread of this library is using it as its stack.
+    Busy,
     /// The content could not be copied.
     Copy(Errno),
     /// The mapping could not be made.
@@ -91,6 +98,7 @@ impl Swap<'_> {
             How::Protect(Catches::Program),
         ];
         let ways: &[How] = match &how {
+            _ if self.expected.is_some() => &[How::Stop],
             Some(how) => std::slice::from_ref(how),
             None if self.anonymous => &protect,
             None => &[How::Stop],
@@ -118,10 +126,14 @@ impl Swap<'_> {
                     self.copy_protected()?;
                     self.put()
                 }),
-                How::Stop => stop::during(|| {
-                    self.copy(0, self.len, None)?;
-                    self.put()
-                }),
+                How::Stop => {
+                    let mine = self.expected.map(|_| threads::stack());
+                    stop::during(|| {
+                        self.check(mine)?;
+                        self.copy(0, self.len, None)?;
+                        self.put()
+                    })
+                }
             };
             match done.unwrap_or_else(|e| Err(Refused::Way(e))) {
                 Err(refused @ Refused::Way(_)) => last = refused,
@@ -196,6 +208,39 @@ impl Swap<'_> {
         Ok(())
     }
 
+    /// Whether what was expected is still there, and is nothing that is in use now: neither the stack of this thread, `mine`, nor that
+    /// of the one that is never stopped. (Where the program chooses the range, it does not choose these.)
+    fn check(&self, mine: Option<(usize, usize)>) -> Result<(), Refused> {
+        let (Some(expected), Some(mine)) = (self.expected, mine) else {
+            return Ok(());
+        };
+        let end = self.start + self.len;
+        let in_use = [mine, stop::spared_stack()];
+        if in_use.iter().any(|(from, to)| *from < end && self.start < *to) {
+            return Err(Refused::Busy);
+        }
+        // Offsets mean something in files only: mappings without one grow and shrink beside the range.
+        let range = |m: &Mapping| {
+            let part = m.within(self.start, self.start + self.len)?;
+            let offset = if m.file == FileId::default() {
+                0
+            } else {
+                part.offset
+            };
+            Some(Mapping { offset, ..part })
+        };
+        let (wanted, mut same) = (range(expected), false);
+        maps::each(|m, _| {
+            if m.end <= self.start {
+                return ControlFlow::Continue(());
+            }
+            same = range(m) == wanted;
+            ControlFlow::Break(())
+        })
+        .map_err(Refused::Way)?;
+        if same { Ok(()) } else { Err(Refused::Changed) }
+    }
+
     /// Changes the mapping.
     fn put(&self) -> Result<(), Refused> {
         // SAFETY: what was there has just been copied into what is put there, with the same rights, and nobody has
@@ -246,6 +291,12 @@ impl Swap<'_> {
                  or register fewer, larger buffers"
             ))(Errno::NOMEM),
             Refused::Map(e) => Error::os(what)(e),
+            Refused::Busy => {
+                Error::os(format!("{what}: a thread of this library has its stack there"))(Errno::BUSY)
+            }
+            Refused::Changed => {
+                Error::os(format!("{what}: something else is mapped there by now"))(Errno::AGAIN)
+            }
         }
     }
 }

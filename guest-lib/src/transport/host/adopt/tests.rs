@@ -228,7 +228,7 @@ fn pages_without_owner_are_used_again() {
     let whole = all
         .within(memory.start, memory.start + memory.len)
         .expect("within");
-    pool.adopt(&whole, &all).expect("adopted");
+    pool.adopt(&whole, &all, Mappings::Stay).expect("adopted");
     pool.collect();
     assert_eq!(taken(&pool), 8 * page());
     // The middle goes. Something else is put there: what another test maps in a hole would be unmapped at the end.
@@ -364,6 +364,7 @@ fn can(how: How) -> bool {
             execute: false,
         },
         anonymous: true,
+        expected: None,
         file: std::os::fd::AsFd::as_fd(&file),
         offset: 0,
     };
@@ -680,4 +681,48 @@ fn a_thread_that_cannot_be_stopped_is_given_up() {
         i32::from(!pinned.is_ok_and(|p| word(p.extents[0].gpa as usize).load(Relaxed) == 5))
     });
     assert_eq!(code, 0);
+}
+
+/// Where other threads may map something else in place of pages, only what was seen there is replaced.
+#[test]
+fn what_is_mapped_anew_is_left_alone() {
+    let memory = Private::new(4 * page());
+    let file = memfd_create("vnic-test", MemfdFlags::CLOEXEC).expect("a file");
+    ftruncate(&file, 4 * page() as u64).expect("a size");
+    let seen = look(memory.start, memory.start + memory.len, true)
+        .expect("mapped")
+        .remove(0)
+        .mapping;
+    let swap = |expected: &Mapping| {
+        let swap = Swap {
+            start: memory.start,
+            len: memory.len,
+            rights: seen.rights,
+            anonymous: true,
+            expected: Some(expected),
+            file: std::os::fd::AsFd::as_fd(&file),
+            offset: 0,
+        };
+        let _one = lock(&POOL);
+        swap.carry_out(None)
+    };
+    for other in [
+        Mapping { shared: true, ..seen },
+        Mapping {
+            end: seen.end - page(),
+            ..seen
+        },
+        Mapping {
+            rights: maps::Rights {
+                write: false,
+                ..seen.rights
+            },
+            ..seen
+        },
+    ] {
+        assert_eq!(swap(&other).expect_err("another one").errno(), libc::EAGAIN);
+    }
+    assert_eq!(swap(&seen).expect("the same"), How::Stop);
+    // Now it is the file's.
+    assert_eq!(swap(&seen).expect_err("another one").errno(), libc::EAGAIN);
 }

@@ -1,4 +1,6 @@
-//! The threads of this process. Nothing here allocates.
+//! The threads of this process. Nothing here allocates, but [`stack`].
+
+#![expect(unsafe_code, reason = "asks the C library for a thread's stack")]
 
 use std::mem::MaybeUninit;
 
@@ -23,6 +25,21 @@ pub(super) fn each(mut show: impl FnMut(u32) -> Result<(), Errno>) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Where this thread has its stack: first byte, and the one behind the last. All of memory if that cannot be said.
+pub(super) fn stack() -> (usize, usize) {
+    let (mut from, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: the attributes are filled before they are read, and ended once.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return (0, usize::MAX);
+        }
+        libc::pthread_attr_getstack(&raw const attributes, &raw mut from, &raw mut len);
+        libc::pthread_attr_destroy(&raw mut attributes);
+    }
+    (from.addr(), from.addr() + len)
 }
 
 /// The numbers of all threads of this process.
@@ -67,6 +84,22 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_is_where_its_variables_are() {
+        let stacks = || {
+            let here = 0u8;
+            let at = (&raw const here).addr();
+            let (from, to) = stack();
+            (from <= at && at < to).then_some((from, to))
+        };
+        let mine = stacks().expect("a stack");
+        let other = std::thread::spawn(stacks)
+            .join()
+            .expect("it ends")
+            .expect("a stack");
+        assert!(mine.1 <= other.0 || other.1 <= mine.0);
+    }
 
     #[test]
     fn numbers_of_threads_are_found_among_others() {

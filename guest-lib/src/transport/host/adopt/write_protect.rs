@@ -1,4 +1,5 @@
-//! Memory that nobody can write for a moment: userfaultfd(2), write-protect mode (ioctl_userfaultfd(2)).
+//! Memory that nobody can write for a moment, and memory that is unmapped or moved: userfaultfd(2), write-protect mode and events
+//! (ioctl_userfaultfd(2)).
 
 #![expect(
     unsafe_code,
@@ -7,9 +8,10 @@
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::Errno;
+use rustix::io::{Errno, read};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::{Advice, UserfaultfdFlags, madvise, userfaultfd};
+use vnic_device::zerocopy::IntoBytes as _;
 
 /// Whose writes are caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,13 @@ const FEATURE_UNPOPULATED: u64 = 1 << 13;
 const REGISTER_WRITE_PROTECT: u64 = 2;
 const PROTECT: u64 = 1;
 const USER_MODE_ONLY: u32 = 1;
+/// Features: moved and unmapped memory is reported; shared memory may be in write-protect mode.
+const FEATURE_REMAP: u64 = 1 << 2;
+const FEATURE_UNMAP: u64 = 1 << 6;
+const FEATURE_SHARED: u64 = 1 << 12;
+/// Kinds of events.
+const EVENT_REMAP: u8 = 0x14;
+const EVENT_UNMAP: u8 = 0x16;
 
 #[repr(C)]
 struct Api {
@@ -57,6 +66,47 @@ const IOC_REGISTER: Opcode = opcode::read_write::<Register>(0xaa, 0x00);
 const IOC_PROTECT: Opcode = opcode::read_write::<Protection>(0xaa, 0x06);
 const IOC_NEW: Opcode = opcode::none(0xaa, 0x00);
 
+/// Memory that is not what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Change {
+    /// First byte, and the one behind the last.
+    pub start: usize,
+    pub end: usize,
+}
+
+/// A descriptor for events of memory that is unmapped or moved, which can be polled.
+pub(in super::super) fn events() -> Result<OwnedFd, Errno> {
+    let events = descriptor(Catches::Program, UserfaultfdFlags::NONBLOCK)?;
+    begin(
+        &events,
+        FEATURE_WRITE_PROTECT | FEATURE_SHARED | FEATURE_REMAP | FEATURE_UNMAP,
+    )?;
+    Ok(events)
+}
+
+/// Has `events` hear of a range of whole pages, of which nothing is protected.
+pub(in super::super) fn watch(events: &OwnedFd, start: usize, len: usize) -> Result<(), Errno> {
+    register(events, start as u64, len as u64)
+}
+
+/// The oldest event: whoever caused it goes on from here. Neither allocates nor locks.
+pub(in super::super) fn next_change(events: &OwnedFd) -> Option<Change> {
+    // `struct uffd_msg`: 8 bytes of which the first is the kind; of memory that was unmapped the first byte and the one behind the
+    // last; of moved memory where it was, where it is, and its length.
+    let mut event = [0u64; 4];
+    let got = read(events, event.as_mut_bytes()).ok()?;
+    let [kind, start, to, len] = event;
+    let end = match kind.to_ne_bytes()[0] {
+        EVENT_UNMAP => to,
+        EVENT_REMAP => start.saturating_add(len),
+        _ => return None,
+    };
+    (got == size_of_val(&event)).then_some(Change {
+        start: start as usize,
+        end: end as usize,
+    })
+}
+
 /// Runs `work` while threads that write to the range wait, and returns its result. The range must be one of private
 /// anonymous memory.
 ///
@@ -72,14 +122,7 @@ pub(super) fn during<R>(
         populate(start, len);
     }
     let (start, len) = (start as u64, len as u64);
-    let mut register = Register {
-        start,
-        len,
-        mode: REGISTER_WRITE_PROTECT,
-        ioctls: 0,
-    };
-    // SAFETY: the structure and the number are the interface's; it changes no memory.
-    unsafe { ioctl(&faults, Updater::<IOC_REGISTER, _>::new(&mut register)) }?;
+    register(&faults, start, len)?;
     loop {
         let mut protect = Protection {
             start,
@@ -97,6 +140,29 @@ pub(super) fn during<R>(
     let result = work();
     drop(faults);
     Ok(result)
+}
+
+/// Has a descriptor hear of a range, in write-protect mode.
+fn register(faults: &OwnedFd, start: u64, len: u64) -> Result<(), Errno> {
+    let mut register = Register {
+        start,
+        len,
+        mode: REGISTER_WRITE_PROTECT,
+        ioctls: 0,
+    };
+    // SAFETY: the structure and the number are the interface's; it changes no memory.
+    unsafe { ioctl(faults, Updater::<IOC_REGISTER, _>::new(&mut register)) }
+}
+
+/// Agrees on features.
+fn begin(faults: &OwnedFd, features: u64) -> Result<(), Errno> {
+    let mut api = Api {
+        api: API,
+        features,
+        ioctls: 0,
+    };
+    // SAFETY: the structure and the number are the interface's; it changes no memory.
+    unsafe { ioctl(faults, Updater::<IOC_API, _>::new(&mut api)) }
 }
 
 /// What lets a process catch writes, the kernel's on its behalf, too.
@@ -120,14 +186,8 @@ fn faults(catches: Catches) -> Result<(OwnedFd, bool), Errno> {
         (FEATURE_WRITE_PROTECT | FEATURE_UNPOPULATED, true),
         (FEATURE_WRITE_PROTECT, false),
     ] {
-        let faults = descriptor(catches)?;
-        let mut api = Api {
-            api: API,
-            features,
-            ioctls: 0,
-        };
-        // SAFETY: the structure and the number are the interface's; it changes no memory.
-        match unsafe { ioctl(&faults, Updater::<IOC_API, _>::new(&mut api)) } {
+        let faults = descriptor(catches, UserfaultfdFlags::empty())?;
+        match begin(&faults, features) {
             Ok(()) => return Ok((faults, unpopulated)),
             Err(Errno::INVAL) => {}
             Err(e) => return Err(e),
@@ -136,8 +196,8 @@ fn faults(catches: Catches) -> Result<(OwnedFd, bool), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
-fn descriptor(catches: Catches) -> Result<OwnedFd, Errno> {
-    let mut flags = UserfaultfdFlags::CLOEXEC;
+fn descriptor(catches: Catches, more: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
+    let mut flags = UserfaultfdFlags::CLOEXEC | more;
     if catches == Catches::Program {
         flags |= UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY);
     }

@@ -12,8 +12,9 @@ use super::super::budget::Beside;
 use super::super::completion_queue::CompletionQueue;
 use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
+use super::super::on_demand::Hold;
 use super::super::qp::Qp;
-use super::super::region::Extents;
+use super::super::region::{Extents, Registration, Translation};
 use super::super::shared::Watch;
 use super::super::types::{
     Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
@@ -58,7 +59,83 @@ impl From<CompletionQueue> for Freed {
     }
 }
 
+/// What becomes of bytes of a region on demand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Given {
+    /// They are there.
+    Memory {
+        /// The memory, of as many bytes.
+        memory: Translation,
+        /// Whether it may be written.
+        write: bool,
+        /// Nobody had asked for it.
+        prefetched: bool,
+    },
+    /// They are missing (again).
+    Taken,
+    /// They are missing, and whoever waits for them is refused.
+    Refused,
+}
+
 impl Device {
+    /// Registers `len` bytes of addresses from `iova` (or 0 when zero-based), whose pages are given when they are asked for.
+    pub fn register_on_demand(
+        &mut self,
+        pd: PdHandle,
+        (iova, len): (u64, u64),
+        access: Access,
+        hold: Hold,
+    ) -> Result<Registration, VerbsError> {
+        if self.pds.get(pd.0).is_none() {
+            return Err(VerbsError::NoSuch(Object::Pd));
+        }
+        let regions = &mut self.shared.regions;
+        let registration = regions.register_on_demand(pd, (iova, len), access, hold)?;
+        self.use_pd(pd);
+        Ok(registration)
+    }
+
+    /// Checks whether so many pieces of memory could be given to `len` bytes from `start` of a region. Returns how many entries
+    /// of tables that would look at.
+    pub fn check_pages(&self, mr: MrHandle, start: u64, len: u64, pieces: u32) -> Result<u32, VerbsError> {
+        let there = self.shared.regions.check_pages(mr, start, len, pieces)?;
+        Ok(there.saturating_add(self.shared.faults.len() as u32))
+    }
+
+    /// Gives memory to `len` bytes from `start` of a region on demand, or takes what they have.
+    pub fn set_pages(
+        &mut self,
+        mr: MrHandle,
+        (start, len): (u64, u64),
+        given: Given,
+    ) -> Result<(), VerbsError> {
+        let refused = given == Given::Refused;
+        let counters = &mut self.shared.counters;
+        let (memory, write) = match given {
+            Given::Memory {
+                memory,
+                write,
+                prefetched,
+            } => {
+                counters.page_prefetch += u64::from(prefetched);
+                (memory, write)
+            }
+            Given::Taken => {
+                counters.page_invalidations += 1;
+                let nothing = Translation::default();
+                return self.shared.regions.set_pages(mr, (start, len), nothing, false);
+            }
+            Given::Refused => (Translation::default(), false),
+        };
+        self.shared.regions.set_pages(mr, (start, len), memory, write)?;
+        for (qp, half) in self.shared.faults.answered(mr, start, start + len, refused) {
+            if let Some(qp) = self.qps.get_mut(qp.0) {
+                qp.pages_came(&mut self.shared, half);
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes of memory of the current objects, by the account of [`Limits::memory`]; the caller's rings have `ring_extents`
     /// extents.
     pub fn memory(&self, ring_extents: u32, beside: &Beside) -> u64 {

@@ -10,6 +10,7 @@ use crate::congestion::Loss;
 
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::on_demand::{Half, Verdict};
 use super::super::packet::{Incoming, Payload, SpanList};
 use super::super::pool::NONE;
 use super::super::shared::Shared;
@@ -258,6 +259,12 @@ impl Qp {
             _ => Err(Status::LocalQpOperationError),
         };
         if let Err(status) = landed {
+            if let Some(missing) = shared.regions.take_missing()
+                && shared.page_fault(self.number, Half::Requester, missing) == Verdict::Wait
+            {
+                // As if it had not come: it is asked for again when the page is there.
+                return self.implied_nak(shared, now);
+            }
             shared.marks.hit(Mark::ReadScatterFailed);
             return self.end_request(shared, slot, status);
         }
@@ -410,6 +417,10 @@ impl Qp {
     /// The QP's timer fired.
     pub(super) fn check_deadlines(&mut self, shared: &mut Shared, now: Instant) {
         let held = self.is_held(shared);
+        if self.responder.has_answers() {
+            // They may wait for a page.
+            self.schedule(shared);
+        }
         if let Some(until) = self.requester.rnr_until {
             if until <= now {
                 self.requester.rnr_until = None;

@@ -73,6 +73,7 @@ impl Qp {
                     .regions
                     .local(pd, sges, 0, len.into(), Access::empty(), &mut spans);
                 if let Err(status) = found {
+                    let _ = shared.regions.take_missing();
                     shared.marks.hit(Mark::LocalProtection);
                     self.end_request(shared, slot, status);
                     return Turn::Next;
@@ -168,6 +169,7 @@ impl Qp {
             .and_then(|()| responder::place(shared, pd, &wr.sges, GRH_LEN.into(), &packet.payload, memory));
         let mut completion = Completion::new(wr.id, wr.tag, self.number, CompletionOp::Recv, Status::Success);
         if let Err(status) = landed {
+            let _ = shared.regions.take_missing();
             shared.counters.responder_error(status);
             if status == Status::LocalLengthError {
                 shared.marks.hit(Mark::UdTooLong);

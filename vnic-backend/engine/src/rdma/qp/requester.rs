@@ -18,6 +18,7 @@ use super::super::address_handle::AddressHandle;
 use super::super::handle::Table;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::on_demand::{self, Half, Missing, Verdict};
 use super::super::pacing::Request;
 use super::super::packet::{Outgoing, Payload, Sink, SpanList};
 use super::super::pool::{Item, NONE, Pool, Queue};
@@ -596,6 +597,12 @@ impl Qp {
         } else {
             rest.min(u64::from(mtu)) as u32
         };
+        if wqe.awaits_response()
+            && let SendData::Sges(sges) = &wqe.wr.data
+            && let Some(missing) = shared.regions.missing_of(pd, sges, wqe.len)
+        {
+            return self.wait_for_page(shared, slot, missing, now);
+        }
         let mut spans = SpanList::new();
         let payload = match &wqe.wr.data {
             _ if carried == 0 => Payload::NONE,
@@ -609,6 +616,11 @@ impl Qp {
                         .regions
                         .local(pd, sges, offset, carried.into(), Access::empty(), &mut spans);
                 if let Err(status) = found {
+                    if let Some(missing) = shared.regions.take_missing()
+                        && reliable
+                    {
+                        return self.wait_for_page(shared, slot, missing, now);
+                    }
                     shared.marks.hit(if first {
                         Mark::LocalProtection
                     } else {
@@ -683,6 +695,31 @@ impl Qp {
         }
         self.advance(shared, slot, next, done, now);
         Turn::Sent
+    }
+
+    /// The packet at the cursor needs a page that is missing.
+    #[cold]
+    fn wait_for_page(&mut self, shared: &mut Shared, slot: u32, missing: Missing, now: Instant) -> Turn {
+        if shared.page_fault(self.number, Half::Requester, missing) == Verdict::Refused {
+            self.end_request(shared, slot, Status::LocalProtectionError);
+            return Turn::Next;
+        }
+        let until = now
+            + match missing.held {
+                true => on_demand::HELD,
+                false => on_demand::ASKED,
+            };
+        self.requester.rnr_until = Some(until);
+        shared.timers.arm(&mut self.timer, self.number, until);
+        Turn::Blocked
+    }
+
+    /// Pages came, or were refused, that a half of it waits for.
+    pub fn pages_came(&mut self, shared: &mut Shared, half: Half) {
+        if half == Half::Requester {
+            self.requester.rnr_until = None;
+        }
+        self.schedule(shared);
     }
 
     /// The packet at the cursor is out.

@@ -18,6 +18,7 @@ use vnic_wire::transport::Extended;
 
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::on_demand::{self, Half, Missing, Verdict};
 use super::super::packet::Incoming;
 use super::super::pool::{Item, Queue};
 use super::super::shared::Shared;
@@ -185,6 +186,8 @@ enum Refusal {
     Nak(NakCode),
     /// The receive that it needed failed, and this is how.
     Receive(Status, NakCode),
+    /// A page is missing that it needs; of the receive, if so.
+    Page(Missing, bool),
 }
 
 /// The receive queue that a packet means, and whose keys count.
@@ -265,6 +268,32 @@ impl Qp {
                 self.fail_receive(shared, status);
                 self.refuse(shared, psn, code);
             }
+            Err(Refusal::Page(missing, of_receive)) => self.page_is_missing(shared, psn, missing, of_receive),
+        }
+    }
+
+    /// The request needs a page that is missing: the peer tries again later.
+    #[cold]
+    fn page_is_missing(&mut self, shared: &mut Shared, psn: Psn, missing: Missing, of_receive: bool) {
+        match shared.page_fault(self.number, Half::Responder, missing) {
+            Verdict::Wait => {
+                let timer = on_demand::rnr_timer(self.attributes.min_rnr_timer);
+                self.responder.told = true;
+                self.reply(shared, psn, Some(Syndrome::RnrNak { timer }));
+            }
+            Verdict::Refused if of_receive => {
+                self.fail_receive(shared, Status::LocalProtectionError);
+                self.refuse(shared, psn, NakCode::RemoteOperational);
+            }
+            Verdict::Refused => self.refuse(shared, psn, NakCode::RemoteAccess),
+        }
+    }
+
+    /// Why a key is refused.
+    fn refusal(shared: &Shared, code: NakCode) -> Refusal {
+        match shared.regions.take_missing() {
+            Some(missing) => Refusal::Page(missing, false),
+            None => Refusal::Nak(code),
         }
     }
 
@@ -411,6 +440,10 @@ impl Qp {
                 let allowed = self
                     .check_read(shared, target.pd, &reth)
                     .is_ok_and(|()| psn.add(psns - 1).before(self.responder.expected));
+                if let Some(missing) = shared.regions.take_missing() {
+                    // It is asked for again when the peer does.
+                    shared.page_fault(self.number, Half::Responder, missing);
+                }
                 if allowed {
                     self.replay(
                         shared,

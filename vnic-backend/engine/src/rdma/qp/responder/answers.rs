@@ -9,6 +9,7 @@ use vnic_wire::{atomiceth, bth, reth};
 
 use super::super::super::marks::Mark;
 use super::super::super::memory::Memory;
+use super::super::super::on_demand::{self, Half, Verdict};
 use super::super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, MESSAGE_MAX, PdHandle, QpType};
@@ -143,7 +144,8 @@ impl Qp {
         };
         shared.counters.rx_read_requests += 1;
         self.make_room(shared)?;
-        self.check_read(shared, target.pd, &reth).map_err(Refusal::Nak)?;
+        self.check_read(shared, target.pd, &reth)
+            .map_err(|code| Self::refusal(shared, code))?;
         let psns = self.read_psns(reth.len);
         let answer = Answer::Read {
             pd: target.pd,
@@ -194,7 +196,7 @@ impl Qp {
                 Access::REMOTE_ATOMIC,
                 &mut spans,
             )
-            .map_err(Refusal::Nak)?;
+            .map_err(|code| Self::refusal(shared, code))?;
         let operational = Refusal::Nak(NakCode::RemoteOperational);
         // Pages that are cut elsewhere than at multiples of 8 have no atomics.
         let [span] = spans.as_slice() else {
@@ -332,6 +334,13 @@ impl Qp {
                     ),
                 };
                 if let Err(code) = found {
+                    if let Some(missing) = shared.regions.take_missing()
+                        && shared.page_fault(self.number, Half::Responder, missing) == Verdict::Wait
+                    {
+                        let until = shared.now + on_demand::HELD;
+                        shared.timers.arm(&mut self.timer, self.number, until);
+                        return false;
+                    }
                     // The key was withdrawn while it was being read.
                     self.responder.responses.clear();
                     shared.marks.hit(Mark::ReadResponseAborted);

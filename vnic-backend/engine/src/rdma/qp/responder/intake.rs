@@ -161,7 +161,7 @@ impl Qp {
         shared
             .regions
             .allows(pd, number, reth.rkey, reth.va, len, Access::REMOTE_WRITE)
-            .map_err(Refusal::Nak)
+            .map_err(|code| Self::refusal(shared, code))
     }
 
     fn land_at_key(
@@ -181,7 +181,7 @@ impl Qp {
         shared
             .regions
             .remote(pd, self.number, rkey, addr, len, Access::REMOTE_WRITE, &mut spans)
-            .map_err(Refusal::Nak)?;
+            .map_err(|code| Self::refusal(shared, code))?;
         packet
             .payload
             .land(memory, &spans)
@@ -225,6 +225,9 @@ impl Qp {
             memory,
         )
         .map_err(|status| {
+            if let Some(missing) = shared.regions.take_missing() {
+                return Refusal::Page(missing, true);
+            }
             let code = match status {
                 Status::LocalLengthError => NakCode::InvalidRequest,
                 _ => NakCode::RemoteOperational,
@@ -270,7 +273,12 @@ impl Qp {
                 shared.counters.out_of_buffer += 1;
                 self.went_wrong(shared, |errors| &mut errors.out_of_buffer);
             }
-            Err(Refusal::Nak(_)) => {
+            // (Pages on demand are for reliable services.)
+            Err(Refusal::Page(_, true)) => {
+                self.fail_receive(shared, Status::LocalProtectionError);
+                self.fail(shared, state::Trigger::ReceiveError);
+            }
+            Err(Refusal::Nak(_) | Refusal::Page(..)) => {
                 shared.marks.hit(Mark::UcAccessDropped);
                 shared.counters.drop_access += 1;
             }
