@@ -46,7 +46,6 @@ mod free;
 pub mod memory;
 pub mod pages;
 mod pd;
-mod post_faults;
 pub mod qp;
 mod shared;
 pub mod srq;
@@ -67,7 +66,6 @@ pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
-pub use post_faults::POST_FAULTS_VARIABLE;
 pub use qp::{
     ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, RateLimit, Rc,
     RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,

@@ -9,8 +9,8 @@ use crate::common::process;
 use tonic::Code;
 use vnic_appliance::config::{Environment, Overrides, Settings};
 use vnic_backend::{
-    CommandStatus, CompletionFault, CompletionKind, CompletionStatus, ProcessMatch, VerbsCommand,
-    VerbsFaultAction, VerbsFaultSpec,
+    CommandStatus, CompletionFault, CompletionKind, CompletionStatus, Operation, Post, PostErrno,
+    ProcessMatch, VerbsCommand, VerbsFaultAction, VerbsFaultSpec,
 };
 use vnic_control::v1;
 use vnic_control::v1::completion_fault::Fault;
@@ -453,6 +453,24 @@ fn the_file_has_each_rule() {
         (
             "not_ready = true\nqp = 17",
             VerbsFaultAction::NotReady { qp: Some(17) },
+        ),
+        (
+            "post = \"send\"\nerrno = \"ENOMEM\"\noperation = [\"write\", \"send-imm\"]\nqp = 17",
+            VerbsFaultAction::Post {
+                post: Post::Send,
+                qp: Some(17),
+                operations: vec![Operation::Write, Operation::SendImm],
+                errno: PostErrno::Enomem,
+            },
+        ),
+        (
+            "post = \"shared-receive\"\nerrno = \"eio\"",
+            VerbsFaultAction::Post {
+                post: Post::SharedReceive,
+                qp: None,
+                operations: Vec::new(),
+                errno: PostErrno::Eio,
+            },
         ),
     ] {
         let sized = !matches!(action, VerbsFaultAction::NotReady { .. });

@@ -20,6 +20,7 @@ pub(crate) mod doorbells;
 mod events;
 pub(crate) mod fork;
 mod lists;
+mod posts;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use vnic_device::command::Opcode;
 use vnic_device::command::device::DeviceReply;
 
 use super::control::Control;
+use super::posts::WatchedPosts;
 use super::waiting::{Closing, News};
 use crate::Error;
 use crate::event::AsyncEvent;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     parents: AtomicBool,
     why_dead: Mutex<Option<String>>,
     device: Mutex<DeviceReply>,
+    pub(super) posts: WatchedPosts,
     pub news: News<AsyncEvent>,
     pub(super) sinks: Mutex<HashMap<u32, Arc<dyn Sink>>>,
     waiting: Mutex<Vec<Weak<dyn Closing>>>,
@@ -75,6 +77,7 @@ impl Shared {
             parents: AtomicBool::new(false),
             why_dead: Mutex::new(None),
             device: Mutex::new(DeviceReply::default()),
+            posts: WatchedPosts::default(),
             news: News::new()?,
             sinks: Mutex::new(HashMap::new()),
             waiting: Mutex::new(Vec::new()),

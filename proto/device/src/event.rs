@@ -39,6 +39,10 @@ numbers! {
         QueueFault = 258,
         /// `detail` events were lost: they found no buffer and no room to wait.
         EventsLost = 259,
+        /// Other posts are watched: `object` is what [`DeviceReply::watched_posts`] would be now. Since 1.3.
+        ///
+        /// [`DeviceReply::watched_posts`]: crate::command::device::DeviceReply::watched_posts
+        PostsWatched = 260,
     }
 
     /// The queue of the object that had a [`EventKind::QueueFault`].

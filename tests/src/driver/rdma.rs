@@ -418,7 +418,7 @@ impl Driver {
     /// # Panics
     /// When the device refuses.
     pub fn hello(&mut self) -> HelloReply {
-        self.hello_up_to(2)
+        self.hello_up_to(3)
     }
 
     /// Says HELLO as a driver of that minor version, or an older one.

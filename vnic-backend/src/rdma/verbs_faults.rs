@@ -15,11 +15,13 @@ use super::verbs_rules::{FirstHit, Told, Until, VerbsRule, Who};
 impl Function {
     /// Puts a rule behind the others.
     pub fn add_verbs_rule(&mut self, rule: Arc<VerbsRule>) {
+        let since = rule.since;
         self.verbs_faults.get_or_insert_default().rules.push(rule);
+        self.tell_posts(since);
     }
 
     /// Removes a rule. What it holds back goes to the driver in the next turn.
-    pub fn remove_verbs_rule(&mut self, id: u32) {
+    pub fn remove_verbs_rule(&mut self, id: u32, now: Instant) {
         let Some(faults) = &mut self.verbs_faults else {
             return;
         };
@@ -38,6 +40,7 @@ impl Function {
         if faults.is_over() {
             self.verbs_faults = None;
         }
+        self.tell_posts(now);
     }
 
     /// Forgets what is held back of a queue pair that ended, or begins anew.
@@ -54,7 +57,7 @@ impl Function {
     }
 
     /// The driver's process.
-    fn who(attached: Option<&Attachment>) -> Who<'_> {
+    pub(super) fn who(attached: Option<&Attachment>) -> Who<'_> {
         attached.map_or(Who::default(), |a| Who {
             pid: a.owner.and_then(|owner| owner.pid),
             program: a.program.as_deref(),

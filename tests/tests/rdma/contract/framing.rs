@@ -1,7 +1,7 @@
 //! Heads, lengths, chains, room (section 5.1), and what is reserved.
 
 use anyhow::Result;
-use vnic_device::command::device::{GidRecord, Hello};
+use vnic_device::command::device::{GidRecord, Hello, JudgePost};
 use vnic_device::command::memory::{AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr};
 use vnic_device::command::qp::{
     AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate,
@@ -52,14 +52,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 3, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 4, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (2, &[0; 15][..]));
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (3, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -69,6 +69,9 @@ fn versions(d: &mut Driver) {
     version_0(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
     fine(d, O::Hello, &hello(1, 2, 2), &[]);
+    refused(d, O::JudgePost, &JudgePost::default(), &[], S::NotSupported);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 3, 3), &[]);
 }
 
 /// A driver of version 1.0 sees what there was in 1.0, however much room it has.
@@ -410,6 +413,29 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
         GidRecord { kind: 3, ..gid },
     ] {
         refused(d, O::SetGid, &wrong, &[], S::NotSupported);
+    }
+    let post = JudgePost {
+        queue: qp.number,
+        ..JudgePost::default()
+    };
+    for wrong in [
+        JudgePost { reserved: 1, ..post },
+        JudgePost { post: 3, ..post },
+        JudgePost {
+            operation: 10,
+            ..post
+        },
+        JudgePost {
+            operation: 256,
+            ..post
+        },
+        JudgePost {
+            post: 1,
+            operation: 2,
+            ..post
+        },
+    ] {
+        refused(d, O::JudgePost, &wrong, &[], S::NotSupported);
     }
     let area = d.area(4096);
     let (announced, list) = (
