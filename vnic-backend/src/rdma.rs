@@ -27,7 +27,6 @@ mod journal;
 mod memory;
 mod memory_share;
 mod outage;
-mod posts;
 mod registry;
 mod remains;
 mod remap;

@@ -36,6 +36,7 @@ pub(super) struct Lingering {
 }
 
 /// What the thread of interrupts shares with the objects.
+// Wide: a device has one, and each part its own lock.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
     pub(super) control: Mutex<Control>,

@@ -44,8 +44,8 @@ const WHICH: &str = "Which completions; all that is given must be true";
 const COMMANDS: &str = "Or commands that are slow or refused";
 const MESSAGES: &str = "Or messages that come";
 const POSTS: &str = "Or posts that fail";
-/// Actions that are not about commands.
-const OTHERS: [&str; 13] = [
+/// Actions that are neither about commands nor about posts.
+const OTHERS: [&str; 12] = [
     "lie",
     "fail",
     "lose",
@@ -58,7 +58,6 @@ const OTHERS: [&str; 13] = [
     "overrun",
     "srq_limit",
     "not_ready",
-    "post",
 ];
 const OFTEN: &str = "How often";
 
@@ -128,10 +127,10 @@ pub struct VerbsFaultAdd {
     #[arg(long, group = "action", value_name = "COMMAND", requires = "answer", value_parser = words::command, help_heading = COMMANDS)]
     pub command: Vec<VerbsCommand>,
     /// What it is refused with, such as limit-reached
-    #[arg(long, value_name = "STATUS", group = "answer", requires = "command", conflicts_with_all = OTHERS, value_parser = words::command_status, help_heading = COMMANDS)]
+    #[arg(long, value_name = "STATUS", group = "answer", requires = "command", conflicts_with = "post", conflicts_with_all = OTHERS, value_parser = words::command_status, help_heading = COMMANDS)]
     pub status: Option<CommandStatus>,
     /// It waits so long before it is looked at, such as 200ms, and later ones of the process behind it
-    #[arg(long, value_name = "SPAN", group = "answer", requires = "command", conflicts_with_all = OTHERS, value_parser = held, help_heading = COMMANDS)]
+    #[arg(long, value_name = "SPAN", group = "answer", requires = "command", conflicts_with = "post", conflicts_with_all = OTHERS, value_parser = held, help_heading = COMMANDS)]
     pub delay: Option<Duration>,
 
     /// Messages that need a receive find none: RC peers get RNR NAK, UC and UD lose them
@@ -142,10 +141,10 @@ pub struct VerbsFaultAdd {
     #[arg(long, group = "action", value_name = "POST", requires = "errno", value_parser = words::post, help_heading = POSTS)]
     pub post: Option<Post>,
     /// The error that they return, such as ENOMEM
-    #[arg(long, value_name = "ERRNO", requires = "post", value_parser = words::errno, help_heading = POSTS)]
+    #[arg(long, value_name = "ERRNO", requires = "post", conflicts_with = "command", conflicts_with_all = OTHERS, value_parser = words::errno, help_heading = POSTS)]
     pub errno: Option<PostErrno>,
     /// Only sends of this operation, such as write, send-imm, fetch-add; again for further ones
-    #[arg(long, value_name = "OPERATION", requires = "post", value_parser = words::operation, help_heading = POSTS)]
+    #[arg(long, value_name = "OPERATION", requires = "post", conflicts_with = "command", conflicts_with_all = OTHERS, value_parser = words::operation, help_heading = POSTS)]
     pub operation: Vec<Operation>,
 
     /// How probable it is that a match is hit, such as 0.01 or 1% [default: 1]
