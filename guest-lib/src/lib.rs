@@ -60,7 +60,7 @@ pub use attributes::{
 };
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
-pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, sockets_in};
+pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, now_at, present, sockets_in};
 pub use driver::NoFork;
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};

@@ -16,7 +16,7 @@ fn library() -> Result<PathBuf> {
 }
 
 /// Compiles a program that lies here.
-fn compile(name: &str, into: &Path) -> Result<PathBuf> {
+pub fn compile(name: &str, into: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/rdma/preload_work")
         .join(name)

@@ -316,6 +316,21 @@ fn socket_listener(
     Ok(UnixListener::from(socket))
 }
 
+/// Removes what a killed daemon has left of a socket under another name ([`SocketName`](super::endpoint::SocketName)).
+fn remove_renamed(path: &Path) {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let other = entry.file_name();
+        let suffix = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        let suffix = suffix.and_then(|suffix| suffix.strip_prefix(b"."));
+        if suffix.is_some_and(|s| s == b"away" || !s.is_empty() && s.iter().all(u8::is_ascii_digit)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Gives a socket its mode, owner and group. (The mode comes first: it is the owner's to set.)
 fn give(path: &Path, access: &SocketAccess) -> Result<(), NicError> {
     let shown = path.display();
@@ -346,7 +361,9 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
     let listener = match role {
         SocketRole::Listen => {
             let access = &endpoint.spec().socket_access;
-            Some(socket_listener(field, &endpoint.socket(), access)?)
+            let listener = socket_listener(field, &endpoint.socket(), access)?;
+            remove_renamed(&endpoint.socket());
+            Some(listener)
         }
         SocketRole::Connect => None,
     };
