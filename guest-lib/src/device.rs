@@ -116,7 +116,22 @@ impl Device {
     /// ```
     pub fn open(address: &DeviceAddress) -> Result<Context, Error> {
         match address {
-            DeviceAddress::Socket(path) => Device::with_transport(Arc::new(HostTransport::connect(path)?)),
+            DeviceAddress::Socket(path) => {
+                match now_at(address) {
+                    Some(there) if there == *address => {}
+                    Some(there) => {
+                        return Err(Error::NoDevice(format!(
+                            "{address}: the operator has made it {there}"
+                        )));
+                    }
+                    None => {
+                        let text =
+                            format!("{address}: the operator has taken the device away (vnicctl fault play)");
+                        return Err(Error::NoDevice(text));
+                    }
+                }
+                Device::with_transport(Arc::new(HostTransport::connect(path)?))
+            }
             DeviceAddress::Pci(address) => Device::with_transport(Arc::new(PciTransport::open(address)?)),
         }
     }

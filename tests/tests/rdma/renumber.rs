@@ -28,15 +28,17 @@ fn a_device_goes_and_comes_back_under_another_number() -> Result<()> {
     nic.set_rdma_away("vf0", true)?;
     ensure!(wait_for(|| device.query_port().is_err_and(|e| e.is_gone())));
     assert_eq!(numbers(&world), [1]);
-    ensure!(Device::open(&old).is_err());
+    let told = Device::open(&old).map(drop).expect_err("it is away").to_string();
+    ensure!(told.contains("has taken the device away"), "{told}");
     nic.set_rdma_number("vf0", Some(7))?;
     assert_eq!(numbers(&world), [1], "it is still away");
     nic.set_rdma_away("vf0", false)?;
     assert_eq!(numbers(&world), [1, 7]);
-    ensure!(
-        Device::open(&old).is_err(),
-        "who clings to the old name has no device"
-    );
+    let told = Device::open(&old)
+        .map(drop)
+        .expect_err("who clings to the old name")
+        .to_string();
+    ensure!(told.contains("has made it") && told.ends_with(".7"), "{told}");
     let again = Device::open(&world.devices(&["vf0"]).pop().context("a device")?.1)?;
     // Who has it open keeps it when it has its own number again.
     nic.set_rdma_number("vf0", None)?;

@@ -235,11 +235,9 @@ impl Stage {
                 *[&mut self.a, &mut self.b][at] = Some(side);
                 self.views[at].port = None;
                 let own = self.world.devices(&[AT[at]]).pop().map(|(_, address)| address);
-                let all = self.world.devices(&AT).into_iter();
-                let number = all
-                    .filter(|(_, address)| own.as_ref() == Some(address))
-                    .map(|(n, _)| n)
-                    .last();
+                let all = self.world.devices(&AT);
+                let here = all.iter().find(|(_, address)| own.as_ref() == Some(address));
+                let number = here.map(|(number, _)| *number);
                 let other = number.filter(|number| *number as usize != at);
                 let other = other.map_or_else(String::new, |number| format!(", number {number}"));
                 self.note(at, format_args!("has opened its device{other}"));
