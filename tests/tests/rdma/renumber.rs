@@ -1,6 +1,7 @@
 //! A device that is taken away and comes back under another number: what programs find, by verbs and in files.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -52,6 +53,26 @@ fn a_device_goes_and_comes_back_under_another_number() -> Result<()> {
     let left = std::fs::read_dir(dir).map_or(0, |all| all.count());
     assert_eq!(left, 0, "no socket is left, whatever its name");
     Ok(())
+}
+
+/// What a killed daemon has left under another name goes with the next one, unless it lives.
+#[test]
+fn a_device_that_is_left_under_another_name_is_replaced() -> Result<()> {
+    let mut world = World::new(1, &[])?;
+    let own = world.socket("vf0");
+    let other = own.with_extension("sock.2");
+    let away = own.with_extension("sock.away");
+    drop(UnixListener::bind(&away)?);
+    let lives = UnixListener::bind(&other)?;
+    let told = world
+        .add("vf0", 1500)
+        .expect_err("another daemon has it")
+        .to_string();
+    ensure!(told.contains("another process listens"), "{told}");
+    drop(lives);
+    world.add("vf0", 1500)?;
+    ensure!(own.exists() && !other.exists() && !away.exists());
+    world.finish()
 }
 
 #[test]

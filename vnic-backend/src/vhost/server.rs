@@ -1,9 +1,10 @@
 //! The thread of an adapter's socket: accepts or connects, serves one VMM at a time, and goes on with the next. A process that shares
 //! the adapter's RDMA function gets a thread of its own.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -294,14 +295,10 @@ fn socket_listener(
             let problem = format!("{} exists and is no socket", path.display());
             return invalid(field, problem);
         }
-        if UnixStream::connect(path).is_ok() {
-            let problem = format!("another process listens on {}", path.display());
-            return invalid(field, problem);
-        }
-        std::fs::remove_file(path).map_err(NicError::os(format!(
-            "removing the stale socket {}",
-            path.display()
-        )))?;
+        remove_stale(field, path)?;
+    }
+    for other in renamed(path) {
+        remove_stale(field, &other)?;
     }
     let listening = || NicError::os(format!("listening on {}", path.display()));
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -316,19 +313,32 @@ fn socket_listener(
     Ok(UnixListener::from(socket))
 }
 
-/// Removes what a killed daemon has left of a socket under another name ([`SocketName`](super::endpoint::SocketName)).
-fn remove_renamed(path: &Path) {
+/// Removes a socket on which no process listens.
+fn remove_stale(field: &'static str, path: &Path) -> Result<(), NicError> {
+    if UnixStream::connect(path).is_ok() {
+        let problem = format!("another process listens on {}", path.display());
+        return invalid(field, problem);
+    }
+    std::fs::remove_file(path).map_err(NicError::os(format!(
+        "removing the stale socket {}",
+        path.display()
+    )))
+}
+
+/// Sockets of this path under another name ([`SocketName`](super::endpoint::SocketName)).
+fn renamed(path: &Path) -> Vec<PathBuf> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
-        return;
+        return Vec::new();
     };
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let other = entry.file_name();
+    let is_renamed = |other: &OsStr| {
         let suffix = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let suffix = suffix.and_then(|suffix| suffix.strip_prefix(b"."));
-        if suffix.is_some_and(|s| s == b"away" || !s.is_empty() && s.iter().all(u8::is_ascii_digit)) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
+        suffix.is_some_and(|s| s == b"away" || !s.is_empty() && s.iter().all(u8::is_ascii_digit))
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let others = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
+    let others = others.filter(|entry| is_renamed(&entry.file_name()));
+    others.map(|entry| entry.path()).collect()
 }
 
 /// Gives a socket its mode, owner and group. (The mode comes first: it is the owner's to set.)
@@ -361,9 +371,7 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
     let listener = match role {
         SocketRole::Listen => {
             let access = &endpoint.spec().socket_access;
-            let listener = socket_listener(field, &endpoint.socket(), access)?;
-            remove_renamed(&endpoint.socket());
-            Some(listener)
+            Some(socket_listener(field, &endpoint.socket(), access)?)
         }
         SocketRole::Connect => None,
     };
