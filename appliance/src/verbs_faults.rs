@@ -9,6 +9,7 @@ use vnic_control::v1;
 use vnic_control::v1::completion_fault::Fault;
 use vnic_control::v1::verbs_fault::Action;
 
+use crate::check::verbs_fault as words;
 use crate::names;
 use crate::stored::values::timestamp;
 
@@ -68,6 +69,17 @@ fn action(action: &VerbsFaultAction) -> Action {
             delay: delay.map(span),
         }),
         VerbsFaultAction::NotReady { qp } => Action::NotReady(v1::NotReadyFault { queue_pair: *qp }),
+        VerbsFaultAction::Post {
+            post,
+            qp,
+            operations,
+            errno,
+        } => Action::Post(v1::PostFault {
+            post: name(post),
+            errno: words::errno_name(*errno),
+            queue_pair: *qp,
+            operations: operations.iter().map(name).collect(),
+        }),
     }
 }
 

@@ -78,6 +78,19 @@ impl Device {
     /// # }
     /// ```
     pub fn list() -> Result<Vec<DeviceAddress>, Error> {
+        Ok(Device::numbered()?
+            .into_iter()
+            .map(|(_, address)| address)
+            .collect())
+    }
+
+    /// The same with their numbers: places in the order of those that are named, but for devices that the daemon has given another one.
+    pub fn numbered() -> Result<Vec<(u32, DeviceAddress)>, Error> {
+        Ok(present(&Device::named()?))
+    }
+
+    /// Devices that are named, whether they are there or not.
+    fn named() -> Result<Vec<DeviceAddress>, Error> {
         let named = named_sockets();
         if !named.is_empty() {
             return Ok(named.into_iter().map(DeviceAddress::Socket).collect());
@@ -103,7 +116,22 @@ impl Device {
     /// ```
     pub fn open(address: &DeviceAddress) -> Result<Context, Error> {
         match address {
-            DeviceAddress::Socket(path) => Device::with_transport(Arc::new(HostTransport::connect(path)?)),
+            DeviceAddress::Socket(path) => {
+                match now_at(address) {
+                    Some(there) if there == *address => {}
+                    Some(there) => {
+                        return Err(Error::NoDevice(format!(
+                            "{address}: the operator has made it {there}"
+                        )));
+                    }
+                    None => {
+                        let text =
+                            format!("{address}: the operator has taken the device away (vnicctl fault play)");
+                        return Err(Error::NoDevice(text));
+                    }
+                }
+                Device::with_transport(Arc::new(HostTransport::connect(path)?))
+            }
             DeviceAddress::Pci(address) => Device::with_transport(Arc::new(PciTransport::open(address)?)),
         }
     }
@@ -157,15 +185,85 @@ fn sockets(list: &OsStr) -> Vec<PathBuf> {
     found
 }
 
-/// The sockets `NAME-rdma.sock` in a directory, `vf2` before `vf10`.
+/// The sockets `NAME-rdma.sock` in a directory, `vf2` before `vf10`; of devices that are away or have another number, too.
 pub fn sockets_in(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<OsString> = entries
-        .map(|entry| entry.file_name())
-        .filter(|name| name.as_bytes().ends_with(b"-rdma.sock"))
+        .map(|entry| base(Path::new(&entry.file_name())).into_os_string())
+        .filter(|name| name.as_bytes().ends_with(SOCKET_END.as_bytes()))
         .collect();
     names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+    names.dedup();
     names.into_iter().map(|name| dir.join(name)).collect()
+}
+
+/// End of the name of a socket.
+const SOCKET_END: &str = "-rdma.sock";
+/// What the daemon puts behind it while the device is away.
+const AWAY: &str = "away";
+
+/// The number behind the name of a socket.
+fn number_of(socket: &Path) -> Option<u32> {
+    socket.extension()?.to_str()?.parse().ok()
+}
+
+/// The path of a socket without what the daemon has put behind its name (`.sock`): that of a device that is away, or has another number.
+fn base(socket: &Path) -> PathBuf {
+    let renamed = socket.extension().is_some_and(|end| end == AWAY) || number_of(socket).is_some();
+    let own = socket.with_extension("");
+    match renamed && own.extension().is_some_and(|end| end == "sock") {
+        true => own,
+        false => socket.to_owned(),
+    }
+}
+
+/// Where the device of a socket is now, with its number if it has got another one; `None`: it is away. A socket that is nowhere is
+/// where it should be: who opens it is told why it is not there.
+fn whereabouts(socket: &Path) -> Option<(Option<u32>, PathBuf)> {
+    let own = base(socket);
+    let here = Some((None, own.clone()));
+    if own.symlink_metadata().is_ok() {
+        return here;
+    }
+    let beside = own.parent().and_then(|dir| std::fs::read_dir(dir).ok());
+    let beside = beside.into_iter().flatten().flatten().map(|entry| entry.path());
+    let others: Vec<PathBuf> = beside.filter(|path| *path != own && base(path) == own).collect();
+    match others.iter().find(|path| number_of(path).is_some()) {
+        Some(there) => Some((number_of(there), there.clone())),
+        None if others.is_empty() => here,
+        None => None,
+    }
+}
+
+/// Those of some devices that are there, with their numbers: their places, but for those to which the daemon has given other ones. No
+/// two have the same.
+pub fn present(named: &[DeviceAddress]) -> Vec<(u32, DeviceAddress)> {
+    let mut moved = Vec::new();
+    let mut all = Vec::new();
+    for (place, address) in (0..).zip(named) {
+        let DeviceAddress::Socket(socket) = address else {
+            all.push((place, address.clone()));
+            continue;
+        };
+        match whereabouts(socket) {
+            Some((None, path)) => all.push((place, DeviceAddress::Socket(path))),
+            Some((Some(number), path)) => moved.push((number, DeviceAddress::Socket(path))),
+            None => {}
+        }
+    }
+    for (wanted, address) in moved {
+        let free = |number: &u32| all.iter().all(|(other, _)| other != number);
+        let number = (wanted..).find(free).unwrap_or(wanted);
+        all.push((number, address));
+    }
+    all.sort_by_key(|(number, _)| *number);
+    all
+}
+
+/// Where a device that was found before is now; `None`: it is away.
+pub fn now_at(address: &DeviceAddress) -> Option<DeviceAddress> {
+    let there = present(std::slice::from_ref(address)).pop();
+    there.map(|(_, address)| address)
 }
 
 /// The PCI addresses of a list.
@@ -212,6 +310,56 @@ mod tests {
             paths(&at),
             [format!("{at}/vf2-rdma.sock"), format!("{at}/vf10-rdma.sock")]
         );
+    }
+
+    /// A device that the daemon has taken away is not listed, and comes back under its number.
+    #[test]
+    fn devices_go_and_come_back_with_another_number() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for name in ["vf0-rdma.sock", "vf1-rdma.sock"] {
+            std::fs::write(at(name), "").expect("a file");
+        }
+        let named: Vec<_> = ["vf0-rdma.sock", "vf1-rdma.sock", "vf9-rdma.sock"]
+            .map(|name| DeviceAddress::Socket(at(name)))
+            .into();
+        let seen = || -> Vec<(u32, String)> {
+            let name = |address: DeviceAddress| match address {
+                DeviceAddress::Socket(path) => {
+                    path.file_name().expect("a name").to_string_lossy().into_owned()
+                }
+                DeviceAddress::Pci(address) => address,
+            };
+            present(&named).into_iter().map(|(n, a)| (n, name(a))).collect()
+        };
+        let is = |expected: &[(u32, &str)]| {
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|(n, name)| (*n, (*name).to_owned()))
+                .collect();
+            assert_eq!(seen(), expected);
+            let inside: Vec<_> = sockets_in(dir.path())
+                .iter()
+                .map(|p| p.display().to_string())
+                .collect();
+            let both = ["vf0-rdma.sock", "vf1-rdma.sock"].map(|name| at(name).display().to_string());
+            assert_eq!(inside, both);
+        };
+        let rename = |from: &str, to: &str| std::fs::rename(at(from), at(to)).expect("renamed");
+        is(&[(0, "vf0-rdma.sock"), (1, "vf1-rdma.sock"), (2, "vf9-rdma.sock")]);
+        rename("vf0-rdma.sock", "vf0-rdma.sock.away");
+        is(&[(1, "vf1-rdma.sock"), (2, "vf9-rdma.sock")]);
+        assert_eq!(now_at(&named[0]), None);
+        rename("vf0-rdma.sock.away", "vf0-rdma.sock.7");
+        is(&[(1, "vf1-rdma.sock"), (2, "vf9-rdma.sock"), (7, "vf0-rdma.sock.7")]);
+        let there = DeviceAddress::Socket(at("vf0-rdma.sock.7"));
+        assert_eq!(now_at(&named[0]), Some(there.clone()));
+        assert_eq!(now_at(&there), Some(there.clone()));
+        // Who has the number already keeps it.
+        rename("vf0-rdma.sock.7", "vf0-rdma.sock.1");
+        is(&[(1, "vf1-rdma.sock"), (2, "vf9-rdma.sock"), (3, "vf0-rdma.sock.1")]);
+        rename("vf0-rdma.sock.1", "vf0-rdma.sock");
+        assert_eq!(now_at(&there), Some(named[0].clone()));
     }
 
     #[test]

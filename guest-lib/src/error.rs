@@ -127,8 +127,8 @@ pub enum PostReason {
     /// The device is gone, or was reset.
     #[error("the device is gone")]
     Gone,
-    /// [`POST_FAULTS_VARIABLE`](crate::POST_FAULTS_VARIABLE) refuses it, with this errno.
-    #[error("VNIC_POST_FAULTS refuses it with errno {0}")]
+    /// A rule of the operator refuses it, with this errno (`SPEC.md`, section 8.5).
+    #[error("a fault rule refuses it with errno {0}")]
     OnDemand(i32),
 }
 

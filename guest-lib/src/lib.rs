@@ -46,7 +46,6 @@ mod free;
 pub mod memory;
 pub mod pages;
 mod pd;
-mod post_faults;
 pub mod qp;
 mod shared;
 pub mod srq;
@@ -61,13 +60,12 @@ pub use attributes::{
 };
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
-pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, sockets_in};
+pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, now_at, present, sockets_in};
 pub use driver::{NoFork, block_signals};
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
-pub use post_faults::POST_FAULTS_VARIABLE;
 pub use qp::{
     ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, RateLimit, Rc,
     RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,

@@ -41,10 +41,11 @@ use std::sync::atomic::{AtomicU8, Ordering::Acquire};
 use std::sync::{Arc, Mutex};
 
 use vnic_device::command::Opcode;
+use vnic_device::command::device::JudgePost;
 use vnic_device::command::qp::Multicast;
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::SendLimits;
-use vnic_device::verbs::{QpState, QpType};
+use vnic_device::verbs::{Post, QpState, QpType};
 
 pub use attributes::{
     ConnectOptions, QpAttributes, QpMask, QpQuery, RateLimit, RtrAttributes, RtsAttributes,
@@ -57,7 +58,7 @@ use crate::cq::Consumed;
 use crate::driver::Core;
 use crate::driver::doorbells::bell;
 use crate::sync::lock;
-use crate::wr::{RecvWr, SendWr};
+use crate::wr::{Data, RecvWr, SendWr};
 use crate::{
     CompletionQueue, Error, Gid, PostError, PostReason, ProtectionDomain, SharedReceiveQueue, XrcDomain,
 };
@@ -182,6 +183,19 @@ impl Qp {
         if let (Some(cq), None) = (&self.receive_cq, &self.srq) {
             cq.attach(self.number, &self.consumed, true);
         }
+    }
+
+    /// Asks the device whether a work request may be posted.
+    #[cold]
+    fn ask(&self, post: Post, operation: u8, data: &Data<'_>) -> Result<(), PostReason> {
+        let request = JudgePost {
+            post: post.number(),
+            queue: self.number,
+            bytes: data.bytes(),
+            operation: operation.into(),
+            reserved: 0,
+        };
+        self.core.ask(self.epoch, request)
     }
 
     /// Rings the doorbell for what was written, if anything was.
@@ -338,9 +352,14 @@ impl<K: Receives> QueuePair<K> {
             return Err(PostError { posted: 0, reason });
         }
         let consumed = qp.consumed.receive.load(Acquire);
+        let watched = qp.core.watches(Post::Receive);
         let mut posted = 0;
         let mut refused = None;
         for wr in wrs {
+            if watched && let Err(reason) = qp.ask(Post::Receive, 0, &wr.data) {
+                refused = Some(reason);
+                break;
+            }
             if let Err(reason) = ring.write(&wr, consumed) {
                 refused = Some(reason);
                 break;

@@ -3,19 +3,19 @@
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex};
 
+use vnic_device::command::device::JudgePost;
 use vnic_device::command::queues::{CreateSrq, ModifySrq};
 use vnic_device::command::{NONE, Object, Opcode};
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::receive_stride;
 use vnic_device::ring::{shared_receive_ring_len, shared_receive_tail};
-use vnic_device::verbs::srq_mask;
+use vnic_device::verbs::{Post, srq_mask};
 
 pub use vnic_device::command::queues::SrqReply as SrqAttributes;
 
 use crate::cq::ring_entries;
 use crate::driver::doorbells::bell;
 use crate::pd::numbered;
-use crate::post_faults::Post;
 use crate::qp::receive::ReceiveRing;
 use crate::shared::Memory;
 use crate::sync::lock;
@@ -80,7 +80,7 @@ impl SrqBuilder {
             _xrc: self.xrc,
             tail: memory.part(shared_receive_tail(entries, stride) as usize, 64),
             state: Mutex::new(State {
-                ring: ReceiveRing::new(memory, entries, stride, self.max_sge, Post::SharedReceive),
+                ring: ReceiveRing::new(memory, entries, stride, self.max_sge),
                 taken: 0,
             }),
         })))
@@ -170,7 +170,12 @@ impl SharedReceiveQueue {
         let State { ring, taken } = &mut *state;
         let mut posted = 0;
         let mut refused = None;
+        let watched = pd.core.watches(Post::SharedReceive);
         for wr in wrs {
+            if watched && let Err(reason) = self.ask(&wr) {
+                refused = Some(reason);
+                break;
+            }
             if ring.is_full(*taken) {
                 *taken = self.0.tail.u32(0).load(Acquire);
             }
@@ -196,6 +201,18 @@ impl SharedReceiveQueue {
             None => Ok(posted),
             Some(reason) => Err(PostError { posted, reason }),
         }
+    }
+
+    #[cold]
+    fn ask(&self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        let pd = &self.0.pd.0;
+        let request = JudgePost {
+            post: Post::SharedReceive.number(),
+            queue: self.0.handle,
+            bytes: wr.data.bytes(),
+            ..JudgePost::default()
+        };
+        pd.core.ask(pd.epoch, request)
     }
 
     /// Arms the limit: [`SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) is raised once, when fewer than

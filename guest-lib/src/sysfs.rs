@@ -74,6 +74,14 @@ impl Files {
         )))
     }
 
+    /// Takes the files of the device away.
+    pub fn remove(self) {
+        let Files { root, place, .. } = self;
+        let _ = std::fs::remove_dir_all(root.join(DEVICES).join(&place.name));
+        let _ = std::fs::remove_dir_all(root.join(VERBS).join(node(&place)));
+        pci::unlink(&root, &place);
+    }
+
     fn write(&mut self, now: BTreeMap<String, Vec<u8>>) -> std::io::Result<()> {
         if self.written.is_empty() {
             pci::link(&self.root, &self.place)?;
@@ -89,6 +97,19 @@ impl Files {
         self.written = now;
         Ok(())
     }
+}
+
+/// Name of the device of a number: that of a list, or the last one counted on, if it ends in its own number (`mlx5_0`, `mlx5_1`); else
+/// `vnicN`.
+pub fn device_name<S: AsRef<str>>(names: &[S], number: u32) -> String {
+    let at = |n: usize| names.get(n).map(AsRef::as_ref).filter(|name| !name.is_empty());
+    if let Some(name) = at(number as usize) {
+        return name.to_owned();
+    }
+    let last = names.len().wrapping_sub(1);
+    let stem = at(last).and_then(|name| name.strip_suffix(&last.to_string()));
+    let stem = stem.filter(|stem| stem.ends_with('_'));
+    format!("{}{number}", stem.unwrap_or("vnic"))
 }
 
 /// Files that this process has written.

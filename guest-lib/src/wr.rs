@@ -36,6 +36,14 @@ impl<'a> Data<'a> {
         Data(Place::Atomic(into, compare_or_add, swap))
     }
 
+    /// Bytes of the elements, or inline.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.0 {
+            Place::Inline(bytes) => bytes.len() as u64,
+            _ => self.elements().iter().map(|sge| u64::from(sge.len)).sum(),
+        }
+    }
+
     /// The scatter/gather elements; none for inline data.
     pub(crate) fn elements(&self) -> &[Sge] {
         match &self.0 {

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use vnic_backend::{
-    CommandStatus, CompletionKind, CompletionStatus, ProcessMatch, RULE_TIME_MAX, VerbsCommand,
+    CommandStatus, CompletionKind, CompletionStatus, Operation, Post, PostErrno, ProcessMatch, RULE_TIME_MAX,
+    VerbsCommand,
 };
 
 use super::Checked;
@@ -50,7 +51,37 @@ pub fn kind(text: &str) -> Checked<CompletionKind> {
 
 /// Command.
 pub fn command(text: &str) -> Checked<VerbsCommand> {
-    named(text, "command", &VerbsCommand::ALL)
+    // Of posts there are rules of their own.
+    named(
+        text,
+        "command",
+        &failures(&VerbsCommand::ALL, VerbsCommand::JudgePost),
+    )
+}
+
+/// What is posted.
+pub fn post(text: &str) -> Checked<Post> {
+    named(text, "post", &Post::ALL)
+}
+
+/// Operation of a send.
+pub fn operation(text: &str) -> Checked<Operation> {
+    named(text, "operation", &Operation::ALL)
+}
+
+/// Error of a post.
+pub fn errno(text: &str) -> Checked<PostErrno> {
+    let wanted = text.to_ascii_uppercase();
+    let found = PostErrno::ALL.into_iter().find(|one| errno_name(*one) == wanted);
+    found.ok_or_else(|| {
+        let names = PostErrno::ALL.map(errno_name);
+        format!("{text:?} is no error of posts: {}", names.join(", "))
+    })
+}
+
+/// Name of an error, such as `ENOMEM`.
+pub fn errno_name(errno: PostErrno) -> String {
+    format!("{errno:?}").to_ascii_uppercase()
 }
 
 /// Status of a command that is refused.
@@ -101,8 +132,17 @@ mod tests {
             assert_eq!(kind(&kebab(&format!("{kind_of:?}"))), Ok(kind_of));
         }
         for one in VerbsCommand::ALL {
-            assert_eq!(command(&kebab(&format!("{one:?}"))), Ok(one));
+            let read = command(&kebab(&format!("{one:?}")));
+            assert_eq!(read.ok(), Some(one).filter(|one| *one != VerbsCommand::JudgePost));
         }
+        assert_eq!(post("shared-receive"), Ok(Post::SharedReceive));
+        assert_eq!(operation("write_imm"), Ok(Operation::WriteImm));
+        assert_eq!(errno("enomem"), Ok(PostErrno::Enomem));
+        let told = errno("EMEM").expect_err("no errno");
+        assert!(
+            told.contains("\"EMEM\" is no error of posts: EPERM, EIO"),
+            "{told}"
+        );
         assert_eq!(command_status("limit-reached"), Ok(CommandStatus::LimitReached));
         assert!(completion_status("success").is_err() && command_status("ok").is_err());
         let told = kind("sends").expect_err("no kind");

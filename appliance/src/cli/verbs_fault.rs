@@ -75,6 +75,7 @@ fn fault(add: &VerbsFaultAdd) -> Option<CompletionFault> {
 
 /// Rule that the options describe.
 fn spec(add: VerbsFaultAdd) -> VerbsFaultSpec {
+    let post = add.post.zip(add.errno);
     let action = match fault(&add) {
         Some(fault) => VerbsFaultAction::Completion {
             qp: add.qp,
@@ -82,10 +83,18 @@ fn spec(add: VerbsFaultAdd) -> VerbsFaultSpec {
             fault,
         },
         None if add.not_ready => VerbsFaultAction::NotReady { qp: add.qp },
-        None => VerbsFaultAction::Command {
-            commands: add.command,
-            status: add.status,
-            delay: add.delay,
+        None => match post {
+            Some((post, errno)) => VerbsFaultAction::Post {
+                post,
+                qp: add.qp,
+                operations: add.operation,
+                errno,
+            },
+            None => VerbsFaultAction::Command {
+                commands: add.command,
+                status: add.status,
+                delay: add.delay,
+            },
         },
     };
     VerbsFaultSpec {
@@ -121,6 +130,7 @@ fn action(of: &v1::VerbsFault) -> String {
             return both.join(", ");
         }
         Some(Action::NotReady(_)) => return "not-ready".to_owned(),
+        Some(Action::Post(post)) => return post.errno.clone(),
         None => None,
     };
     match fault {
@@ -145,6 +155,15 @@ fn matches(of: &v1::VerbsFault) -> String {
         None => (String::new(), None),
         Some(Action::Command(command)) => (listed(&command.commands, " or "), None),
         Some(Action::NotReady(messages)) => ("messages".to_owned(), messages.queue_pair),
+        Some(Action::Post(of)) => {
+            let operations = listed(&of.operations, " or ");
+            let operations = text::or(&operations, "any");
+            let post = match &*of.post {
+                "Send" => format!("posts: {operations}"),
+                post => format!("posts: {}", kebab(post)),
+            };
+            (post, of.queue_pair)
+        }
         Some(Action::Completion(completion)) => {
             let kinds = listed(&completion.kinds, " or ");
             let kinds = text::or(&kinds, "any");

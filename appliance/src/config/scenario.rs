@@ -28,7 +28,7 @@ const OF_ACTIONS: [(&str, &[&str]); 11] = [
     ("index", &["gid_gone", "gid_moved", "event"]),
     ("event", &["event"]),
     ("priorities", &["pause_storm"]),
-    ("to", &["gid_moved"]),
+    ("to", &["gid_moved", "device_removed"]),
     ("mtu", &["mtu"]),
     ("speed", &["speed"]),
     ("rate", &["rate"]),
@@ -209,6 +209,14 @@ fn gid_index(index: i64) -> Checked<u16> {
     u16::try_from(index).map_err(|_| "an index of the GID table is not negative".to_owned())
 }
 
+/// Number of a device among those of a process.
+fn device_number(number: i64) -> Checked<u32> {
+    u32::try_from(number)
+        .ok()
+        .filter(|number| *number <= 255)
+        .ok_or_else(|| "0 to 255, as in vnic2".to_owned())
+}
+
 /// Code of an MTU of queue pairs.
 fn mtu(bytes: i64) -> Checked<u8> {
     let codes = (1..=5_u8).find(|code| 128_i64 << code == bytes);
@@ -283,8 +291,16 @@ impl Reader<'_, '_> {
         let whole = matches!(action, "device_fatal" | "event" | "fault_removed" | "kill");
         let times = self.times(at, &mut table, whole);
         let delay = self.sink.text(table.event_delay.take(), signed);
+        let number = match action {
+            "device_removed" => self.sink.check(table.to.take(), device_number),
+            _ => None,
+        };
         let acts = self.acts(at, action, &mut table);
         let Some(times) = times else { return };
+        if number.is_some() && times.lasts.is_none() {
+            self.sink
+                .wrong_key(at, "to", "needs the key for: when the device is back");
+        }
         if let Some((true, early)) = delay
             && early > times.at
         {
@@ -323,6 +339,12 @@ impl Reader<'_, '_> {
                 continue;
             };
             for act in acts.iter().filter_map(Act::inverse) {
+                let act = match act {
+                    Act::Away { adapter, away: false } if number.is_some() => {
+                        Act::Renumber { adapter, number }
+                    }
+                    act => act,
+                };
                 let at = told(end, &act);
                 let after = times.after.clone();
                 self.moments.push(Moment { after, at, act });

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use vnic_backend::fault::ALWAYS;
 use vnic_backend::{
-    AdapterSpec, CompletionFault, SIZED_COMMANDS, VERBS_FAULTS_MAX, VerbsFaultAction, VerbsFaultSpec,
+    AdapterSpec, CompletionFault, Post, SIZED_COMMANDS, VERBS_FAULTS_MAX, VerbsFaultAction, VerbsFaultSpec,
 };
 
 use super::diagnostics::Sink;
@@ -19,7 +19,7 @@ use super::taken::{limit, name_once};
 use crate::check::{self, Checked, fault as limits, verbs_fault as words};
 
 /// Keys that say what a rule does, with the keys that are allowed beside each.
-const ACTIONS: [(&str, &[&str]); 13] = [
+const ACTIONS: [(&str, &[&str]); 14] = [
     ("lie", COMPLETIONS),
     ("fail", COMPLETIONS),
     ("lose", COMPLETIONS),
@@ -33,9 +33,19 @@ const ACTIONS: [(&str, &[&str]); 13] = [
     ("srq_limit", COMPLETIONS),
     ("command", &["status", "delay", "min_bytes", "max_bytes"]),
     ("not_ready", &["qp"]),
+    ("post", &["errno", "operation", "qp", "min_bytes", "max_bytes"]),
 ];
 /// Keys that are allowed with some of them.
-const BESIDE: [&str; 6] = ["qp", "kind", "min_bytes", "max_bytes", "status", "delay"];
+const BESIDE: [&str; 8] = [
+    "qp",
+    "kind",
+    "min_bytes",
+    "max_bytes",
+    "status",
+    "delay",
+    "errno",
+    "operation",
+];
 const COMPLETIONS: &[&str] = &["qp", "kind", "min_bytes", "max_bytes"];
 
 /// `[[verbs_fault]]`.
@@ -58,6 +68,9 @@ pub(super) struct VerbsFaultTable {
     overrun: Option<Spanned<bool>>,
     srq_limit: Option<Spanned<bool>>,
     not_ready: Option<Spanned<bool>>,
+    post: Option<Spanned<String>>,
+    errno: Option<Spanned<String>>,
+    operation: Option<Spanned<Texts>>,
     qp: Option<Spanned<i64>>,
     kind: Option<Spanned<Texts>>,
     min_bytes: Option<Spanned<i64>>,
@@ -196,6 +209,9 @@ fn action(sink: &Sink<'_>, at: &Range<usize>, table: &mut VerbsFaultTable) -> Op
             delay,
         });
     }
+    if name == "post" {
+        return post(sink, at, table);
+    }
     let qp = sink.check(table.qp.take(), limits::destination_qp);
     if name == "not_ready" {
         return yes(sink, table.not_ready.take(), ()).map(|()| VerbsFaultAction::NotReady { qp });
@@ -222,6 +238,27 @@ fn action(sink: &Sink<'_>, at: &Range<usize>, table: &mut VerbsFaultTable) -> Op
         qp,
         kinds: kinds.unwrap_or_default(),
         fault: fault?,
+    })
+}
+
+fn post(sink: &Sink<'_>, at: &Range<usize>, table: &mut VerbsFaultTable) -> Option<VerbsFaultAction> {
+    let post = sink.text(table.post.take(), words::post);
+    let errno = sink.text(sink.required(at, "errno", table.errno.take()), words::errno);
+    let beside = [
+        ("operation", post.is_some_and(|post| post != Post::Send)),
+        ("qp", post == Some(Post::SharedReceive)),
+    ];
+    for (key, _) in beside.into_iter().filter(|(_, wrong)| *wrong) {
+        if sink.place(at, key).is_some() {
+            sink.wrong_key(at, key, "such posts have none");
+        }
+    }
+    let operations = sink.check(table.operation.take(), |texts| several(texts, words::operation));
+    Some(VerbsFaultAction::Post {
+        post: post?,
+        qp: sink.check(table.qp.take(), limits::destination_qp),
+        operations: operations.unwrap_or_default(),
+        errno: errno?,
     })
 }
 
@@ -263,6 +300,17 @@ pub(super) fn keys(spec: &VerbsFaultSpec) -> Keys {
         }
         VerbsFaultAction::NotReady { qp } => {
             keys.must("not_ready", true);
+            keys.optional("qp", qp.map(number));
+        }
+        VerbsFaultAction::Post {
+            post,
+            qp,
+            operations,
+            errno,
+        } => {
+            keys.must("post", word(post));
+            keys.must("errno", text(words::errno_name(*errno)));
+            keys.several("operation", operations.iter().map(|one| word(one)));
             keys.optional("qp", qp.map(number));
         }
         VerbsFaultAction::Completion { qp, kinds, fault } => {

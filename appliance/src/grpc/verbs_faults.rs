@@ -90,9 +90,10 @@ fn spec(request: &v1::CreateVerbsFaultRequest, wrong: &mut Violations) -> Option
         Some(Action::NotReady(of)) => {
             queue_pair("not_ready", of.queue_pair, wrong).map(|qp| VerbsFaultAction::NotReady { qp })
         }
+        Some(Action::Post(of)) => post(of, wrong),
         None => wrong.check(
             "verbs_fault.action",
-            Err("required: what it matches; completion, command or not_ready".to_owned()),
+            Err("required: what it matches; completion, command, not_ready or post".to_owned()),
         ),
     };
     let process = Some(&*fault.process).filter(|process| !process.is_empty());
@@ -196,5 +197,19 @@ fn command(of: &v1::CommandFault, wrong: &mut Violations) -> Option<VerbsFaultAc
         commands: commands?,
         status: status?,
         delay: delay?,
+    })
+}
+
+fn post(of: &v1::PostFault, wrong: &mut Violations) -> Option<VerbsFaultAction> {
+    let at = |field: &str| format!("verbs_fault.post.{field}");
+    let post = wrong.check(at("post"), words::post(&of.post));
+    let errno = wrong.check(at("errno"), words::errno(&of.errno));
+    let qp = queue_pair("post", of.queue_pair, wrong);
+    let operations = all(&at("operations"), &of.operations, wrong, words::operation);
+    Some(VerbsFaultAction::Post {
+        post: post?,
+        qp: qp?,
+        operations: operations?,
+        errno: errno?,
     })
 }

@@ -160,6 +160,11 @@ impl Player {
     /// Does something, and notes what puts it back.
     fn act(&mut self, act: &Act) -> Result<(), String> {
         self.do_it(act)?;
+        if let Act::Renumber { adapter, .. } = act {
+            let adapter = adapter.clone();
+            let back = Act::Away { adapter, away: false };
+            self.undo.retain(|undo| *undo != back);
+        }
         match self.undo.iter().rposition(|undo| undo == act) {
             Some(at) => drop(self.undo.remove(at)),
             None => self.undo.extend(act.inverse()),
@@ -191,6 +196,10 @@ impl Player {
             }
             Act::Fail { adapter } => nic.fail_rdma(adapter).map_err(said),
             Act::Away { adapter, away } => nic.set_rdma_away(adapter, *away).map_err(said),
+            Act::Renumber { adapter, number } => nic
+                .set_rdma_number(adapter, *number)
+                .and_then(|()| nic.set_rdma_away(adapter, false))
+                .map_err(said),
             Act::MoveGid { adapter, index, to } => {
                 let (at, gid) = self.gid(adapter, *index)?;
                 nic.set_gid(adapter, Some(at), None).map_err(said)?;

@@ -58,6 +58,13 @@ pub enum Act {
         /// Whether it is taken away.
         away: bool,
     },
+    /// The RDMA function is given back, and is another device for processes.
+    Renumber {
+        /// The adapter.
+        adapter: String,
+        /// Number of the device; `None`: that of its place.
+        number: Option<u32>,
+    },
     /// An operator's GID is moved to another index, or taken out.
     MoveGid {
         /// The adapter.
@@ -141,6 +148,10 @@ impl Act {
                 Act::Port { adapter, change }
             }
             Act::Away { adapter, away } => Act::Away { adapter, away: !away },
+            Act::Renumber { adapter, .. } => Act::Renumber {
+                adapter,
+                number: None,
+            },
             Act::MoveGid { adapter, index, to } => Act::ReturnGid { adapter, index, to },
             Act::ReturnGid { adapter, index, to } => Act::MoveGid { adapter, index, to },
             Act::AddFault(spec) => Act::RemoveFault(spec),
@@ -183,6 +194,14 @@ impl fmt::Display for Act {
             Act::Fail { adapter } => write!(f, "{adapter}: the device fails"),
             Act::Away { adapter, away: true } => write!(f, "{adapter}: the device is gone"),
             Act::Away { adapter, away: false } => write!(f, "{adapter}: the device is back"),
+            Act::Renumber {
+                adapter,
+                number: Some(number),
+            } => write!(f, "{adapter}: the device is back as number {number}"),
+            Act::Renumber {
+                adapter,
+                number: None,
+            } => write!(f, "{adapter}: the device has its own number"),
             Act::MoveGid { adapter, index, to } => write!(f, "{adapter}: {} is {}", gid(index), place(to)),
             Act::ReturnGid { adapter, index, .. } => {
                 write!(f, "{adapter}: {} is where it was", gid(index))

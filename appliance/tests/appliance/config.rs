@@ -421,7 +421,7 @@ fn the_example_is_valid_and_complete() {
     let all = all.replace("{ alice =", "{ 1000 =").replace("{ kvm =", "{ 36 =");
     let switched_on = parse(&all).expect("every setting of the example is valid");
     assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (3, 5));
-    assert_eq!((switched_on.teams.len(), switched_on.verbs_faults.len()), (2, 13));
+    assert_eq!((switched_on.teams.len(), switched_on.verbs_faults.len()), (2, 14));
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";

@@ -172,6 +172,13 @@ name = "v12"
 adapter = "vf2"
 not_ready = true
 qp = 3
+
+[[verbs_fault]]
+name = "v13"
+adapter = "vf2"
+post = "send"
+errno = "ENOMEM"
+operation = ["write", "send-imm"]
 "#;
 
 #[test]
@@ -190,7 +197,7 @@ fn every_key_is_written_as_it_is_read() {
         read.unwrap_or_else(|wrong| panic!("{wrong}\n{text}"))
     };
     let settings = read(ALL);
-    assert_eq!(settings.objects().len(), 31);
+    assert_eq!(settings.objects().len(), 32);
     let once = written(&settings, &settings.objects());
     let again = read(&once);
     assert_eq!(again.objects(), settings.objects(), "{once}");

@@ -104,6 +104,12 @@ fn steps_have_rules_for_verbs_and_wait_for_them() {
         adapter = "nic"
         event = "gid_change"
         index = 7
+        [[step]]
+        at = "4s"
+        action = "device_removed"
+        adapter = "nic"
+        for = "1s"
+        to = 2
         "#,
         &[("nic", "vf7")],
     )
@@ -119,6 +125,8 @@ fn steps_have_rules_for_verbs_and_wait_for_them() {
         "begin 1000 verbs fault kth is made: hang",
         "begin 3000 verbs fault kth is removed",
         "begin 4000 vf7: is told GidChange 7",
+        "begin 4000 vf7: the device is gone",
+        "begin 5000 vf7: the device is back as number 2",
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
     let Some(Act::AddVerbsFault(rule)) = scenario
@@ -215,6 +223,17 @@ name = "good"
 adapter = "vf0"
 hang = true
 lie = "success"
+[[step]]
+at = "1s"
+action = "device_removed"
+adapter = "vf0"
+to = 2
+[[step]]
+at = "1s"
+action = "device_removed"
+adapter = "vf0"
+for = "1s"
+to = 256
 "#,
         &[("nic", "vf0")],
     )
@@ -235,6 +254,8 @@ lie = "success"
         "x.toml:68:9: step[12].event: \"sm_change\" is no event: \"lid_change\"",
         "step[13].adapter: a rule says itself which adapters it is about",
         "step[13].verbs_fault.name: the name good is taken by line",
+        "step[14].to: needs the key for: when the device is back",
+        "step[15].to: 0 to 255, as in vnic2",
         "length: required: a step waits for a rule",
         "the scenario has no part \"nic\"",
     ] {

@@ -9,8 +9,8 @@ use crate::common::process;
 use tonic::Code;
 use vnic_appliance::config::{Environment, Overrides, Settings};
 use vnic_backend::{
-    CommandStatus, CompletionFault, CompletionKind, CompletionStatus, ProcessMatch, VerbsCommand,
-    VerbsFaultAction, VerbsFaultSpec,
+    CommandStatus, CompletionFault, CompletionKind, CompletionStatus, Operation, Post, PostErrno,
+    ProcessMatch, VerbsCommand, VerbsFaultAction, VerbsFaultSpec,
 };
 use vnic_control::v1;
 use vnic_control::v1::completion_fault::Fault;
@@ -51,6 +51,15 @@ fn commands(commands: &[&str], status: &str) -> Option<Action> {
         commands: commands.iter().map(|&c| c.to_owned()).collect(),
         status: status.to_owned(),
         delay: None,
+    }))
+}
+
+fn post(post: &str, errno: &str, operations: &[&str]) -> Option<Action> {
+    Some(Action::Post(v1::PostFault {
+        post: post.to_owned(),
+        errno: errno.to_owned(),
+        operations: operations.iter().map(|&o| o.to_owned()).collect(),
+        queue_pair: None,
     }))
 }
 
@@ -188,6 +197,9 @@ async fn refusals_name_every_field() {
             })),
             "not_ready.queue_pair",
         ),
+        (post("sends", "EIO", &[]), "post.post"),
+        (post("send", "EMEM", &[]), "post.errno"),
+        (post("send", "EIO", &["write", "writ"]), "post.operations[1]"),
     ] {
         let status = refused(create("f", action)).await;
         assert_eq!(fields(&status), [format!("verbs_fault.{field}")]);
@@ -312,6 +324,21 @@ async fn the_command_line_has_each_rule() {
             &["--not-ready", "--qp", "17", "--process", "server", "--for", "1ns"],
             "not-ready",
         ),
+        (
+            "third",
+            &[
+                "--post",
+                "send",
+                "--errno",
+                "enomem",
+                "--operation",
+                "write",
+                "--operation",
+                "send-imm",
+            ],
+            "ENOMEM",
+        ),
+        ("nothing", &["--post", "shared-receive", "--errno", "EIO"], "EIO"),
     ];
     for (name, options, words) in rules {
         let add = ["fault", "verbs", "add", name, "--adapter", "vf0", "--seed", "42"];
@@ -332,6 +359,8 @@ async fn the_command_line_has_each_rule() {
         (13, "waiting"),
         (14, "messages, QP 17, process server "),
         (14, "over"),
+        (15, "posts: write or send-imm "),
+        (16, "posts: shared-receive "),
     ] {
         assert!(lines[line].contains(words), "{words} in\n{table}");
     }
@@ -356,6 +385,14 @@ async fn the_command_line_has_each_rule() {
         ),
         (2, &["--delay", "1s", "--lose"], "cannot be used with"),
         (2, &["--not-ready", "--min-bytes", "1"], "cannot be used with"),
+        (2, &["--post", "send"], "--errno <ERRNO>"),
+        (2, &["--lose", "--errno", "EIO"], "cannot be used with"),
+        (2, &["--post", "send", "--errno", "EMEM"], "EPERM, EIO, EAGAIN"),
+        (
+            2,
+            &["--post", "send", "--errno", "EIO", "--kind", "write"],
+            "cannot be used with",
+        ),
         (2, &["--lose", "--for", "0s"], "more than 0"),
         (2, &["--lie", "success"], "local-length-error"),
         (2, &["--late", "61s"], "at most 60s"),
@@ -454,6 +491,24 @@ fn the_file_has_each_rule() {
             "not_ready = true\nqp = 17",
             VerbsFaultAction::NotReady { qp: Some(17) },
         ),
+        (
+            "post = \"send\"\nerrno = \"ENOMEM\"\noperation = [\"write\", \"send-imm\"]\nqp = 17",
+            VerbsFaultAction::Post {
+                post: Post::Send,
+                qp: Some(17),
+                operations: vec![Operation::Write, Operation::SendImm],
+                errno: PostErrno::Enomem,
+            },
+        ),
+        (
+            "post = \"shared-receive\"\nerrno = \"eio\"",
+            VerbsFaultAction::Post {
+                post: Post::SharedReceive,
+                qp: None,
+                operations: Vec::new(),
+                errno: PostErrno::Eio,
+            },
+        ),
     ] {
         let sized = !matches!(action, VerbsFaultAction::NotReady { .. });
         let bytes = if sized {
@@ -526,6 +581,13 @@ adapter = "b"
 command = "alloc-pd"
 status = "invalid"
 max_bytes = 7
+[[verbs_fault]]
+name = "five"
+adapter = "b"
+post = "shared-receive"
+qp = 1
+operation = "write"
+kind = "write"
 "#,
     )
     .expect_err("wrong");
@@ -554,6 +616,11 @@ max_bytes = 7
         "x.toml:28:13: verbs_fault[3].max_bytes: not allowed with not_ready",
         "x.toml:32:11: verbs_fault[4].adapter: no adapter of this file is named b",
         "x.toml:35:13: verbs_fault[4].max_bytes: of commands only registrations have a size",
+        "x.toml:36:1: verbs_fault[5].errno: this key is required",
+        "x.toml:38:11: verbs_fault[5].adapter: no adapter of this file is named b",
+        "x.toml:40:6: verbs_fault[5].qp: such posts have none",
+        "x.toml:41:13: verbs_fault[5].operation: such posts have none",
+        "x.toml:42:8: verbs_fault[5].kind: not allowed with post",
     ];
     assert_eq!(places.len(), expected.len(), "{found}");
     let nothing = parse("[[adapter]]\nname = \"a\"\n[[verbs_fault]]\nname = \"r\"\nadapter = \"a\"\n");

@@ -5,13 +5,14 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use vnic_verbs::sysfs::{self, Files, NAMES_VARIABLE, Place, SYSFS_VARIABLE};
-use vnic_verbs::{Context, DeviceAddress};
+use vnic_verbs::{Context, DeviceAddress, NoFork, block_signals, now_at};
 
 use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, zeros};
 use crate::errno::{Errno, complain};
-use crate::events::Dispatcher;
+use crate::events::{Dispatcher, Kept};
 use crate::named::Named;
 use crate::sync::lock;
 
@@ -23,7 +24,7 @@ pub struct Device {
     /// Address of the device.
     pub address: DeviceAddress,
     /// Which one of the devices it is.
-    number: usize,
+    number: u32,
     /// The seat of this process, if the device is open.
     seat: Mutex<Weak<Seat>>,
     guid: OnceLock<u64>,
@@ -57,22 +58,65 @@ static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
 
 /// The present devices, in the order of [`vnic_verbs::Device::list`].
 pub fn list() -> Vec<&'static Device> {
-    let addresses = vnic_verbs::Device::list().unwrap_or_else(|e| {
+    let found = vnic_verbs::Device::numbered().unwrap_or_else(|e| {
         complain(&e);
         Vec::new()
     });
     let mut known = lock(&KNOWN);
-    let mut here = Vec::with_capacity(addresses.len());
-    for address in addresses {
+    let mut here = Vec::with_capacity(found.len());
+    for (number, address) in found {
         let device = known.iter().find(|d| d.address == address).copied();
         here.push(device.unwrap_or_else(|| {
-            let device = Box::leak(Box::new(Device::new(address, known.len())));
+            // Who had it keeps its number, whether it is there or not.
+            let free = |number: &u32| known.iter().all(|d| d.number != *number);
+            let number = (number..).find(free).unwrap_or(number);
+            let device = Box::leak(Box::new(Device::new(address, number)));
             known.push(device);
             device
         }));
     }
     here
 }
+
+/// A device that was open is gone. If it was taken away, its files go, too, until it is back.
+pub fn gone(address: &DeviceAddress, files: Files) {
+    if now_at(address).as_ref() == Some(address) {
+        return;
+    }
+    files.remove();
+    let address = address.clone();
+    // (Without a thread there are no files.)
+    let _ = std::thread::Builder::new()
+        .name("vnic-files".into())
+        .spawn(move || {
+            block_signals();
+            await_return(&address);
+        });
+}
+
+/// Waits until a device is back, perhaps as another one, and writes its files.
+fn await_return(address: &DeviceAddress) {
+    loop {
+        {
+            let _no_fork = NoFork::hold();
+            let there = now_at(address);
+            let device = there.and_then(|there| list().into_iter().find(|d| d.address == there));
+            if let Some(device) = device
+                && let Ok(seat) = device.seat()
+            {
+                let written = device.files().map(|mut files| files.keep(&seat.device));
+                device.leave(seat);
+                if !matches!(written, Some(Err(_))) {
+                    return;
+                }
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Time between two looks for a device that was taken away.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Our device of a program's pointer, if it is one.
 pub fn find(pointer: *const ibv_device) -> Option<&'static Device> {
@@ -92,20 +136,17 @@ pub fn fill(into: &mut [c_char], text: &str) {
 }
 
 /// The name that the user wants for a device, or `vnic0` and so on.
-fn name(number: usize) -> String {
+fn name(number: u32) -> String {
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
-    match names.split(',').nth(number) {
-        Some(name) if !name.is_empty() => name.to_owned(),
-        _ => format!("vnic{number}"),
-    }
+    sysfs::device_name(&names.split(',').collect::<Vec<_>>(), number)
 }
 
 impl Device {
-    fn new(address: DeviceAddress, number: usize) -> Device {
+    fn new(address: DeviceAddress, number: u32) -> Device {
         // The kernel does not know the device: these names are none of the kernel's, below the directories where
         // programs look.
         let name = name(number);
-        let node = sysfs::character_device(number as u32);
+        let node = sysfs::character_device(number);
         let mut base = zeros::<ibv_device>();
         base.node_type = IBV_NODE_CA as c_int;
         base.transport_type = IBV_TRANSPORT_IB as c_int;
@@ -153,7 +194,7 @@ impl Device {
             Errno(e.errno())
         })?;
         let new = Arc::new(Seat {
-            dispatcher: Dispatcher::new(&device, self.files())?,
+            dispatcher: Dispatcher::new(&device, self.kept())?,
             device,
             named: Named::default(),
             owner: std::process::id(),
@@ -167,13 +208,23 @@ impl Device {
         let root = std::env::var_os(SYSFS_VARIABLE).filter(|root| Path::new(root).is_dir())?;
         let place = Place {
             name: name(self.number),
-            number: self.number as u32,
+            number: self.number,
             pci: match &self.address {
                 DeviceAddress::Pci(address) => Some(address.clone()),
                 DeviceAddress::Socket(_) => None,
             },
         };
         Some(Files::new(Path::new(&root), place))
+    }
+
+    /// The files of the device, and what becomes of them when it is gone.
+    fn kept(&self) -> Option<Kept> {
+        let address = self.address.clone();
+        let gone = Box::new(move |files| gone(&address, files));
+        Some(Kept {
+            files: self.files()?,
+            gone,
+        })
     }
 
     /// Gives a seat up. A thread that opens the device meanwhile waits until it is free.

@@ -14,7 +14,7 @@ mod interrupts;
 mod mailbox;
 mod unacknowledged;
 
-pub use dispatcher::{Dispatcher, Kind};
+pub use dispatcher::{Dispatcher, Kept, Kind};
 pub use interrupts::{make_blocking, wait_for};
 pub use mailbox::{Mailbox, Subject};
 pub use unacknowledged::Unacknowledged;

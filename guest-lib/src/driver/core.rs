@@ -18,7 +18,6 @@ use super::shared::Shared;
 use super::virtqueue::Queue;
 use super::{events, fork};
 use crate::Error;
-use crate::post_faults;
 use crate::sync::lock;
 use crate::transport::{Transport, identity};
 
@@ -43,7 +42,6 @@ impl Deref for Core {
 impl Core {
     /// Sets up the virtqueues, sends HELLO and asks for the device's attributes.
     pub fn start(transport: Arc<dyn Transport>) -> Result<Arc<Core>, Error> {
-        post_faults::check()?;
         let config = *transport.config();
         identity::check(&config)?;
         // A device that was checked has one.
@@ -90,6 +88,7 @@ impl Core {
             minor_max: ABI_MINOR,
             ..Hello::default()
         };
+        self.posts.expect();
         let _reply: HelloReply = self.call(None, Opcode::Hello, &hello).map_err(|e| {
             if e.status() != Some(CommandStatus::NotSupported) {
                 return e;
@@ -109,7 +108,9 @@ impl Core {
             // A device of version 1.0 answers less: what it does not say is zero.
             reply.resize(room, 0);
         }
-        self.begin_epoch(parse(Opcode::QueryDevice, &reply)?);
+        let device: DeviceReply = parse(Opcode::QueryDevice, &reply)?;
+        self.posts.answered(device.watched_posts);
+        self.begin_epoch(device);
         // Now, so that an error shows at the start.
         self.doorbells.make_first_ring(&self.shared)
     }

@@ -126,6 +126,7 @@ fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
             }
             return;
         }
+        EventKind::PostsWatched => return shared.posts.told(object),
         EventKind::DeviceFatal => return shared.die("it reported that it has failed", false),
         EventKind::CqError => AsyncEvent::CqError {
             cq: object,

@@ -22,6 +22,7 @@ pub(crate) mod fork;
 mod lists;
 mod on_demand;
 mod paging;
+mod posts;
 mod shared;
 mod signals;
 #[cfg(test)]

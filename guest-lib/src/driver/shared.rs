@@ -10,6 +10,7 @@ use vnic_device::command::device::DeviceReply;
 
 use super::control::Control;
 use super::paging::Paging;
+use super::posts::WatchedPosts;
 use super::waiting::{Closing, News};
 use crate::Error;
 use crate::event::AsyncEvent;
@@ -45,6 +46,7 @@ pub(super) struct Kept {
 }
 
 /// What the thread of interrupts shares with the objects.
+// Wide: a device has one, and each part its own lock.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
     pub(super) control: Mutex<Control>,
@@ -59,6 +61,7 @@ pub(crate) struct Shared {
     parents: AtomicBool,
     why_dead: Mutex<Option<String>>,
     device: Mutex<DeviceReply>,
+    pub(super) posts: WatchedPosts,
     pub news: News<AsyncEvent>,
     pub(super) sinks: Mutex<HashMap<u32, Arc<dyn Sink>>>,
     waiting: Mutex<Vec<Weak<dyn Closing>>>,
@@ -85,6 +88,7 @@ impl Shared {
             parents: AtomicBool::new(false),
             why_dead: Mutex::new(None),
             device: Mutex::new(DeviceReply::default()),
+            posts: WatchedPosts::default(),
             news: News::new()?,
             sinks: Mutex::new(HashMap::new()),
             waiting: Mutex::new(Vec::new()),

@@ -16,7 +16,6 @@ use super::send::SendRing;
 use super::{Plain, Qp, QpKind, QueuePair, XrcInitiator, XrcTarget};
 use crate::cq::{Consumed, ring_entries};
 use crate::driver::Core;
-use crate::post_faults::Post;
 use crate::shared::Memory;
 use crate::{CompletionQueue, Error, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
@@ -224,7 +223,6 @@ impl<K: QpKind> QpBuilder<K> {
                 receives,
                 stride,
                 receive_elements,
-                Post::Receive,
             )),
             consumed: Arc::new(Consumed::default()),
             _pd: self.pd,

@@ -6,7 +6,6 @@ use vnic_device::queue::{Element, ReceiveHead};
 use vnic_device::zerocopy::transmute;
 
 use crate::PostReason;
-use crate::post_faults::{self, Post};
 use crate::shared::Memory;
 use crate::wr::{Place, RecvWr};
 
@@ -15,26 +14,17 @@ pub(crate) struct ReceiveRing {
     entries: u32,
     stride: u32,
     elements: u32,
-    /// Elements from which on a receive is special: too many, or any if a rule refuses some.
-    special: usize,
-    post: Post,
     producer: u32,
 }
 
 impl ReceiveRing {
     /// A ring in memory of zeros. A ring of no entries has no room.
-    pub fn new(memory: Memory, entries: u32, stride: u32, elements: u32, post: Post) -> ReceiveRing {
+    pub fn new(memory: Memory, entries: u32, stride: u32, elements: u32) -> ReceiveRing {
         ReceiveRing {
             memory,
             entries,
             stride,
             elements,
-            special: if post_faults::any(post) {
-                0
-            } else {
-                elements as usize + 1
-            },
-            post,
             producer: 0,
         }
     }
@@ -63,14 +53,6 @@ impl ReceiveRing {
         self.producer.wrapping_sub(free) >= self.entries
     }
 
-    #[cold]
-    fn judge(&self, elements: usize) -> Result<(), PostReason> {
-        match elements > self.elements as usize {
-            true => Err(PostReason::Length),
-            false => post_faults::judge(self.post),
-        }
-    }
-
     /// Writes a receive, if it does not have too many elements and there is room.
     #[inline]
     pub fn write(&mut self, wr: &RecvWr<'_>, free: u32) -> Result<(), PostReason> {
@@ -78,8 +60,8 @@ impl ReceiveRing {
             return Err(PostReason::Malformed);
         }
         let elements = wr.data.elements();
-        if elements.len() >= self.special {
-            self.judge(elements.len())?;
+        if elements.len() > self.elements as usize {
+            return Err(PostReason::Length);
         }
         if self.is_full(free) {
             return Err(PostReason::Full);
@@ -123,7 +105,7 @@ mod tests {
     /// The receive of section 13.
     #[test]
     fn a_receive_is_as_in_the_examples() {
-        let mut ring = ReceiveRing::new(memory(4 * 32), 4, 32, 1, Post::Receive);
+        let mut ring = ReceiveRing::new(memory(4 * 32), 4, 32, 1);
         ring.producer = 5;
         let wr = RecvWr::new(sge(0x7f00_0000_1800, 256, 0x1200)).id(0x2a);
         assert_eq!(ring.write(&wr, 5), Ok(()));
@@ -138,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_ring_holds_what_it_has_entries() {
-        let mut ring = ReceiveRing::new(memory(4 * 64), 4, 64, 3, Post::Receive);
+        let mut ring = ReceiveRing::new(memory(4 * 64), 4, 64, 3);
         ring.producer = u32::MAX - 1;
         let free = ring.producer;
         let three = [sge(1, 2, 3), sge(4, 5, 6), sge(7, 8, 9)];
@@ -160,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_entries_is_full() {
-        let mut ring = ReceiveRing::new(Memory::none(), 0, 32, 0, Post::Receive);
+        let mut ring = ReceiveRing::new(Memory::none(), 0, 32, 0);
         assert_eq!(
             ring.write(&RecvWr::new(crate::Data::NONE), 0),
             Err(PostReason::Full)

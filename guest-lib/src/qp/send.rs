@@ -9,7 +9,6 @@ use vnic_device::zerocopy::transmute;
 
 use crate::PostReason;
 use crate::memory::Sge;
-use crate::post_faults::{self, Post};
 use crate::shared::Memory;
 use crate::wr::{Place, SendWr};
 
@@ -37,12 +36,12 @@ struct Short {
     inline: usize,
     /// Bits of [`SendHead::remote`] that must be zero.
     reserved: u64,
-    /// Whether a rule may refuse requests.
+    /// Whether the device is asked before requests are written: none has the short way.
     watched: bool,
 }
 
 impl Short {
-    fn new(limits: &SendLimits) -> Short {
+    fn new(limits: &SendLimits, watched: bool) -> Short {
         use Operation as O;
         let lists = [
             O::Write,
@@ -52,8 +51,6 @@ impl Short {
             O::SendInvalidate,
             O::Read,
         ];
-        // Requests that a rule may refuse are all special.
-        let watched = post_faults::any(Post::Send);
         let allowed = lists
             .into_iter()
             .filter(|o| limits.qp_type.allows(*o) && !watched);
@@ -149,7 +146,7 @@ impl SendRing {
     /// A ring in memory of zeros.
     pub fn new(memory: Memory, blocks: u32, limits: &SendLimits) -> SendRing {
         SendRing {
-            short: Short::new(limits),
+            short: Short::new(limits, false),
             memory,
             blocks,
             producer: 0,
@@ -179,12 +176,22 @@ impl SendRing {
         self.producer = 0;
     }
 
-    /// Refuses a request if a rule says so.
-    pub fn judge(&self) -> Result<(), PostReason> {
-        match self.short.watched {
-            true => post_faults::judge(Post::Send),
-            false => Ok(()),
+    /// From now on the device is asked before requests are written, or not any more.
+    #[inline(always)]
+    pub fn watch(&mut self, watched: bool, limits: &SendLimits) {
+        if self.short.watched != watched {
+            self.change_watch(watched, limits);
         }
+    }
+
+    #[cold]
+    fn change_watch(&mut self, watched: bool, limits: &SendLimits) {
+        self.short = Short::new(limits, watched);
+    }
+
+    /// Whether the device is asked before requests are written.
+    pub fn is_watched(&self) -> bool {
+        self.short.watched
     }
 
     /// Whether requests must say where they go.

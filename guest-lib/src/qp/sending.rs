@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Acquire;
 
 use vnic_device::doorbell::Kind;
-use vnic_device::verbs::QpState;
+use vnic_device::verbs::{Post, QpState};
 
 use super::Qp;
 use super::send::SendRing;
@@ -59,12 +59,13 @@ impl Drop for Sending<'_> {
 impl<'a> Sending<'a> {
     #[inline(always)]
     pub(super) fn new(qp: &'a Qp) -> Result<Sending<'a>, PostReason> {
-        let ring = lock(&qp.send);
+        let mut ring = lock(&qp.send);
         // Under the lock: a reset changes the state there.
         let state = qp.state();
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostReason::State(state));
         }
+        ring.watch(qp.core.watches(Post::Send), &qp.limits);
         Ok(Sending {
             qp,
             from: ring.producer(),
@@ -111,7 +112,9 @@ impl<'a> Sending<'a> {
 
     #[inline(never)]
     fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        self.ring.judge()?;
+        if self.ring.is_watched() {
+            self.qp.ask(Post::Send, wr.head.operation, &wr.data)?;
+        }
         let result = self.ring.write(wr, &self.qp.limits, self.consumed);
         if result != Err(PostReason::Full) {
             return result;

@@ -65,6 +65,15 @@ pub(super) fn link(root: &Path, place: &Place) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Takes away what [`link`] has made, and the function of a device that is on no bus.
+pub(super) fn unlink(root: &Path, place: &Place) {
+    let _ = std::fs::remove_file(root.join(format!("dev/{}", node(place))));
+    if place.pci.is_none() {
+        let _ = std::fs::remove_file(root.join(format!("bus/pci/devices/{}", address(place))));
+        let _ = std::fs::remove_dir_all(root.join(format!("devices/{}", path(place))));
+    }
+}
+
 /// The function of a device that is on no bus.
 pub(super) fn describe(place: &Place, device: &DeviceAttributes, now: &mut Now) {
     let dir = format!("devices/{}", path(place));

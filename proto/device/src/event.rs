@@ -39,8 +39,12 @@ numbers! {
         QueueFault = 258,
         /// `detail` events were lost: they found no buffer and no room to wait.
         EventsLost = 259,
+        /// Other posts are watched: `object` is what [`DeviceReply::watched_posts`] would be now. Since 1.3.
+        ///
+        /// [`DeviceReply::watched_posts`]: crate::command::device::DeviceReply::watched_posts
+        PostsWatched = 260,
         /// Accesses to a region on demand wait for pages: see [`pages_detail`]. Since 1.3.
-        PageFault = 260,
+        PageFault = 261,
     }
 
     /// The queue of the object that had a [`EventKind::QueueFault`].

@@ -116,6 +116,48 @@ numbers! {
         /// The peer gave up.
         RemoteAborted = 15,
     }
+
+    /// What is posted.
+    enum Post: u32 {
+        /// A send (`ibv_post_send`).
+        Send = 0,
+        /// A receive of a queue pair (`ibv_post_recv`).
+        Receive = 1,
+        /// A receive of a shared queue (`ibv_post_srq_recv`).
+        SharedReceive = 2,
+    }
+
+    /// With what a post fails on purpose: errors of Linux, with its numbers.
+    enum PostErrno: u32 {
+        /// Not permitted.
+        Eperm = 1,
+        /// Input or output error.
+        Eio = 5,
+        /// Try again.
+        Eagain = 11,
+        /// No memory.
+        Enomem = 12,
+        /// Bad address.
+        Efault = 14,
+        /// Busy.
+        Ebusy = 16,
+        /// No such device.
+        Enodev = 19,
+        /// Invalid argument.
+        Einval = 22,
+        /// No space.
+        Enospc = 28,
+        /// Not supported.
+        Eopnotsupp = 95,
+    }
+}
+
+impl Post {
+    /// The bit of such posts in sets of posts.
+    #[inline]
+    pub const fn bit(self) -> u32 {
+        1 << self.number()
+    }
 }
 
 impl Mtu {

@@ -80,7 +80,7 @@ fn numbers_are_the_same() {
         Opcode in command, CommandStatus in status, EventKind in event, FaultQueue in event, FaultReason in event,
         Kind in doorbell, Operation in queue, CompletionKind in queue, QpType in verbs, QpState in verbs,
         Mtu in verbs, MwType in verbs, GidKind in verbs, PortState in verbs, AtomicScope in verbs,
-        CompletionStatus in verbs,
+        CompletionStatus in verbs, Post in verbs, PostErrno in verbs,
     ]);
     let spec = tables("numbers");
     assert_eq!(

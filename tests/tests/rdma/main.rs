@@ -17,6 +17,7 @@ mod preload_objects;
 mod preload_work;
 mod processes;
 mod qos;
+mod renumber;
 mod reset;
 mod rings;
 mod scenarios;

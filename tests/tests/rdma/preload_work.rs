@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use vnic_backend::{Post, PostErrno, VerbsFaultAction, VerbsFaultSpec};
 use vnic_tests::driver::rig::Rig;
 use vnic_tests::lab::built;
 
@@ -15,7 +16,7 @@ fn library() -> Result<PathBuf> {
 }
 
 /// Compiles a program that lies here.
-fn compile(name: &str, into: &Path) -> Result<PathBuf> {
+pub fn compile(name: &str, into: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/rdma/preload_work")
         .join(name)
@@ -44,11 +45,11 @@ fn compile(name: &str, into: &Path) -> Result<PathBuf> {
 
 /// A program on adapters `a` and `b`, that runs.
 fn start(name: &str) -> Result<(Rig, Child)> {
-    start_with(name, "")
+    start_with(name, Vec::new())
 }
 
-/// The same, whose posts fail by these rules.
-fn start_with(name: &str, post_faults: &str) -> Result<(Rig, Child)> {
+/// The same under these rules.
+fn start_with(name: &str, rules: Vec<VerbsFaultSpec>) -> Result<(Rig, Child)> {
     let mut rig = Rig::new(1)?;
     let mut sockets = Vec::new();
     for adapter in ["a", "b"] {
@@ -56,11 +57,13 @@ fn start_with(name: &str, post_faults: &str) -> Result<(Rig, Child)> {
         sockets.push(socket.display().to_string());
         rig.add_with(adapter, |spec| spec.rdma_socket = Some(socket))?;
     }
+    for rule in rules {
+        rig.nic.add_verbs_fault(rule)?;
+    }
     let program = compile(name, rig.dir())?;
     let child = Command::new(program)
         .env("VNIC_SOCKET", sockets.join(":"))
         .env("VNIC_IBVERBS_DEBUG", "1")
-        .env("VNIC_POST_FAULTS", post_faults)
         .env("LD_PRELOAD", library()?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -101,21 +104,32 @@ fn who_waits_hears_of_the_end() -> Result<()> {
 /// The k-th work request that is posted fails with an errno, and nothing else: what is behind it can be posted again.
 #[test]
 fn posts_fail_on_demand() -> Result<()> {
-    let rules = "send:ENOMEM:skip=2:count=1,recv:EIO:skip=1";
-    let (_rig, child) = start_with("posts", rules)?;
-    finish(child, "")
-}
-
-/// Rules that nobody understands open no device, and say why.
-#[test]
-fn wrong_rules_for_posts_are_refused() -> Result<()> {
-    let (_rig, child) = start_with("posts", "send:EMEM")?;
-    let out = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(!out.status.success(), "{said}");
-    ensure!(
-        said.contains("VNIC_POST_FAULTS: \"EMEM\" is none of EINVAL, ENOMEM"),
-        "{said}"
-    );
+    let rule = |name: &str, adapter: &str, post, errno, skip| {
+        let action = VerbsFaultAction::Post {
+            post,
+            qp: None,
+            operations: Vec::new(),
+            errno,
+        };
+        VerbsFaultSpec {
+            skip,
+            ..VerbsFaultSpec::new(name, adapter, action)
+        }
+    };
+    let third = VerbsFaultSpec {
+        count: Some(1),
+        ..rule("third", "a", Post::Send, PostErrno::Enomem, 2)
+    };
+    let rest = rule("rest", "b", Post::Receive, PostErrno::Eio, 1);
+    let (rig, child) = start_with("posts", vec![third, rest])?;
+    finish(child, "")?;
+    let counts: Vec<_> = rig
+        .nic
+        .verbs_faults()
+        .iter()
+        .map(|r| (r.matched, r.injected))
+        .collect();
+    // Nothing is asked when the one hit has been.
+    assert_eq!(counts, [(3, 1), (3, 2)]);
     Ok(())
 }

@@ -109,7 +109,7 @@ fn devices_of_a_process_do_not_mix_up_their_files() -> Result<()> {
 }
 
 /// `vnic-verbs run` on an adapter of this process.
-fn launcher(socket: &Path) -> Result<Command> {
+pub fn launcher(socket: &Path) -> Result<Command> {
     let mut command = Command::new(built("vnic-guest", "vnic-verbs")?);
     command
         .env(

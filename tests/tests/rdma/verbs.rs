@@ -3,6 +3,7 @@
 
 mod life;
 mod outcomes;
+mod posts;
 mod queue_pairs;
 mod raw;
 mod traffic;

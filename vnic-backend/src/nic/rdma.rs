@@ -15,7 +15,7 @@ use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
     AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaEvent, RdmaOwners,
-    RdmaPort, RdmaStatus, Recorded, RecordingStatus, invalid,
+    RdmaPort, RdmaStatus, Recorded, RecordingStatus, SocketRole, invalid,
 };
 use crate::vhost::Endpoint;
 
@@ -150,14 +150,36 @@ impl Nic {
         self.each_function(adapter, move |function| function.tell(event, object))
     }
 
-    /// Takes an adapter's RDMA function away, or gives it back. While it is away connections are closed, and no driver is taken.
+    /// Takes an adapter's RDMA function away, or gives it back. While it is away connections are closed, no driver is taken, and its
+    /// socket has `.away` behind its name, so that processes do not find the device.
     pub fn set_rdma_away(&self, adapter: &str, away: bool) -> Result<(), NicError> {
-        self.each_function(adapter, move |function| function.set_away(away))?;
+        acts()?;
         let (_, rdma) = self.inner.endpoints(adapter)?;
-        if let Some(rdma) = rdma.filter(|_| away) {
+        let rdma = rdma.ok_or_else(|| no_function(adapter))?;
+        // Who loses the device finds no socket any more; who finds one gets the device.
+        if away {
+            rdma.rename_socket(|name| name.away = true)?;
+            self.each_function(adapter, |function| function.set_away(true))?;
             rdma.restart();
+            return Ok(());
         }
-        Ok(())
+        self.each_function(adapter, |function| function.set_away(false))?;
+        rdma.rename_socket(|name| name.away = false)
+    }
+
+    /// Gives the device of an adapter's RDMA function another number among those of a process, by its socket's name; `None`: that of its
+    /// place. Who has it open keeps it.
+    pub fn set_rdma_number(&self, adapter: &str, number: Option<u32>) -> Result<(), NicError> {
+        acts()?;
+        let (_, rdma) = self.inner.endpoints(adapter)?;
+        let rdma = rdma.ok_or_else(|| no_function(adapter))?;
+        if rdma.spec().socket_role == SocketRole::Connect {
+            return invalid(
+                "number",
+                format!("{adapter} has no socket of the daemon's, by which processes find it"),
+            );
+        }
+        rdma.rename_socket(|name| name.number = number)
     }
 
     /// Does something with an adapter's function and with the seats beside it.

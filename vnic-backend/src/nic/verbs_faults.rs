@@ -73,8 +73,9 @@ impl Nic {
         if let Some(adapter) = state.adapters.get(&entry.rule.spec.adapter) {
             let (rule, id) = (entry.rule.id, adapter.adapter.id);
             self.inner.workers[adapter.adapter.core].call(move |w| {
+                let now = w.core.now;
                 for function in w.functions.each(id) {
-                    function.remove_verbs_rule(rule);
+                    function.remove_verbs_rule(rule, now);
                 }
             });
         }
@@ -153,6 +154,14 @@ fn check(state: &State, spec: &VerbsFaultSpec) -> Result<(), NicError> {
             }
             _ => Ok(()),
         },
-        VerbsFaultAction::NotReady { .. } => Ok(()),
+        VerbsFaultAction::Post { post, operations, .. } if *post != Post::Send && !operations.is_empty() => {
+            invalid("action", "only sends have operations".to_owned())
+        }
+        VerbsFaultAction::Post {
+            post: Post::SharedReceive,
+            qp: Some(_),
+            ..
+        } => invalid("action", "a shared receive has no queue pair".to_owned()),
+        VerbsFaultAction::NotReady { .. } | VerbsFaultAction::Post { .. } => Ok(()),
     }
 }

@@ -282,6 +282,7 @@ impl Function {
             O::QueryResources => self.query_resources(request),
             O::QueryClock => self.query_clock(request),
             O::Reset => self.reset_by_driver(request),
+            O::JudgePost => self.judge_post(request),
             O::AllocPd | O::DeallocPd | O::OpenXrcd | O::CloseXrcd => self.domain(request),
             O::RegisterMr => self.register_mr(request),
             O::ReregisterMr => self.reregister_mr(request),

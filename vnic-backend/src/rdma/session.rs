@@ -57,6 +57,8 @@ pub struct Session {
     pub failed: bool,
     /// Minor version that HELLO has negotiated.
     pub minor: u16,
+    /// Posts that the driver was told to ask about.
+    pub watched: u32,
     /// Number of extents of all rings.
     pub ring_extents: u32,
     /// QPs with requests that the engine has not got yet.
@@ -88,6 +90,7 @@ impl Session {
             hello: false,
             failed: false,
             minor: 0,
+            watched: 0,
             ring_extents: 0,
             starving: VecDeque::new(),
             starving_srqs: VecDeque::new(),

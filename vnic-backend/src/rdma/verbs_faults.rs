@@ -1,25 +1,35 @@
-//! An RDMA function under the rules of an operator: they are added and removed, and judge its completions and commands.
+//! An RDMA function under the rules of an operator: they are added and removed, and judge its completions, commands and
+//! posts.
 
 use std::sync::Arc;
 
 use vnic_device::command::Opcode;
+use vnic_device::command::device::{JudgePost, JudgePostReply};
 use vnic_device::event::EventKind;
+use vnic_device::queue::Operation;
+use vnic_device::status::CommandStatus as S;
+use vnic_device::verbs::Post;
 use vnic_engine::rdma::{CqHandle, Incoming};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
 
 use super::function::{Attachment, Function};
-use super::request::{Outcome, optional};
-use super::verbs_rules::{FirstHit, Told, Until, VerbsRule, Who};
+use super::request::{Outcome, Request, fail, optional, reserved};
+use super::verbs_rules::{Asked, FirstHit, Told, Until, VerbsRule, Who};
+
+/// Minor version of drivers that ask before they post.
+const ASKING: u16 = Opcode::JudgePost.since();
 
 impl Function {
     /// Puts a rule behind the others.
     pub fn add_verbs_rule(&mut self, rule: Arc<VerbsRule>) {
+        let since = rule.since;
         self.verbs_faults.get_or_insert_default().rules.push(rule);
+        self.tell_posts(since);
     }
 
     /// Removes a rule. What it holds back goes to the driver in the next turn.
-    pub fn remove_verbs_rule(&mut self, id: u32) {
+    pub fn remove_verbs_rule(&mut self, id: u32, now: Instant) {
         let Some(faults) = &mut self.verbs_faults else {
             return;
         };
@@ -38,6 +48,7 @@ impl Function {
         if faults.is_over() {
             self.verbs_faults = None;
         }
+        self.tell_posts(now);
     }
 
     /// Forgets what is held back of a queue pair that ended, or begins anew.
@@ -54,7 +65,7 @@ impl Function {
     }
 
     /// The driver's process.
-    fn who(attached: Option<&Attachment>) -> Who<'_> {
+    pub(super) fn who(attached: Option<&Attachment>) -> Who<'_> {
         attached.map_or(Who::default(), |a| Who {
             pid: a.owner.and_then(|owner| owner.pid),
             program: a.program.as_deref(),
@@ -196,5 +207,74 @@ impl Function {
             self.verbs_faults = None;
         }
         done
+    }
+
+    // Posts that fail on purpose (`SPEC.md`, section 8.5).
+
+    /// Posts that the driver shall ask about: those that rules in force may concern.
+    pub(super) fn watched_posts(&self, now: Instant) -> u32 {
+        match &self.verbs_faults {
+            Some(faults) if self.session.minor >= ASKING => {
+                faults.watched_posts(Function::who(self.attached.as_ref()), now)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Tells the driver which posts it shall ask about, if that has changed.
+    pub(super) fn tell_posts(&mut self, now: Instant) {
+        let watched = self.watched_posts(now);
+        if self.session.hello && std::mem::replace(&mut self.session.watched, watched) != watched {
+            self.session.events.push(EventKind::PostsWatched, watched, 0);
+        }
+    }
+
+    /// What QUERY_DEVICE tells of posts; an event behind the reply says the same if any are watched.
+    pub(super) fn begin_watching(&mut self, now: Instant) -> u32 {
+        self.session.watched = 0;
+        self.tell_posts(now);
+        self.session.watched
+    }
+
+    pub(super) fn judge_post(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: JudgePost = r.only_body()?;
+        r.room_for::<JudgePostReply>()?;
+        reserved(body.reserved)?;
+        let (qps, srqs) = (&self.session.qps, &self.session.srqs);
+        let post = Post::from_number(body.post);
+        let operation = u8::try_from(body.operation).ok().and_then(Operation::from_number);
+        let there = match (post, operation) {
+            (Some(Post::Send), Some(_)) => qps.get(body.queue).is_some(),
+            (Some(Post::Receive), _) if body.operation == 0 => qps.get(body.queue).is_some(),
+            (Some(Post::SharedReceive), _) if body.operation == 0 => srqs.get(body.queue).is_some(),
+            _ => {
+                let text = format!("there is no post {} of operation {}", body.post, body.operation);
+                return fail(S::NotSupported, text);
+            }
+        };
+        let Some(post) = post.filter(|_| there) else {
+            return fail(S::NoSuchObject, format!("there is no queue {}", body.queue));
+        };
+        let asked = Asked {
+            post,
+            qp: (post != Post::SharedReceive).then_some(body.queue),
+            operation: operation.filter(|_| post == Post::Send),
+            bytes: body.bytes,
+        };
+        let now = r.now;
+        let errno = self.verbs_faults.as_ref().and_then(|faults| {
+            let who = Function::who(self.attached.as_ref());
+            faults.judge_post(&asked, who, now, &mut self.first_hits)
+        });
+        r.reply(&JudgePostReply {
+            errno: errno.map_or(0, |errno| errno.number()),
+            reserved: 0,
+        });
+        if self.session.watched & post.bit() == 0 {
+            // The driver believes something else.
+            self.session.watched = u32::MAX;
+        }
+        self.tell_posts(now);
+        Ok(())
     }
 }

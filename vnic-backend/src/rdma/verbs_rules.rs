@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use vnic_device::command::Opcode;
+use vnic_device::queue::Operation;
+use vnic_device::verbs::{Post, PostErrno};
 use vnic_engine::rdma::{Completion, CompletionOp, Status};
 use vnic_fabric::Instant;
 use vnic_fabric::fault::{Tally, hits};
@@ -74,16 +76,27 @@ impl VerbsRule {
             && spec.count.is_none_or(|count| self.tally.injected() < count)
     }
 
+    /// Whether it is about this driver.
+    fn is_of(&self, who: Who<'_>) -> bool {
+        match &self.spec.process {
+            None => true,
+            Some(ProcessMatch::Pid(pid)) => who.pid == Some(*pid),
+            Some(ProcessMatch::Program(name)) => who.program == Some(name),
+        }
+    }
+
+    /// Whether its time is over, or its number of hits.
+    fn has_ended(&self, now: Instant) -> bool {
+        let (spec, begins) = (&self.spec, self.since + self.spec.after);
+        let spent = spec.count.is_some_and(|count| self.tally.injected() >= count);
+        spent || spec.lasts.is_some_and(|lasts| begins + lasts <= now)
+    }
+
     /// Whether it is in force now, for this driver.
     fn acts(&self, who: Who<'_>, now: Instant) -> bool {
         let spec = &self.spec;
         let begins = self.since + spec.after;
-        let is = match &spec.process {
-            None => true,
-            Some(ProcessMatch::Pid(pid)) => who.pid == Some(*pid),
-            Some(ProcessMatch::Program(name)) => who.program == Some(name),
-        };
-        is && begins <= now && spec.lasts.is_none_or(|lasts| now < begins + lasts)
+        self.is_of(who) && begins <= now && spec.lasts.is_none_or(|lasts| now < begins + lasts)
     }
 
     /// Whether it is about so many bytes; `None`: they are not known.
@@ -134,6 +147,19 @@ pub struct Told<'a> {
     pub who: Who<'a>,
     /// The time.
     pub now: Instant,
+}
+
+/// A work request that the driver is about to post.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// What is posted.
+    pub post: Post,
+    /// The queue pair; `None`: a receive of a shared queue.
+    pub qp: Option<u32>,
+    /// The operation of a send.
+    pub operation: Option<Operation>,
+    /// Bytes of its elements, or inline.
+    pub bytes: u64,
 }
 
 /// What a completion does to its objects.
@@ -340,6 +366,47 @@ impl VerbsFaults {
         };
         self.command = Some(Waiting { until, rule, refusal });
         Err(Failure::Unfinished)
+    }
+
+    /// Kinds of posts, as a set, that rules of this driver may still concern.
+    pub fn watched_posts(&self, who: Who<'_>, now: Instant) -> u32 {
+        let rules = self
+            .rules
+            .iter()
+            .filter(|rule| rule.is_of(who) && !rule.has_ended(now));
+        let bits = rules.map(|rule| match &rule.spec.action {
+            VerbsFaultAction::Post { post, .. } => post.bit(),
+            _ => 0,
+        });
+        bits.fold(0, |all, bit| all | bit)
+    }
+
+    /// Judges a post: the error with which it fails, of the first rule that hits it.
+    pub fn judge_post(
+        &self,
+        asked: &Asked,
+        who: Who<'_>,
+        now: Instant,
+        first: &mut Vec<FirstHit>,
+    ) -> Option<PostErrno> {
+        self.rules.iter().find_map(|rule| {
+            let VerbsFaultAction::Post {
+                post,
+                qp,
+                operations,
+                errno,
+            } = &rule.spec.action
+            else {
+                return None;
+            };
+            let operation =
+                operations.is_empty() || asked.operation.is_some_and(|of| operations.contains(&of));
+            let is = *post == asked.post
+                && (qp.is_none() || *qp == asked.qp)
+                && operation
+                && rule.fits(Some(asked.bytes));
+            (is && rule.acts(who, now) && rule.hits(first)).then_some(*errno)
+        })
     }
 
     /// Whether a message for a queue pair shall find no receive; `None`: no rule is about it.

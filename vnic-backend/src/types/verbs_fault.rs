@@ -1,13 +1,13 @@
-//! Faults of verbs: what an operator's rule does to completions and commands of an adapter's RDMA function.
+//! Faults of verbs: what an operator's rule does to completions, commands and posts of an adapter's RDMA function.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 pub use vnic_device::command::Opcode as VerbsCommand;
-pub use vnic_device::queue::CompletionKind;
+pub use vnic_device::queue::{CompletionKind, Operation};
 pub use vnic_device::status::CommandStatus;
-pub use vnic_device::verbs::CompletionStatus;
+pub use vnic_device::verbs::{CompletionStatus, Post, PostErrno};
 
 use super::fault::ALWAYS;
 
@@ -77,6 +77,18 @@ pub enum VerbsFaultAction {
         /// The queue pair; `None`: any.
         qp: Option<u32>,
     },
+    /// Posts fail at once, and the work request is not there. Only drivers that ask before they post have such
+    /// (`proto/device/SPEC.md`, section 8.5).
+    Post {
+        /// What is posted.
+        post: Post,
+        /// The queue pair; `None`: any. Not of shared receives.
+        qp: Option<u32>,
+        /// Operations of sends; empty: all.
+        operations: Vec<Operation>,
+        /// The error of the call.
+        errno: PostErrno,
+    },
 }
 
 impl VerbsFaultAction {
@@ -99,6 +111,7 @@ impl VerbsFaultAction {
             },
             VerbsFaultAction::Command { .. } => "command",
             VerbsFaultAction::NotReady { .. } => "not_ready",
+            VerbsFaultAction::Post { .. } => "post",
         }
     }
 }
@@ -140,7 +153,7 @@ impl fmt::Display for ProcessMatch {
     }
 }
 
-/// Specification of a rule for completions or commands of an adapter's RDMA function.
+/// Specification of a rule for completions, commands or posts of an adapter's RDMA function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerbsFaultSpec {
     /// Name, unique among such rules.
@@ -149,7 +162,8 @@ pub struct VerbsFaultSpec {
     pub adapter: String,
     /// The process; `None`: all of the adapter.
     pub process: Option<ProcessMatch>,
-    /// Bytes, at least: of what a completion tells of (receives, READs and atomics tell it), or of a region.
+    /// Bytes, at least: of what a completion tells of (receives, READs and atomics tell it), of a region, or
+    /// of the elements of what is posted.
     pub min_bytes: Option<u64>,
     /// Bytes, at most.
     pub max_bytes: Option<u64>,

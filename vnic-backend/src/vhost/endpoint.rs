@@ -89,6 +89,30 @@ struct State {
     next: u64,
     ending: bool,
     failed: bool,
+    /// What the operator has done to the name of the socket.
+    name: SocketName,
+}
+
+/// What is behind the path of a socket, so that processes see that a device is gone, or has another number.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SocketName {
+    /// Nobody shall find it.
+    pub away: bool,
+    /// Number that the device has among those of a process; `None`: that of its place.
+    pub number: Option<u32>,
+}
+
+impl SocketName {
+    fn of(self, path: PathBuf) -> PathBuf {
+        let suffix = match (self.away, self.number) {
+            (false, None) => return path,
+            (true, _) => ".away".to_owned(),
+            (false, Some(number)) => format!(".{number}"),
+        };
+        let mut path = path.into_os_string();
+        path.push(suffix);
+        path.into()
+    }
 }
 
 /// A connection to a socket.
@@ -154,6 +178,7 @@ impl Endpoint {
             next: 0,
             ending: false,
             failed: false,
+            name: SocketName::default(),
         };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Endpoint {
@@ -608,10 +633,25 @@ impl Endpoint {
         }
     }
 
+    /// Gives the socket another name, if the daemon listens on it. Connections go on.
+    pub fn rename_socket(&self, change: impl FnOnce(&mut SocketName)) -> Result<(), NicError> {
+        let (path, mut state) = (self.socket(), self.state());
+        let (before, mut name) = (state.name.of(path.clone()), state.name);
+        change(&mut name);
+        let now = name.of(path);
+        if now != before && self.spec().socket_role == SocketRole::Listen {
+            std::fs::rename(&before, &now)
+                .map_err(NicError::os(format!("renaming the socket {}", before.display())))?;
+        }
+        state.name = name;
+        Ok(())
+    }
+
     /// Removes the socket from the file system, if the daemon listened on it.
     pub fn remove_socket(&self) {
         if self.spec().socket_role == SocketRole::Listen {
-            let _ = std::fs::remove_file(self.socket());
+            let name = self.state().name;
+            let _ = std::fs::remove_file(name.of(self.socket()));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The thread of an adapter's socket: accepts or connects, serves one VMM at a time, and goes on with the next. A process that shares
 //! the adapter's RDMA function gets a thread of its own.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -294,14 +295,10 @@ fn socket_listener(
             let problem = format!("{} exists and is no socket", path.display());
             return invalid(field, problem);
         }
-        if UnixStream::connect(path).is_ok() {
-            let problem = format!("another process listens on {}", path.display());
-            return invalid(field, problem);
-        }
-        std::fs::remove_file(path).map_err(NicError::os(format!(
-            "removing the stale socket {}",
-            path.display()
-        )))?;
+        remove_stale(field, path)?;
+    }
+    for other in renamed(path) {
+        remove_stale(field, &other)?;
     }
     let listening = || NicError::os(format!("listening on {}", path.display()));
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -314,6 +311,34 @@ fn socket_listener(
             let _ = std::fs::remove_file(path);
         })?;
     Ok(UnixListener::from(socket))
+}
+
+/// Removes a socket on which no process listens.
+fn remove_stale(field: &'static str, path: &Path) -> Result<(), NicError> {
+    if UnixStream::connect(path).is_ok() {
+        let problem = format!("another process listens on {}", path.display());
+        return invalid(field, problem);
+    }
+    std::fs::remove_file(path).map_err(NicError::os(format!(
+        "removing the stale socket {}",
+        path.display()
+    )))
+}
+
+/// Sockets of this path under another name ([`SocketName`](super::endpoint::SocketName)).
+fn renamed(path: &Path) -> Vec<PathBuf> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Vec::new();
+    };
+    let is_renamed = |other: &OsStr| {
+        let suffix = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        let suffix = suffix.and_then(|suffix| suffix.strip_prefix(b"."));
+        suffix.is_some_and(|s| s == b"away" || !s.is_empty() && s.iter().all(u8::is_ascii_digit))
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let others = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
+    let others = others.filter(|entry| is_renamed(&entry.file_name()));
+    others.map(|entry| entry.path()).collect()
 }
 
 /// Gives a socket its mode, owner and group. (The mode comes first: it is the owner's to set.)

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use vnic_backend::{CommandStatus, CompletionKind, CompletionStatus, ProcessMatch, VerbsCommand};
+use vnic_backend::{
+    CommandStatus, CompletionKind, CompletionStatus, Operation, Post, PostErrno, ProcessMatch, VerbsCommand,
+};
 
 use crate::check::{self, Checked, fault as limits, verbs_fault as words};
 use crate::cli::args::number;
 
-/// Verbs of rules for completions, commands and receives.
+/// Verbs of rules for completions, commands, receives and posts.
 #[derive(Debug, Subcommand)]
 pub enum VerbsFaultVerb {
     /// Make a rule; it lives until it is removed or the daemon ends (it is not stored)
@@ -17,7 +19,7 @@ pub enum VerbsFaultVerb {
                       fault verbs add slow --adapter vf0 --late 50ms --probability 10% --seed 42\n  vnicctl fault verbs add full \
                       --adapter vf0 --command register-mr --command create-qp --status limit-reached\n  vnicctl fault verbs add huge --adapter vf0 --command register-mr --min-bytes 1048576 \
                       --delay 200ms\n  vnicctl fault verbs add storm --adapter vf0 --not-ready --process my-server --after 10s --for \
-                      5s\n\nRules are asked in the \
+                      5s\n  vnicctl fault verbs add third --adapter vf0 --post send --operation write --errno ENOMEM --skip 2 --count 1\n\nRules are asked in the \
                       order in which they were made. --lie, --fail and --length hit completions that ended well, --immediate those \
                       of them with immediate data. An unknown STATUS, KIND or COMMAND is answered by the list of all."
     )]
@@ -41,7 +43,8 @@ const COMPLETIONS: &str = "What happens to completions, one of them";
 const WHICH: &str = "Which completions; all that is given must be true";
 const COMMANDS: &str = "Or commands that are slow or refused";
 const MESSAGES: &str = "Or messages that come";
-/// Actions that are not about commands.
+const POSTS: &str = "Or posts that fail";
+/// Actions that are neither about commands nor about posts.
 const OTHERS: [&str; 12] = [
     "lie",
     "fail",
@@ -111,9 +114,9 @@ pub struct VerbsFaultAdd {
     #[arg(long, value_name = "QP", conflicts_with = "command", value_parser = number(limits::destination_qp), help_heading = WHICH)]
     pub qp: Option<u32>,
     /// Only those of this kind, such as send, write, read, recv; again for further ones
-    #[arg(long, value_name = "KIND", conflicts_with_all = ["command", "not_ready"], value_parser = words::kind, help_heading = WHICH)]
+    #[arg(long, value_name = "KIND", conflicts_with_all = ["command", "not_ready", "post"], value_parser = words::kind, help_heading = WHICH)]
     pub kind: Vec<CompletionKind>,
-    /// Only those that tell of so many bytes at least; of register-mr and reregister-mr: only such regions
+    /// Only those that tell of so many bytes at least; of register-mr, reregister-mr and posts: only such regions and elements
     #[arg(long, value_name = "BYTES", conflicts_with = "not_ready", help_heading = WHICH)]
     pub min_bytes: Option<u64>,
     /// Only of so many bytes at most
@@ -124,15 +127,25 @@ pub struct VerbsFaultAdd {
     #[arg(long, group = "action", value_name = "COMMAND", requires = "answer", value_parser = words::command, help_heading = COMMANDS)]
     pub command: Vec<VerbsCommand>,
     /// What it is refused with, such as limit-reached
-    #[arg(long, value_name = "STATUS", group = "answer", requires = "command", conflicts_with_all = OTHERS, value_parser = words::command_status, help_heading = COMMANDS)]
+    #[arg(long, value_name = "STATUS", group = "answer", requires = "command", conflicts_with = "post", conflicts_with_all = OTHERS, value_parser = words::command_status, help_heading = COMMANDS)]
     pub status: Option<CommandStatus>,
     /// It waits so long before it is looked at, such as 200ms, and later ones of the process behind it
-    #[arg(long, value_name = "SPAN", group = "answer", requires = "command", conflicts_with_all = OTHERS, value_parser = held, help_heading = COMMANDS)]
+    #[arg(long, value_name = "SPAN", group = "answer", requires = "command", conflicts_with = "post", conflicts_with_all = OTHERS, value_parser = held, help_heading = COMMANDS)]
     pub delay: Option<Duration>,
 
     /// Messages that need a receive find none: RC peers get RNR NAK, UC and UD lose them
     #[arg(long, group = "action", help_heading = MESSAGES)]
     pub not_ready: bool,
+
+    /// Posts: send, receive or shared-receive
+    #[arg(long, group = "action", value_name = "POST", requires = "errno", value_parser = words::post, help_heading = POSTS)]
+    pub post: Option<Post>,
+    /// The error that they return, such as ENOMEM
+    #[arg(long, value_name = "ERRNO", requires = "post", conflicts_with = "command", conflicts_with_all = OTHERS, value_parser = words::errno, help_heading = POSTS)]
+    pub errno: Option<PostErrno>,
+    /// Only sends of this operation, such as write, send-imm, fetch-add; again for further ones
+    #[arg(long, value_name = "OPERATION", requires = "post", conflicts_with = "command", conflicts_with_all = OTHERS, value_parser = words::operation, help_heading = POSTS)]
+    pub operation: Vec<Operation>,
 
     /// How probable it is that a match is hit, such as 0.01 or 1% [default: 1]
     #[arg(long, value_name = "P", value_parser = limits::probability_text, help_heading = OFTEN)]

@@ -47,9 +47,17 @@ struct State {
     closed: bool,
 }
 
+/// Files of a device.
+pub struct Kept {
+    /// The files.
+    pub files: Files,
+    /// What becomes of them when the device is gone for good.
+    pub gone: Box<dyn FnOnce(Files) + Send>,
+}
+
 impl Dispatcher {
     /// A dispatcher for a device that was opened, which also keeps the device's files.
-    pub fn new(device: &vnic_verbs::Context, files: Option<Files>) -> Result<Dispatcher, Errno> {
+    pub fn new(device: &vnic_verbs::Context, files: Option<Kept>) -> Result<Dispatcher, Errno> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let theirs = stop.try_clone().map_err(|_| Errno::NO_MEMORY)?;
         let lists = Arc::new(Lists::default());
@@ -119,7 +127,7 @@ const EVERY: Timespec = Timespec {
 };
 
 /// Delivers events until `stop` is readable, or the device is gone for good.
-fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd, mut files: Option<Files>) {
+fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd, mut files: Option<Kept>) {
     loop {
         {
             // A forked child would wait for ever for what this thread has locked.
@@ -130,7 +138,12 @@ fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd, mut files: O
                     continue;
                 }
                 Ok(None) => {}
-                Err(_) => return lists.close(),
+                Err(_) => {
+                    if let Some(Kept { files, gone }) = files {
+                        gone(files);
+                    }
+                    return lists.close();
+                }
             }
         }
         let events = device.async_fd();
@@ -142,10 +155,10 @@ fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd, mut files: O
         match poll(&mut fds, patience) {
             Ok(0) => {
                 let _no_fork = NoFork::hold();
-                if files
+                let failed = files
                     .as_mut()
-                    .is_some_and(|f| f.keep(device).inspect_err(|e| complain(e)).is_err())
-                {
+                    .and_then(|kept| kept.files.keep(device).inspect_err(|e| complain(e)).err());
+                if matches!(failed, Some(vnic_verbs::Error::Os { .. })) {
                     files = None;
                 }
             }

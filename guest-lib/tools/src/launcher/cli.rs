@@ -232,10 +232,16 @@ fn keep(dir: &Path, options: &DeviceOptions, with_parent: bool) -> Result<(), Re
         .collect();
     devices::wait(&sockets, options.patience())?;
     let kept: Result<Vec<_>, Refusal> = files::write(dir, &found, &options.name).into_iter().collect();
-    let (kept, settings) = (kept?, files::settings(dir, &found, &options.name)?);
+    let keeper = files::Keeper {
+        root: dir,
+        devices: &found,
+        names: &options.name,
+        kept: kept?,
+        settings: files::settings(dir, &found, &options.name)?,
+    };
     print(&format!("{}\n", dir.display()));
     let with_parent = parent.is_some();
-    match files::keep(kept, settings, parent) {
+    match keeper.keep(parent) {
         Ok(()) if with_parent => Ok(()),
         Ok(()) => Err(Refusal::new("the devices are gone")),
         Err(e) => Err(Refusal::new(format!("the devices' files: {e}"))),

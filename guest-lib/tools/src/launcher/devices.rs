@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use vnic_verbs::{Device, DeviceAddress};
+use vnic_verbs::sysfs::device_name;
+use vnic_verbs::{Device, DeviceAddress, now_at, present};
 
 use crate::Refusal;
 use crate::options::DeviceOptions;
@@ -77,15 +78,15 @@ fn absolute(path: PathBuf) -> Result<DeviceAddress, Refusal> {
 pub fn list(options: &DeviceOptions) -> Result<String, Refusal> {
     let all = found(options)?;
     let mut lines = String::new();
-    for (i, address) in all.iter().enumerate() {
-        let state = match address {
+    for (number, address) in present(&all) {
+        let state = match &address {
             DeviceAddress::Pci(_) => String::new(),
             DeviceAddress::Socket(path) => match look(path) {
                 Ok(()) => String::new(),
                 Err(Missing::Not(why)) | Err(Missing::Never(why)) => format!("  ({why})"),
             },
         };
-        let name = options.name.get(i).cloned().unwrap_or_else(|| format!("vnic{i}"));
+        let name = device_name(&options.name, number);
         let _ = writeln!(lines, "{name}  {address}{state}");
     }
     Ok(lines)
@@ -104,7 +105,7 @@ pub fn wait(sockets: &[PathBuf], patience: Duration) -> Result<(), Refusal> {
     let end = Instant::now() + patience;
     for socket in sockets {
         loop {
-            match look(socket) {
+            match there(socket) {
                 Ok(()) => break,
                 Err(Missing::Never(why)) => return Err(Refusal::new(why)),
                 Err(Missing::Not(why)) if Instant::now() >= end => {
@@ -124,6 +125,17 @@ enum Missing {
     Not(String),
     /// There will be none: waiting does not help.
     Never(String),
+}
+
+/// Checks whether a daemon listens at a socket, wherever that is now.
+fn there(socket: &Path) -> Result<(), Missing> {
+    match now_at(&DeviceAddress::Socket(socket.to_owned())) {
+        Some(DeviceAddress::Socket(path)) => look(&path),
+        _ => Err(Missing::Not(format!(
+            "{}: the operator has taken the device away (vnicctl fault play)",
+            socket.display()
+        ))),
+    }
 }
 
 /// Checks whether a daemon listens at a socket. Whoever connects takes a place at the device: so this

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vnic_verbs::sysfs::{Files, Place};
-use vnic_verbs::{Context, Device, DeviceAddress};
+use vnic_verbs::sysfs::{self, Files, Place};
+use vnic_verbs::{Context, Device, DeviceAddress, now_at, present};
 
 use crate::Refusal;
 use crate::settings::Settings;
@@ -28,38 +28,40 @@ pub enum Shown {
     Only,
 }
 
-/// Names of devices: those that were asked for, and `vnicN` for the rest.
-pub fn places(devices: &[DeviceAddress], names: &[String]) -> Vec<Place> {
-    devices
-        .iter()
-        .enumerate()
-        .map(|(n, address)| Place {
-            name: names.get(n).cloned().unwrap_or_else(|| format!("vnic{n}")),
-            number: n as u32,
-            pci: match address {
-                DeviceAddress::Pci(address) => Some(address.clone()),
-                DeviceAddress::Socket(_) => None,
-            },
-        })
-        .collect()
+/// A device that is there, and its place among the files.
+fn place(number: u32, address: &DeviceAddress, names: &[String]) -> Place {
+    Place {
+        name: sysfs::device_name(names, number),
+        number,
+        pci: match address {
+            DeviceAddress::Pci(address) => Some(address.clone()),
+            DeviceAddress::Socket(_) => None,
+        },
+    }
 }
 
-/// Writes the files of these devices below a directory. Returns what keeps them; a device that cannot be opened has no files.
-pub fn write(
-    root: &Path,
-    devices: &[DeviceAddress],
-    names: &[String],
-) -> Vec<Result<(Context, Files), Refusal>> {
-    let places = places(devices, names);
-    devices
-        .iter()
-        .zip(places)
-        .map(|(address, place)| {
-            let mut files = Files::new(root, place);
-            let device = Device::open(address)
+/// A device and its files.
+pub struct Kept {
+    address: DeviceAddress,
+    device: Context,
+    files: Files,
+}
+
+/// Writes the files of those of these devices that are there below a directory. Returns what keeps them; a device that cannot be opened
+/// has no files.
+pub fn write(root: &Path, devices: &[DeviceAddress], names: &[String]) -> Vec<Result<Kept, Refusal>> {
+    let present = present(devices).into_iter();
+    present
+        .map(|(number, address)| {
+            let mut files = Files::new(root, place(number, &address, names));
+            let device = Device::open(&address)
                 .and_then(|device| files.keep(&device).map(|()| device))
                 .map_err(|e| Refusal::new(format!("no files of {address}: {e}")))?;
-            Ok((device, files))
+            Ok(Kept {
+                address,
+                device,
+                files,
+            })
         })
         .collect()
 }
@@ -67,51 +69,93 @@ pub fn write(
 /// Settings of these devices as files below a directory: of adapters of the host whose daemon `vnicctl` may ask.
 pub fn settings(root: &Path, devices: &[DeviceAddress], names: &[String]) -> Result<Vec<Settings>, Refusal> {
     let mut made = Vec::new();
-    for (address, place) in devices.iter().zip(places(devices, names)) {
-        if let DeviceAddress::Socket(socket) = address {
-            let new = Settings::new(root, &place, socket);
+    for (number, address) in present(devices) {
+        if let DeviceAddress::Socket(socket) = &address {
+            let new = Settings::new(root, &place(number, &address, names), socket);
             made.extend(new.map_err(|e| Refusal::new(format!("no settings of {address}: {e}")))?);
         }
     }
     Ok(made)
 }
 
-/// Keeps the files as the devices are and takes what is written to settings, until all devices are gone, or `parent` has ended.
-pub fn keep(
-    mut kept: Vec<(Context, Files)>,
-    mut settings: Vec<Settings>,
-    parent: Option<OwnedFd>,
-) -> std::io::Result<()> {
-    while !kept.is_empty() {
-        let told: Vec<BorrowedFd<'_>> = parent
-            .iter()
-            .map(AsFd::as_fd)
-            .chain(settings.iter().map(AsFd::as_fd))
-            .collect();
-        let mut told: Vec<PollFd<'_>> = told.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let every = Timespec {
-            tv_sec: EVERY.as_secs().cast_signed(),
-            tv_nsec: 0,
-        };
-        let quiet = poll(&mut told, Some(&every))? == 0;
-        let over = parent.is_some() && told.first().is_some_and(|fd| !fd.revents().is_empty());
-        for settings in &mut settings {
-            settings.take()?;
+/// Devices whose files are kept.
+pub struct Keeper<'a> {
+    /// Where the files are.
+    pub root: &'a Path,
+    /// The devices, and names for them.
+    pub devices: &'a [DeviceAddress],
+    pub names: &'a [String],
+    /// Those that are there.
+    pub kept: Vec<Kept>,
+    /// Their settings.
+    pub settings: Vec<Settings>,
+}
+
+impl Keeper<'_> {
+    /// Keeps the files as the devices are and takes what is written to settings, until all devices are gone, or `parent` has ended.
+    pub fn keep(mut self, parent: Option<OwnedFd>) -> std::io::Result<()> {
+        let mut away = false;
+        while away || !self.kept.is_empty() {
+            let told: Vec<BorrowedFd<'_>> = parent
+                .iter()
+                .map(AsFd::as_fd)
+                .chain(self.settings.iter().map(AsFd::as_fd))
+                .collect();
+            let mut told: Vec<PollFd<'_>> = told.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            let every = Timespec {
+                tv_sec: EVERY.as_secs().cast_signed(),
+                tv_nsec: 0,
+            };
+            let quiet = poll(&mut told, Some(&every))? == 0;
+            let over = parent.is_some() && told.first().is_some_and(|fd| !fd.revents().is_empty());
+            for settings in &mut self.settings {
+                settings.take()?;
+            }
+            if over {
+                break;
+            }
+            if quiet {
+                away = self.look(away);
+            }
         }
-        if over {
-            break;
-        }
-        if quiet {
-            kept.retain_mut(|(device, files)| match files.keep(device) {
-                Ok(()) => true,
-                Err(e) => {
-                    eprintln!("vnic-verbs: {e}");
-                    false
-                }
-            });
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// Writes what has changed. Files of devices that were taken away, or are others now, go, and those of devices that are back come.
+    /// Returns whether any is away; `was`: whether any was.
+    fn look(&mut self, was: bool) -> bool {
+        let mut moved = false;
+        for mut kept in std::mem::take(&mut self.kept) {
+            if now_at(&kept.address).as_ref() != Some(&kept.address) {
+                moved = true;
+                kept.files.remove();
+                continue;
+            }
+            match kept.files.keep(&kept.device) {
+                Ok(()) => self.kept.push(kept),
+                Err(e) => eprintln!("vnic-verbs: {e}"),
+            }
+        }
+        if !moved && !was {
+            return false;
+        }
+        for (number, address) in present(self.devices) {
+            if self.kept.iter().any(|kept| kept.address == address) {
+                continue;
+            }
+            let mut files = Files::new(self.root, place(number, &address, self.names));
+            if let Ok(device) = Device::open(&address)
+                && files.keep(&device).is_ok()
+            {
+                self.kept.push(Kept {
+                    address,
+                    device,
+                    files,
+                });
+            }
+        }
+        self.devices.iter().any(|device| now_at(device).is_none())
+    }
 }
 
 /// Starts a keeper of the files below `root`, which ends with this process, and waits until they are written.

@@ -27,7 +27,7 @@ pub struct DeviceOptions {
     /// In a virtual machine: the PCI address of an RDMA function; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub pci: Vec<String>,
-    /// Name of a device, in their order, as mlx5_0 or mlx5_bond_0; may be repeated [default: vnic0, vnic1, …]
+    /// Name of a device, in their order, as mlx5_0 or mlx5_bond_0; may be repeated; those behind the last are counted on [default: vnic0, vnic1, …]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = device_name)]
     pub name: Vec<String>,
     /// Wait so many seconds for the sockets, until the daemon listens there

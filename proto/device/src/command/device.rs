@@ -138,8 +138,8 @@ layouts! {
         172 min_qp_rate: u32,
         /// Highest rate of a queue pair in kbit/s. Since 1.1.
         176 max_qp_rate: u32,
-        /// Zero.
-        180 reserved: u32,
+        /// Posts that the device wants to be asked about: a [`Post::bit`](crate::verbs::Post::bit) for each kind. Since 1.3.
+        180 watched_posts: u32,
     }
 
     /// Reply to [`Opcode::QueryPort`](super::Opcode::QueryPort).
@@ -208,6 +208,28 @@ layouts! {
         /// The time now, in ns, of the same clock as
         /// [`CompletionEntry::time`](crate::queue::CompletionEntry::time).
         0 now: u64,
+    }
+
+    /// Body of [`Opcode::JudgePost`](super::Opcode::JudgePost): a work request that is about to be posted.
+    struct JudgePost: 24 {
+        /// [`Post`](crate::verbs::Post).
+        0 post: u32,
+        /// QP or SRQ.
+        4 queue: u32,
+        /// Bytes of its elements, or inline.
+        8 bytes: u64,
+        /// [`Operation`](crate::queue::Operation) of a send, or 0.
+        16 operation: u32,
+        /// Zero.
+        20 reserved: u32,
+    }
+
+    /// Reply to [`Opcode::JudgePost`](super::Opcode::JudgePost).
+    struct JudgePostReply: 8 {
+        /// [`PostErrno`](crate::verbs::PostErrno) with which the post fails; 0: it goes on.
+        0 errno: u32,
+        /// Zero.
+        4 reserved: u32,
     }
 }
 

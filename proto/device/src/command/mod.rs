@@ -30,6 +30,9 @@ numbers! {
         QueryClock = 7,
         /// End all objects and start again with HELLO.
         Reset = 8,
+        /// Ask whether a post fails on purpose: [`JudgePost`](device::JudgePost) → [`JudgePostReply`](device::JudgePostReply).
+        /// Since 1.3.
+        JudgePost = 9,
         /// Make a protection domain: → [`Object`].
         AllocPd = 16,
         /// End a protection domain: [`Object`].
@@ -116,7 +119,7 @@ impl Opcode {
         match self {
             Opcode::ModifyQpRate | Opcode::QueryQpRate => 1,
             Opcode::RegisterNullMr => 2,
-            Opcode::RegisterOnDemandMr | Opcode::SetPages => 3,
+            Opcode::RegisterOnDemandMr | Opcode::SetPages | Opcode::JudgePost => 3,
             _ => 0,
         }
     }

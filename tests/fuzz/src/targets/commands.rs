@@ -146,7 +146,7 @@ impl Stage {
         // (An input may have said RESET, which ends the agreement of HELLO.)
         let hello = Hello {
             abi_major: 1,
-            minor_max: 2,
+            minor_max: 3,
             ..Hello::default()
         };
         self.driver.command(Opcode::Hello, hello.as_bytes(), &[]);

@@ -8,6 +8,7 @@ use anyhow::Result;
 use vnic_backend::{AdapterSpec, VirtualClock};
 use vnic_device::queue::{CompletionEntry, Element};
 use vnic_device::verbs::{CompletionStatus, QpType};
+use vnic_verbs::DeviceAddress;
 
 use super::super::rig::{Copies, Rig};
 use super::objects::{Mr, QpSpec};
@@ -69,9 +70,21 @@ impl World {
         self.rig.dir().join(format!("{name}-rdma.sock"))
     }
 
+    /// Devices that a process finds now, with their numbers, if these are the adapters it was given.
+    pub fn devices(&self, adapters: &[&str]) -> Vec<(u32, DeviceAddress)> {
+        let sockets = adapters
+            .iter()
+            .map(|name| DeviceAddress::Socket(self.socket(name)));
+        vnic_verbs::present(&sockets.collect::<Vec<_>>())
+    }
+
     /// A driver of an adapter, started.
     pub fn driver(&self, name: &str) -> Result<Driver> {
-        Driver::start(self.socket(name), Options::default())
+        let socket = match self.devices(&[name]).pop() {
+            Some((_, DeviceAddress::Socket(path))) => path,
+            _ => self.socket(name),
+        };
+        Driver::start(socket, Options::default())
     }
 
     /// A driver with what most tests need.

@@ -78,12 +78,13 @@ pub fn ends() -> BTreeSet<(Opcode, CommandStatus)> {
 /// Bytes of a command's body in the version that brought it, and whether a list follows.
 pub fn shape(opcode: Opcode) -> (usize, bool) {
     use Opcode as O;
-    use vnic_device::command::device::{GidRecord, Hello};
+    use vnic_device::command::device::{GidRecord, Hello, JudgePost};
     use vnic_device::command::memory as mem;
     use vnic_device::command::{Object, Range, qp, queues};
     match opcode {
         O::Hello => (size_of::<Hello>(), false),
         O::QueryDevice | O::QueryPort | O::QueryClock | O::Reset | O::AllocPd | O::OpenXrcd => (0, false),
+        O::JudgePost => (size_of::<JudgePost>(), false),
         O::QueryGids | O::QueryCounters | O::QueryResources => (size_of::<Range>(), false),
         O::SetGid => (size_of::<GidRecord>(), false),
         O::RegisterMr => (size_of::<mem::RegisterMr>(), true),

@@ -1,7 +1,7 @@
 //! Heads, lengths, chains, room (section 5.1), and what is reserved.
 
 use anyhow::Result;
-use vnic_device::command::device::{GidRecord, Hello};
+use vnic_device::command::device::{GidRecord, Hello, JudgePost};
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
 };
@@ -69,6 +69,9 @@ fn versions(d: &mut Driver) {
     let reply = fine(d, O::Hello, &hello(1, 0, 0), &[]);
     assert_eq!(reply.bytes, [0; 16]);
     version_0(d);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 2, 2), &[]);
+    refused(d, O::JudgePost, &JudgePost::default(), &[], S::NotSupported);
     fine(d, O::Reset, &[0u8; 0], &[]);
     fine(d, O::Hello, &hello(1, 3, 3), &[]);
 }
@@ -424,6 +427,29 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
         GidRecord { kind: 3, ..gid },
     ] {
         refused(d, O::SetGid, &wrong, &[], S::NotSupported);
+    }
+    let post = JudgePost {
+        queue: qp.number,
+        ..JudgePost::default()
+    };
+    for wrong in [
+        JudgePost { reserved: 1, ..post },
+        JudgePost { post: 3, ..post },
+        JudgePost {
+            operation: 10,
+            ..post
+        },
+        JudgePost {
+            operation: 256,
+            ..post
+        },
+        JudgePost {
+            post: 1,
+            operation: 2,
+            ..post
+        },
+    ] {
+        refused(d, O::JudgePost, &wrong, &[], S::NotSupported);
     }
     let area = d.area(4096);
     let (announced, list) = (

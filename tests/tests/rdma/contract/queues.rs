@@ -1,6 +1,7 @@
 //! Commands about completion queues, shared receive queues and doorbell rings (section 5.6).
 
 use anyhow::Result;
+use vnic_device::command::device::JudgePost;
 use vnic_device::command::queues::{
     CreateCq, CreateDoorbells, CreateSrq, ModifySrq, ResizeCq, ResizeCqReply, SrqReply,
 };
@@ -323,6 +324,24 @@ fn shared(s: &mut Side) {
     let d = &mut s.d;
     refused(d, O::DestroySrq, &handle(plain.handle), &[], S::InUse);
     fine(d, O::DestroyQp, &handle(qp.number), &[]);
+    for (post, queue) in [(0, NOBODY), (1, NOBODY), (2, NOBODY)] {
+        let post = JudgePost {
+            post,
+            queue,
+            ..JudgePost::default()
+        };
+        refused(d, O::JudgePost, &post, &[], S::NoSuchObject);
+    }
+    let post = JudgePost {
+        post: 2,
+        queue: srq.handle,
+        ..JudgePost::default()
+    };
+    assert_eq!(
+        fine(d, O::JudgePost, &post, &[]).bytes,
+        [0; 8],
+        "there is no rule"
+    );
     for opcode in [O::QuerySrq, O::DestroySrq] {
         refused(d, opcode, &handle(NOBODY), &[], S::NoSuchObject);
     }

@@ -82,7 +82,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
     ];
     assert!(at_least_one.iter().all(|n| *n > 0), "{device:?}");
     assert!(std::str::from_utf8(&device.firmware).is_ok_and(|f| f.starts_with("vnic ")));
-    assert_eq!(device.reserved, 0);
+    assert_eq!(device.watched_posts, 0, "there is no rule");
 
     let port = fine(&mut d, O::QueryPort, &[0u8; 0], &[]);
     let port = PortReply::read_from_bytes(&port.bytes).expect("a port");

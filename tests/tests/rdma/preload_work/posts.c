@@ -1,4 +1,4 @@
-/* Posts that VNIC_POST_FAULTS makes fail: the rules are those of the test that starts the program. */
+/* Posts that fail by rules: those of the test that starts the program. */
 #include "common.h"
 
 static struct side sides[2];
@@ -17,7 +17,7 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		qps[i] = make_qp(&sides[i], IBV_QPT_RC, 0);
 	connect_both(sides, qps);
-	/* send:ENOMEM:skip=2:count=1: the third of all, here in the middle of a list of four. */
+	/* Adapter a, sends, ENOMEM, --skip 2 --count 1: the third of all, here in the middle of a list of four. */
 	struct ibv_sge from = piece(a, 0, 8);
 	struct ibv_send_wr wrs[4], *bad;
 	for (int i = 0; i < 4; i++) {
@@ -42,7 +42,7 @@ int main(void)
 	done(a, 3);
 	for (int i = 0; i < 32; i++)
 		SAME(b->buffer[i], 0x5a);
-	/* recv:EIO:skip=1: all but the first. */
+	/* Adapter b, receives, EIO, --skip 1: all but the first. */
 	struct ibv_sge to = piece(b, 0, 64);
 	struct ibv_recv_wr receive = {.wr_id = 1, .sg_list = &to, .num_sge = 1}, *bad_receive = NULL;
 	SAME(ibv_post_recv(qps[1], &receive, &bad_receive), 0);

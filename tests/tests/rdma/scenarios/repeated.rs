@@ -11,9 +11,10 @@ use super::{scenario, shipped};
 const RUNS: usize = 100;
 
 /// Scenarios with a test in this file.
-const HERE: [&str; 15] = [
+const HERE: [&str; 16] = [
     "device-fatal",
     "device-removed",
+    "device-renumbered",
     "flap-during-kv-transfer",
     "gid-moved",
     "grey-nic",
@@ -116,6 +117,21 @@ fn device_fatal() -> Result<()> {
 #[test]
 fn device_removed() -> Result<()> {
     built_anew("device-removed")
+}
+
+#[test]
+fn device_renumbered() -> Result<()> {
+    let run = repeated("device-renumbered", Plan::default())?;
+    ensure!(
+        run.built == 4 && run.has("vf0: has opened its device, number 7"),
+        "{}",
+        run.log.join("\n")
+    );
+    ensure!(
+        run.has("vf0: the device is back as number 7")
+            && run.has("put back vf0: the device has its own number")
+    );
+    Ok(())
 }
 
 #[test]

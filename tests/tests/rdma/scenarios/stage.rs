@@ -234,7 +234,13 @@ impl Stage {
                 let side = self.world.side(AT[at])?;
                 *[&mut self.a, &mut self.b][at] = Some(side);
                 self.views[at].port = None;
-                self.note(at, "has opened its device");
+                let own = self.world.devices(&[AT[at]]).pop().map(|(_, address)| address);
+                let all = self.world.devices(&AT);
+                let here = all.iter().find(|(_, address)| own.as_ref() == Some(address));
+                let number = here.map(|(number, _)| *number);
+                let other = number.filter(|number| *number as usize != at);
+                let other = other.map_or_else(String::new, |number| format!(", number {number}"));
+                self.note(at, format_args!("has opened its device{other}"));
             }
             // (A look at the port is a command, which takes time of the machine.)
             let looks = self.now().as_millis() % 50 < TICK.as_millis() || self.views[at].port.is_none();

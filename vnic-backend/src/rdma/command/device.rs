@@ -57,6 +57,7 @@ impl Function {
 
     pub(super) fn query_device(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
+        let watched_posts = self.begin_watching(r.now);
         let limits = self.device.limits();
         let m = self.identity.claimant.mac.0;
         let (known, len) = match self.session.minor {
@@ -107,7 +108,7 @@ impl Function {
             local_ack_delay: 0,
             min_qp_rate,
             max_qp_rate,
-            reserved: 0,
+            watched_posts,
         };
         r.reply_cut(&reply, len)
     }
