@@ -85,6 +85,11 @@ pub const CASES: &[Case] = &[
         "64 B SEND, batches of 32: receives taken, completions at both ends",
     ),
     case(
+        "send-8-alone",
+        REQUEST,
+        "8 B inline SEND, one at a time: a ping-pong's way through the core, up to the receiver's completion",
+    ),
+    case(
         "write-64k",
         PACKET,
         "64 KiB WRITE, 4 at a time, path MTU 4096: a packet of 16",
@@ -418,6 +423,19 @@ fn rdma(lab: &Lab, meter: &mut Meter) -> Result<()> {
             "a message did not arrive"
         );
         Ok(BATCH)
+    })?;
+    meter.case("send-8-alone", |_| {
+        pair.receive()?;
+        qp.post_send(&[SendWr::send(Data::inline(&[0x5a; 8])).signaled()])?;
+        let mut rounds = 0;
+        while pair.sides[1].cq.poll(&mut done)? == 0 {
+            ensure!(rounds < ROUNDS_MAX, "a message did not arrive");
+            held.rounds(1);
+            rounds += 1;
+        }
+        eprintln!("rounds {rounds}");
+        uncounted(&mut || completions(&pair.sides[0]))?;
+        Ok(1)
     })?;
     meter.case("write-64k", |i| {
         for k in 4 * i..4 * i + 4 {
