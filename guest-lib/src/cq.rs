@@ -2,12 +2,13 @@
 
 mod channel;
 mod completion;
+mod outstanding;
 mod ring;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use vnic_device::command::queues::{CreateCq, ResizeCq, ResizeCqReply};
 use vnic_device::command::{Object, Opcode};
@@ -17,6 +18,7 @@ use vnic_device::ring::{Extent, completion_ring_len};
 
 pub use channel::CompletionChannel;
 pub use completion::{WorkCompletion, completion_flags};
+pub(crate) use outstanding::{Flushed, Outstanding, flushed};
 use ring::Ring;
 
 use crate::Error;
@@ -74,13 +76,21 @@ pub(crate) struct Cq {
 
 struct State {
     ring: Ring,
-    /// The ring before a resize, until it is empty, and its index.
-    old: Option<(Ring, u32)>,
+    /// What stands before the ring.
+    old: Option<Old>,
     /// Completions taken since the queue was made.
     taken: u64,
     queues: HashMap<u32, Completing, BuildHasherDefault<NumberHasher>>,
     /// The queue pair of the last completion.
     last: Option<(u32, Completing)>,
+}
+
+/// What stands before a completion queue's ring.
+enum Old {
+    /// The ring before a resize, until it is empty, and its index.
+    Resized(Ring, u32),
+    /// The end of the device: what it may write now is nobody's, for requests end by themselves.
+    Gone,
 }
 
 /// Up to where the device has consumed a queue pair's queues.
@@ -99,6 +109,8 @@ struct Completing {
     /// Completions before this one (by [`State::taken`]) belong to the time before a reset, or to another queue pair
     /// of the same number.
     from: u64,
+    /// The queue pair.
+    posted: Weak<dyn Outstanding>,
 }
 
 /// A hash of queue pair numbers: a multiplication spreads them.
@@ -215,8 +227,9 @@ impl CompletionQueue {
         lock(&self.0.state)
     }
 
-    /// Takes as many completions as there are and fit into `into`, and returns their number. [`Error::Gone`] when
-    /// there are none and there will be none, because the device is gone or was reset.
+    /// Takes as many completions as there are and fit into `into`, and returns their number. When the device is gone or
+    /// was reset, each request that has not completed ends in [`FlushError`](crate::CompletionStatus::FlushError), except
+    /// for receives of shared queues; then it is [`Error::Gone`]: there will be no more.
     ///
     /// ```no_run
     /// # fn example(cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
@@ -259,13 +272,49 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Looks once more after the device is gone: what it wrote before can still be taken.
+    /// Looks once more after the device is gone: what it wrote before can still be taken. Then requests that have not
+    /// completed end, in the order in which they were posted to their queue.
     #[cold]
     fn poll_last(&self, max: usize, take: &mut dyn FnMut(WorkCompletion)) -> Result<usize, Error> {
-        match self.lock().poll(max, take) {
-            0 => Err(self.0.core.dead()),
-            count => Ok(count),
+        let mut state = self.lock();
+        let mut count = state.poll(max, &mut *take);
+        // A forked child has copies of the parent's requests, which go on.
+        if count > 0 || self.is_parents() {
+            return if count > 0 {
+                Ok(count)
+            } else {
+                Err(self.0.core.dead())
+            };
         }
+        state.old = Some(Old::Gone);
+        let all: Vec<_> = state.queues.values().filter_map(|q| q.posted.upgrade()).collect();
+        // Whoever posts has a queue pair's lock, and may want this one.
+        drop(state);
+        let mut busy = false;
+        for queue_pair in &all {
+            while count < max {
+                match queue_pair.flush(self.number()) {
+                    Flushed::One(completion) => take(completion),
+                    Flushed::Nothing => break,
+                    Flushed::Busy => {
+                        busy = true;
+                        break;
+                    }
+                }
+                count += 1;
+            }
+        }
+        if count > 0 || busy {
+            return Ok(count);
+        }
+        // Nothing is posted any more to a device that is gone: there is nothing to look at again.
+        self.lock().queues.clear();
+        Err(self.0.core.dead())
+    }
+
+    /// Whether this process is a forked child of the one that opened the device, for which the device is gone.
+    pub fn is_parents(&self) -> bool {
+        self.0.core.is_parents()
     }
 
     /// Asks for one event at the channel, at the next completion that the program has not taken yet. With
@@ -304,7 +353,7 @@ impl CompletionQueue {
 
     fn arm(&self, solicited_only: bool, from: impl FnOnce(&Ring) -> u32) -> Result<(), Error> {
         let state = self.lock();
-        if state.old.is_some() {
+        if let Some(Old::Resized(..)) = state.old {
             // The channel must not be armed before it is empty, and there are completions to take.
             if let Some(channel) = &self.0.channel {
                 channel.push(&self.0);
@@ -342,13 +391,19 @@ impl CompletionQueue {
             .inspect_err(|e| core.bury_if_unknown(e, &ring.memory()))?;
         let old = std::mem::replace(&mut state.ring, ring);
         if old.consumer() != reply.produced {
-            state.old = Some((old, reply.produced));
+            state.old = Some(Old::Resized(old, reply.produced));
         }
         Ok(())
     }
 
     /// Completions of this queue pair count from now on.
-    pub(crate) fn attach(&self, number: u32, consumed: &Arc<Consumed>, receives: bool) {
+    pub(crate) fn attach(
+        &self,
+        number: u32,
+        consumed: &Arc<Consumed>,
+        receives: bool,
+        posted: Weak<dyn Outstanding>,
+    ) {
         let mut state = self.lock();
         let from = state.taken + u64::from(state.waiting());
         state.last = None;
@@ -356,6 +411,7 @@ impl CompletionQueue {
             consumed: Arc::clone(consumed),
             receives,
             from,
+            posted,
         });
         // A queue pair's sends and its receives may complete in the same queue.
         entry.receives |= receives;
@@ -372,24 +428,30 @@ impl CompletionQueue {
 
 impl State {
     fn memory(&self) -> Vec<Memory> {
-        let old = self.old.iter().map(|(ring, _)| ring.memory());
-        old.chain([self.ring.memory()]).collect()
+        let old = match &self.old {
+            Some(Old::Resized(ring, _)) => Some(ring.memory()),
+            _ => None,
+        };
+        old.into_iter().chain([self.ring.memory()]).collect()
     }
 
     /// Completions that the program has not taken yet.
     fn waiting(&self) -> u32 {
-        let old = self
-            .old
-            .as_ref()
-            .map_or(0, |(ring, end)| end.wrapping_sub(ring.consumer()));
-        old + self.ring.waiting()
+        match &self.old {
+            Some(Old::Gone) => 0,
+            Some(Old::Resized(ring, end)) => end.wrapping_sub(ring.consumer()) + self.ring.waiting(),
+            None => self.ring.waiting(),
+        }
     }
 
     #[inline]
     fn poll(&mut self, max: usize, mut take: impl FnMut(WorkCompletion)) -> usize {
         let mut count = 0;
         if self.old.is_some() {
-            count = self.poll_old(max, &mut take);
+            match self.poll_old(max, &mut take) {
+                Some(of_old) => count = of_old,
+                None => return 0,
+            }
         }
         let first = self.ring.consumer();
         while count < max {
@@ -407,10 +469,11 @@ impl State {
         count
     }
 
+    /// Takes completions from before a resize. `None`: there are no more, here and in the ring.
     #[cold]
-    fn poll_old(&mut self, max: usize, take: &mut dyn FnMut(WorkCompletion)) -> usize {
-        let Some((mut ring, end)) = self.old.take() else {
-            return 0;
+    fn poll_old(&mut self, max: usize, take: &mut dyn FnMut(WorkCompletion)) -> Option<usize> {
+        let Some(Old::Resized(mut ring, end)) = self.old.take_if(|old| !matches!(old, Old::Gone)) else {
+            return None;
         };
         let mut count = 0;
         while ring.consumer() != end && count < max {
@@ -421,9 +484,9 @@ impl State {
             }
         }
         if ring.consumer() != end {
-            self.old = Some((ring, end));
+            self.old = Some(Old::Resized(ring, end));
         }
-        count
+        Some(count)
     }
 
     /// Notes what a completion says about its queue pair. False: the completion is of the time before a reset, or of

@@ -31,6 +31,7 @@
 mod attributes;
 mod builder;
 mod endpoint;
+mod flush;
 mod modify;
 pub(crate) mod receive;
 mod send;
@@ -176,12 +177,13 @@ impl Qp {
     }
 
     /// Completions of this queue pair free its places from now on.
-    fn attach(&self) {
+    fn attach(self: &Arc<Qp>) {
+        let posted = || Arc::<Qp>::downgrade(self) as _;
         if let Some(cq) = &self.send_cq {
-            cq.attach(self.number, &self.consumed, false);
+            cq.attach(self.number, &self.consumed, false, posted());
         }
         if let (Some(cq), None) = (&self.receive_cq, &self.srq) {
-            cq.attach(self.number, &self.consumed, true);
+            cq.attach(self.number, &self.consumed, true, posted());
         }
     }
 
@@ -353,6 +355,7 @@ impl<K: Receives> QueuePair<K> {
         }
         let consumed = qp.consumed.receive.load(Acquire);
         let watched = qp.core.watches(Post::Receive);
+        let from = ring.producer();
         let mut posted = 0;
         let mut refused = None;
         for wr in wrs {
@@ -366,8 +369,10 @@ impl<K: Receives> QueuePair<K> {
             }
             posted += 1;
         }
-        let result = qp.posted(Kind::Receive, ring.producer(), posted > 0);
-        result.map_err(|reason| PostError { posted: 0, reason })?;
+        if let Err(reason) = qp.posted(Kind::Receive, ring.producer(), posted > 0) {
+            ring.take_back(from);
+            return Err(PostError { posted: 0, reason });
+        }
         match refused {
             None => Ok(posted),
             Some(reason) => Err(PostError { posted, reason }),

@@ -16,7 +16,7 @@ use vnic_control::v1::queue_pair::State;
 use super::client::Client;
 use super::look::Looker;
 use super::output::Output;
-use super::{Failure, counter, fault, paging, server, team, text};
+use super::{Failure, counter, fault, paging, server, team, text, verbs_fault};
 pub use args::StatusArgs;
 use findings::Finding;
 use state::{Answers, Status};
@@ -97,6 +97,7 @@ async fn ask(client: &Client, since: Duration) -> Result<Answers, Failure> {
         entries: entries.entries,
         nv: nv.into_inner().parameters,
         faults: fault::list(client).await?.faults,
+        verbs_faults: verbs_fault::list(&mut client.faults().await?).await?.verbs_faults,
         events: events.events,
     })
 }

@@ -40,7 +40,7 @@ pub async fn run(
             out.answer("VerbsFault", service.create_verbs_fault(request).await?, facts)
         }
         VerbsFaultVerb::List => {
-            let all = paging::list(service, v1::ListVerbsFaultsRequest::default()).await?;
+            let all = list(service).await?;
             out.message("ListVerbsFaultsResponse", &all, || table(&all.verbs_faults))
         }
         VerbsFaultVerb::Remove { names } => {
@@ -52,6 +52,11 @@ pub async fn run(
             Ok(())
         }
     }
+}
+
+/// All rules, page by page.
+pub async fn list(service: &mut FaultServiceClient<Channel>) -> Result<v1::ListVerbsFaultsResponse, Failure> {
+    paging::list(service, v1::ListVerbsFaultsRequest::default()).await
 }
 
 /// What happens to completions; `None`: the rule is about something else.
@@ -120,7 +125,7 @@ fn listed(all: &[String], between: &str) -> String {
 }
 
 /// Action of a rule in words.
-fn action(of: &v1::VerbsFault) -> String {
+pub fn action(of: &v1::VerbsFault) -> String {
     let fault = match &of.action {
         Some(Action::Completion(completion)) => completion.fault.as_ref(),
         Some(Action::Command(command)) => {
@@ -150,7 +155,7 @@ fn action(of: &v1::VerbsFault) -> String {
 }
 
 /// What a rule matches, in words.
-fn matches(of: &v1::VerbsFault) -> String {
+pub fn matches(of: &v1::VerbsFault) -> String {
     let (mut all, qp) = match &of.action {
         None => (String::new(), None),
         Some(Action::Command(command)) => (listed(&command.commands, " or "), None),
@@ -199,7 +204,8 @@ fn times(of: &v1::VerbsFault) -> (Duration, Option<Duration>) {
     (begins, read(of.lasts).map(|lasts| begins + lasts))
 }
 
-fn state(of: &v1::VerbsFault) -> &'static str {
+/// Where a rule is in its life.
+pub fn state(of: &v1::VerbsFault) -> &'static str {
     let made = of.create_time.and_then(|time| SystemTime::try_from(time).ok());
     let age = made.and_then(|made| made.elapsed().ok()).unwrap_or_default();
     let (begins, ends) = times(of);

@@ -92,6 +92,7 @@ async fn a_fresh_daemon_has_nothing_odd() {
         "pending",
         "nv_pending",
         "faults",
+        "verbs_faults",
     ] {
         assert_eq!(status[list], serde_json::json!([]), "{list}");
     }
@@ -103,6 +104,8 @@ async fn rules_and_settings_that_wait_are_found_with_the_command_that_ends_them(
     let lab = Lab::start(2).await;
     lab.said(&["fault", "add", "lossy", "--to", "vf1", "--drop"])
         .await;
+    let liar = ["fault", "verbs", "add", "liar", "--adapter", "vf1", "--lose"];
+    lab.said(&liar).await;
     lab.said(&["registry", "set", "vf0", "VlanID", "55"]).await;
     lab.said(&["nvconfig", "set", "ROCE_CONTROL=1", "--yes"]).await;
 
@@ -111,6 +114,9 @@ async fn rules_and_settings_that_wait_are_found_with_the_command_that_ends_them(
     for line in [
         " ! fault rule lossy is live: drop (0 hit)\n",
         "     $ vnicctl fault remove lossy\n",
+        " ! fault rule liar of verbs of vf1 is active: lose (0 hit)\n",
+        "     $ vnicctl fault verbs remove liar\n",
+        "liar: lose, completions: any of vf1, 0 hit, active\n",
         " ! settings of vf0 wait for its restart: VlanID\n",
         "     $ vnicctl adapter restart vf0\n",
         " ! NV parameters wait for a reset of the device: ROCE_CONTROL\n",
@@ -121,17 +127,20 @@ async fn rules_and_settings_that_wait_are_found_with_the_command_that_ends_them(
     let checked = lab.ctl(&["status", "--interval", "10ms", "--check"]).await;
     assert_eq!(checked.status.code(), Some(1));
     assert!(text(&checked.stdout).contains("fault rule lossy"));
-    assert_eq!(text(&checked.stderr), "vnicctl: findings: 3\n");
+    assert_eq!(text(&checked.stderr), "vnicctl: findings: 4\n");
 
     let status = lab.json(QUICK).await;
     assert_eq!(status["pending"][0]["key"], "VlanID");
     assert_eq!(status["faults"][0]["to"], "vf1");
-    // The rule is the event fault_added, too; it is found once.
-    assert_eq!(status["events"][0]["kind"], "fault_added");
+    // The rules are events, too; they are found once.
+    assert_eq!(status["verbs_faults"][0]["state"], "active");
+    assert_eq!(status["events"][0]["kind"], "verbs_fault_added");
+    assert_eq!(status["events"][1]["kind"], "fault_added");
     let wanted = [
         pair("settings_pending", "vf0"),
         pair("nv_pending", ""),
         pair("fault_live", "lossy"),
+        pair("verbs_fault_live", "liar"),
     ];
     assert_eq!(found(&status), wanted);
 

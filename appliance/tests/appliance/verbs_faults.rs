@@ -418,7 +418,7 @@ async fn the_command_line_has_each_rule() {
         assert!(events["events"][0]["parameters"][fact].is_string(), "{events}");
     }
     let status = lab.said(&["status"]).await;
-    assert!(status.contains("vnicctl fault verbs list"), "{status}");
+    assert!(status.contains("$ vnicctl fault verbs remove lose\n"), "{status}");
     let said = lab.refused(1, &["fault", "verbs", "remove", "x"]).await;
     assert!(said.contains("NOT_FOUND"), "{said}");
     lab.end().await;

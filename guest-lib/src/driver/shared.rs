@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Whether this is a forked child of the process that opened the device.
-    pub(super) fn is_parents(&self) -> bool {
+    pub fn is_parents(&self) -> bool {
         self.parents.load(SeqCst)
     }
 

@@ -172,10 +172,10 @@ fn when_the_daemon_ends_everything_ends() {
             .map_err(|e| e.reason),
         Err(PostReason::Gone)
     );
-    assert!(
-        cq.poll(&mut [crate::WorkCompletion::default()])
-            .is_err_and(|e| e.is_gone())
-    );
+    let mut ended = [crate::WorkCompletion::default(); 2];
+    assert_eq!(cq.poll(&mut ended).ok(), Some(1), "the receive is flushed");
+    assert_eq!(ended[0].status(), crate::CompletionStatus::FlushError);
+    assert!(cq.poll(&mut ended).is_err_and(|e| e.is_gone()));
     assert!(context.reset().is_err_and(|e| e.is_gone()));
     assert!(context.query_port().is_err_and(|e| e.is_gone()));
     drop((context, qp, cq, region, pd));

@@ -54,7 +54,7 @@ impl<K: QpKind> QueuePair<K> {
         let () = qp.core.call(qp.epoch, Opcode::ModifyQp, &body)?;
         qp.state.store(QpState::Reset.number(), Release);
         // Completions that lie in the queues are of the time before: they free nothing.
-        qp.attach();
+        self.inner.attach();
         send.reset();
         receive.reset();
         qp.consumed.send.store(0, Relaxed);

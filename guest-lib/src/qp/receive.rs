@@ -1,6 +1,6 @@
 //! The driver's half of a receive ring, of a queue pair's own or shared (`SPEC.md`, sections 8.2 and 8.3).
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use vnic_device::queue::{Element, ReceiveHead};
 use vnic_device::zerocopy::transmute;
@@ -40,6 +40,24 @@ impl ReceiveRing {
     /// Index behind the last entry that was written.
     pub fn producer(&self) -> u32 {
         self.producer
+    }
+
+    /// Takes back entries from `producer` on, which the device was not told of.
+    pub fn take_back(&mut self, producer: u32) {
+        self.producer = producer;
+    }
+
+    /// Ends the oldest receive from `consumed` on, for a device that is gone; answers its number.
+    pub fn flush(&self, consumed: &AtomicU32) -> Option<u64> {
+        let at = consumed.load(Relaxed);
+        let left = self.producer.wrapping_sub(at);
+        if left == 0 || left > self.entries {
+            return None;
+        }
+        consumed.store(at.wrapping_add(1), Relaxed);
+        let at = (at & (self.entries - 1)) as usize * self.stride as usize;
+        // The number comes first in an entry.
+        Some(self.memory.u64(at).load(Relaxed))
     }
 
     /// Forgets all entries.

@@ -1,6 +1,6 @@
 //! The driver's half of a send ring (`SPEC.md`, section 8.1).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use vnic_device::event::FaultReason;
 use vnic_device::queue::{AtomicOperands, BLOCK_LEN, Element, Operation, SendHead, SendLimits, send_flags};
@@ -169,6 +169,22 @@ impl SendRing {
     /// Takes back blocks from `producer` on, which the device was not told of.
     pub fn take_back(&mut self, producer: u32) {
         self.producer = producer;
+    }
+
+    /// Ends the oldest request from `consumed` on, for a device that is gone; answers its number.
+    pub fn flush(&self, consumed: &AtomicU32, limits: &SendLimits) -> Option<u64> {
+        let at = consumed.load(Relaxed);
+        let left = self.producer.wrapping_sub(at);
+        if left == 0 || left > self.blocks {
+            return None;
+        }
+        let from = (at & (self.blocks - 1)) as usize * BLOCK_LEN;
+        let words: [u64; 4] = std::array::from_fn(|i| self.memory.u64(from + 8 * i).load(Relaxed));
+        let head: SendHead = transmute!(words);
+        // What was posted was checked. A program that has overwritten it hears of one block after the other.
+        let blocks = head.check(limits).map_or(1, |(_, blocks)| blocks.clamp(1, left));
+        consumed.store(at.wrapping_add(blocks), Relaxed);
+        Some(head.wr_id)
     }
 
     /// Forgets all blocks.

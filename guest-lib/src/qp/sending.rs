@@ -129,7 +129,9 @@ impl<'a> Sending<'a> {
     pub fn ring(&mut self) -> Result<(), PostReason> {
         let producer = self.ring.producer();
         let any = producer != self.from;
+        // What the device was not told of is taken back at the end.
+        self.qp.posted(Kind::Send, producer, any)?;
         self.from = producer;
-        self.qp.posted(Kind::Send, producer, any)
+        Ok(())
     }
 }

@@ -168,7 +168,7 @@ const EVENT_KINDS: Rows = rows! {
     class_stalled(FLOW_CONTROL),
     loop_suspected("two ports lead to one network, or two stations have one address", "vnicctl switch fdb"),
     fault_added(),
-    verbs_fault_added("a rule tells programs what is not so; end it when the test is over", "vnicctl fault verbs list"),
+    verbs_fault_added(),
     mirror_lost("the session can be made again, or its stored row is given up by removing it", "vnicctl mirror list"),
     bond_link(),
     bond_member_lost(),

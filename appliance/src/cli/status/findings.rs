@@ -247,11 +247,16 @@ fn settings(status: &Status, all: &mut Vec<Finding>) {
         "fault rule {} is live: {} ({} hit)", f.name, f.action, f.injected;
         ("frames suffer on purpose; end it when the test is over", "vnicctl fault remove NAME") }
     }
+    for f in status.verbs_faults.iter().filter(|f| f.is_live()) {
+        find! { all, Warning, "verbs_fault_live", &f.name;
+        "fault rule {} of verbs of {} is {}: {} ({} hit)", f.name, f.adapter, f.state, f.action, f.injected;
+        ("its programs are told what is not so, on purpose; end it when the test is over", "vnicctl fault verbs remove NAME") }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::{Adapter, Daemon, Events, Fault, NvPending, Pending, Port, Team};
+    use super::super::state::{Adapter, Daemon, Events, Fault, NvPending, Pending, Port, Team, VerbsFault};
     use super::*;
 
     /// A daemon with nothing odd.
@@ -299,6 +304,10 @@ mod tests {
             faults: vec![Fault {
                 spent: true,
                 ..Fault::default()
+            }],
+            verbs_faults: vec![VerbsFault {
+                state: "over",
+                ..VerbsFault::default()
             }],
             ..Status::default()
         }
@@ -463,6 +472,18 @@ mod tests {
             Level::Warning,
             "fault_live",
             "vnicctl fault remove lossy",
+        ),
+        (
+            |s| {
+                s.verbs_faults[0] = VerbsFault {
+                    name: "liar".to_owned(),
+                    state: "waiting",
+                    ..VerbsFault::default()
+                }
+            },
+            Level::Warning,
+            "verbs_fault_live",
+            "vnicctl fault verbs remove liar",
         ),
     ];
 

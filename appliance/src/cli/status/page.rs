@@ -216,7 +216,14 @@ fn faults(status: &Status) -> Vec<String> {
             f.injected
         )
     };
-    status.faults.iter().map(fault).collect()
+    let verbs = |f: &super::state::VerbsFault| {
+        format!(
+            "{}: {}, {} of {}, {} hit, {}",
+            f.name, f.action, f.matches, f.adapter, f.injected, f.state
+        )
+    };
+    let frames = status.faults.iter().map(fault);
+    frames.chain(status.verbs_faults.iter().map(verbs)).collect()
 }
 
 #[cfg(test)]

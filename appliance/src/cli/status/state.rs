@@ -9,7 +9,7 @@ use vnic_control::v1::counter::Scope;
 use vnic_control::v1::event::Severity;
 
 use super::super::look::{Grown, Growth, Look};
-use super::super::{adapter, event, fault, qp, team, text};
+use super::super::{adapter, event, fault, qp, team, text, verbs_fault};
 use super::advice;
 use crate::{json, names};
 
@@ -25,6 +25,7 @@ pub struct Answers {
     pub entries: Vec<v1::RegistryEntry>,
     pub nv: Vec<v1::NvParameter>,
     pub faults: Vec<v1::Fault>,
+    pub verbs_faults: Vec<v1::VerbsFault>,
     /// Warnings and errors of the time that was asked for.
     pub events: Vec<v1::Event>,
 }
@@ -49,6 +50,7 @@ pub struct Status {
     /// NV parameters that wait for a reset of the device.
     pub nv_pending: Vec<NvPending>,
     pub faults: Vec<Fault>,
+    pub verbs_faults: Vec<VerbsFault>,
     /// Time between the two looks.
     pub interval_ms: u64,
 }
@@ -167,6 +169,18 @@ pub struct Fault {
     pub spent: bool,
 }
 
+/// A fault rule of verbs.
+#[derive(Debug, Default, Serialize)]
+pub struct VerbsFault {
+    pub name: String,
+    pub adapter: String,
+    pub matches: String,
+    pub action: String,
+    pub injected: u64,
+    /// `waiting`, `active`, `over` or `spent`.
+    pub state: &'static str,
+}
+
 fn last(name: &str) -> String {
     names::last(name).to_owned()
 }
@@ -191,6 +205,7 @@ impl Status {
             },
             nv_pending: answers.nv.iter().filter_map(nv_pending).collect(),
             faults: answers.faults.iter().map(Fault::new).collect(),
+            verbs_faults: answers.verbs_faults.iter().map(VerbsFault::new).collect(),
             interval_ms: u64::try_from(growth.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -376,6 +391,24 @@ impl Fault {
             injected: f.injected,
             spent: f.spent,
         }
+    }
+}
+
+impl VerbsFault {
+    fn new(f: &v1::VerbsFault) -> VerbsFault {
+        VerbsFault {
+            name: last(&f.name),
+            adapter: last(&f.adapter),
+            matches: verbs_fault::matches(f),
+            action: verbs_fault::action(f),
+            injected: f.injected,
+            state: verbs_fault::state(f),
+        }
+    }
+
+    /// It acts, or will.
+    pub fn is_live(&self) -> bool {
+        matches!(self.state, "active" | "waiting")
     }
 }
 

@@ -13,7 +13,7 @@ use crate::objects::Cq;
 
 operation! {
     /// `ibv_start_poll`. ENOENT: there is no completion. EINVAL: it asks for something unknown. ENODEV: the device is
-    /// gone, and there are no completions left.
+    /// that of this process' parent.
     fn start_poll(cq: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int, as code {
         if attributes.as_ref().is_some_and(|a| a.comp_mask != 0) {
             return Err(Errno::INVALID);
@@ -58,7 +58,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> Result<(), Errno> {
     unsafe {
         let object: &Cq = the(cq);
         let State { completion: slot, .. } = object.cursor.latch.value();
-        let count = object.inner.poll_each(1, |completion| *slot = completion)?;
+        let count = poll::found(object, object.inner.poll_each(1, |completion| *slot = completion))?;
         if count == 0 {
             return Err(Errno::NO_ENTRY);
         }

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_uint};
 
 use vnic_verbs::cq::completion_flags;
-use vnic_verbs::{CompletionStatus, WorkCompletion};
+use vnic_verbs::{CompletionStatus, Error, WorkCompletion};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -27,18 +27,27 @@ pub unsafe fn is_ours(context: *const ibv_context) -> bool {
 }
 
 operation! {
-    /// `ibv_poll_cq`. -1 and ENODEV when the device is gone and no completion is left: a program that waits for
-    /// one would wait for ever.
+    /// `ibv_poll_cq`. When the device is gone, requests that are left end in IBV_WC_WR_FLUSH_ERR, and then there are
+    /// none, as on a card. -1 and ENODEV in a forked child of the process that opened it.
     fn poll_cq(cq: *mut ibv_cq, entries: c_int, into: *mut ibv_wc) -> c_int, as signed {
         let max = usize::try_from(entries).map_err(|_| Errno::INVALID)?;
         let mut slot = into;
         let object: &Cq = the(cq.cast());
-        let count = object.inner.poll_each(max, |completion| {
+        let count = found(object, object.inner.poll_each(max, |completion| {
             slot.write(wc(&completion));
             slot = slot.add(1);
-        })?;
+        }))?;
         object.cursor.patience.found(count);
         Ok(count as c_int)
+    }
+}
+
+/// Completions that a poll has found: none of a device that is gone, whose requests have all ended.
+#[inline]
+pub fn found(queue: &Cq, result: Result<usize, Error>) -> Result<usize, Errno> {
+    match result {
+        Err(e) if e.is_gone() && !queue.inner.is_parents() => Ok(0),
+        result => Ok(result?),
     }
 }
 

@@ -85,6 +85,11 @@ pub const CASES: &[Case] = &[
         "64 B SEND, batches of 32: receives taken, completions at both ends",
     ),
     case(
+        "send-8-alone",
+        REQUEST,
+        "8 B inline SEND by itself, as in a ping-pong: the round that takes it and completes it at the receiver",
+    ),
+    case(
         "write-64k",
         PACKET,
         "64 KiB WRITE, 4 at a time, path MTU 4096: a packet of 16",
@@ -418,6 +423,17 @@ fn rdma(lab: &Lab, meter: &mut Meter) -> Result<()> {
             "a message did not arrive"
         );
         Ok(BATCH)
+    })?;
+    meter.case("send-8-alone", |_| {
+        pair.receive()?;
+        // Completions of these would be for the next round: there is room for all that are sent here.
+        qp.post_send(&[SendWr::send(Data::inline(&[0x5a; 8]))])?;
+        held.rounds(1);
+        ensure!(
+            pair.sides[1].cq.poll(&mut done)? == 1,
+            "a round did not carry a message"
+        );
+        Ok(1)
     })?;
     meter.case("write-64k", |i| {
         for k in 4 * i..4 * i + 4 {

@@ -571,6 +571,13 @@ fn on_demand(s: &mut Side) {
     s.mr.area.write(0, &[9; 8192]);
     let wr = |id, element, at| Wr::new(id, Operation::Write, &[element]).remote(VA + at, made.rkey);
     s.post(&mut qp, &wr(1, s.mr.element(0, 4000), 5000));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    eprintln!(
+        "DEBUG {:?} {:?} {:?}",
+        s.cq.peek(),
+        word.load::<u64>(0),
+        s.d.resources()
+    );
     assert_eq!(asked(s), (1, 2, true));
     // Pages that may not be written are not what was asked for.
     let (body, list) = pages(4096, 8192, 0, 4096);

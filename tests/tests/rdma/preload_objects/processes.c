@@ -116,6 +116,9 @@ static void children_open(void)
 	if (!child) {
 		/* What it has of its parent's is dead for it, and stays alive for the parent. */
 		CHECK(ibv_alloc_pd(parent.context) == NULL);
+		struct ibv_wc wc;
+		errno = 0;
+		CHECK(ibv_poll_cq(parent.received, 1, &wc) == -1 && errno == ENODEV);
 		struct rank rank = rank_here();
 		board->out[0] = rank.out->qp_num;
 		CHECK(rank.out->qp_num != parent.out->qp_num);

@@ -248,6 +248,88 @@ fn ends(end: impl FnOnce(&Rig, &Side)) -> Result<()> {
     Ok(())
 }
 
+/// What a card's driver does when its card is gone: each request that was posted ends once, in its queue.
+#[test]
+fn requests_that_are_left_when_the_device_ends_are_flushed() -> Result<()> {
+    let Pair { rig, a, b } = pair()?;
+    let received = a.context.create_cq(64)?;
+    let (qa, qb) = (a.pd.qp::<Rc>(&a.cq, &received).max_inline(200).build()?, b.rc()?);
+    connect(&qa, &qb)?;
+    // A send without a receive there waits, and so does what follows it.
+    let (near, far) = (&a.region, &b.region);
+    let long = [7; 200];
+    qa.post_recv(&[1, 2, 3].map(|id| RecvWr::new(near.slice(..8)).id(id)))?;
+    qa.post_send(&[
+        SendWr::send(near.slice(..8)).id(10).signaled(),
+        SendWr::write(Data::inline(&long), far.addr(), far.rkey()).id(11),
+        SendWr::read(near.slice(..8), far.addr(), far.rkey())
+            .id(12)
+            .signaled(),
+    ])?;
+    // A queue pair that has gone before leaves nothing, and a shared queue has no queue pair to end for.
+    let (gone, gone_peer) = (a.rc()?, b.rc()?);
+    connect(&gone, &gone_peer)?;
+    gone.post_send(&[SendWr::send(near.slice(..8)).id(20).signaled()])?;
+    drop(gone);
+    assert_eq!(take(&a.cq)?.id(), 20);
+    let srq = a.pd.srq().build()?;
+    let shared = a.pd.qp::<Rc>(&received, &received).srq(&srq).build()?;
+    srq.post(&[RecvWr::new(near.slice(..8)).id(30)])?;
+    rig.nic.restart_adapter("a").expect("it restarts");
+    let ended = |cq: &CompletionQueue, ids: &[u64], receives: bool| -> Result<()> {
+        for id in ids {
+            let wc = take(cq)?;
+            ensure!(
+                wc.status() == CompletionStatus::FlushError
+                    && (wc.id(), wc.qp(), wc.is_receive()) == (*id, qa.number(), receives),
+                "{id}: {wc:?}"
+            );
+        }
+        for _ in 0..2 {
+            ensure!(
+                cq.poll(&mut [WorkCompletion::default()])
+                    .is_err_and(|e| e.is_gone())
+            );
+        }
+        Ok(())
+    };
+    ended(&a.cq, &[10, 11, 12], false)?;
+    ended(&received, &[1, 2, 3], true)?;
+    // What is refused is not flushed, too.
+    let late = qa.post_recv(&[RecvWr::new(near.slice(..8)).id(4)]);
+    assert_eq!(late.map_err(|e| e.reason), Err(PostReason::Gone));
+    ended(&received, &[], true)?;
+    drop(shared);
+    Ok(())
+}
+
+/// A thread that posts one by one may look at its queue meanwhile, also when the device ends.
+#[test]
+fn a_queue_pair_that_is_being_posted_to_is_flushed_later() -> Result<()> {
+    let Pair { rig, a, b } = pair()?;
+    let (qa, qb) = (a.rc()?, b.rc()?);
+    connect(&qa, &qb)?;
+    let mut sending = qa.sending()?;
+    sending.post(&SendWr::send(a.region.slice(..8)).id(1).signaled())?;
+    sending.ring()?;
+    sending.post(&SendWr::send(a.region.slice(..8)).id(2).signaled())?;
+    rig.nic.restart_adapter("a").expect("it restarts");
+    assert_eq!(
+        a.context.wait_async_event(Some(PATIENCE))?,
+        Some(AsyncEvent::DeviceFatal)
+    );
+    quiet(&a.cq)?;
+    assert_eq!(sending.ring(), Err(PostReason::Gone));
+    drop(sending);
+    let wc = take(&a.cq)?;
+    assert_eq!((wc.id(), wc.status()), (1, CompletionStatus::FlushError));
+    assert!(
+        a.cq.poll(&mut [WorkCompletion::default()])
+            .is_err_and(|e| e.is_gone())
+    );
+    Ok(())
+}
+
 #[test]
 fn a_restart_of_the_adapter_ends_everything_and_nothing_hangs() -> Result<()> {
     ends(|rig, _| {
