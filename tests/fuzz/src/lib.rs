@@ -36,7 +36,7 @@ targets! {
     roce: "wire: RoCE frames", roce::run;
     gids: "guest and wire: ARP, neighbour discovery, DHCP", gids::run;
     lacp: "wire: slow protocols", lacp::run;
-    cm: "wire: messages of communication management", cm::run;
+    cm: "wire: messages of communication management, and a driver", cm::run;
     mesh: "mesh peer: frames in datagrams", mesh::run;
     grpc: "client: requests of every method", grpc::run;
     reg: "client: .reg files", files::reg;

@@ -10,6 +10,7 @@
 mod address_handle;
 mod attributes;
 mod budget;
+pub mod cm;
 mod completion_queue;
 mod congestion;
 pub mod counters;
