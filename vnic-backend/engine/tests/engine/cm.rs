@@ -386,6 +386,25 @@ fn waits_are_what_the_messages_say() {
     pair.nothing_is_left(&[(0, a)]);
 }
 
+/// A network that repeats a REQ makes the peer send an MRA; one with a short service timeout does not make the wait shorter.
+#[test]
+fn an_mra_never_shortens_a_wait() {
+    let mut pair = Pair::new();
+    let short = Timing {
+        service_timeout: 8,
+        ..Timing::default()
+    };
+    pair.cm[1] = Cm::new(short, Limits::default(), 1000);
+    pair.cm[1].listen(SERVICE, 1).unwrap();
+    let a = pair.connect(1);
+    let req = pair.sent(0).remove(0);
+    pair.give(0, &req);
+    pair.give(0, &req);
+    assert_eq!(pair.exchange(), [(1, Attribute::Mra)]);
+    assert_eq!(pair.cm[0].state(a), Some(State::MraReqReceived));
+    assert_eq!(pair.wait(), Some(18_432));
+}
+
 #[test]
 fn a_request_that_comes_again_gets_the_same_answer() {
     // A lost REP is sent again because of the REQ, not only by its own timer.

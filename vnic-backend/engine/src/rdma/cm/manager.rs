@@ -705,7 +705,8 @@ impl Cm {
         match input {
             Input::MraReq | Input::MraRep => {
                 if let Some(Message::Mra(mra)) = brings.heard.map(|mad| mad.message) {
-                    c.patience.now = self.timing.wait_longer(mra.service_timeout);
+                    let longer = self.timing.wait_longer(mra.service_timeout);
+                    c.patience.now = c.patience.first.max(longer);
                 }
             }
             Input::Retry => c.patience.left -= 1,
