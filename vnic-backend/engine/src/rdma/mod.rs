@@ -17,6 +17,7 @@ pub mod counters;
 mod device;
 mod flow;
 pub mod gid;
+mod gsi;
 mod handle;
 pub mod limits;
 mod marking;

@@ -1,6 +1,7 @@
 //! Communication management: the table of states printed in full, and what two devices, or one and a stranger, make of it.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p vnic-engine --test engine cm::` writes the text of the table anew.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -865,12 +866,12 @@ fn an_alternate_path_is_refused() {
 fn both_may_disconnect_at_once_and_answers_may_be_lost() {
     let mut pair = Pair::new();
     let ids = pair.established();
-    for side in 0..2 {
-        pair.cm[side].disconnect(pair.now, ids[side]).unwrap();
+    for (side, id) in ids.into_iter().enumerate() {
+        pair.cm[side].disconnect(pair.now, id).unwrap();
     }
     pair.exchange();
-    for side in 0..2 {
-        assert_eq!(pair.event(side), Event::Disconnected { id: ids[side] });
+    for (side, id) in ids.into_iter().enumerate() {
+        assert_eq!(pair.event(side), Event::Disconnected { id });
     }
     pair.nothing_is_left(&[(0, ids[0]), (1, ids[1])]);
 
