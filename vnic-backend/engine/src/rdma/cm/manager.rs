@@ -231,7 +231,7 @@ impl Cm {
     }
 
     /// Asks for a connection. The request's own number is filled in; its response timeout and its retries say how long the
-    /// reply is waited for.
+    /// reply is waited for. The caller has checked that the queue pair is the driver's own: a peer ends what it has with that number.
     pub fn connect(
         &mut self,
         now: Instant,
