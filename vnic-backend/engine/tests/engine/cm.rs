@@ -184,10 +184,8 @@ impl Pair {
             self.exchange();
         }
         for cm in &self.cm {
-            assert_eq!((cm.connections(), cm.under_way()), (0, 0), "{cm:?}");
+            assert!(cm.is_clear(), "{cm:?}");
         }
-        self.cm[1].unlisten(SERVICE).unwrap();
-        self.cm[1].listen(SERVICE, 8).unwrap();
     }
 }
 
@@ -833,6 +831,40 @@ fn what_is_about_no_connection_is_answered_so_that_nobody_waits() {
     }
     pair.cm[1].receive(pair.now, address(1), &[0; 256]);
     assert_eq!(pair.cm[1].counters().malformed, 1);
+}
+
+/// A number of the peer's that comes again with another transaction is another connection: the peer has begun anew.
+#[test]
+fn another_transaction_is_another_request() {
+    let mut pair = Pair::new();
+    let mut ask = |transaction, qp| {
+        let req = Req {
+            local_id: 77,
+            ..request(qp)
+        };
+        let mad = Mad {
+            transaction,
+            message: req.into(),
+        };
+        pair.cm[1].receive(pair.now, address(1), &mad.emit());
+        pair.events(1).iter().map(Event::id).collect::<Vec<_>>()
+    };
+    let [first, none, second] = [ask(1, 1), ask(1, 1), ask(2, 2)];
+    assert_eq!((first.len(), none.len(), second.len()), (1, 0, 1));
+    assert_ne!(first, second);
+    pair.lose();
+    pair.nothing_is_left(&[(1, first[0]), (1, second[0])]);
+}
+
+#[test]
+fn what_was_destroyed_is_not_told() {
+    let mut pair = Pair::new();
+    let [a, b] = pair.requested();
+    pair.cm[1].destroy(pair.now, b).unwrap();
+    pair.exchange();
+    // The REJ has come.
+    assert_eq!(pair.cm[0].state(a), Some(State::Idle));
+    pair.nothing_is_left(&[(0, a)]);
 }
 
 #[test]

@@ -318,6 +318,13 @@ impl Cm {
         self.under_way
     }
 
+    /// Whether nothing of any connection is kept: no record, number, timer, or word to its driver.
+    pub fn is_clear(&self) -> bool {
+        let indices = self.by_remote.is_empty() && self.by_qp.is_empty() && self.deadlines.is_empty();
+        let waiting = self.listeners.values().all(|listener| listener.waiting == 0);
+        self.connections.is_empty() && self.under_way == 0 && indices && waiting && self.events.is_empty()
+    }
+
     /// Messages by kind.
     pub fn counters(&self) -> &Counters {
         &self.counters
