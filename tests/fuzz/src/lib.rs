@@ -7,7 +7,7 @@
 
 mod targets;
 
-use targets::{commands, engine, files, gids, grpc, lacp, mesh, ring, roce, vhost, work};
+use targets::{cm, commands, engine, files, gids, grpc, lacp, mesh, ring, roce, vhost, work};
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,7 @@ targets! {
     roce: "wire: RoCE frames", roce::run;
     gids: "guest and wire: ARP, neighbour discovery, DHCP", gids::run;
     lacp: "wire: slow protocols", lacp::run;
+    cm: "wire: messages of communication management, and a driver", cm::run;
     mesh: "mesh peer: frames in datagrams", mesh::run;
     grpc: "client: requests of every method", grpc::run;
     reg: "client: .reg files", files::reg;

@@ -59,6 +59,7 @@ targets! {
     roce 2000,
     gids 2000,
     lacp 2000,
+    cm 2000,
     mesh 2000,
     grpc 100,
     reg 2000,

@@ -129,12 +129,16 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
     }
 }
 
-/// Two thousand seeds, each path of the engine taken; then the verbs alone, at random; then flow control, with each kind of trouble and
+/// Two thousand seeds, each path of the engine taken; then the verbs alone, at random; then drivers that connect; then flow control, with each kind of trouble and
 /// what ends it; then congestion control in a network.
 fn simulator(suite: &mut Suite, built: bool) {
     let steps = [
         ("simulator", "verbs --seeds 0..2000 --full-coverage"),
         ("simulator commands", "commands --seeds 0..2000"),
+        (
+            "simulator connections",
+            "connections --seeds 0..2000 --full-coverage",
+        ),
         ("simulator pause", "pause --seeds 0..600 --full-coverage"),
         // A part of the published results that takes no minute; the whole suite is docs/congestion-results.md.
         (

@@ -1,5 +1,6 @@
 //! The command line: `vnic-sim SCENARIO …`.
 
+mod connections;
 mod network;
 mod suite;
 
@@ -28,6 +29,7 @@ Examples:
   vnic-sim verbs --seed 42 --pcap run.pcapng  its frames for Wireshark, with what the network did to them
   vnic-sim verbs --seed 42 --shrink           a smaller run that still fails
   vnic-sim commands --seeds 0..2000           random verbs with handles and attributes of any value
+  vnic-sim connections --seeds 0..2000        drivers that connect, on a network that loses and repeats
   vnic-sim pause --seeds 0..2000              flow control: incast, pause storms, rings that wait for themselves
 
   vnic-sim star-8to1 --plot run.svg           congestion control of a whole network, with plots
@@ -59,6 +61,8 @@ enum Scenario {
     Verbs(Verbs),
     /// Random verbs, valid or not: nothing panics, refusals change nothing and name their reason.
     Commands(Commands),
+    /// Connections: requests, replies and ends that are lost, late and repeated, and devices that forget.
+    Connections(connections::Connections),
     /// Hosts and switches with flow control: incast, pause storms, deadlocks, what ends them and who suffers.
     Pause(Pause),
     /// A network with congestion control, from a scenario file; `vnic-sim SCENARIO` is the same.
@@ -244,6 +248,7 @@ pub fn main() -> ExitCode {
             None => run_range(verbs),
         },
         Scenario::Commands(commands) => run_verbs_at_random(commands),
+        Scenario::Connections(args) => connections::run(args),
         Scenario::Pause(args) => match args.runs.seed {
             Some(seed) => run_pause(seed, args),
             None => run_pauses(args),

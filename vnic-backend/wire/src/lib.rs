@@ -8,7 +8,7 @@
 //! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the
 //! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
 //! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`], [`int`]);
-//! [`gid`] has the identifiers.
+//! [`gid`] has the identifiers. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
 //!
 //! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]. Between neighbours on a link:
 //! [`pause`], [`lacp`].
@@ -25,6 +25,7 @@ pub mod atomicacketh;
 pub mod atomiceth;
 pub mod bth;
 pub mod checksum;
+pub mod cm;
 pub mod cnp;
 pub mod deth;
 pub mod dhcp;
@@ -40,6 +41,7 @@ pub mod int;
 pub mod ipv4;
 pub mod ipv6;
 pub mod lacp;
+pub mod mad;
 mod named;
 pub mod nd;
 pub mod opcode;

@@ -1,5 +1,6 @@
 //! One module a target, or a few that are alike.
 
+pub mod cm;
 pub mod commands;
 pub mod engine;
 pub mod files;

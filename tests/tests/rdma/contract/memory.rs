@@ -461,6 +461,7 @@ fn on_demand(s: &mut Side) {
     const VA: u64 = 0x7777_0000_0000;
     let pd = s.pd;
     let (word, memory) = (s.d.area(8), s.d.area(16384));
+    let own_mr = s.d.mr(pd, 8192, 0x7f00_0000_0000);
     let good = RegisterOnDemandMr {
         pd,
         access: 0xf,
@@ -537,7 +538,7 @@ fn on_demand(s: &mut Side) {
     for (body, list, status) in [
         (
             SetPages {
-                mr: s.mr.handle,
+                mr: own_mr.handle,
                 ..body
             },
             list,
@@ -568,16 +569,9 @@ fn on_demand(s: &mut Side) {
         event::pages(event.detail)
     };
     // Bytes 5000 to 8999 are asked for as pages 1 and 2, to be written, by the responder.
-    s.mr.area.write(0, &[9; 8192]);
+    own_mr.area.write(0, &[9; 8192]);
     let wr = |id, element, at| Wr::new(id, Operation::Write, &[element]).remote(VA + at, made.rkey);
-    s.post(&mut qp, &wr(1, s.mr.element(0, 4000), 5000));
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    eprintln!(
-        "DEBUG {:?} {:?} {:?}",
-        s.cq.peek(),
-        word.load::<u64>(0),
-        s.d.resources()
-    );
+    s.post(&mut qp, &wr(1, own_mr.element(0, 4000), 5000));
     assert_eq!(asked(s), (1, 2, true));
     // Pages that may not be written are not what was asked for.
     let (body, list) = pages(4096, 8192, 0, 4096);
@@ -595,8 +589,8 @@ fn on_demand(s: &mut Side) {
         ..pages(4096, 8192, pages::WRITE, 0).0
     };
     fine(&mut s.d, O::SetPages, &body, other.extents.as_bytes());
-    s.mr.area.write(0, &[8; 8192]);
-    let write = wr(2, s.mr.element(0, 8192), 4096);
+    own_mr.area.write(0, &[8; 8192]);
+    let write = wr(2, own_mr.element(0, 8192), 4096);
     s.done(&mut qp, &write);
     assert_eq!(
         (other.bytes(0, 8192), memory.bytes(5000, 4000)),
@@ -609,9 +603,9 @@ fn on_demand(s: &mut Side) {
         len,
         lkey: made.lkey,
     };
-    let to = s.mr.iova;
+    let to = own_mr.iova;
     let out = |id, element, rkey| Wr::new(id, Operation::Write, &[element]).remote(to, rkey);
-    s.post(&mut qp, &out(3, element(100, 50), s.mr.rkey));
+    s.post(&mut qp, &out(3, element(100, 50), own_mr.rkey));
     assert_eq!(asked(s), (0, 1, false));
     // Held back: nothing is used, nobody is asked.
     word.store(0, 1u64.to_le());
@@ -629,7 +623,7 @@ fn on_demand(s: &mut Side) {
             .map(|r| r.1)
     };
     let before = used(&mut s.d);
-    s.post(&mut qp, &out(4, element(9000, 50), s.mr.rkey));
+    s.post(&mut qp, &out(4, element(9000, 50), own_mr.rkey));
     assert_eq!(asked(s), (2, 1, false));
     fine(&mut s.d, O::SetPages, &nothing(8192, 4096, pages::REFUSED), &[]);
     s.cq.expect(4, vnic_device::verbs::CompletionStatus::LocalProtectionError);

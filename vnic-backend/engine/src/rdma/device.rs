@@ -6,11 +6,13 @@ mod outlet;
 mod run;
 mod shell;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
 use vnic_wire::bth::MULTICAST_QP;
+use vnic_wire::mad::GSI_QP;
 use vnic_wire::opcode::Transport;
 use vnic_wire::roce::{Ecn, Network};
 use vnic_wire::time::Instant;
@@ -23,6 +25,7 @@ use super::completion_queue::{CompletionQueue, Member};
 use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::{GidEntry, GidTable};
+use super::gsi::Gsi;
 use super::handle::{Table, mix};
 use super::limits::{Limits, Place, Resources, Usage, in_range, table};
 use super::marking::Marking;
@@ -88,6 +91,8 @@ pub struct Device {
     groups: MulticastGroups,
     /// Datagrams for groups that have more members than get their copies at once.
     copies: VecDeque<groups::Waiting>,
+    /// Queue pair 1, once the driver manages connections.
+    gsi: Option<Box<Gsi>>,
     shared: Shared,
     /// Memory of the region or completion queue that was the last to end.
     freed: Option<Freed>,
@@ -149,6 +154,7 @@ impl Device {
             xrcds: table(Object::Xrcd, limits.max_xrcd, place),
             groups: MulticastGroups::new(&limits),
             copies: VecDeque::new(),
+            gsi: None,
             shared: Shared {
                 mac: config.mac,
                 mtu: config.mtu,
@@ -792,6 +798,10 @@ impl Device {
                 return qp.receive_notification(shared, now, packet);
             }
             qp.receive(shared, now, packet, memory);
+        } else if bth.destination_qp == GSI_QP
+            && let Some(gsi) = &mut self.gsi
+        {
+            gsi.receive(shared, packet);
         } else {
             shared.counters.drop_no_qp += 1;
             shared.marks.hit(Mark::NoSuchQp);

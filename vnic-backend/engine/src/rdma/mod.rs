@@ -10,12 +10,14 @@
 mod address_handle;
 mod attributes;
 mod budget;
+pub mod cm;
 mod completion_queue;
 mod congestion;
 pub mod counters;
 mod device;
 mod flow;
 pub mod gid;
+mod gsi;
 mod handle;
 pub mod limits;
 mod marking;

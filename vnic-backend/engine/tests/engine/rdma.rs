@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod congestion;
+mod connections;
 mod failing;
 mod harness;
 mod local;

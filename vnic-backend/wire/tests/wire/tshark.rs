@@ -346,8 +346,18 @@ fn all_fields() -> impl Iterator<Item = &'static str> {
     FIELDS.into_iter().chain(MORE_FIELDS)
 }
 
-/// tshark's view: a line a frame, a column a field.
-fn decode(capture: &FilePath) -> String {
+/// Writes a capture of these frames.
+pub fn write<'a>(capture: &FilePath, frames: impl IntoIterator<Item = &'a [u8]>) {
+    let mut writer = PcapWriter::new(BufWriter::new(File::create(capture).unwrap())).unwrap();
+    for (i, frame) in frames.into_iter().enumerate() {
+        let time = Duration::from_micros(i as u64);
+        let packet = PcapPacket::new(time, frame.len() as u32, frame);
+        writer.write_packet(&packet).unwrap();
+    }
+}
+
+/// tshark's view of a capture: a line a frame, a column a field.
+pub fn decode(capture: &FilePath, fields: impl IntoIterator<Item = &'static str>) -> String {
     let mut tshark = Command::new("tshark");
     tshark.args(["-n", "-r"]).arg(capture);
     tshark.args(["-o", "ip.check_checksum:TRUE", "-o", "ip.defragment:FALSE"]);
@@ -356,7 +366,7 @@ fn decode(capture: &FilePath) -> String {
         tshark.args(["--disable-protocol", guesser]);
     }
     tshark.args(["-T", "fields", "-E", "occurrence=a"]);
-    for field in all_fields() {
+    for field in fields {
         tshark.args(["-e", field]);
     }
     let output = tshark
@@ -439,17 +449,9 @@ fn tshark_reads_what_was_written() {
     covers(&samples);
     let dir = tempfile::tempdir().unwrap();
     let capture = dir.path().join("frames.pcap");
-    let mut writer = PcapWriter::new(BufWriter::new(File::create(&capture).unwrap())).unwrap();
-    for (i, s) in samples.iter().enumerate() {
-        let time = Duration::from_micros(i as u64);
-        let len = s.frame.len() as u32;
-        writer
-            .write_packet(&PcapPacket::new(time, len, &s.frame))
-            .unwrap();
-    }
-    drop(writer);
+    write(&capture, samples.iter().map(|s| s.frame.as_slice()));
 
-    let decoded = decode(&capture);
+    let decoded = decode(&capture, all_fields());
     assert_eq!(decoded.lines().count(), samples.len());
     for (i, (line, s)) in decoded.lines().zip(&samples).enumerate() {
         let expected = expected(s);
@@ -485,13 +487,8 @@ fn tshark_would_complain_about_a_broken_frame() {
     ethertype[12..14].copy_from_slice(&EtherType::IPV6.0.to_be_bytes());
     let dir = tempfile::tempdir().unwrap();
     let capture = dir.path().join("frames.pcap");
-    let mut writer = PcapWriter::new(File::create(&capture).unwrap()).unwrap();
-    for frame in [&cut, &ethertype] {
-        let packet = PcapPacket::new(Duration::ZERO, frame.len() as u32, frame);
-        writer.write_packet(&packet).unwrap();
-    }
-    drop(writer);
-    let decoded = decode(&capture);
+    write(&capture, [cut.as_slice(), &ethertype]);
+    let decoded = decode(&capture, all_fields());
     let first = decoded.lines().next().unwrap();
     assert!(first.split('\t').next().unwrap().contains("Malformed"), "{first}");
     let second = decoded.lines().nth(1).unwrap();

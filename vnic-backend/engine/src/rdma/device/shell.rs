@@ -9,7 +9,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::budget::Beside;
+use super::super::cm::Cm;
 use super::super::completion_queue::CompletionQueue;
+use super::super::gsi::Gsi;
 use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
 use super::super::on_demand::Hold;
@@ -134,6 +136,18 @@ impl Device {
             }
         }
         Ok(())
+    /// The driver manages connections from now on: datagrams to queue pair 1 are heard. Before, they are as those to any queue
+    /// pair that is not there. Connections of an earlier call end without a word.
+    pub fn manage_connections(&mut self, cm: Cm) {
+        self.gsi = Some(Box::new(Gsi::new(cm)));
+    }
+
+    /// Calls communication management, if the driver manages connections; what it sends is ready then.
+    pub fn connections<R>(&mut self, call: impl FnOnce(&mut Cm) -> R) -> Option<R> {
+        let gsi = self.gsi.as_mut()?;
+        let answer = call(&mut gsi.cm);
+        gsi.take(&self.shared);
+        Some(answer)
     }
 
     /// Bytes of memory of the current objects, by the account of [`Limits::memory`]; the caller's rings have `ring_extents`

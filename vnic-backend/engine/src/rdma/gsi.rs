@@ -1,0 +1,150 @@
+//! The general services interface: queue pair 1, between which datagrams of communication management travel (IBTA 13.5.1).
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use vnic_wire::opcode::{Opcode, Operation, Transport};
+use vnic_wire::psn::Psn;
+use vnic_wire::roce::{Network, Path};
+use vnic_wire::transport::{Extended, Headers};
+use vnic_wire::{bth, deth, mad};
+
+use super::cm::Cm;
+use super::gid::GidKind;
+use super::packet::{Incoming, Outgoing, Payload, Sink};
+use super::qp;
+use super::shared::Shared;
+use super::types::{AddressVector, QpNumber};
+
+/// First of the UDP source ports of RoCEv2: all datagrams of the interface come from it.
+const SOURCE_PORT: u16 = 0xc000;
+/// Datagrams that wait for their priority to open, at most. Others are lost, as a network may lose them.
+const WAITING_MAX: usize = 4096;
+/// Hop limit of answers: they go as far as questions come from.
+const HOP_LIMIT: u8 = 255;
+
+/// A datagram on its way out.
+#[derive(Debug)]
+struct Waiting {
+    path: Path,
+    priority: u8,
+    bytes: Box<[u8; mad::LEN]>,
+}
+
+/// The interface of a device whose driver manages connections.
+#[derive(Debug)]
+pub(super) struct Gsi {
+    pub cm: Cm,
+    waiting: VecDeque<Waiting>,
+    psn: Psn,
+}
+
+impl Gsi {
+    pub fn new(cm: Cm) -> Gsi {
+        Gsi {
+            cm,
+            waiting: VecDeque::new(),
+            psn: Psn::new(0),
+        }
+    }
+
+    /// Priorities with a datagram that waits, a bit each.
+    pub fn priorities(&self) -> u8 {
+        self.waiting.iter().fold(0, |all, w| all | 1 << (w.priority & 7))
+    }
+
+    /// Takes what communication management has to send. A datagram whose own address is gone goes nowhere.
+    pub fn take(&mut self, shared: &Shared) {
+        while let Some(datagram) = self.cm.transmit() {
+            let Ok((path, priority)) = qp::path(shared, &datagram.to, SOURCE_PORT) else {
+                continue;
+            };
+            if self.waiting.len() < WAITING_MAX {
+                let bytes = Box::new(datagram.mad.emit());
+                self.waiting.push_back(Waiting {
+                    path,
+                    priority,
+                    bytes,
+                });
+            }
+        }
+    }
+
+    /// Sends datagrams that wait, as far as priorities are open.
+    pub fn send(&mut self, shared: &mut Shared, sink: &mut dyn Sink) {
+        while !self.waiting.is_empty() {
+            let open = sink.open();
+            let may = |w: &Waiting| open >> (w.priority & 7) & 1 == 1;
+            let Some(next) = self.waiting.iter().position(may) else {
+                return;
+            };
+            let Some(datagram) = self.waiting.remove(next) else {
+                return;
+            };
+            let headers = Headers {
+                bth: bth::Header::new(
+                    Opcode::new(Transport::Ud, Operation::SendOnly),
+                    mad::GSI_QP,
+                    self.psn,
+                ),
+                xrceth: None,
+                extended: Extended::Deth(deth::Header {
+                    qkey: mad::GSI_QKEY,
+                    source_qp: mad::GSI_QP,
+                }),
+            };
+            self.psn = self.psn.add(1);
+            sink.send(&Outgoing {
+                from: QpNumber(mad::GSI_QP),
+                priority: datagram.priority,
+                path: &datagram.path,
+                headers,
+                payload: Payload::Bytes(&datagram.bytes[..]),
+                telemetry: None,
+            });
+            shared
+                .counters
+                .sent(&datagram.path, &headers, datagram.bytes.len());
+        }
+    }
+
+    /// A packet came to queue pair 1.
+    pub fn receive(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
+        let Extended::Deth(deth) = packet.headers.extended else {
+            shared.counters.drop_malformed += 1;
+            return;
+        };
+        if deth.qkey != mad::GSI_QKEY {
+            shared.counters.drop_qkey_violation += 1;
+            return;
+        }
+        let mut bytes = [0; mad::LEN];
+        let whole = packet.payload.len() == mad::LEN && deth.source_qp == mad::GSI_QP;
+        if !whole || packet.payload.read(&mut bytes).is_err() {
+            shared.counters.drop_malformed += 1;
+            return;
+        }
+        let network = &packet.path.network;
+        let kind = match network {
+            Network::V1 { .. } => GidKind::RoceV1,
+            Network::V4 { .. } | Network::V6 { .. } => GidKind::RoceV2,
+        };
+        let vlan = Some(packet.path.vid());
+        let Some(sgid_index) = shared.gids.find(network.destination(), kind, vlan) else {
+            shared.counters.drop_bad_gid += 1;
+            return;
+        };
+        let from = AddressVector {
+            dgid: network.source(),
+            dmac: packet.path.eth.source,
+            sgid_index,
+            // Without ECN.
+            traffic_class: network.traffic_class() & !3,
+            flow_label: 0,
+            hop_limit: HOP_LIMIT,
+            service_level: packet.path.vlan.map_or(0, |tag| tag.tci.pcp()),
+        };
+        self.cm.receive(shared.now, from, &bytes);
+        self.take(shared);
+    }
+}
