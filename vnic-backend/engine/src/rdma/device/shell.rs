@@ -136,6 +136,8 @@ impl Device {
             }
         }
         Ok(())
+    }
+
     /// The driver manages connections from now on: datagrams to queue pair 1 are heard. Before, they are as those to any queue
     /// pair that is not there. Connections of an earlier call end without a word.
     pub fn manage_connections(&mut self, cm: Cm) {
