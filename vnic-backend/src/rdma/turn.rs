@@ -389,13 +389,9 @@ impl Function {
             Event::LastWqeReached(qp) => (EventKind::LastWqeReached, qp.0),
             Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),
             Event::SrqError(srq) => (EventKind::SrqError, srq.0),
-            Event::PageFault {
-                mr,
-                first,
-                pages,
-                write,
-            } => {
-                let detail = pages_detail(first, pages, write);
+            Event::PageFault(mr) => {
+                let asked = self.device.page_fault();
+                let detail = asked.map_or(0, |a| pages_detail(a.first, a.pages, a.write));
                 self.session.events.push(EventKind::PageFault, mr.0, detail);
                 return;
             }

@@ -6,6 +6,7 @@ use alloc::collections::VecDeque;
 use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Network, Path};
+use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{bth, deth, mad};
 
@@ -14,6 +15,7 @@ use super::gid::GidKind;
 use super::packet::{Incoming, Outgoing, Payload, Sink};
 use super::qp;
 use super::shared::Shared;
+use super::timer::Entry;
 use super::types::{AddressVector, QpNumber};
 
 /// First of the UDP source ports of RoCEv2: all datagrams of the interface come from it.
@@ -37,6 +39,8 @@ pub(super) struct Gsi {
     pub cm: Cm,
     waiting: VecDeque<Waiting>,
     psn: Psn,
+    /// Its entry among the deadlines of queue pairs.
+    timer: Entry,
 }
 
 impl Gsi {
@@ -45,16 +49,31 @@ impl Gsi {
             cm,
             waiting: VecDeque::new(),
             psn: Psn::new(0),
+            timer: Entry::default(),
         }
     }
 
-    /// Priorities with a datagram that waits, a bit each.
-    pub fn priorities(&self) -> u8 {
-        self.waiting.iter().fold(0, |all, w| all | 1 << (w.priority & 7))
+    /// Its end: nothing waits any more.
+    pub fn end(mut self, shared: &mut Shared) {
+        shared.timers.disarm(&mut self.timer, QpNumber(mad::GSI_QP));
+        shared.notifier.note_others(0);
     }
 
-    /// Takes what communication management has to send. A datagram whose own address is gone goes nowhere.
-    pub fn take(&mut self, shared: &Shared) {
+    /// Its deadline has come.
+    pub fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) {
+        self.timer.fired();
+        self.cm.handle_timeout(now);
+        self.take(shared);
+    }
+
+    /// Notes the priorities with a datagram that waits, a bit each.
+    fn note_priorities(&self, shared: &mut Shared) {
+        let priorities = self.waiting.iter().fold(0, |all, w| all | 1 << (w.priority & 7));
+        shared.notifier.note_others(priorities);
+    }
+
+    /// Takes what communication management has to send, and its next deadline. A datagram whose own address is gone goes nowhere.
+    pub fn take(&mut self, shared: &mut Shared) {
         while let Some(datagram) = self.cm.transmit() {
             let Ok((path, priority)) = qp::path(shared, &datagram.to, SOURCE_PORT) else {
                 continue;
@@ -68,6 +87,10 @@ impl Gsi {
                 });
             }
         }
+        self.note_priorities(shared);
+        if let Some(at) = self.cm.next_timeout() {
+            shared.timers.arm(&mut self.timer, QpNumber(mad::GSI_QP), at);
+        }
     }
 
     /// Sends datagrams that wait, as far as priorities are open.
@@ -75,11 +98,9 @@ impl Gsi {
         while !self.waiting.is_empty() {
             let open = sink.open();
             let may = |w: &Waiting| open >> (w.priority & 7) & 1 == 1;
-            let Some(next) = self.waiting.iter().position(may) else {
-                return;
-            };
-            let Some(datagram) = self.waiting.remove(next) else {
-                return;
+            let next = self.waiting.iter().position(may);
+            let Some(datagram) = next.and_then(|next| self.waiting.remove(next)) else {
+                break;
             };
             let headers = Headers {
                 bth: bth::Header::new(
@@ -106,6 +127,7 @@ impl Gsi {
                 .counters
                 .sent(&datagram.path, &headers, datagram.bytes.len());
         }
+        self.note_priorities(shared);
     }
 
     /// A packet came to queue pair 1.

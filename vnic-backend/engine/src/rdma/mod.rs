@@ -52,7 +52,7 @@ pub use marking::{Marked, Marking};
 pub use marks::{Mark, Marks};
 pub use memory::{Memory, NULL_MEMORY, Unmapped};
 pub use notes::{End, Landed, Note};
-pub use on_demand::Hold;
+pub use on_demand::{Hold, PageFault};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 pub use packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 pub use qp::{state, udp_source_port};

@@ -39,6 +39,9 @@ pub(super) struct Notifier {
     queues: [VecDeque<(Notice, cnp::Header)>; 8],
     /// Priorities whose queues are not empty, a bit each.
     filled: u8,
+    /// Priorities with something of others that waits, and all together.
+    others: u8,
+    any: u8,
 }
 
 /// The path back to the sender of a packet.
@@ -57,6 +60,8 @@ impl Notifier {
             point: NotificationPoint::new(settings),
             queues: Default::default(),
             filled: 0,
+            others: 0,
+            any: 0,
         }
     }
 
@@ -65,10 +70,16 @@ impl Notifier {
         self.point.set(settings);
     }
 
-    /// Priorities with a notification that waits, a bit each.
+    /// Priorities with a notification that waits, or with what was noted, a bit each.
     #[inline]
     pub fn priorities(&self) -> u8 {
-        self.filled
+        self.any
+    }
+
+    /// Notes priorities with something else that waits and belongs to no queue pair, so that idle devices look at one number.
+    pub fn note_others(&mut self, priorities: u8) {
+        self.others = priorities;
+        self.any = self.filled | priorities;
     }
 
     /// A marked packet of a priority came to a queue pair, from another one. False: the sender was notified so lately
@@ -123,6 +134,7 @@ impl Notifier {
         if queue.len() < WAITING_MAX {
             queue.push_back((notice, header));
             self.filled |= 1 << priority;
+            self.any |= 1 << priority;
         }
     }
 
@@ -165,6 +177,7 @@ impl Notifier {
             }
             if queue.is_empty() {
                 self.filled &= !(1 << priority);
+                self.any = self.filled | self.others;
             }
         }
     }

@@ -5,7 +5,7 @@
 //! refuses them by [`Device::set_pages`](super::Device::set_pages), which also takes pages away.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -254,9 +254,26 @@ struct Waiting {
     attempts: u32,
 }
 
-/// All accesses that wait for pages: of each half of a queue pair the last one.
+/// Pages that accesses to a region wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageFault {
+    /// The region.
+    pub mr: MrHandle,
+    /// First of its pages that is wanted, in pages of 4096 bytes from its first byte.
+    pub first: u64,
+    /// Pages that are wanted.
+    pub pages: u64,
+    /// Whether they are to be written.
+    pub write: bool,
+}
+
+/// All accesses that wait for pages: of each half of a queue pair the last one. And what of it the driver has to be told, in the order
+/// of the events.
 #[derive(Debug, Default)]
-pub(super) struct Faults(BTreeMap<(QpNumber, Half), Waiting>);
+pub(super) struct Faults {
+    waiting: BTreeMap<(QpNumber, Half), Waiting>,
+    pub told: VecDeque<PageFault>,
+}
 
 impl Faults {
     /// An access found a page missing. Also says whether the driver is to be asked, and whether that is for the first time.
@@ -264,11 +281,11 @@ impl Faults {
         if missing.held {
             return (Verdict::Wait, None);
         }
-        if let Some(waiting) = self.0.get_mut(&(qp, half))
+        if let Some(waiting) = self.waiting.get_mut(&(qp, half))
             && (waiting.missing.mr, waiting.missing.start) == (missing.mr, missing.start)
         {
             if waiting.refused {
-                self.0.remove(&(qp, half));
+                self.waiting.remove(&(qp, half));
                 return (Verdict::Refused, None);
             }
             waiting.attempts += 1;
@@ -280,19 +297,19 @@ impl Faults {
             refused: false,
             attempts: 0,
         };
-        self.0.insert((qp, half), waiting);
+        self.waiting.insert((qp, half), waiting);
         (Verdict::Wait, Some(true))
     }
 
     /// Accesses that wait.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.waiting.len()
     }
 
     /// Pages of a range came, or (`refused`) will not come. Names who waited for some of them.
     pub fn answered(&mut self, mr: MrHandle, start: u64, end: u64, refused: bool) -> Vec<(QpNumber, Half)> {
         let mut who = Vec::new();
-        self.0.retain(|waits, w| {
+        self.waiting.retain(|waits, w| {
             let meant = w.missing.mr == mr && w.missing.start < end && start < w.missing.end;
             if meant {
                 who.push(*waits);
@@ -306,7 +323,7 @@ impl Faults {
     /// A queue pair waits for nothing any more.
     pub fn forget(&mut self, qp: QpNumber) {
         for half in [Half::Requester, Half::Responder] {
-            self.0.remove(&(qp, half));
+            self.waiting.remove(&(qp, half));
         }
     }
 }
@@ -327,12 +344,13 @@ impl Shared {
         if let Some(first_time) = ask {
             self.counters.page_faults += u64::from(first_time);
             let first = missing.start / PAGE;
-            self.event(Event::PageFault {
+            self.faults.told.push_back(PageFault {
                 mr: missing.mr,
                 first,
                 pages: (missing.end - 1) / PAGE - first + 1,
                 write: missing.write,
             });
+            self.event(Event::PageFault(missing.mr));
         }
         verdict
     }
@@ -458,6 +476,6 @@ mod tests {
         faults.forget(a);
         let other = [(b, Half::Requester)];
         assert_eq!(faults.answered(MrHandle(3), 0, u64::MAX, false), other);
-        assert!(faults.0.is_empty());
+        assert!(faults.waiting.is_empty());
     }
 }

@@ -420,17 +420,8 @@ pub enum Event {
     SrqLimitReached(SrqHandle),
     /// A shared receive queue failed.
     SrqError(SrqHandle),
-    /// Accesses to a region wait for pages ([`on_demand`](super::on_demand)).
-    PageFault {
-        /// The region.
-        mr: MrHandle,
-        /// First of its pages that is wanted, in pages of 4096 bytes from its first byte.
-        first: u64,
-        /// Pages that are wanted.
-        pages: u64,
-        /// Whether they are to be written.
-        write: bool,
-    },
+    /// Accesses to a region on demand wait for pages: [`Device::page_fault`](super::Device::page_fault) says for which.
+    PageFault(MrHandle),
 }
 
 /// Most bytes of a message (IBTA 9.7.8: 2^31).

@@ -39,9 +39,9 @@ impl Device {
         if self.shared.notifier.priorities() != 0 {
             let shared = &mut self.shared;
             shared.notifier.send(&mut shared.counters, sink);
-        }
-        if let Some(gsi) = &mut self.gsi {
-            gsi.send(&mut self.shared, sink);
+            if let Some(gsi) = &mut self.gsi {
+                gsi.send(&mut self.shared, sink);
+            }
         }
         while !self.shared.ready.is_empty() {
             let open = sink.open();
@@ -75,7 +75,7 @@ impl Device {
 
     /// Whether [`transmit`](Device::transmit) may have something.
     pub fn wants_transmit(&self) -> bool {
-        !self.shared.ready.is_empty() || self.urgent_priorities() != 0
+        !self.shared.ready.is_empty() || self.shared.notifier.priorities() != 0
     }
 
     /// When [`handle_timeout`](Device::handle_timeout) must be called, at the latest.
@@ -87,9 +87,7 @@ impl Device {
         };
         let queue_pairs = first(shared.timers.next(), shared.paced.next());
         let failures = (!shared.overrun.is_empty()).then_some(shared.now);
-        let connections = self.gsi.as_ref().and_then(|gsi| gsi.cm.next_timeout());
-        let others = first(shared.notifier.next_timeout(), connections);
-        first(first(queue_pairs, failures), others)
+        first(first(queue_pairs, failures), shared.notifier.next_timeout())
     }
 
     /// Lets time pass.
@@ -104,10 +102,6 @@ impl Device {
         self.shared.now = now;
         self.shared.notifier.handle_timeout(now);
         self.shared.failures = FAILURES;
-        if let Some(gsi) = &mut self.gsi {
-            gsi.cm.handle_timeout(now);
-            gsi.take(&self.shared);
-        }
         for _ in 0..most {
             let Some(number) = self.shared.timers.pop(now) else {
                 break;
@@ -115,6 +109,8 @@ impl Device {
             handled += 1;
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.handle_timeout(&mut self.shared, now);
+            } else if let Some(gsi) = &mut self.gsi {
+                gsi.handle_timeout(&mut self.shared, now);
             }
         }
         for _ in 0..most {
@@ -204,14 +200,7 @@ impl Device {
     /// Priorities of which [`transmit`](Device::transmit) may have something, a bit each.
     #[inline]
     pub fn ready_priorities(&self) -> u8 {
-        self.shared.ready.priorities() | self.urgent_priorities()
-    }
-
-    /// Priorities of notifications and management datagrams that wait, a bit each.
-    #[inline]
-    fn urgent_priorities(&self) -> u8 {
-        let management = self.gsi.as_ref().map_or(0, |gsi| gsi.priorities());
-        self.shared.notifier.priorities() | management
+        self.shared.ready.priorities() | self.shared.notifier.priorities()
     }
 
     /// Priority of a QP's packets; for datagrams: of the next one.

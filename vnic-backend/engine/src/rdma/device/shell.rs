@@ -14,7 +14,7 @@ use super::super::completion_queue::CompletionQueue;
 use super::super::gsi::Gsi;
 use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
-use super::super::on_demand::Hold;
+use super::super::on_demand::{Hold, PageFault};
 use super::super::qp::Qp;
 use super::super::region::{Extents, Registration, Translation};
 use super::super::shared::Watch;
@@ -97,6 +97,11 @@ impl Device {
         Ok(registration)
     }
 
+    /// What the oldest event [`PageFault`](super::super::types::Event::PageFault) is about that was taken and not asked for yet.
+    pub fn page_fault(&mut self) -> Option<PageFault> {
+        self.shared.faults.told.pop_front()
+    }
+
     /// Checks whether so many pieces of memory could be given to `len` bytes from `start` of a region. Returns how many entries
     /// of tables that would look at.
     pub fn check_pages(&self, mr: MrHandle, start: u64, len: u64, pieces: u32) -> Result<u32, VerbsError> {
@@ -141,14 +146,16 @@ impl Device {
     /// The driver manages connections from now on: datagrams to queue pair 1 are heard. Before, they are as those to any queue
     /// pair that is not there. Connections of an earlier call end without a word.
     pub fn manage_connections(&mut self, cm: Cm) {
-        self.gsi = Some(Box::new(Gsi::new(cm)));
+        if let Some(before) = self.gsi.replace(Box::new(Gsi::new(cm))) {
+            before.end(&mut self.shared);
+        }
     }
 
     /// Calls communication management, if the driver manages connections; what it sends is ready then.
     pub fn connections<R>(&mut self, call: impl FnOnce(&mut Cm) -> R) -> Option<R> {
         let gsi = self.gsi.as_mut()?;
         let answer = call(&mut gsi.cm);
-        gsi.take(&self.shared);
+        gsi.take(&mut self.shared);
         Some(answer)
     }
 

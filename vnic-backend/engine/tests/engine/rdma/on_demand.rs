@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use vnic_engine::rdma::{
-    Access, Event, Given, Hold, MrHandle, QpState, QpType, Registration, SendOp, Sge, Span, Status,
-    VerbsError,
+    Access, Event, Given, Hold, MrHandle, PageFault, QpState, QpType, Registration, SendOp, Sge, Span,
+    Status, VerbsError,
 };
 
 use super::harness::{BASE, Connection, Pair, Side};
@@ -42,19 +42,27 @@ fn give(side: &mut Side, mr: MrHandle, start: u64, len: u64, write: bool) {
     side.device.set_pages(mr, (start, len), given).expect("given");
 }
 
+/// The pages that an event is about.
+fn fault(side: &mut Side, event: Event) -> Option<PageFault> {
+    let Event::PageFault(mr) = event else { return None };
+    let fault = side.device.page_fault().expect("it says for which pages");
+    assert_eq!(fault.mr, mr);
+    Some(fault)
+}
+
 /// What a driver does that gives what is asked for. Returns the questions: region, first page, pages, whether to write.
 fn serve(side: &mut Side) -> Vec<(MrHandle, u64, u64, bool)> {
     let mut asked = Vec::new();
     for event in side.events() {
-        let Event::PageFault {
+        let Some(fault) = fault(side, event) else {
+            continue;
+        };
+        let PageFault {
             mr,
             first,
             pages,
             write,
-        } = event
-        else {
-            continue;
-        };
+        } = fault;
         asked.push((mr, first, pages, write));
         let start = first * PAGE;
         give(side, mr, start, (pages * PAGE).min(LEN - start), true);
@@ -220,7 +228,7 @@ fn pages_that_are_taken_are_asked_for_again() {
 fn what_is_refused_fails_whoever_waits() {
     fn refuse(side: &mut Side) {
         for event in side.events() {
-            if let Event::PageFault { mr, first, pages, .. } = event {
+            if let Some(PageFault { mr, first, pages, .. }) = fault(side, event) {
                 let range = (first * PAGE, pages * PAGE);
                 side.device.set_pages(mr, range, Given::Refused).expect("refused");
             }
@@ -347,7 +355,7 @@ fn unreliable_services_have_no_pages_on_demand() {
             .events()
             .iter()
             .chain(&pair.sides[1].events())
-            .any(|e| matches!(e, Event::PageFault { .. }))
+            .any(|e| matches!(e, Event::PageFault(_)))
     );
 }
 
@@ -399,7 +407,7 @@ fn a_region_of_all_addresses() {
         serve(&mut pair.sides[0]);
         let b = &mut pair.sides[1];
         for event in b.events() {
-            let Event::PageFault { mr, first, pages, .. } = event else {
+            let Some(PageFault { mr, first, pages, .. }) = fault(b, event) else {
                 continue;
             };
             assert_eq!((mr, first, pages), (all.mr, addr / PAGE, 3));
