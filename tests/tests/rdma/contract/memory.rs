@@ -557,6 +557,17 @@ fn on_demand(s: &mut Side) {
         (SetPages { len: 4095, ..body }, list, S::Invalid),
         (SetPages { flags: 8, ..body }, list, S::NotSupported),
         (body, [none], S::BadAddress),
+        (
+            SetPages {
+                extents: ExtentList {
+                    count: u32::MAX,
+                    chunks: 1,
+                },
+                ..body
+            },
+            list,
+            S::LimitReached,
+        ),
     ] {
         refused(&mut s.d, O::SetPages, &body, list.as_bytes(), status);
     }
