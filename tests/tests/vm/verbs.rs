@@ -227,6 +227,16 @@ impl<'a> World<'a> {
         for word in ["PORT_ACTIVE", "max_qp:", "RoCE v2", "::ffff:10.0.0.1", "4096 (5)"] {
             ensure!(info.contains(word), "ibv_devinfo has no {word}:\n{info}");
         }
+        // What works in processes of the host only is not said to work here.
+        ensure!(
+            !info.contains("SUPPORT_ODP") && !info.contains("ODP_SUPPORT"),
+            "pages on demand in a virtual machine:\n{info}"
+        );
+        let (_, refused) = guest.run("vnic-verbs run -- ibv_rc_pingpong -o -d vnic0")?;
+        ensure!(
+            refused.contains("ODP capable"),
+            "ibv_rc_pingpong -o in a virtual machine: {refused}"
+        );
         let soft = guest.ok("vnic-verbs run -- ibv_devinfo -v -d rxe0")?;
         let plain = guest.ok("ibv_devinfo -v -d rxe0")?;
         ensure!(soft == plain, "another rxe0 with our library:\n{soft}\n{plain}");

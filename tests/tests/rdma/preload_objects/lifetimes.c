@@ -39,7 +39,7 @@ static void regions(void)
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	static char memory[8192];
 	REFUSED(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_REMOTE_WRITE), EINVAL);
-	REFUSED(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
 	REFUSED(ibv_reg_mr(pd, memory, sizeof memory, 1 << 15), EINVAL);
 	REFUSED(ibv_reg_mr(pd, memory, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
 
