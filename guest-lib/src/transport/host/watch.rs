@@ -167,8 +167,12 @@ impl Watch {
     fn look(&self, to: &OwnedFd) {
         loop {
             let mut fds = [PollFd::new(&self.faults, PollFlags::IN)];
-            if poll(&mut fds, None).is_err() {
-                continue;
+            let polled = poll(&mut fds, None);
+            match fds[0].revents() {
+                _ if polled == Err(Errno::INTR) => continue,
+                events if events.contains(PollFlags::IN) => {}
+                // The program has closed all that it found open: nothing is watched any more.
+                _ => return,
             }
             self.changes().fetch_add(1, Ordering::SeqCst);
             let Some(change) = write_protect::next_change(&self.faults) else {
@@ -187,7 +191,10 @@ impl Watch {
         loop {
             let mut range: Range = [0; 2];
             let mut fds = [PollFd::new(from, PollFlags::IN)];
-            let _ = poll(&mut fds, None);
+            let polled = poll(&mut fds, None);
+            if polled != Err(Errno::INTR) && !fds[0].revents().contains(PollFlags::IN) {
+                return;
+            }
             // A forked child would wait for ever for what this thread has locked.
             let _no_fork = NoFork::hold();
             let mut done = u64::from(read(from, range.as_mut_bytes()).is_ok());
