@@ -19,6 +19,10 @@ use super::types::{Event, MrHandle, QpNumber, Span};
 pub const PAGE: u64 = 4096;
 /// An access that waits asks again after so many attempts: its first question may have been lost.
 const ASK_AGAIN: u32 = 16;
+/// Most pieces of a region: to give one goes through them, in one step.
+pub(super) const PIECES_MAX: u32 = 1 << 16;
+/// Most accesses whose pages are asked for at a time: to give some goes through them. Others ask when they try again.
+const WAITING_MAX: usize = 4096;
 /// Pieces that are looked at before a message begins, so that one question is for all of it.
 const AHEAD: usize = 64;
 /// An access to pages that are held back tries again after so long.
@@ -292,6 +296,9 @@ impl Faults {
             let again = waiting.attempts.is_multiple_of(ASK_AGAIN);
             return (Verdict::Wait, again.then_some(false));
         }
+        if self.waiting.len() >= WAITING_MAX && !self.waiting.contains_key(&(qp, half)) {
+            return (Verdict::Wait, None);
+        }
         let waiting = Waiting {
             missing,
             refused: false,
@@ -473,6 +480,16 @@ mod tests {
             Some(true),
             "anew"
         );
+        // So many wait at a time.
+        let before = faults.len();
+        let mut ask = |n| {
+            faults
+                .found(QpNumber(100 + n), Half::Requester, missing(9000, false))
+                .1
+        };
+        let asked = (0..WAITING_MAX as u32).filter_map(&mut ask).count();
+        assert_eq!(asked, WAITING_MAX - before);
+        assert!(faults.answered(MrHandle(3), 9000, 9001, false).len() < WAITING_MAX);
         faults.forget(a);
         let other = [(b, Half::Requester)];
         assert_eq!(faults.answered(MrHandle(3), 0, u64::MAX, false), other);

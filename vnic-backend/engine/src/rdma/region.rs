@@ -15,7 +15,7 @@ use vnic_wire::aeth::NakCode;
 use super::handle::Table;
 use super::limits::{Limits, Place, Usage, in_range};
 use super::memory::NULL_MEMORY;
-use super::on_demand::{Hold, Missing, Pages};
+use super::on_demand::{Hold, Missing, PIECES_MAX, Pages};
 use super::packet::SpanList;
 use super::types::{Access, MrHandle, MwHandle, Object, PdHandle, QpNumber, Sge, Span, Status, VerbsError};
 use super::window::Window;
@@ -515,7 +515,14 @@ impl Regions {
             return Err(VerbsError::Invalid("the region has all its memory"));
         };
         inside(0, region.len, start, len).ok_or(VerbsError::Invalid("pages beyond the region"))?;
-        self.charge(pages.count(), pages.count_with(pieces))?;
+        let count = pages.count_with(pieces);
+        if count > PIECES_MAX {
+            return Err(VerbsError::LimitReached {
+                object: Object::Mr,
+                limit: PIECES_MAX,
+            });
+        }
+        self.charge(pages.count(), count)?;
         Ok(pages.count())
     }
 

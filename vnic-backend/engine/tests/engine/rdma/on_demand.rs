@@ -378,6 +378,28 @@ fn pages_are_given_to_regions_on_demand_within_their_bounds() {
         .set_pages(mine.mr, (0, LEN), Given::Taken)
         .expect("taken");
     assert_eq!(used(a), 1);
+    // A region is in so many pieces at most.
+    let pieces = |n: u64| {
+        (0..n)
+            .map(|i| Span {
+                at: BASE + 2 * i,
+                len: 1,
+            })
+            .collect::<Vec<_>>()
+    };
+    let given = |n| Given::Memory {
+        memory: pieces(n).into(),
+        write: true,
+        prefetched: false,
+    };
+    let many = a.device.set_pages(mine.mr, (0, 1 << 16), given(1 << 16));
+    assert!(matches!(many, Err(VerbsError::LimitReached { .. })));
+    a.device
+        .set_pages(mine.mr, (0, 60_000), given(60_000))
+        .expect("so many there may be");
+    a.device
+        .set_pages(mine.mr, (0, LEN), Given::Taken)
+        .expect("taken");
     give(a, mine.mr, 0, LEN, true);
     // Memory that the guest does not share any more is missing again, and the keys stay.
     let all = a
