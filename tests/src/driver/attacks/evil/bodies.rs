@@ -1,7 +1,9 @@
 //! Bodies of commands that might be right.
 
 use crate::driver::rdma::spec;
-use vnic_device::command::memory::{AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr};
+use vnic_device::command::memory::{
+    AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, RegisterOnDemandMr, ReregisterMr, SetPages,
+};
 use vnic_device::command::qp::{CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes};
 use vnic_device::command::queues::{CreateCq, CreateDoorbells, CreateSrq, ModifySrq, ResizeCq};
 use vnic_device::command::{NONE, Object, Opcode as O, Range};
@@ -96,6 +98,29 @@ impl Evil {
                     len: 4 * self.dice.below(1000),
                 };
                 (body.as_bytes().to_vec(), none())
+            }
+            O::RegisterOnDemandMr => {
+                // The word is anything that is there: the device's own rings, too.
+                let body = RegisterOnDemandMr {
+                    pd: self.any(PD),
+                    access: self.access(),
+                    iova: self.odd64(),
+                    len: self.odd64(),
+                    hold: self.odd64() / 8 * 8,
+                };
+                (body.as_bytes().to_vec(), none())
+            }
+            O::SetPages => {
+                let len = 64 * self.dice.below(200);
+                let (extents, list) = self.extents(len);
+                let body = SetPages {
+                    mr: self.any(MR),
+                    flags: self.dice.below(8) as u32,
+                    start: self.odd64(),
+                    len: len.max(64),
+                    extents,
+                };
+                (body.as_bytes().to_vec(), list)
             }
             O::CreateCq | O::ResizeCq => {
                 let entries = self.entries(10);
