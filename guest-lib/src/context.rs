@@ -13,7 +13,7 @@ use crate::event::AsyncEvent;
 use crate::memory::{DeviceMemory, SharedBuffer};
 use crate::transport::Transport;
 use crate::{
-    CompletionChannel, CompletionQueue, Counter, DeviceAttributes, Error, GidEntry, PortAttributes,
+    CompletionChannel, CompletionQueue, Connections, Counter, DeviceAttributes, Error, GidEntry, PortAttributes,
     ProtectionDomain, Resource, XrcDomain,
 };
 
@@ -129,6 +129,22 @@ impl Context {
     /// [`AsyncEvent::DeviceFatal`] is raised. The context itself goes on, for new objects.
     pub fn reset(&self) -> Result<(), Error> {
         self.core.reset()
+    }
+
+    /// Communication management of the device.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let connections = device.connections()?;
+    /// connections.listen(0x0106_4e20, 16)?; // RDMA_PS_TCP, port 20000
+    /// for event in connections.wait(None)? {
+    ///     println!("{:?} of {}", event.kind, event.connection);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connections(&self) -> Result<Connections, Error> {
+        Connections::new(&self.core)
     }
 
     /// Makes a protection domain.

@@ -34,6 +34,7 @@
 //! whatever the child does to its copies of objects; the child may open another device, or `exec`.
 
 pub mod attributes;
+pub mod connection;
 mod context;
 pub mod cq;
 mod device;
@@ -58,6 +59,7 @@ pub use attributes::{
     Access, AddressVector, Capabilities, Counter, DeviceAttributes, Gid, GidEntry, GidKind, MacAddress, Mtu,
     PortAttributes, PortState, Resource,
 };
+pub use connection::{Connections, ConnectionEvent, ConnectionMessage};
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
 pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, now_at, present, sockets_in};

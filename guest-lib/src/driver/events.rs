@@ -152,6 +152,7 @@ fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
         EventKind::GidChange => AsyncEvent::GidChange { index: object },
         EventKind::MrLost => AsyncEvent::MrLost { mr: object },
         EventKind::EventsLost => AsyncEvent::EventsLost { count: record.detail },
+        EventKind::ConnectionEvents => return shared.connections_told(),
         EventKind::PageFault => return shared.paging.fault(object, pages(record.detail)),
         EventKind::QueueFault => {
             let Some((queue, reason, index)) = fault(record.detail) else {

@@ -34,4 +34,4 @@ pub(crate) use self::core::Core;
 pub use fork::NoFork;
 pub(crate) use shared::Sink;
 pub use signals::block_signals;
-pub(crate) use waiting::Closing;
+pub(crate) use waiting::{Closing, News};

@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub(super) sinks: Mutex<HashMap<u32, Arc<dyn Sink>>>,
     waiting: Mutex<Vec<Weak<dyn Closing>>>,
     pub(super) kept: Kept,
+    /// Whoever waits for events of connections.
+    connections: Mutex<Weak<News<()>>>,
     /// Regions on demand.
     pub(super) paging: Paging,
     /// Memory of virtqueues that never carry a buffer. The device may look at them all the same.
@@ -93,6 +95,7 @@ impl Shared {
             sinks: Mutex::new(HashMap::new()),
             waiting: Mutex::new(Vec::new()),
             kept: Kept::default(),
+            connections: Mutex::default(),
             paging: Paging::default(),
             _wakes: wakes,
             transport,
@@ -164,6 +167,8 @@ impl Shared {
             *text = Some(why.to_owned());
         }
         lock(&self.sinks).clear();
+        // Who opens the device anew waits for other events.
+        *lock(&self.connections) = Weak::new();
         for one in lock(&self.waiting).drain(..).filter_map(|w| w.upgrade()) {
             one.close(why);
         }
@@ -226,6 +231,29 @@ impl Shared {
     pub fn remove_sink(&self, cq: u32) {
         let removed = lock(&self.sinks).remove(&cq);
         drop(removed);
+    }
+
+    /// Where it is told that something has happened to connections; once an entry waits, for all that happens before it is taken.
+    pub fn connection_news(&self) -> Result<Arc<News<()>>, Error> {
+        let mut known = lock(&self.connections);
+        let news = match known.upgrade() {
+            Some(news) => news,
+            None => Arc::new(News::new()?),
+        };
+        *known = Arc::downgrade(&news);
+        drop(known);
+        let closing: Arc<dyn Closing> = Arc::<News<()>>::clone(&news);
+        self.register_waiting(Arc::downgrade(&closing));
+        // What happened before, which nobody may have taken.
+        news.push((), 1);
+        Ok(news)
+    }
+
+    /// The device has told that something has happened to connections.
+    pub(super) fn connections_told(&self) {
+        if let Some(news) = lock(&self.connections).upgrade() {
+            news.push((), 1);
+        }
     }
 
     /// Registers a wait, which ends when all ends.

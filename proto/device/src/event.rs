@@ -45,6 +45,8 @@ numbers! {
         PostsWatched = 260,
         /// Accesses to a region on demand wait for pages: see [`pages_detail`]. Since 1.3.
         PageFault = 261,
+        /// Something has happened to connections, for the first time since all was taken. Since 1.4.
+        ConnectionEvents = 262,
     }
 
     /// The queue of the object that had a [`EventKind::QueueFault`].

@@ -35,6 +35,7 @@ pub const LAYOUTS: &[&[Layout]] = &[
     command::memory::LAYOUTS,
     command::queues::LAYOUTS,
     command::qp::LAYOUTS,
+    command::connection::LAYOUTS,
     ring::LAYOUTS,
     doorbell::LAYOUTS,
     queue::LAYOUTS,

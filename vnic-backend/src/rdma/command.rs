@@ -1,5 +1,6 @@
 //! Commands: chains of the control virtqueue (`SPEC.md`, section 5). A command that fails has no effect.
 
+mod connection;
 mod device;
 mod memory;
 mod qp;
@@ -316,6 +317,15 @@ impl Function {
             O::AttachMulticast | O::DetachMulticast => self.multicast(request),
             O::CreateDoorbells => self.create_doorbells(request),
             O::DestroyDoorbells => self.destroy_doorbells(request),
+            O::Listen
+            | O::Unlisten
+            | O::Connect
+            | O::Accept
+            | O::Reject
+            | O::Disconnect
+            | O::DestroyConnection
+            | O::QueryConnection
+            | O::TakeConnectionEvents => self.connection(request),
         }
     }
 

@@ -33,6 +33,8 @@ bits! {
         NULL_MR = 1 << 13,
         /// Regions on demand (1.3).
         ON_DEMAND = 1 << 14,
+        /// Communication management (1.4).
+        CONNECTIONS = 1 << 15,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
@@ -40,6 +42,8 @@ bits! {
         ALL_1_1 = (1 << 13) - 1,
         /// Bits of version 1.2.
         ALL_1_2 = (1 << 14) - 1,
+        /// Bits of version 1.3.
+        ALL_1_3 = (1 << 15) - 1,
     }
 }
 

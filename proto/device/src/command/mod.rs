@@ -4,6 +4,7 @@
 //! [`ReplyHead`], then the reply's body. A body may lack fields that a later minor version added (they count as zero), and
 //! may have more fields, if they are zero: so the two sides may be of different minor versions.
 
+pub mod connection;
 pub mod device;
 pub mod memory;
 pub mod qp;
@@ -110,6 +111,26 @@ numbers! {
         CreateDoorbells = 64,
         /// End a doorbell ring: [`Object`].
         DestroyDoorbells = 65,
+        /// Listen for a service: [`Listen`](connection::Listen). Since 1.4.
+        Listen = 72,
+        /// Listen for a service no more: [`Listen`](connection::Listen). Since 1.4.
+        Unlisten = 73,
+        /// Ask a peer for a connection, or for the queue pair of a service: [`Message`](connection::Message) → [`Object`].
+        /// Since 1.4.
+        Connect = 74,
+        /// Accept what a peer asked for or has accepted: [`Message`](connection::Message). Since 1.4.
+        Accept = 75,
+        /// Reject what a peer asked for or has accepted: [`Message`](connection::Message). Since 1.4.
+        Reject = 76,
+        /// End a connection, or agree to its end: [`Message`](connection::Message). Since 1.4.
+        Disconnect = 77,
+        /// Forget a connection: [`Object`]. Since 1.4.
+        DestroyConnection = 78,
+        /// Query a connection, and the attributes of its queue pair: [`Object`] →
+        /// [`ConnectionReply`](connection::ConnectionReply). Since 1.4.
+        QueryConnection = 79,
+        /// Take what has happened to connections: → a list of [`ConnectionEvent`](connection::ConnectionEvent)s. Since 1.4.
+        TakeConnectionEvents = 80,
     }
 }
 
@@ -120,6 +141,15 @@ impl Opcode {
             Opcode::ModifyQpRate | Opcode::QueryQpRate => 1,
             Opcode::RegisterNullMr => 2,
             Opcode::RegisterOnDemandMr | Opcode::SetPages | Opcode::JudgePost => 3,
+            Opcode::Listen
+            | Opcode::Unlisten
+            | Opcode::Connect
+            | Opcode::Accept
+            | Opcode::Reject
+            | Opcode::Disconnect
+            | Opcode::DestroyConnection
+            | Opcode::QueryConnection
+            | Opcode::TakeConnectionEvents => 4,
             _ => 0,
         }
     }
