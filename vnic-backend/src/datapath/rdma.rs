@@ -187,11 +187,12 @@ impl Functions {
         bases
     }
 
-    /// Sets `roce_mode` and `*NetworkDirect` of an adapter.
+    /// Sets `roce_mode`, `*NetworkDirect` and `EceSupportEnabled` of an adapter.
     pub fn set_roce(&mut self, core: &mut Core, port: PortId, settings: &AdapterSettings) {
         if self.get_mut(port).is_some() {
             for function in self.each(port) {
                 function.set_roce(settings.roce_mode, settings.network_direct);
+                function.set_ece(settings.ece);
             }
             self.follow(core, port);
             self.news(core, port);

@@ -183,6 +183,8 @@ struct RoceSettings {
     mode: RoceMode,
     /// `*NetworkDirect`.
     network_direct: bool,
+    /// `EceSupportEnabled`.
+    ece: bool,
     /// Marking of packets.
     marking: Marking,
 }
@@ -273,6 +275,7 @@ impl Function {
             settings: RoceSettings {
                 mode: RoceMode::default(),
                 network_direct: true,
+                ece: true,
                 marking: Marking::default(),
             },
             outage: Outage::default(),
@@ -336,6 +339,7 @@ impl Function {
         seat.outage = self.outage;
         seat.settings.mode = self.settings.mode;
         seat.settings.network_direct = self.settings.network_direct;
+        seat.settings.ece = self.settings.ece;
         seat.set_marking(self.settings.marking.clone());
         seat.set_congestion(self.device.congestion().clone(), Instant(0));
         seat.record_with(self.recorder.as_deref().map(Recorder::beside));
@@ -420,6 +424,7 @@ impl Function {
         fresh.outage = self.outage;
         fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
         fresh.complaints.give_ups.after = self.complaints.give_ups.after;
+        fresh.settings.ece = self.settings.ece;
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
@@ -442,6 +447,16 @@ impl Function {
             self.reset();
         }
         self.apply_gids();
+    }
+
+    /// Sets `EceSupportEnabled` of the adapter, for connections from now on.
+    pub fn set_ece(&mut self, enabled: bool) {
+        self.settings.ece = enabled;
+    }
+
+    /// Whether connections have enhanced establishment.
+    pub(super) fn ece(&self) -> bool {
+        self.settings.ece
     }
 
     /// Sets what the port says of itself. The driver hears of a port that came up or went down.

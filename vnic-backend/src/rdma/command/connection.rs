@@ -64,13 +64,6 @@ fn told<const N: usize>(private: &Private<N>) -> ([u8; PRIVATE_MAX], u8) {
     (data, len as u8)
 }
 
-fn ece(m: &Message) -> Ece {
-    Ece {
-        vendor: m.ece_vendor,
-        options: m.ece_options,
-    }
-}
-
 fn flags(flow_control: bool, srq: bool) -> u8 {
     let flag = |set, bit| if set { bit } else { 0 };
     flag(flow_control, message_flags::FLOW_CONTROL) | flag(srq, message_flags::SRQ)
@@ -140,6 +133,17 @@ impl Function {
         }
     }
 
+    /// What the driver says of enhanced establishment; nothing while the adapter does not have it.
+    fn own_ece(&self, m: &Message) -> Ece {
+        match self.ece() {
+            true => Ece {
+                vendor: m.ece_vendor,
+                options: m.ece_options,
+            },
+            false => Ece::default(),
+        }
+    }
+
     fn guid(&self) -> u64 {
         u64::from_be_bytes(self.node_guid())
     }
@@ -203,7 +207,7 @@ impl Function {
             rnr_retry_count: m.rnr_retry,
             max_retries: m.max_retries,
             srq: m.flags & message_flags::SRQ != 0,
-            ece: ece(&m),
+            ece: self.own_ece(&m),
             primary: Path {
                 local_lid: PERMISSIVE_LID,
                 remote_lid: PERMISSIVE_LID,
@@ -268,7 +272,7 @@ impl Function {
                     flow_control: m.flags & message_flags::FLOW_CONTROL != 0,
                     rnr_retry_count: m.rnr_retry,
                     srq: xrc || m.flags & message_flags::SRQ != 0,
-                    ece: ece(&m),
+                    ece: self.own_ece(&m),
                     private: private(&m)?,
                     ..Rep::default()
                 };
@@ -372,7 +376,11 @@ impl Function {
             let Some(event) = self.device.connections(|cm| cm.poll_event()) else {
                 break;
             };
-            r.reply(&shown_event(&event));
+            let mut shown = shown_event(&event);
+            if !self.ece() {
+                (shown.message.ece_vendor, shown.message.ece_options) = (0, 0);
+            }
+            r.reply(&shown);
         }
         Ok(())
     }
