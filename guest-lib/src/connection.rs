@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use vnic_device::command::connection::{ConnectionEventKind, ConnectionState, PRIVATE_MAX, Transport};
 use vnic_device::command::connection::{self as wire, message_flags};
+pub use vnic_device::command::connection::{ConnectionEventKind, ConnectionState, PRIVATE_MAX, Transport};
 use vnic_device::command::device::capabilities;
 use vnic_device::command::{Object, Opcode};
 use vnic_device::zerocopy::FromBytes;

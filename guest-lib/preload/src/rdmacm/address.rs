@@ -1,6 +1,9 @@
 //! Addresses of sockets, as programs in C have them.
 
-#![expect(unsafe_code, reason = "reads and writes structures of the C library's interface")]
+#![expect(
+    unsafe_code,
+    reason = "reads and writes structures of the C library's interface"
+)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -112,6 +115,9 @@ mod tests {
 
     #[test]
     fn mapped_addresses_are_ipv4() {
-        assert_eq!(plain("::ffff:10.0.0.1".parse().expect("an address")).to_string(), "10.0.0.1");
+        assert_eq!(
+            plain("::ffff:10.0.0.1".parse().expect("an address")).to_string(),
+            "10.0.0.1"
+        );
     }
 }

@@ -63,7 +63,11 @@ mod tests {
         let entry = |(index, gid): (usize, &&str)| GidEntry {
             index: index as u16,
             gid: gid.trim_start_matches("v1 ").parse().expect("a GID"),
-            kind: if gid.starts_with("v1") { GidKind::RoceV1 } else { GidKind::RoceV2 },
+            kind: if gid.starts_with("v1") {
+                GidKind::RoceV1
+            } else {
+                GidKind::RoceV2
+            },
             vlan: 0,
             mac: MacAddress::default(),
         };
@@ -88,7 +92,11 @@ mod tests {
     #[test]
     fn a_local_address_is_a_gid_of_roce_v2() {
         assert_eq!(found(local(&two(), ip("10.0.1.1"))), Some((0, 3)));
-        assert_eq!(found(local(&two(), ip("::ffff:10.0.2.1"))), Some((1, 1)), "a mapped one");
+        assert_eq!(
+            found(local(&two(), ip("::ffff:10.0.2.1"))),
+            Some((1, 1)),
+            "a mapped one"
+        );
         assert_eq!(found(local(&two(), ip("fe80::2"))), Some((1, 0)));
         assert_eq!(found(local(&two(), ip("127.0.0.1"))), None);
     }
@@ -99,8 +107,16 @@ mod tests {
         assert_eq!(towards("10.0.1.2", None), Some((1, 2)), "itself");
         assert_eq!(towards("10.0.1.9", None), Some((0, 3)), "the first of its subnet");
         assert_eq!(towards("10.0.2.9", None), Some((1, 1)));
-        assert_eq!(towards("10.0.1.9", Some("10.0.2.1")), Some((1, 1)), "the kernel's route");
-        assert_eq!(towards("10.0.2.9", Some("192.168.0.1")), Some((1, 1)), "another's route");
+        assert_eq!(
+            towards("10.0.1.9", Some("10.0.2.1")),
+            Some((1, 1)),
+            "the kernel's route"
+        );
+        assert_eq!(
+            towards("10.0.2.9", Some("192.168.0.1")),
+            Some((1, 1)),
+            "another's route"
+        );
         assert_eq!(towards("fe80::9", None), Some((0, 1)));
         assert_eq!(found(super::towards(&[], ip("10.0.1.9"), None)), None);
     }

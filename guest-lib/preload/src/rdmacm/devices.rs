@@ -1,6 +1,9 @@
 //! Devices that connections are on, and who hears of what.
 
-#![expect(unsafe_code, reason = "keeps the program's pointer to an open device, and to its domain")]
+#![expect(
+    unsafe_code,
+    reason = "keeps the program's pointer to an open device, and to its domain"
+)]
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,7 +33,12 @@ pub trait Party: Send + Sync {
     /// Something has happened to its connection.
     fn told(self: Arc<Self>, event: ConnectionEvent);
     /// Somebody asks its service; the party of the new connection, if it can be had.
-    fn asked(self: Arc<Self>, on: &Arc<CmDevice>, event: ConnectionEvent, header: Header) -> Option<Arc<dyn Party>>;
+    fn asked(
+        self: Arc<Self>,
+        on: &Arc<CmDevice>,
+        event: ConnectionEvent,
+        header: Header,
+    ) -> Option<Arc<dyn Party>>;
     /// Its device is gone.
     fn removed(self: Arc<Self>);
 }
@@ -116,7 +124,10 @@ pub fn all() -> Vec<Arc<CmDevice>> {
 /// All devices that are there, and the GIDs of each.
 pub fn with_gids() -> (Vec<Arc<CmDevice>>, Vec<Vec<GidEntry>>) {
     let devices = all();
-    let gids = devices.iter().map(|d| d.device().gids().unwrap_or_default()).collect();
+    let gids = devices
+        .iter()
+        .map(|d| d.device().gids().unwrap_or_default())
+        .collect();
     (devices, gids)
 }
 
@@ -211,16 +222,24 @@ impl CmDevice {
     }
 
     /// Listens at a service. `backlog` is that of the first listener at the service.
-    pub fn listen(&self, service: u64, whom: Whom, backlog: u32, party: &Arc<dyn Party>) -> Result<(), Errno> {
+    pub fn listen(
+        &self,
+        service: u64,
+        whom: Whom,
+        backlog: u32,
+        party: &Arc<dyn Party>,
+    ) -> Result<(), Errno> {
         let connections = self.connections()?;
         let mut parties = lock(&self.parties);
         let there = parties.services.entry(service).or_default();
         if there.is_empty() {
-            connections.listen(service, backlog).map_err(|e| match Errno::from(e) {
-                // Another process that has the device listens there.
-                Errno::BUSY => Errno(libc::EADDRINUSE),
-                e => e,
-            })?;
+            connections
+                .listen(service, backlog)
+                .map_err(|e| match Errno::from(e) {
+                    // Another process that has the device listens there.
+                    Errno::BUSY => Errno(libc::EADDRINUSE),
+                    e => e,
+                })?;
         }
         there.push(Listener {
             key: key(party),
@@ -283,7 +302,9 @@ impl CmDevice {
         let header = Header::read(&event.message.private_data);
         let listener = header.and_then(|header| {
             let there = parties.services.get(&event.message.service)?;
-            let fitting = there.iter().filter_map(|l| Some((l.whom.fits(header.destination)?, l)));
+            let fitting = there
+                .iter()
+                .filter_map(|l| Some((l.whom.fits(header.destination)?, l)));
             Some((Arc::clone(&fitting.max_by_key(|(how, _)| *how)?.1.party), header))
         });
         let reason = match listener {

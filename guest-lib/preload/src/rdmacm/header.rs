@@ -41,7 +41,10 @@ impl Header {
     /// The header's bytes. Both addresses are of one version: else that of IPv4 is written as a mapped one.
     pub fn write(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
-        let four = matches!((self.source.ip(), self.destination), (IpAddr::V4(_), IpAddr::V4(_)));
+        let four = matches!(
+            (self.source.ip(), self.destination),
+            (IpAddr::V4(_), IpAddr::V4(_))
+        );
         bytes[1] = if four { 4 << 4 } else { 6 << 4 };
         bytes[2..4].copy_from_slice(&self.source.port().to_be_bytes());
         let octets = |ip: IpAddr| match ip {
@@ -80,7 +83,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for header in [header("10.1.2.3:1", "10.1.2.4"), header("[fe80::1]:65535", "fe80::2")] {
+        for header in [
+            header("10.1.2.3:1", "10.1.2.4"),
+            header("[fe80::1]:65535", "fe80::2"),
+        ] {
             assert_eq!(Header::read(&header.write()), Some(header));
         }
         let mixed = header("10.1.2.3:1", "fe80::2").write();

@@ -141,7 +141,11 @@ mod tests {
         let ports = ports();
         let first = ports.take(wanted(7, Some("10.0.0.1"))).expect("free");
         assert_eq!(ports.take(wanted(7, Some("10.0.0.1"))).err(), Some(IN_USE));
-        assert_eq!(ports.take(wanted(7, None)).err(), Some(IN_USE), "that would be both");
+        assert_eq!(
+            ports.take(wanted(7, None)).err(),
+            Some(IN_USE),
+            "that would be both"
+        );
         let second = ports.take(wanted(7, Some("10.0.0.2"))).expect("another address");
         let space = Wanted {
             space: 0x111,

@@ -84,6 +84,8 @@ pub struct Inner {
     pub phase: Phase,
     pub options: Options,
     pub device: Option<Arc<CmDevice>>,
+    /// Devices on which it listens.
+    pub listens: Vec<Arc<CmDevice>>,
     pub lease: Option<Lease>,
     pub source: Option<SocketAddr>,
     pub peer: Option<SocketAddr>,
@@ -115,6 +117,7 @@ impl State {
                 phase: Phase::Idle,
                 options: Options::default(),
                 device: None,
+                listens: Vec::new(),
                 lease: None,
                 source: None,
                 peer: None,
@@ -183,20 +186,22 @@ impl State {
 
     /// Ends it: nothing is told any more, its connection and its services end, and so do requests that the program has not taken.
     pub fn end(self: &Arc<State>) {
-        let (device, connection, queue, service) = {
+        let (device, connection, queue, listens, port) = {
             let mut inner = self.lock();
             inner.ended = true;
             let port = inner.lease.as_ref().map_or(0, |l| l.port);
-            let service = (inner.phase == Phase::Listening).then(|| self.service(port));
-            let queue = Arc::clone(&inner.queue);
-            (inner.device.clone(), inner.connection.take(), queue, service)
+            let listens = std::mem::take(&mut inner.listens);
+            (
+                inner.device.clone(),
+                inner.connection.take(),
+                Arc::clone(&inner.queue),
+                listens,
+                port,
+            )
         };
         let party = self.party();
-        if let Some(service) = service {
-            let listens = device.clone().map_or_else(super::devices::all, |d| vec![d]);
-            for device in listens {
-                device.unlisten(service, &party);
-            }
+        for on in listens {
+            on.unlisten(self.service(port), &party);
         }
         if let Some(device) = &device {
             device.leave(&party);
@@ -215,8 +220,13 @@ impl State {
     pub fn migrate(self: &Arc<State>, to: Arc<Queue<Letter>>) {
         let mut inner = self.lock();
         let from = std::mem::replace(&mut inner.queue, Arc::clone(&to));
+        drop(inner);
         for letter in from.take_unless(|letter| !Arc::ptr_eq(letter.owner(), self)) {
+            let request = letter.listener.is_some().then(|| Arc::clone(&letter.on));
             to.put(letter);
+            if let Some(request) = request {
+                request.migrate(Arc::clone(&to));
+            }
         }
     }
 
@@ -265,7 +275,12 @@ impl Party for State {
         }
     }
 
-    fn asked(self: Arc<State>, on: &Arc<CmDevice>, event: ConnectionEvent, header: Header) -> Option<Arc<dyn Party>> {
+    fn asked(
+        self: Arc<State>,
+        on: &Arc<CmDevice>,
+        event: ConnectionEvent,
+        header: Header,
+    ) -> Option<Arc<dyn Party>> {
         let message = Box::new(event.message.clone());
         let new = self.request(on, event, header);
         let inner = self.lock();
