@@ -273,7 +273,9 @@ impl CmDevice {
                 let _no_fork = NoFork::hold();
                 if let Err(e) = self.dispatch(connections) {
                     complain(&e);
-                    return self.end();
+                    if e.is_gone() {
+                        return self.end();
+                    }
                 }
             }
             match poll(&mut [PollFd::new(connections, PollFlags::IN)], None) {

@@ -62,7 +62,10 @@ pub struct Id {
 
 object!(Id: rdma_cm_id);
 
-const _: () = assert!(std::mem::offset_of!(Id, sync) == 0x1c0, "where that library looks");
+const _: () = assert!(
+    std::mem::offset_of!(Id, sync) == 0x1c0,
+    "where that library looks"
+);
 
 /// What an identifier has for its end, or for a later call.
 #[derive(Default)]

@@ -346,7 +346,7 @@ pub fn attributes(id: &Id, state: u32) -> Result<(ibv_qp_attr, u32), Errno> {
     let datagrams = transport == Transport::Ud;
     let mut all: ibv_qp_attr = zeros();
     let mut mask = IBV_QP_STATE;
-    if !datagrams && state > IBV_QPS_INIT || !datagrams && connection.is_some() {
+    if !datagrams && (state > IBV_QPS_INIT || connection.is_some()) {
         let connection = connection.ok_or(Errno::INVALID)?;
         let found = device.connections()?.query(connection)?.attributes;
         all = qp::shown(&found, Some(found.address.into()), zeros());
