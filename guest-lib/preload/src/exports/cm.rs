@@ -308,7 +308,7 @@ export! {
     /// `man 3 rdma_init_qp_attr`.
     "RDMACM_1.2" fn rdma_init_qp_attr(id: *mut rdma_cm_id, attributes: *mut ibv_qp_attr, mask: *mut c_int) -> c_int, if ours(),
         as signed {
-        let (found, named) = qp::attributes(the(id), (*attributes).qp_state)?;
+        let (found, named) = qp::next(the(id), (*attributes).qp_state)?;
         attributes.write(found);
         mask.write(named.cast_signed());
         Ok(0)

@@ -7,6 +7,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
+use vnic_verbs::Gid;
+
 use crate::abi::size_t;
 use crate::errno::Errno;
 
@@ -78,6 +80,14 @@ pub fn storage(of: SocketAddr) -> (libc::sockaddr_storage, size_t) {
 /// An address as the GIDs and the wire have it: IPv4 also where a program has a mapped one.
 pub fn plain(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
+}
+
+/// The GID of an address.
+pub fn gid(of: IpAddr) -> Gid {
+    match plain(of) {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
 }
 
 /// The address that names no interface, of the same version.

@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
 use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage};
-use vnic_verbs::{ConnectionEvent, Connections, Error, GidEntry, NoFork, block_signals};
+use vnic_verbs::{ConnectionEvent, Connections, Error, GidEntry, NoFork, ProtectionDomain, block_signals};
 
 use super::header::Header;
 use crate::abi::{ibv_context, ibv_pd};
 use crate::context::Context;
 use crate::devices::Device;
 use crate::errno::{Errno, complain};
+use crate::handle::the;
 use crate::objects::Pd;
 use crate::sync::lock;
 
@@ -190,6 +191,13 @@ impl CmDevice {
         let pd = Pd::alloc(self.context())?;
         *domain = Some(Shared(pd));
         Ok(pd)
+    }
+
+    /// The same domain, for the library itself.
+    pub fn own_domain(&self) -> Result<ProtectionDomain, Errno> {
+        let pd = self.domain()?;
+        // SAFETY: never freed.
+        Ok(unsafe { the::<Pd>(pd) }.inner.clone())
     }
 
     /// Adds an identifier, which hears when the device goes.

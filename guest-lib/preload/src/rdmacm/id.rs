@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use vnic_verbs::Gid;
 use vnic_verbs::connection::Transport;
 
-use super::address::storage;
+use super::address::{gid, storage};
 use super::devices::CmDevice;
 use super::queue::Queue;
 use super::state::{Letter, State};
@@ -194,25 +194,20 @@ impl Id {
 
     /// Shows the program the addresses.
     pub fn show_addresses(&self) {
-        let (source, peer, way, gid) = {
+        let (source, peer, way) = {
             let inner = self.state.lock();
-            (inner.source, inner.peer, inner.way, inner.device.clone())
+            (inner.source, inner.peer, inner.way)
         };
-        let gids = gid
-            .and_then(|device| device.device().gids().ok())
-            .unwrap_or_default();
-        let sgid = gids.iter().find(|entry| entry.index == way.sgid_index);
         // SAFETY: fields that the program reads, in the call that makes them valid.
         let to = unsafe { &mut (*self.c()).route.addr };
         if let Some(source) = source {
             to.src_storage = storage(source).0;
+            let sgid = gid(source.ip());
+            to.addr.sgid = ibv_gid { raw: sgid.0 };
         }
         if let Some(peer) = peer {
             to.dst_storage = storage(peer).0;
             to.addr.dgid = ibv_gid { raw: way.dgid.0 };
-        }
-        if let Some(entry) = sgid {
-            to.addr.sgid = ibv_gid { raw: entry.gid.0 };
         }
         to.addr.pkey = PKEY.to_be();
     }

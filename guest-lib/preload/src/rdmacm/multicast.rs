@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use vnic_verbs::{AddressVector, Gid};
 
-use super::address::plain;
+use super::address::{self, plain};
 use super::id::Id;
 use super::state::Data;
 use crate::abi::RDMA_CM_EVENT_MULTICAST_JOIN;
@@ -14,11 +14,8 @@ use crate::sync::lock;
 
 /// The GID of a group. EINVAL: the address is of none.
 pub fn gid(group: SocketAddr) -> Result<Gid, Errno> {
-    match plain(group.ip()) {
-        std::net::IpAddr::V4(ip) if ip.is_multicast() => Ok(ip.into()),
-        std::net::IpAddr::V6(ip) if ip.is_multicast() => Ok(ip.into()),
-        _ => Err(Errno::INVALID),
-    }
+    let ip = plain(group.ip());
+    ip.is_multicast().then(|| address::gid(ip)).ok_or(Errno::INVALID)
 }
 
 /// Joins a group: attaches the queue pair, if there is one and `receives`. MULTICAST_JOIN comes, with the program's `context`.

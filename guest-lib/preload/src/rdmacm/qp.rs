@@ -285,7 +285,7 @@ fn ready(id: &Id, qp: *mut ibv_qp) -> Result<*mut ibv_qp, Errno> {
         _ => IBV_QPS_INIT,
     };
     for state in IBV_QPS_INIT..=last {
-        let (attributes, mask) = attributes(id, state)?;
+        let (attributes, mask) = attributes(id, state, zeros())?;
         object.modify(&attributes, mask)?;
     }
     Ok(qp)
@@ -302,8 +302,9 @@ pub unsafe fn connect(
 ) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
     let qp = unsafe { the::<Qp>((*id.c()).qp.cast()) };
-    for state in IBV_QPS_INIT..=IBV_QPS_RTS {
-        let (mut attributes, mask) = attributes(id, state)?;
+    let agreed = agreed(id)?;
+    for state in IBV_QPS_RTR..=IBV_QPS_RTS {
+        let (mut attributes, mask) = attributes(id, state, agreed)?;
         match (state, responder_resources, initiator_depth) {
             (IBV_QPS_RTR, Some(n), _) => attributes.max_dest_rd_atomic = n,
             (IBV_QPS_RTS, _, Some(n)) => attributes.max_rd_atomic = n,
@@ -331,26 +332,32 @@ pub unsafe fn fail(id: &Id) -> Result<(), Errno> {
 }
 
 /// Attributes with which the identifier's queue pair gets into a state, and their mask (`rdma_init_qp_attr`).
-pub fn attributes(id: &Id, state: u32) -> Result<(ibv_qp_attr, u32), Errno> {
-    let (transport, connection, psn, ack_timeout, device) = {
+pub fn next(id: &Id, state: u32) -> Result<(ibv_qp_attr, u32), Errno> {
+    id.state.device()?;
+    let datagrams = id.state.lock().transport == Transport::Ud;
+    let agreed = if datagrams || state == IBV_QPS_INIT {
+        zeros()
+    } else {
+        agreed(id)?
+    };
+    attributes(id, state, agreed)
+}
+
+/// What both ends have agreed on.
+fn agreed(id: &Id) -> Result<ibv_qp_attr, Errno> {
+    let (device, connection) = id.state.connected()?;
+    let found = device.connections()?.query(connection)?.attributes;
+    Ok(qp::shown(&found, Some(found.address.into()), zeros()))
+}
+
+/// Attributes for a state, of what was agreed on.
+fn attributes(id: &Id, state: u32, agreed: ibv_qp_attr) -> Result<(ibv_qp_attr, u32), Errno> {
+    let (transport, psn, ack_timeout) = {
         let inner = id.state.lock();
-        let device = inner.device.clone().ok_or(Errno::INVALID)?;
-        (
-            inner.transport,
-            inner.connection,
-            inner.psn,
-            inner.options.ack_timeout,
-            device,
-        )
+        (inner.transport, inner.psn, inner.options.ack_timeout)
     };
     let datagrams = transport == Transport::Ud;
-    let mut all: ibv_qp_attr = zeros();
-    let mut mask = IBV_QP_STATE;
-    if !datagrams && (state > IBV_QPS_INIT || connection.is_some()) {
-        let connection = connection.ok_or(Errno::INVALID)?;
-        let found = device.connections()?.query(connection)?.attributes;
-        all = qp::shown(&found, Some(found.address.into()), zeros());
-    }
+    let (mut all, mut mask) = (agreed, IBV_QP_STATE);
     (all.qp_state, all.port_num, all.pkey_index) = (state, 1, 0);
     match (state, datagrams) {
         (IBV_QPS_INIT, false) => {

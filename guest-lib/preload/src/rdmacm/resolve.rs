@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{AddressVector, GidEntry, NoFork, ProtectionDomain, block_signals};
 
-use super::address::{any_like, plain};
+use super::address::{any_like, gid, plain};
 use super::choose;
 use super::devices::{CmDevice, with_gids};
 use super::id::Id;
@@ -85,7 +85,7 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         inner.phase = Phase::Resolving;
         inner.peer = Some(peer);
         inner.path_mtu = port.active_mtu().number();
-        inner.way.dgid = plain_gid(peer.ip());
+        inner.way.dgid = gid(peer.ip());
         inner.way.traffic_class = inner.options.traffic_class.unwrap_or(0);
         inner.way
     };
@@ -94,7 +94,7 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         resolved(&id.state);
         return Ok(());
     }
-    let domain = device.device().alloc_pd()?;
+    let domain = device.own_domain()?;
     match domain.create_ah(&way).map_err(Errno::from) {
         Ok(_) => resolved(&id.state),
         Err(Errno(libc::EHOSTUNREACH)) => {
@@ -139,13 +139,6 @@ fn own_address(peer: SocketAddr, entry: &GidEntry) -> SocketAddr {
     let mut own = any_like(peer);
     own.set_ip(ip);
     own
-}
-
-fn plain_gid(ip: IpAddr) -> vnic_verbs::Gid {
-    match plain(ip) {
-        IpAddr::V4(ip) => ip.into(),
-        IpAddr::V6(ip) => ip.into(),
-    }
 }
 
 /// Asks until somebody knows the peer's Ethernet address, or the time is over.
