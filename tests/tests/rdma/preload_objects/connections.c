@@ -369,7 +369,9 @@ static void *serve(void *listens)
 	CHECK(id->qp && id->channel != ((struct rdma_cm_id *)listens)->channel);
 	CHECK(id->event && id->event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(rdma_accept(id, NULL) == 0);
-	exchange(id, id->context ? id->context : id);
+	exchange(id, id->context);
+	/* (Who disconnects waits for the other one.) */
+	CHECK(rdma_disconnect(id) == 0);
 	return id;
 }
 
@@ -382,15 +384,14 @@ static void endpoints(void)
 	CHECK(rdma_listen(listens, 0) == 0);
 	struct rdma_cm_id *active = endpoint(0, ntohs(rdma_get_src_port(listens)), &own);
 	CHECK(active->qp && state(active) == IBV_QPS_INIT);
-	CHECK(rdma_post_recvv(active, NULL, NULL, 0) == 0);
 	listens->context = active;
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, serve, listens) == 0);
 	CHECK(rdma_connect(active, NULL) == 0);
 	CHECK(active->event && active->event->event == RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(rdma_disconnect(active) == 0);
 	void *passive;
 	CHECK(pthread_join(thread, &passive) == 0);
-	CHECK(rdma_disconnect(active) == 0 && rdma_disconnect(passive) == 0);
 	rdma_destroy_ep(active);
 	rdma_destroy_ep(passive);
 
@@ -434,30 +435,46 @@ static void datagrams(void)
 	end(listens);
 }
 
-static void groups(void)
+static struct rdma_cm_id *member(void)
 {
 	struct rdma_cm_id *id = make(RDMA_PS_UDP);
 	CHECK(rdma_bind_addr(id, at(ADDRESS, 0)) == 0);
 	CHECK(rdma_resolve_addr(id, NULL, at("239.1.2.3", 0), 2000) == 0);
 	pass(RDMA_CM_EVENT_ADDR_RESOLVED, id);
 	make_queue_pair(id);
+	return id;
+}
+
+static void groups(void)
+{
+	struct rdma_cm_id *receives = member(), *sends = member();
+	CHECK(rdma_join_multicast(receives, at("239.1.2.3", 0), NULL) == 0);
+	pass(RDMA_CM_EVENT_MULTICAST_JOIN, receives);
 	int mark;
-	CHECK(rdma_join_multicast(id, at("239.1.2.3", 0), &mark) == 0);
-	struct rdma_cm_event *event = next(RDMA_CM_EVENT_MULTICAST_JOIN, id);
+	struct rdma_cm_join_mc_attr_ex wanted = {
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+		.addr = at("239.1.2.3", 0),
+	};
+	CHECK(rdma_join_multicast_ex(sends, &wanted, &mark) == 0);
+	FAILS(rdma_join_multicast_ex(sends, &wanted, &mark), EADDRINUSE);
+	struct rdma_cm_event *event = next(RDMA_CM_EVENT_MULTICAST_JOIN, sends);
 	struct rdma_ud_param *got = &event->param.ud;
 	CHECK(got->private_data == &mark && got->qp_num == 0xffffff && got->qkey == RDMA_UDP_QKEY);
-	struct ibv_ah *ah = ibv_create_ah(id->pd, &got->ah_attr);
+	struct ibv_ah *ah = ibv_create_ah(sends->pd, &got->ah_attr);
 	CHECK(ah && rdma_ack_cm_event(event) == 0);
 	static char memory[64];
-	struct ibv_mr *mr = rdma_reg_msgs(id, memory, sizeof memory);
-	CHECK(mr && rdma_post_recv(id, NULL, memory, sizeof memory, mr) == 0);
-	CHECK(rdma_post_ud_send(id, NULL, memory, 0, NULL, IBV_SEND_SIGNALED, ah, 0xffffff) == 0);
+	struct ibv_mr *mr = rdma_reg_msgs(receives, memory, sizeof memory);
+	CHECK(mr && rdma_post_recv(receives, NULL, memory, sizeof memory, mr) == 0);
+	CHECK(rdma_post_ud_send(sends, NULL, memory, 0, NULL, IBV_SEND_SIGNALED, ah, 0xffffff) == 0);
 	struct ibv_wc wc;
-	CHECK(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
-	CHECK(rdma_leave_multicast(id, at("239.1.2.3", 0)) == 0);
-	FAILS(rdma_leave_multicast(id, at("239.1.2.3", 0)), EADDRNOTAVAIL);
+	CHECK(rdma_get_send_comp(sends, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	CHECK(rdma_get_recv_comp(receives, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.src_qp == sends->qp->qp_num);
+	CHECK(rdma_leave_multicast(receives, at("239.1.2.3", 0)) == 0);
+	FAILS(rdma_leave_multicast(receives, at("239.1.2.3", 0)), EADDRNOTAVAIL);
 	CHECK(ibv_destroy_ah(ah) == 0 && rdma_dereg_mr(mr) == 0);
-	end(id);
+	end(sends);
+	end(receives);
 }
 
 int main(int argc, char **argv)
