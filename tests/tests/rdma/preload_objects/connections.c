@@ -369,7 +369,9 @@ static void *serve(void *listens)
 	CHECK(id->qp && id->channel != ((struct rdma_cm_id *)listens)->channel);
 	CHECK(id->event && id->event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(rdma_accept(id, NULL) == 0);
-	exchange(id, id->context);
+	struct ibv_wc wc;
+	CHECK(rdma_post_sendv(id, NULL, NULL, 0, IBV_SEND_SIGNALED) == 0);
+	CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
 	/* (Who disconnects waits for the other one.) */
 	CHECK(rdma_disconnect(id) == 0);
 	return id;
@@ -384,11 +386,13 @@ static void endpoints(void)
 	CHECK(rdma_listen(listens, 0) == 0);
 	struct rdma_cm_id *active = endpoint(0, ntohs(rdma_get_src_port(listens)), &own);
 	CHECK(active->qp && state(active) == IBV_QPS_INIT);
-	listens->context = active;
+	CHECK(rdma_post_recvv(active, NULL, NULL, 0) == 0);
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, serve, listens) == 0);
 	CHECK(rdma_connect(active, NULL) == 0);
 	CHECK(active->event && active->event->event == RDMA_CM_EVENT_ESTABLISHED);
+	struct ibv_wc wc;
+	CHECK(rdma_get_recv_comp(active, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
 	CHECK(rdma_disconnect(active) == 0);
 	void *passive;
 	CHECK(pthread_join(thread, &passive) == 0);
@@ -463,16 +467,12 @@ static void groups(void)
 	CHECK(got->private_data == &mark && got->qp_num == 0xffffff && got->qkey == RDMA_UDP_QKEY);
 	struct ibv_ah *ah = ibv_create_ah(sends->pd, &got->ah_attr);
 	CHECK(ah && rdma_ack_cm_event(event) == 0);
-	static char memory[64];
-	struct ibv_mr *mr = rdma_reg_msgs(receives, memory, sizeof memory);
-	CHECK(mr && rdma_post_recv(receives, NULL, memory, sizeof memory, mr) == 0);
-	CHECK(rdma_post_ud_send(sends, NULL, memory, 0, NULL, IBV_SEND_SIGNALED, ah, 0xffffff) == 0);
+	CHECK(rdma_post_ud_send(sends, NULL, &mark, 0, NULL, IBV_SEND_SIGNALED, ah, 0xffffff) == 0);
 	struct ibv_wc wc;
 	CHECK(rdma_get_send_comp(sends, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
-	CHECK(rdma_get_recv_comp(receives, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.src_qp == sends->qp->qp_num);
 	CHECK(rdma_leave_multicast(receives, at("239.1.2.3", 0)) == 0);
 	FAILS(rdma_leave_multicast(receives, at("239.1.2.3", 0)), EADDRNOTAVAIL);
-	CHECK(ibv_destroy_ah(ah) == 0 && rdma_dereg_mr(mr) == 0);
+	CHECK(ibv_destroy_ah(ah) == 0);
 	end(sends);
 	end(receives);
 }
