@@ -362,6 +362,8 @@ static struct rdma_cm_id *endpoint(int passive, int port, struct ibv_qp_init_att
 	return id;
 }
 
+static volatile int served;
+
 static void *serve(void *listens)
 {
 	struct rdma_cm_id *id;
@@ -372,6 +374,7 @@ static void *serve(void *listens)
 	struct ibv_wc wc;
 	CHECK(rdma_post_sendv(id, NULL, NULL, 0, IBV_SEND_SIGNALED) == 0);
 	CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	served = 1;
 	/* (Who disconnects waits for the other one.) */
 	CHECK(rdma_disconnect(id) == 0);
 	return id;
@@ -393,6 +396,8 @@ static void endpoints(void)
 	CHECK(active->event && active->event->event == RDMA_CM_EVENT_ESTABLISHED);
 	struct ibv_wc wc;
 	CHECK(rdma_get_recv_comp(active, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	while (!served)
+		usleep(1000);
 	CHECK(rdma_disconnect(active) == 0);
 	void *passive;
 	CHECK(pthread_join(thread, &passive) == 0);
