@@ -5,7 +5,8 @@
 packages_for() {
     local package packages wanted=" $* "
     packages=(cc=gcc /usr/include/stdio.h=libc6-dev tshark=tshark ip=iproute2 setpriv=util-linux curl=curl
-        ping=iputils-ping /usr/include/infiniband/verbs.h=libibverbs-dev)
+        ping=iputils-ping /usr/include/infiniband/verbs.h=libibverbs-dev
+        /usr/include/rdma/rdma_cma.h=librdmacm-dev)
     if [[ $wanted == *' unit '* || $wanted == *' e2e '* ]]; then
         python3 -c 'import ensurepip' 2>/dev/null || packages+=(/usr/lib/python3.11/ensurepip=python3-venv)
         packages+=(/usr/lib/python3/dist-packages/pytest=python3-pytest)
@@ -19,7 +20,7 @@ packages_for() {
     if [[ $wanted == *' e2e '* || $wanted == *' demo '* ]]; then
         packages+=(qemu-system-x86_64=qemu-system-x86 linux.uml=user-mode-linux iperf3=iperf3 ping=iputils-ping
             /etc/libibverbs.d/rxe.driver=ibverbs-providers
-            ib_write_bw=perftest ibv_devices=ibverbs-utils ibstat=infiniband-diags ucx_info=ucx-utils
+            ib_write_bw=perftest rping=rdmacm-utils qperf=qperf fio=fio ibv_devices=ibverbs-utils ibstat=infiniband-diags ucx_info=ucx-utils
             lstopo-no-graphics=hwloc-nox fi_info=libfabric-bin /usr/lib/python3/dist-packages/pyverbs=python3-pyverbs
             mpirun=openmpi-bin /usr/lib/python3/dist-packages/mpi4py=python3-mpi4py
             libvirtd=libvirt-daemon virsh=libvirt-clients openssl=openssl

@@ -1,4 +1,5 @@
-//! The binary interface of libibverbs 44 (`infiniband/verbs.h`), as a C program sees it: layouts and numbers.
+//! The binary interface of libibverbs 44 (`infiniband/verbs.h`) and librdmacm 44 (`rdma/rdma_cma.h`), as a C program sees it:
+//! layouts and numbers.
 //!
 //! Names are those of the header. A test compares these layouts with the header itself. Later versions add
 //! fields at the front of [`verbs_context`] and at the end of the other structures; a size or a mask says how
@@ -42,6 +43,7 @@ macro_rules! interface {
 }
 
 mod attributes;
+mod cma;
 mod context;
 mod device;
 pub mod numbers;
@@ -54,6 +56,7 @@ mod zeros;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub use attributes::*;
+pub use cma::*;
 pub use context::*;
 pub use device::*;
 pub use numbers::*;

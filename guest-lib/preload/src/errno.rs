@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "the C library's place for error numbers")]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 
 use vnic_verbs::{Error, PostReason};
 
@@ -121,4 +121,9 @@ pub fn negative(result: Result<usize, Errno>) -> isize {
 /// Returns the value of a call that cannot fail; zeros if it did.
 pub fn plain<T: Default>(result: Result<T, Errno>) -> T {
     result.unwrap_or_default()
+}
+
+/// Returns a text; NULL if the call failed.
+pub fn text(result: Result<&'static CStr, Errno>) -> *const c_char {
+    result.map_or(std::ptr::null(), CStr::as_ptr)
 }

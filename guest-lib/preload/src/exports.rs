@@ -1,4 +1,4 @@
-//! The functions of libibverbs, as thin as they can be: whose object it is, what the call asks for, how it
+//! The functions of libibverbs and librdmacm, as thin as they can be: whose object it is, what the call asks for, how it
 //! fails.
 
 #![expect(
@@ -6,6 +6,7 @@
     reason = "programs in C call here: what they promise is taken on trust here"
 )]
 
+mod cm;
 mod device;
 mod events;
 mod memory;
@@ -18,5 +19,10 @@ mod query;
 mod queues;
 mod texts;
 
+pub use operations::operations;
+
 /// A function of ours that the real library has as well.
 pub const PROBE_HERE: *const () = device::ibv_get_device_list as *const ();
+
+/// Likewise, of librdmacm.
+pub const CM_PROBE_HERE: *const () = cm::rdma_create_event_channel as *const ();

@@ -30,6 +30,7 @@ mod exports;
 mod named;
 mod netlink;
 mod objects;
+mod rdmacm;
 mod real;
 mod sync;
 mod work;

@@ -16,10 +16,34 @@ use std::sync::OnceLock;
 
 use crate::errno::complain;
 
-/// Environment variable with the file of the real library; empty: there is none.
-const REAL_VARIABLE: &str = "VNIC_REAL_LIBIBVERBS";
-/// Name of the real library.
-const NAME: &str = "libibverbs.so.1";
+/// One of the distribution's libraries.
+struct Real {
+    /// Name of the library.
+    name: &'static str,
+    /// Environment variable with its file; empty: there is none.
+    variable: &'static str,
+    /// A function that every version has: it identifies such a library, and our own.
+    probe: &'static CStr,
+    /// That function of our own.
+    here: fn() -> *const (),
+    /// The library, which is loaded when it is first needed.
+    library: OnceLock<Option<Library>>,
+}
+
+static VERBS: Real = Real {
+    name: "libibverbs.so.1",
+    variable: "VNIC_REAL_LIBIBVERBS",
+    probe: c"ibv_get_device_list",
+    here: || crate::exports::PROBE_HERE,
+    library: OnceLock::new(),
+};
+static CONNECTIONS: Real = Real {
+    name: "librdmacm.so.1",
+    variable: "VNIC_REAL_LIBRDMACM",
+    probe: c"rdma_create_event_channel",
+    here: || crate::exports::CM_PROBE_HERE,
+    library: OnceLock::new(),
+};
 /// Directories where distributions have it. (Ours may be first on the loader's own way.)
 const DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
@@ -33,8 +57,6 @@ const DIRECTORIES: &[&str] = &[
     "/lib64",
     "/lib",
 ];
-/// A function that every version has: it identifies a libibverbs, and our own.
-const PROBE: &CStr = c"ibv_get_device_list";
 
 /// A function of the real library.
 pub struct Symbol {
@@ -67,9 +89,11 @@ impl Symbol {
     }
 }
 
-/// A symbol of the real library, of that version or else of its default one; NULL if there is none.
+/// A symbol of the real library, of that version or else of its default one; NULL if there is none. The version says which library.
 pub fn look_up(name: &CStr, version: Option<&CStr>) -> *mut c_void {
-    let Some(Library(handle)) = *library() else {
+    let of_connections = version.is_some_and(|v| v.to_bytes().starts_with(b"RDMACM"));
+    let real = if of_connections { &CONNECTIONS } else { &VERBS };
+    let Some(Library(handle)) = *real.library() else {
         return std::ptr::null_mut();
     };
     if let Some(version) = version {
@@ -96,49 +120,53 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// The real library, which is loaded when it is first needed.
-fn library() -> &'static Option<Library> {
-    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    LIBRARY.get_or_init(|| match std::env::var_os(REAL_VARIABLE) {
-        Some(path) if path.is_empty() => None,
-        Some(path) => open(&path).or_else(|| {
-            complain(&format_args!(
-                "{REAL_VARIABLE} names no libibverbs: {}",
-                path.display()
-            ));
-            None
-        }),
-        None => behind_us()
-            .or_else(|| open(OsStr::new(NAME)))
-            .or_else(|| candidates().find_map(|path| open(path.as_os_str()))),
-    })
-}
+impl Real {
+    fn library(&'static self) -> &'static Option<Library> {
+        self.library
+            .get_or_init(|| match std::env::var_os(self.variable) {
+                Some(path) if path.is_empty() => None,
+                Some(path) => self.open(&path).or_else(|| {
+                    complain(&format_args!(
+                        "{} names no {}: {}",
+                        self.variable,
+                        self.name,
+                        path.display()
+                    ));
+                    None
+                }),
+                None => self
+                    .behind_us()
+                    .or_else(|| self.open(OsStr::new(self.name)))
+                    .or_else(|| candidates(self.name).find_map(|path| self.open(path.as_os_str()))),
+            })
+    }
 
-/// The next library on the loader's way.
-fn behind_us() -> Option<Library> {
-    is_real(libc::RTLD_NEXT).then_some(Library(libc::RTLD_NEXT))
-}
+    /// The next library on the loader's way.
+    fn behind_us(&self) -> Option<Library> {
+        self.is_real(libc::RTLD_NEXT).then_some(Library(libc::RTLD_NEXT))
+    }
 
-/// A library by its name or path, if it is not ours.
-fn open(path: &OsStr) -> Option<Library> {
-    let path = CString::new(path.to_owned().into_vec()).ok()?;
-    // SAFETY: a text that ends with a zero. What the library does when it is loaded is its own affair.
-    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-    (!handle.is_null() && is_real(handle)).then_some(Library(handle))
-}
+    /// A library by its name or path, if it is not ours.
+    fn open(&self, path: &OsStr) -> Option<Library> {
+        let path = CString::new(path.to_owned().into_vec()).ok()?;
+        // SAFETY: a text that ends with a zero. What the library does when it is loaded is its own affair.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        (!handle.is_null() && self.is_real(handle)).then_some(Library(handle))
+    }
 
-fn is_real(handle: *mut c_void) -> bool {
-    let found = symbol(handle, PROBE);
-    !found.is_null() && found.addr() != crate::exports::PROBE_HERE.addr()
+    fn is_real(&self, handle: *mut c_void) -> bool {
+        let found = symbol(handle, self.probe);
+        !found.is_null() && found.addr() != (self.here)().addr()
+    }
 }
 
 /// Files that may be the real library. Ours may be among them, by any of its names.
-fn candidates() -> impl Iterator<Item = PathBuf> {
+fn candidates(name: &'static str) -> impl Iterator<Item = PathBuf> {
     let same = |path: &Path| Some(std::fs::metadata(path).ok()?).map(|m| (m.dev(), m.ino()));
     let here = our_file().and_then(|path| same(&path));
     DIRECTORIES
         .iter()
-        .map(|dir| Path::new(dir).join(NAME))
+        .map(move |dir| Path::new(dir).join(name))
         .filter(move |path| same(path).is_some_and(|found| Some(found) != here))
 }
 

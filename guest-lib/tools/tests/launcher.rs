@@ -105,7 +105,7 @@ fn the_drop_in_is_found_under_the_name_of_the_real_library_and_loaded_once() {
         let output = stage.run(options, &["sh", "-c", script]);
         assert_eq!(
             text(&output.stdout),
-            "libibverbs.so.1\nsame\n",
+            "libibverbs.so.1\nlibrdmacm.so.1\nsame\n",
             "{}",
             text(&output.stderr)
         );

@@ -31,12 +31,12 @@ fn compile(name: &str, into: &Path) -> Result<PathBuf> {
     let out = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
         .args([&program, &source])
-        .args(["-libverbs", "-lpthread", "-ldl"])
+        .args(["-libverbs", "-lrdmacm", "-lpthread", "-ldl"])
         .output()
         .context("a compiler for C")?;
     ensure!(
         out.status.success(),
-        "{} (is libibverbs-dev installed?)",
+        "{} (are libibverbs-dev and librdmacm-dev installed?)",
         String::from_utf8_lossy(&out.stderr)
     );
     Ok(program)
@@ -200,6 +200,34 @@ fn events_come_to_whom_they_concern() -> Result<()> {
             "contexts",
         ],
     )
+}
+
+#[test]
+fn a_process_connects_with_itself() -> Result<()> {
+    let world = World::new(1, &["vf0"])?;
+    let gid = GidSetting {
+        gid: std::net::Ipv4Addr::new(10, 9, 0, 1).to_ipv6_mapped().octets(),
+        kind: GidKind::RoceV2,
+        vlan: None,
+    };
+    world.rig.nic.set_gid("vf0", Some(30), Some(gid))?;
+    let place = tempfile::tempdir()?;
+    let program = compile("connections", place.path())?;
+    for case in [
+        "addresses",
+        "channels",
+        "destroying_waits",
+        "unreachable",
+        "connecting",
+        "rejecting",
+        "without_queue_pairs",
+        "endpoints",
+        "datagrams",
+        "groups",
+    ] {
+        Program::start(&program, &world.socket("vf0"), case)?.finish(case)?;
+    }
+    world.finish()
 }
 
 /// A program that runs a case until it says that it is ready.

@@ -17,7 +17,10 @@ DATAGRAMS = [2**n for n in range(1, 13)]
 class Case:
     """A program, or a server and its client."""
 
-    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, prepare=None, **environment):
+    def __init__(
+        self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, victims=False, name=None, prepare=None,
+        connects=None, **environment,
+    ):
         self.words = words.split() if isinstance(words, str) else words
         self.check = check
         self.quick = quick
@@ -30,6 +33,8 @@ class Case:
         self.victims = victims
         # Makes its program, where that is not a package's.
         self.prepare = prepare
+        # How it connects by RDMA CM, if it does: there is no TCP port then to wait for.
+        self.connects = connects
         self.environment = environment
         self.name = name or words + (f" | {client}" if client is not None else "")
         if devices > 1:
@@ -332,7 +337,6 @@ def odd_ends():
     yield Case("ib_send_lat -F -c UD -g -n 100 -s 1024", rows([1024]))
     for program in ("ib_write_bw", "ib_send_bw"):
         yield Case(f"{program} -F --odp -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
-        yield Case(f"{program} -F -R -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
         yield Case(f"{program} -F -c DC -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
     yield Case("ib_send_bw -F -c SRD -n 100 -s 1024", rows([1024]), True)
     yield Case("ib_send_bw -F --inline_recv 32 -n 100 -s 32", rows([32]))
@@ -377,6 +381,63 @@ def rack():
     ):
         words = f"env UCX_TLS={transport},self UCX_NET_DEVICES=vnic0:1 ucx_perftest -t {test} -n 200 -s {size}"
         yield Case(words, lambda _server, client: None if re.search(r"^Final: +200 ", client, re.MULTILINE) else "no result", quick)
+
+
+# ---- RDMA CM --------------------------------------------------------------------------------------------------------
+
+
+class Connects:
+    """How a case connects by RDMA CM. In its words `{server}` and `{client}` are addresses of the adapters, `{port}` is a port; `same`:
+    both ends have the same adapter; `stays`: the server does not end by itself."""
+
+    def __init__(self, same=False, stays=False):
+        self.same = same
+        self.stays = stays
+
+
+def connections():
+    """Programs of rdma-core for connections, and others that connect by them. A client is started when the server listens."""
+
+    def case(server, client, *patterns, quick=False, same=False, stays=False):
+        check = lines_with(*patterns)
+        name = f"{server} | {client}" + (" (one adapter)" if same else "")
+        return Case(server, check, quick, client, name=name, connects=Connects(same, stays))
+
+    def rping(options, quick=False, server="", same=False, stays=False):
+        client = f"rping -c -a {{server}} -p {{port}} -C 20 {options}".rstrip()
+        started = f"rping -s -a {{server}} -p {{port}} {'' if stays else '-C 20'} {server or options}".rstrip()
+        return case(started, client, *(["ping data: rdma-ping-"] if "-v" in options else []), quick=quick, same=same, stays=stays)
+
+    yield rping("-v", True)
+    yield rping("-v", True, same=True)
+    yield rping("-v -V", True)
+    yield rping("-v -V -S 64")
+    yield rping("-V -S 65535")
+    yield rping("-v -d", True)
+    yield rping("-v -V -q", True)
+    yield rping("-v", True, server="-P", stays=True)
+    yield rping("-V -q", server="-P -q", stays=True)
+
+    for options in ("", "-c 20 -C 5 -S 1000", "-c 2 -C 100 -S 65536", "-t 8"):
+        yield case(
+            f"ucmatose -b {{server}} -p {{port}} {options}", f"ucmatose -s {{server}} -p {{port}} {options}", r"^test complete\n^return status 0$",
+            quick=options in ("", "-c 20 -C 5 -S 1000"),
+        )
+    for options in ("", "-c 10 -C 5 -S 1000"):
+        yield case(
+            f"udaddy -b {{server}} -p {{port}} {options}", f"udaddy -s {{server}} -p {{port}} {options}", r"^test complete\n^return status 0$",
+            quick=not options,
+        )
+    yield case("cmtime -b {server} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", r"^connect +:? *[\d.]+", quick=True)
+    yield case("rdma_server -p {port}", "rdma_client -s {server} -p {port}", "rdma_client: end 0", quick=True)
+
+    for operation in ("write", "send", "read"):
+        for kind in ("bw", "lat"):
+            words = f"ib_{operation}_{kind} -F -R -n 100 -s 4096 -p {{port}}"
+            yield Case(words, rows([4096]), kind == "bw", words + " {server}", name=words, connects=Connects())
+    for options in ("-c UD", "-c UC", "-q 8", "-e", "--use-srq", "-b"):
+        words = f"ib_send_bw -F -R -n 100 -s 1024 -p {{port}} {options}"
+        yield Case(words, rows([1024]), options in ("-c UD", "-q 8"), words + " {server}", name=words, connects=Connects())
 
 
 # ---- MPI -------------------------------------------------------------------------------------------------------
@@ -446,7 +507,7 @@ def rust():
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest, rack, mpi, engines, rust):
+    for make in (utils, perftest, rack, connections, mpi, engines, rust):
         for case in make():
             if case.name not in names:
                 names.add(case.name)

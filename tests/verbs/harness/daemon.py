@@ -1,5 +1,6 @@
 """A vnicd of our own, and what programs need to use its RDMA functions."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -67,6 +68,8 @@ class Daemon:
         # Ethernet frames that are long enough for RDMA's longest MTU.
         config = "".join(f'[[adapter]]\nname = "vf{n}"\nmtu = 9000\n' for n in range(adapters))
         (self.folder / "vnicd.toml").write_text(config)
+        # Adapters that have an address.
+        self.addressed = set()
         self.log = open(self.folder / "vnicd.log", "wb")
         self.process = subprocess.Popen(
             [
@@ -120,6 +123,19 @@ class Daemon:
         if done.returncode:
             raise Trouble(f"vnicctl {' '.join(words)}: {done.stderr}")
         return done.stdout
+
+    def address(self, adapter):
+        """An IPv4 address of vf`adapter`, which gets one."""
+        address = f"10.9.0.{adapter + 1}"
+        if adapter not in self.addressed:
+            self.ctl("gid", "set", f"vf{adapter}", "--index", "7", "--gid", address, "--version", "v2")
+            self.addressed.add(adapter)
+        return address
+
+    def listens(self, adapter):
+        """Does a program listen for connections on vf`adapter`?"""
+        resources = json.loads(self.ctl("resource", "list", f"vf{adapter}"))["resources"]
+        return any(r["type"] == "cm_id" and r["used"] for r in resources)
 
     def alive(self):
         """Does it still run?"""

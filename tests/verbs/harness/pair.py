@@ -164,3 +164,27 @@ def pair(server, client, environments, patience, port, folder=None):
         end = min(end, time.monotonic() + 10)
     ended = [r.finish(end) for r in running]
     return ended[0], ended[1:]
+
+
+def connected(server, client, environments, patience, listening, stays, folder=None):
+    """Runs a server and then, once `listening()`, a client; they have `patience` seconds together. A server that `stays` is ended when
+    its client has ended, which is no failure of its own."""
+    end = time.monotonic() + patience
+    first = Running(server, environments[0], folder)
+    while first.alive() and not listening() and time.monotonic() < end:
+        time.sleep(0.02)
+    if not first.alive():
+        return first.finish(end), Ended(0, "")
+    second = Running(client, environments[1], folder)
+    while first.alive() and second.alive() and time.monotonic() < end:
+        time.sleep(0.02)
+    if (not first.alive() and first.process.returncode) or (not second.alive() and second.process.returncode):
+        # The other one may wait for ever.
+        end = min(end, time.monotonic() + 10)
+    other = second.finish(end)
+    if stays and first.alive():
+        first.kill()
+        text = first.text()
+        first.output.close()
+        return Ended(0, text), other
+    return first.finish(end), other

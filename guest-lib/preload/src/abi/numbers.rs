@@ -247,6 +247,10 @@ pub const IBV_QP_RATE_LIMIT: c_uint = 33554432;
 
 // ibv_qp_state
 pub const IBV_QPS_RESET: c_uint = 0;
+pub const IBV_QPS_INIT: c_uint = 1;
+pub const IBV_QPS_RTR: c_uint = 2;
+pub const IBV_QPS_RTS: c_uint = 3;
+pub const IBV_QPS_ERR: c_uint = 6;
 
 // ibv_mig_state
 pub const IBV_MIG_MIGRATED: c_uint = 0;

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Layout, attributes, context, device, objects, work};
+use super::{Layout, attributes, cma, context, device, objects, work};
 
-/// Where the header is.
+/// Where the headers are.
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
+const CMA_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
 /// Names that the header has not: parts of structures that are without a name there, and words of Rust.
 const TYPES: &[(&str, &str)] = &[
@@ -32,6 +33,10 @@ const TYPES: &[(&str, &str)] = &[
     ("ibv_wr_bind_mw", "__typeof__(((struct ibv_send_wr *)0)->bind_mw)"),
     ("ibv_wr_tso", "__typeof__(((struct ibv_send_wr *)0)->tso)"),
     ("ibv_wc_datum", "__typeof__(((struct ibv_wc *)0)->imm_data)"),
+    (
+        "rdma_cm_event_param",
+        "__typeof__(((struct rdma_cm_event *)0)->param)",
+    ),
     (
         "ibv_async_element",
         "__typeof__(((struct ibv_async_event *)0)->element)",
@@ -73,6 +78,7 @@ const GROWING: &[&str] = &[
 fn all() -> impl Iterator<Item = &'static Layout> {
     [
         attributes::LAYOUTS,
+        cma_there(cma::LAYOUTS),
         context::LAYOUTS,
         device::LAYOUTS,
         objects::LAYOUTS,
@@ -80,6 +86,15 @@ fn all() -> impl Iterator<Item = &'static Layout> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// What is compared with the second header, if that is there.
+fn cma_there<T>(what: &'static [T]) -> &'static [T] {
+    if Path::new(CMA_HEADER).exists() {
+        return what;
+    }
+    println!("SKIP layouts and numbers of connections: no {CMA_HEADER} (apt install librdmacm-dev)");
+    &[]
 }
 
 /// What the header calls a structure.
@@ -94,10 +109,13 @@ fn c_field<'a>(of: &str, name: &'a str) -> &'a str {
     known.map_or(name, |(.., c)| c)
 }
 
-/// Numbers of `numbers.rs`.
+/// Numbers of `numbers.rs` and `cma.rs`.
 fn numbers() -> Vec<(&'static str, u64)> {
-    include_str!("numbers.rs")
-        .lines()
+    let texts: &'static [&str] = &[include_str!("cma.rs")];
+    [include_str!("numbers.rs")]
+        .iter()
+        .chain(cma_there(texts))
+        .flat_map(|text| text.lines())
         .filter_map(|line| line.strip_prefix("pub const ")?.strip_suffix(';'))
         .map(|line| {
             let (name, value) = line.split_once(": c_uint = ").expect("a number");
@@ -113,7 +131,8 @@ fn numbers() -> Vec<(&'static str, u64)> {
 /// A program that prints a line `KEY VALUE` for each of these expressions.
 fn program(expressions: &[(String, String)]) -> String {
     let mut text = String::from(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\nint main(void) {\n",
+        "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\n\
+         #if __has_include(<rdma/rdma_cma.h>)\n#include <rdma/rdma_cma.h>\n#endif\nint main(void) {\n",
     );
     for (key, expression) in expressions {
         writeln!(

@@ -1,4 +1,4 @@
-//! Functions of libibverbs for rdma-core's own libraries and providers.
+//! Functions of libibverbs for rdma-core's own libraries and providers, and sockets of librdmacm.
 //!
 //! If our library is in the place of the real one, libmlx5 for example asks it for them, and so do the providers that
 //! the real library loads for real devices. All calls go to the real library: each function is a jump, whatever its
@@ -33,11 +33,13 @@ mod jumps {
     pub struct Jump {
         there: AtomicUsize,
         name: &'static CStr,
+        /// Its version, where that says which library.
+        version: Option<&'static CStr>,
     }
 
     /// Finds a function.
     extern "C" fn find(jump: &Jump) -> usize {
-        let found = crate::real::look_up(jump.name, None).addr();
+        let found = crate::real::look_up(jump.name, jump.version).addr();
         let there = if found == 0 {
             missing as *const () as usize
         } else {
@@ -101,7 +103,7 @@ mod jumps {
     }
 
     macro_rules! jumps {
-        ($($name:ident)*) => {$(
+        ($version:expr; $($name:ident)*) => {$(
             /// A function of the real library.
             ///
             /// # Safety
@@ -112,6 +114,7 @@ mod jumps {
                 static JUMP: Jump = Jump {
                     there: AtomicUsize::new(0),
                     name: crate::export::c_text(concat!(stringify!($name), "\0")),
+                    version: $version,
                 };
                 // SAFETY: r11 belongs to nobody at the beginning of a function. The first field of a jump is where to
                 // go, or 0.
@@ -129,6 +132,7 @@ mod jumps {
     }
 
     jumps! {
+        None;
         __ioctl_final_num_attrs __verbs_log _verbs_init_and_alloc_context execute_ioctl ibv_cmd_advise_mr
         ibv_cmd_alloc_dm ibv_cmd_alloc_dmah ibv_cmd_alloc_mw ibv_cmd_alloc_pd ibv_cmd_attach_mcast
         ibv_cmd_close_xrcd ibv_cmd_create_ah ibv_cmd_create_comp_cntr ibv_cmd_create_counters ibv_cmd_create_cq
@@ -150,5 +154,11 @@ mod jumps {
         ibv_wr_opcode_str verbs_init_cq verbs_open_device verbs_register_driver_34 verbs_register_driver_57
         verbs_register_driver_59 verbs_register_driver_64 verbs_register_driver_65 verbs_set_ops
         verbs_uninit_context
+    }
+    // The real library's sockets, which call our `rdma_*`.
+    jumps! {
+        Some(c"RDMACM_1.0");
+        raccept rbind rclose rconnect rfcntl rgetpeername rgetsockname rgetsockopt riomap riounmap riowrite rlisten rpoll
+        rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg rsendto rsetsockopt rshutdown rsocket rwrite rwritev
     }
 }

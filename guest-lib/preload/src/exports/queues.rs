@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use vnic_verbs::Gid;
+use vnic_verbs::connection::Ece;
 
 use crate::abi::*;
 use crate::context::Context;
@@ -10,6 +11,7 @@ use crate::errno::Errno;
 use crate::events::calls;
 use crate::handle::{end, maybe, the};
 use crate::objects::{Ah, Channel, Cq, Pd, Qp, Srq, ah, cq, qp};
+use crate::sync::lock;
 
 export! {
     /// `man 3 ibv_create_comp_channel`.
@@ -173,10 +175,21 @@ export! {
     }
 }
 
-lacking! {
-    /// `man 3 ibv_query_ece`: our connections have no enhancements.
-    "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code;
+export! {
+    /// `man 3 ibv_query_ece`: what was set. Our devices have no enhancements of their own.
+    "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
+        let Ece { vendor, options } = *lock(&the::<Qp>(qp.cast()).ece);
+        ece.write(ibv_ece { vendor_id: vendor, options, comp_mask: 0 });
+        Ok(())
+    }
 
-    /// `man 3 ibv_set_ece`.
-    "IBVERBS_1.10" fn ibv_set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code;
+    /// `man 3 ibv_set_ece`. Peers hear of it by the connection, which is all that comes of it.
+    "IBVERBS_1.10" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
+        let wanted = &*ece;
+        if wanted.comp_mask != 0 || wanted.vendor_id >> 24 != 0 {
+            return Err(Errno::INVALID);
+        }
+        *lock(&the::<Qp>(qp.cast()).ece) = Ece { vendor: wanted.vendor_id, options: wanted.options };
+        Ok(())
+    }
 }

@@ -13,10 +13,12 @@ use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use vnic_verbs::connection::Ece;
 use vnic_verbs::{Gid, QueuePair, RateLimit, XrcTarget};
 
 pub use any::AnyQp;
 pub use create::{Extended, Wanted, open};
+pub use modify::shown;
 
 use super::only;
 use crate::abi::*;
@@ -37,6 +39,8 @@ pub struct Qp {
     /// Asynchronous events that were taken and not acknowledged.
     pub asynchronous: Unacknowledged,
     pub uses: Uses,
+    /// What the program has set of enhanced connection establishment.
+    pub ece: Mutex<Ece>,
     /// Whether sends may be built call by call.
     extended: bool,
     /// Attributes of its creation, with the capacity that it really has.
@@ -59,6 +63,7 @@ impl Qp {
             batch: Batch::default(),
             asynchronous: Unacknowledged::default(),
             uses: Uses::default(),
+            ece: Mutex::default(),
             extended: false,
             capacity: zeros(),
             signal_all: false,

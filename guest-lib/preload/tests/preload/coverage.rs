@@ -24,6 +24,26 @@ const PUBLIC: &str = "
     ibv_set_comp_cntr ibv_set_ece ibv_set_err_comp_cntr ibv_unimport_dm ibv_unimport_mr ibv_unimport_pd
     ibv_wc_status_str mbps_to_ibv_rate mult_to_ibv_rate";
 
+/// All functions of librdmacm 44 (`librdmacm.map`) but its sockets.
+const CONNECTIONS: &str = "
+    rdma_accept rdma_ack_cm_event rdma_bind_addr rdma_connect rdma_create_ep rdma_create_event_channel rdma_create_id
+    rdma_create_qp rdma_create_qp_ex rdma_create_srq rdma_create_srq_ex rdma_destroy_ep rdma_destroy_event_channel
+    rdma_destroy_id rdma_destroy_qp rdma_destroy_srq rdma_disconnect rdma_establish rdma_event_str rdma_free_devices
+    rdma_freeaddrinfo rdma_get_cm_event rdma_get_devices rdma_get_dst_port rdma_get_remote_ece rdma_get_request
+    rdma_get_src_port rdma_getaddrinfo rdma_init_qp_attr rdma_join_multicast rdma_join_multicast_ex
+    rdma_leave_multicast rdma_listen rdma_migrate_id rdma_notify rdma_reject rdma_reject_ece rdma_resolve_addr
+    rdma_resolve_route rdma_set_local_ece rdma_set_option";
+
+/// Its sockets, which call these.
+const SOCKETS: &str = "
+    raccept rbind rclose rconnect rfcntl rgetpeername rgetsockname rgetsockopt riomap riounmap riowrite rlisten rpoll
+    rread rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg rsendto rsetsockopt rshutdown rsocket rwrite rwritev";
+
+/// Names in such a list.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split_whitespace()
+}
+
 /// Functions that a library exports, with their versions where they have any.
 fn exported(library: &Path) -> Vec<(String, Option<String>)> {
     let nm = crate::common::run(
@@ -53,8 +73,8 @@ fn ours() -> BTreeSet<String> {
 #[test]
 fn every_function_of_every_version_is_there() {
     let ours = ours();
-    let missing: Vec<_> = PUBLIC
-        .split_whitespace()
+    let missing: Vec<_> = names(PUBLIC)
+        .chain(names(CONNECTIONS))
         .filter(|name| !ours.contains(*name))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -84,12 +104,40 @@ fn what_the_real_library_has_for_programs_is_there() {
 }
 
 #[test]
+fn what_the_real_library_of_connections_has_is_there() {
+    const NAME: &str = "coverage::what_the_real_library_of_connections_has_is_there";
+    let Some(real) = crate::common::real_of_connections(NAME) else {
+        return;
+    };
+    let ours = ours();
+    let theirs = exported(&real);
+    let public = theirs.iter().map(|(name, _)| name.as_str());
+    let strange: Vec<_> = public
+        .filter(|name| !name.starts_with("RDMACM_") && !ours.contains(*name))
+        // (They are jumps in assembly.)
+        .filter(|name| cfg!(target_arch = "x86_64") || !names(SOCKETS).any(|known| known == *name))
+        .collect();
+    assert!(
+        theirs.len() > 60,
+        "{} has {} functions only",
+        real.display(),
+        theirs.len()
+    );
+    assert!(strange.is_empty(), "{strange:?}");
+}
+
+#[test]
 fn nothing_else_gets_in_the_way_of_programs() {
     // For iproute2's `rdma` alone; of others they are the C library's.
     let netlink = ["sendto", "socket"];
     let strange: Vec<_> = ours()
         .into_iter()
-        .filter(|name| !PUBLIC.split_whitespace().any(|known| known == name))
+        .filter(|name| {
+            !names(PUBLIC)
+                .chain(names(CONNECTIONS))
+                .chain(names(SOCKETS))
+                .any(|known| known == name)
+        })
         .filter(|name| !is_private(name) && !netlink.contains(&name.as_str()))
         .collect();
     assert!(strange.is_empty(), "{strange:?}");

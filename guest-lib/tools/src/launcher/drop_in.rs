@@ -1,4 +1,5 @@
-//! Our library in the place of the real one: `libibverbs.so.1` in a directory of its own, with the real one's versions.
+//! Our library in the place of the real ones: `libibverbs.so.1` in a directory of its own, with the real ones' versions, and
+//! `librdmacm.so.1`, which is the same file.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -8,6 +9,8 @@ use crate::{Refusal, place, versions};
 
 /// Name that programs look for which load the library by themselves.
 pub const REAL_NAME: &str = "libibverbs.so.1";
+/// The other name.
+const CONNECTIONS_NAME: &str = "librdmacm.so.1";
 /// Directories where distributions have the real library.
 const DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
@@ -55,18 +58,29 @@ pub fn put(library: &Path, dir: &Path) -> Result<PathBuf, Refusal> {
     let written = options
         .open(&new)
         .and_then(|mut f| std::io::Write::write_all(&mut f, &bytes))
-        .and_then(|()| std::fs::rename(&new, &file));
+        .and_then(|()| std::fs::rename(&new, &file))
+        .and_then(|()| link(dir));
     written.map_err(|e| trouble(&file, e))?;
     Ok(file)
 }
 
-/// Versions of the real library of this machine, which may be newer than those in our table.
+/// The other name leads to the same file, which is so loaded once.
+fn link(dir: &Path) -> std::io::Result<()> {
+    match std::os::unix::fs::symlink(REAL_NAME, dir.join(CONNECTIONS_NAME)) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        done => done,
+    }
+}
+
+/// Versions of the real libraries of this machine, which may be newer than those in our table.
 fn real_versions() -> Vec<String> {
-    let mut files = DIRECTORIES.iter().map(|dir| Path::new(dir).join(REAL_NAME));
-    files
-        .find_map(|file| std::fs::read(file).ok())
-        .and_then(|bytes| versions::names(&bytes))
-        .unwrap_or_default()
+    let of = |name: &str| {
+        let mut files = DIRECTORIES.iter().map(|dir| Path::new(dir).join(name));
+        let bytes = files.find_map(|file| std::fs::read(file).ok())?;
+        versions::names(&bytes)
+    };
+    let all = [REAL_NAME, CONNECTIONS_NAME];
+    all.into_iter().filter_map(of).flatten().collect()
 }
 
 #[cfg(test)]
@@ -93,7 +107,7 @@ mod tests {
             std::fs::read_dir(dir.path().join("a/b"))
                 .expect("a directory")
                 .count(),
-            1,
+            2,
             "nothing is left over"
         );
     }

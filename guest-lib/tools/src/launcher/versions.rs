@@ -37,7 +37,7 @@ const DT_VERDEFNUM: u64 = 0x6fff_fffd;
 const DT_VERNEED: u64 = 0x6fff_fffe;
 const DT_VERNEEDNUM: u64 = 0x6fff_ffff;
 
-/// Versions of rdma-core 44 to 65, for programs and for its own libraries.
+/// Versions of rdma-core 44 to 65, for programs and for its own libraries; of librdmacm those of 44.
 const VERSIONS: &[&str] = &[
     "IBVERBS_1.0",
     "IBVERBS_1.1",
@@ -60,9 +60,13 @@ const VERSIONS: &[&str] = &[
     "IBVERBS_PRIVATE_59",
     "IBVERBS_PRIVATE_64",
     "IBVERBS_PRIVATE_65",
+    "RDMACM_1.0",
+    "RDMACM_1.1",
+    "RDMACM_1.2",
+    "RDMACM_1.3",
 ];
 
-/// Functions of each version except 1.1, which has the rest.
+/// Functions of each version except IBVERBS_1.1 and RDMACM_1.0, which have the rest.
 const FUNCTIONS: &[(&str, &str)] = &[
     (
         "IBVERBS_1.0",
@@ -94,6 +98,17 @@ const FUNCTIONS: &[(&str, &str)] = &[
          ibv_inc_err_comp_cntr ibv_qp_attach_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr ibv_set_comp_cntr \
          ibv_set_err_comp_cntr",
     ),
+    ("RDMACM_1.1", "rdma_join_multicast_ex"),
+    ("RDMACM_1.2", "rdma_establish rdma_init_qp_attr"),
+    (
+        "RDMACM_1.3",
+        "rdma_get_remote_ece rdma_reject_ece rdma_set_local_ece",
+    ),
+    (
+        "RDMACM_1.0",
+        "raccept rbind rclose rconnect rfcntl rgetpeername rgetsockname rgetsockopt riomap riounmap riowrite rlisten rpoll rread \
+         rreadv rrecv rrecvfrom rrecvmsg rselect rsend rsendmsg rsendto rsetsockopt rshutdown rsocket rwrite rwritev",
+    ),
 ];
 
 /// The version of a function, if it is one for programs. Other functions have none, and serve any.
@@ -116,6 +131,7 @@ fn version_of(name: &str) -> Option<&'static str> {
     match listed {
         Some((version, _)) => Some(version),
         None if name.starts_with("ibv_") || name == "mbps_to_ibv_rate" => Some("IBVERBS_1.1"),
+        None if name.starts_with("rdma_") => Some("RDMACM_1.0"),
         None => None,
     }
 }
@@ -244,9 +260,9 @@ pub fn with_versions(original: &[u8], more: &[String]) -> Option<Vec<u8>> {
     let known: BTreeSet<&str> = VERSIONS.iter().copied().collect();
     let mut versions: Vec<&str> = VERSIONS.to_owned();
     versions.extend(
-        more.iter()
-            .map(String::as_str)
-            .filter(|name| name.starts_with("IBVERBS_") && !known.contains(name)),
+        more.iter().map(String::as_str).filter(|name| {
+            ["IBVERBS_", "RDMACM_"].iter().any(|p| name.starts_with(p)) && !known.contains(name)
+        }),
     );
     let first = last_index(&file, &dynamic)? + 1;
 

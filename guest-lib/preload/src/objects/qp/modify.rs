@@ -2,8 +2,7 @@
 
 #![expect(unsafe_code, reason = "keeps the state up to date that programs read")]
 
-use vnic_verbs::qp::QpQuery;
-use vnic_verbs::{QpAttributes, QpMask, RateLimit};
+use vnic_verbs::{AddressVector, QpAttributes, QpMask, RateLimit};
 
 use super::{AnyQp, Qp};
 use crate::abi::*;
@@ -82,7 +81,7 @@ impl Qp {
                 sq_sig_all: self.signal_all.into(),
             }
         };
-        Ok((shown(&found, self.capacity), created))
+        Ok((shown(&found.attributes, found.address(), self.capacity), created))
     }
 
     fn set_state(&self, state: u32) {
@@ -142,8 +141,7 @@ fn attributes(wanted: &ibv_qp_attr, mask: u32) -> Result<(QpAttributes, QpMask),
 const PSN: u32 = 0xff_ffff;
 
 /// The device's answer, as programs see it.
-fn shown(found: &QpQuery, capacity: ibv_qp_cap) -> ibv_qp_attr {
-    let has = &found.attributes;
+pub fn shown(has: &QpAttributes, way: Option<AddressVector>, capacity: ibv_qp_cap) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: has.state.into(),
         cur_qp_state: has.state.into(),
@@ -155,7 +153,7 @@ fn shown(found: &QpQuery, capacity: ibv_qp_cap) -> ibv_qp_attr {
         dest_qp_num: has.destination_qp,
         qp_access_flags: has.access,
         cap: capacity,
-        ah_attr: found.address().as_ref().map_or(zeros(), ah::attributes),
+        ah_attr: way.as_ref().map_or(zeros(), ah::attributes),
         pkey_index: has.pkey_index,
         en_sqd_async_notify: has.drained_event,
         max_rd_atomic: has.max_rd_atomic,

@@ -31,6 +31,16 @@ pub fn real(test: &str) -> Option<&'static Path> {
     found
 }
 
+/// The distribution's librdmacm, beside its libibverbs; likewise.
+pub fn real_of_connections(test: &str) -> Option<PathBuf> {
+    let found = real(test)?.with_file_name("librdmacm.so.1");
+    if !found.exists() {
+        println!("SKIP {test}: no librdmacm.so.1 (apt install librdmacm1)");
+        return None;
+    }
+    Some(found)
+}
+
 /// Whether C programs can be built for libibverbs here; likewise.
 pub fn can_compile(test: &str) -> bool {
     let there = Path::new("/usr/include/infiniband/verbs.h").exists();

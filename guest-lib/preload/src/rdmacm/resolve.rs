@@ -1,0 +1,184 @@
+//! Addresses: own ones, and the way to a peer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vnic_verbs::{AddressVector, GidEntry, NoFork, ProtectionDomain, block_signals};
+
+use super::address::{any_like, gid, plain};
+use super::choose;
+use super::devices::{CmDevice, with_gids};
+use super::id::Id;
+use super::ports::{PORTS, Wanted};
+use super::state::{Data, Inner, Phase, State};
+use crate::abi::*;
+use crate::errno::Errno;
+
+/// No device of ours has the address.
+const NOT_OURS: Errno = Errno(libc::EADDRNOTAVAIL);
+const NO_DEVICE: Errno = Errno(libc::ENODEV);
+/// Time between two looks for a peer's Ethernet address.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Binds an identifier to an own address, and to its device unless the address is a wildcard.
+pub fn bind(id: &Id, address: SocketAddr) -> Result<(), Errno> {
+    if id.state.lock().phase != Phase::Idle {
+        return Err(Errno::INVALID);
+    }
+    let found = if address.ip().is_unspecified() {
+        None
+    } else {
+        let (devices, gids) = with_gids();
+        let (device, entry) = choose::local(&gids, address.ip()).ok_or(NOT_OURS)?;
+        Some((devices.get(device).cloned().ok_or(NOT_OURS)?, entry))
+    };
+    take_port(&mut id.state.lock(), id.state.space, address)?;
+    if let Some((device, entry)) = found {
+        settle(id, &device, &entry)?;
+    }
+    id.state.lock().phase = Phase::Bound;
+    id.show_addresses();
+    Ok(())
+}
+
+fn take_port(inner: &mut Inner, space: u32, address: SocketAddr) -> Result<(), Errno> {
+    let lease = PORTS.take(Wanted {
+        space,
+        port: address.port(),
+        address: Some(plain(address.ip())).filter(|ip| !ip.is_unspecified()),
+        shared: inner.options.reuse,
+    })?;
+    let mut address = address;
+    address.set_port(lease.port);
+    inner.lease = Some(lease);
+    inner.source = Some(address);
+    Ok(())
+}
+
+/// The identifier is on a device from now on.
+fn settle(id: &Id, device: &Arc<CmDevice>, entry: &GidEntry) -> Result<(), Errno> {
+    id.show_device(device)?;
+    id.state.join(device);
+    id.state.lock().way.sgid_index = entry.index;
+    Ok(())
+}
+
+/// Looks for the way to a peer, at most as long as `patience`: ADDR_RESOLVED or ADDR_ERROR comes.
+pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Duration) -> Result<(), Errno> {
+    if id.state.lock().phase == Phase::Idle
+        && let Some(from) = from
+    {
+        bind(id, from)?;
+    }
+    let phase = id.state.lock().phase;
+    if !matches!(phase, Phase::Idle | Phase::Bound) || peer.ip().is_unspecified() {
+        return Err(Errno::INVALID);
+    }
+    let device = match id.state.device() {
+        Ok(device) => device,
+        Err(_) => find(id, peer)?,
+    };
+    let port = device.device().query_port()?;
+    let way = {
+        let mut inner = id.state.lock();
+        inner.phase = Phase::Resolving;
+        inner.peer = Some(peer);
+        inner.path_mtu = port.active_mtu().number();
+        inner.way.dgid = gid(peer.ip());
+        inner.way.traffic_class = inner.options.traffic_class.unwrap_or(0);
+        inner.way
+    };
+    id.show_addresses();
+    if peer.ip().is_multicast() {
+        resolved(&id.state);
+        return Ok(());
+    }
+    let domain = device.own_domain()?;
+    match domain.create_ah(&way).map_err(Errno::from) {
+        Ok(_) => resolved(&id.state),
+        Err(Errno(libc::EHOSTUNREACH)) => {
+            let state = Arc::clone(&id.state);
+            let end = Instant::now() + patience;
+            let thread = std::thread::Builder::new().name("vnic-resolve".into());
+            thread.spawn(move || {
+                block_signals();
+                look(&state, &domain, &way, end);
+            })?;
+        }
+        Err(Errno(e)) => failed(&id.state, -e),
+    }
+    Ok(())
+}
+
+/// Chooses the device, and the address on it.
+fn find(id: &Id, peer: SocketAddr) -> Result<Arc<CmDevice>, Errno> {
+    let (devices, gids) = with_gids();
+    let route = choose::route(peer);
+    let (device, entry) = choose::towards(&gids, peer.ip(), route).ok_or(NO_DEVICE)?;
+    let device = devices.get(device).cloned().ok_or(NO_DEVICE)?;
+    {
+        let mut inner = id.state.lock();
+        let own = own_address(peer, &entry);
+        match inner.source {
+            // (The port is taken already.)
+            Some(bound) => inner.source = Some(SocketAddr::new(own.ip(), bound.port())),
+            None => take_port(&mut inner, id.state.space, own)?,
+        }
+    }
+    settle(id, &device, &entry)?;
+    Ok(device)
+}
+
+/// The address of a GID, of the version that the peer's has.
+fn own_address(peer: SocketAddr, entry: &GidEntry) -> SocketAddr {
+    let ip = match (entry.gid.ip(), peer) {
+        (IpAddr::V4(ip), SocketAddr::V6(_)) => ip.to_ipv6_mapped().into(),
+        (ip, _) => ip,
+    };
+    let mut own = any_like(peer);
+    own.set_ip(ip);
+    own
+}
+
+/// Asks until somebody knows the peer's Ethernet address, or the time is over.
+fn look(state: &Arc<State>, domain: &ProtectionDomain, way: &AddressVector, end: Instant) {
+    loop {
+        std::thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
+        // A forked child would wait for ever for what this thread has locked.
+        let _no_fork = NoFork::hold();
+        match domain.create_ah(way) {
+            Ok(_) => return resolved(state),
+            Err(e) if e.errno() == libc::EHOSTUNREACH && Instant::now() < end => {}
+            Err(e) if e.errno() == libc::EHOSTUNREACH => return failed(state, -libc::ETIMEDOUT),
+            Err(e) => return failed(state, -e.errno()),
+        }
+    }
+}
+
+fn resolved(state: &Arc<State>) {
+    state.lock().phase = Phase::AddressResolved;
+    state.put(RDMA_CM_EVENT_ADDR_RESOLVED, 0, Data::Nothing);
+}
+
+fn failed(state: &Arc<State>, status: i32) {
+    state.lock().phase = Phase::Bound;
+    state.put(RDMA_CM_EVENT_ADDR_ERROR, status, Data::Nothing);
+}
+
+/// Takes the way to the peer as it is: there is one path. ROUTE_RESOLVED comes.
+pub fn route(id: &Id) -> Result<(), Errno> {
+    {
+        let mut inner = id.state.lock();
+        if inner.phase != Phase::AddressResolved {
+            return Err(Errno::INVALID);
+        }
+        inner.phase = Phase::RouteResolved;
+        if let Some(class) = inner.options.traffic_class {
+            inner.way.traffic_class = class;
+        }
+    }
+    id.show_path();
+    id.state.put(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Data::Nothing);
+    Ok(())
+}
