@@ -13,8 +13,8 @@ use crate::event::AsyncEvent;
 use crate::memory::{DeviceMemory, SharedBuffer};
 use crate::transport::Transport;
 use crate::{
-    CompletionChannel, CompletionQueue, Connections, Counter, DeviceAttributes, Error, GidEntry, PortAttributes,
-    ProtectionDomain, Resource, XrcDomain,
+    CompletionChannel, CompletionQueue, Connections, Counter, DeviceAttributes, Error, GidEntry,
+    PortAttributes, ProtectionDomain, Resource, XrcDomain,
 };
 
 /// An open device. Clones are the same device; it is closed when the last clone and the last of its objects

@@ -59,7 +59,7 @@ pub use attributes::{
     Access, AddressVector, Capabilities, Counter, DeviceAttributes, Gid, GidEntry, GidKind, MacAddress, Mtu,
     PortAttributes, PortState, Resource,
 };
-pub use connection::{Connections, ConnectionEvent, ConnectionMessage};
+pub use connection::{ConnectionEvent, ConnectionMessage, Connections};
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
 pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, now_at, present, sockets_in};

@@ -32,6 +32,7 @@ mod remains;
 mod remap;
 mod request;
 mod sample;
+mod services;
 mod session;
 mod shared_ring;
 mod slots;

@@ -14,6 +14,7 @@
 
 mod area;
 mod chain;
+mod connections;
 mod objects;
 mod queues;
 mod side;

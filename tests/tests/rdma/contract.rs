@@ -1,6 +1,7 @@
 //! Every command of the contract with every end that it names (`proto/device/SPEC.md`, section 5.3): the table is read,
 //! and a row of it that no test has seen is a failure.
 
+mod connections;
 mod framing;
 mod memory;
 mod pairs;
@@ -30,6 +31,7 @@ const NOT_HERE: &[(O, S, &str)] = &[
     (O::RegisterDmMr, S::LimitReached, "takes 524288: limits.rs"),
     (O::RegisterNullMr, S::LimitReached, "as REGISTER_DM_MR"),
     (O::RegisterOnDemandMr, S::LimitReached, "as REGISTER_DM_MR"),
+    (O::Connect, S::LimitReached, "takes 65536: the engine's tests"),
 ];
 
 /// The command ends so, with a text, and nothing has changed.
@@ -60,7 +62,7 @@ fn every_command_has_every_end() -> Result<()> {
     let mut world = World::new(1, &["a", "b"])?;
     let mut seen = BTreeSet::new();
     type Part = fn(&mut World) -> Result<Driver>;
-    let parts: [(&str, Part); 7] = [
+    let parts: [(&str, Part); 8] = [
         ("without RDMA", whole::not_permitted),
         ("framing", framing::all),
         ("reserved", framing::reserved),
@@ -68,6 +70,7 @@ fn every_command_has_every_end() -> Result<()> {
         ("memory", memory::all),
         ("queues", queues::all),
         ("pairs", pairs::all),
+        ("connections", connections::all),
     ];
     for (name, part) in parts {
         println!("{name}");

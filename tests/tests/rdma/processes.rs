@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, ensure};
 use vnic_backend::{GidKind, GidSetting, NicEventKind};
-use vnic_device::command::Opcode;
+use vnic_device::command::connection::{ConnectionEventKind as Told, Message};
 use vnic_device::command::device::GidRecord;
 use vnic_device::command::qp::{AddressVector, Multicast};
 use vnic_device::command::queues::ModifySrq;
+use vnic_device::command::{Object, Opcode};
 use vnic_device::doorbell::Kind;
 use vnic_device::event::EventKind;
 use vnic_device::queue::Operation;
@@ -83,6 +84,96 @@ fn two<T>(all: &mut [T], first: usize, second: usize) -> (&mut T, &mut T) {
         true => (&mut low[first], &mut high[0]),
         false => (&mut high[0], &mut low[second]),
     }
+}
+
+/// Asks for a connection to a service, which is accepted, or says why not.
+fn ask((a, qa): (&mut Side, u32), (b, qb): (&mut Side, u32), service: u64) -> (u32, u32) {
+    let to = a.d.address_of(&mut b.d);
+    let request = Message {
+        qp: qa,
+        service,
+        path_mtu: 3,
+        ack_timeout: 14,
+        response_timeout: 22,
+        max_retries: 15,
+        pkey: 0xffff,
+        address: to,
+        ..Message::default()
+    };
+    let active = a.d.ask_for(&request);
+    let passive = b.d.connection_event(Told::Request).connection;
+    let answer = Message {
+        connection: passive,
+        qp: qb,
+        ..Message::default()
+    };
+    assert_eq!(b.d.status(Opcode::Accept, &answer, &[]), S::Ok);
+    assert_eq!(a.d.connection_event(Told::Response).connection, active);
+    let ready = Message {
+        connection: active,
+        ..Message::default()
+    };
+    assert_eq!(a.d.status(Opcode::Accept, &ready, &[]), S::Ok);
+    assert_eq!(b.d.connection_event(Told::Established).connection, passive);
+    (active, passive)
+}
+
+/// Ends a connection from its active side.
+fn part((a, active): (&mut Side, u32), (b, passive): (&mut Side, u32)) {
+    let say = |connection| Message {
+        connection,
+        ..Message::default()
+    };
+    assert_eq!(a.d.status(Opcode::Disconnect, &say(active), &[]), S::Ok);
+    assert_eq!(b.d.connection_event(Told::Disconnected).connection, passive);
+    assert_eq!(b.d.status(Opcode::Disconnect, &say(passive), &[]), S::Ok);
+    for (side, connection) in [(a, active), (b, passive)] {
+        // A side hears of the end before it forgets it; what it has not taken is forgotten with it.
+        assert_eq!(
+            side.d.status(
+                Opcode::DestroyConnection,
+                &Object {
+                    handle: connection,
+                    reserved: 0
+                },
+                &[]
+            ),
+            S::Ok
+        );
+    }
+}
+
+/// Each process has its services and connections; all have one queue pair 1.
+#[test]
+fn processes_that_share_a_function_connect_with_each_other_and_with_others() -> Result<()> {
+    const BASE: u64 = 0x0106_4e20;
+    let world = World::new(2, &["a", "b"])?;
+    let mut all = (0..4)
+        .map(|_| Rank::at(&world, "a"))
+        .collect::<Result<Vec<_>>>()?;
+    all.push(Rank::at(&world, "b")?);
+    for (service, rank) in (BASE..).zip(&mut all) {
+        ensure!(rank.side.d.listen(service) == S::Ok);
+    }
+    for other in 0..4 {
+        ensure!(all[(other + 1) % 4].side.d.listen(BASE + other as u64) == S::InUse);
+    }
+    // On another adapter the number is free.
+    ensure!(all[4].side.d.listen(BASE) == S::Ok);
+    for i in 0..5 {
+        for j in (0..5).filter(|j| *j != i) {
+            let (a, b) = two(&mut all, i, j);
+            let (qa, qb) = (a.out.number, b.back.number);
+            let (active, passive) = ask((&mut a.side, qa), (&mut b.side, qb), BASE + j as u64);
+            part((&mut a.side, active), (&mut b.side, passive));
+        }
+    }
+    // With the process its services end, and another may have them.
+    let mut gone = all.remove(1);
+    gone.side.d.hang_up();
+    let third = &mut all[1].side.d;
+    ensure!(wait_for(|| third.listen(BASE + 1) == S::Ok), "the service is not free");
+    world.finish()
 }
 
 #[test]

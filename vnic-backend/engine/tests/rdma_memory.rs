@@ -7,6 +7,7 @@ use vnic_engine::rdma::{
     SrqInit, UdDestination,
 };
 use vnic_wire::MacAddr;
+use vnic_wire::cm::{Mad, Req};
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
 
@@ -121,6 +122,28 @@ fn a_device_has_no_more_memory_than_it_was_made_for() {
     let mut qps = Vec::new();
     while let Ok(qp) = device.create_qp(&init) {
         qps.push(qp);
+    }
+    // Half of the connections are asked for, half ask: of those the driver has not heard yet.
+    let ask = |n| Req {
+        local_id: n,
+        qp: n,
+        mtu: 3,
+        max_retries: 15,
+        ..Req::default()
+    };
+    let (now, half) = (Instant::default(), limits.max_cm_id / 2);
+    for n in 0..half {
+        let made = device.connections(|cm| cm.connect(now, address, ask(n)));
+        made.expect("a connection");
+    }
+    let listened = device.connections(|cm| cm.listen(ask(0).service_id, u32::MAX));
+    listened.expect("nobody else does");
+    for n in (1..).take_while(|_| device.resources().cm_id.used < limits.max_cm_id) {
+        let mad = Mad {
+            transaction: n.into(),
+            message: ask(n).into(),
+        };
+        device.connections(|cm| cm.receive(now, address, &mad.emit()));
     }
     let full = device.resources();
     for (name, usage) in full

@@ -392,17 +392,10 @@ impl Functions {
     #[cold]
     fn deliver(&mut self, port: PortId, packet: &Incoming<'_>, now: Instant) {
         let (functions, seats) = (&mut self.slots, &mut self.seats);
-        wire::to_seats(
-            functions,
-            seats,
-            port,
-            packet.headers.bth.destination_qp,
-            |seat, _| {
-                let work = seat.receive(now, packet);
-                seat.charge(work);
-            },
-            packet.path.network.destination(),
-        );
+        wire::to_seats(functions, seats, port, packet, |seat, _| {
+            let work = seat.receive(now, packet);
+            seat.charge(work);
+        });
     }
 
     /// Gives the seats of a function their turns, one after the other: in a round as much as one adapter may do, and the next

@@ -250,7 +250,8 @@ impl Function {
             | O::RegisterOnDemandMr
             | O::CreateAh
             | O::CreateQp
-            | O::AttachMulticast => self.room(0)?,
+            | O::AttachMulticast
+            | O::Connect => self.room(0)?,
             // What ends an object: what it took may go to others. (A refusal has no meaning then.)
             O::DeallocPd
             | O::CloseXrcd
@@ -261,6 +262,7 @@ impl Function {
             | O::DestroyAh
             | O::DestroyQp
             | O::DetachMulticast
+            | O::DestroyConnection
             | O::DestroyDoorbells => {
                 let outcome = self.carry(request);
                 let _ = self.room(0);

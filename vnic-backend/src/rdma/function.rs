@@ -37,6 +37,7 @@ use super::remains::Remains;
 use super::remap::Remap;
 use super::request::Scratch;
 use super::sample::Sample;
+use super::services::Services;
 use super::session::Session;
 use super::verbs_rules::{FirstHit, VerbsFaults};
 use crate::call::Call;
@@ -197,6 +198,8 @@ pub struct Function {
     pub(super) session: Session,
     /// Memory of the daemon that the driver's objects take, if it shares the function.
     pub(super) share: MemoryShare,
+    /// Services for which the driver listens.
+    pub(super) services: Services,
     pub(super) gids: GidState,
     pub(super) attached: Option<Attachment>,
     /// Work that this turn may still do, or debt from earlier turns.
@@ -238,6 +241,7 @@ impl Function {
             device: device(&config)?,
             session: Session::new(config.place),
             share: MemoryShare::new(&config.limits),
+            services: Services::default(),
             config,
             memory: FunctionMemory::default(),
             device_memory: Default::default(),
@@ -324,6 +328,7 @@ impl Function {
         let mut seat = Function::new(config, self.identity.seat(), published).ok()?;
         seat.earlier.counters = [0; Counters::COUNT];
         seat.share = self.share.beside();
+        seat.services = self.services.beside();
         seat.gids.learner.allow(&[]);
         seat.apply_gids();
         seat.gids.news.clear();
@@ -608,6 +613,7 @@ impl Function {
         };
         let left = std::mem::replace(&mut self.session, Session::new(self.config.place));
         self.share.give_back();
+        self.services.give_all();
         let entries = before.as_ref().map_or(0, entries) + left.ring_extents as usize;
         self.remains
             .leave(entries, (before, left.qps, left.srqs, left.cqs));

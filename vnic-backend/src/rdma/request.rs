@@ -146,12 +146,16 @@ impl<'a> Request<'a> {
 
     /// Puts records into the reply, as many whole ones as there is room for.
     pub fn reply_list<T: IntoBytes + Immutable>(&mut self, records: impl Iterator<Item = T>) -> Outcome {
-        self.room_for::<T>()?;
-        let most = self.room.min(REPLY_MAX) / size_of::<T>();
-        for record in records.take(most) {
+        for record in records.take(self.records::<T>()?) {
             self.reply.extend_from_slice(record.as_bytes());
         }
         Ok(())
+    }
+
+    /// How many records of a list the reply has room for: at least one.
+    pub fn records<T>(&self) -> Result<usize, Failure> {
+        self.room_for::<T>()?;
+        Ok(self.room.min(REPLY_MAX) / size_of::<T>())
     }
 
     /// Takes the next list that the body announces, with at most `most` extents.

@@ -101,7 +101,7 @@ impl Function {
             work += self.drain(cq, now);
         }
         while let Some(event) = self.device.poll_event() {
-            self.queue_event(event);
+            self.queue_event(event, now);
         }
         if !self.session.events.is_empty() {
             work += self.deliver_events();
@@ -376,7 +376,7 @@ impl Function {
         done
     }
 
-    fn queue_event(&mut self, event: Event) {
+    fn queue_event(&mut self, event: Event, now: Instant) {
         let (kind, object) = match event {
             // This module keeps armed queues: a driver names its consumer index.
             Event::Completion(_) => return,
@@ -384,7 +384,14 @@ impl Function {
             Event::QpFatal(qp) => (EventKind::QpFatal, qp.0),
             Event::QpRequestError(qp) => (EventKind::QpRequestError, qp.0),
             Event::QpAccessError(qp) => (EventKind::QpAccessError, qp.0),
-            Event::CommunicationEstablished(qp) => (EventKind::CommunicationEstablished, qp.0),
+            Event::CommunicationEstablished(qp) => {
+                if self.device.communication().is_some() {
+                    // The peer is ready, even if its RTU is lost.
+                    self.device.connections(|cm| cm.communicated_at(now, qp.0));
+                }
+                (EventKind::CommunicationEstablished, qp.0)
+            }
+            Event::Connections => (EventKind::ConnectionEvents, 0),
             Event::SendQueueDrained(qp) => (EventKind::SendQueueDrained, qp.0),
             Event::LastWqeReached(qp) => (EventKind::LastWqeReached, qp.0),
             Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use vhost::VhostBackend;
+use vnic_device::command::connection::ConnectionEvent;
 use vnic_device::command::memory::{MrReply, MwReply};
 use vnic_device::command::qp::{AddressVector, ModifyQp, QpAttributes};
 use vnic_device::command::{CommandHead, NONE, Opcode as O};
@@ -31,7 +32,7 @@ const SOUND: u64 = 64 << 10;
 const POOL: usize = 64;
 
 /// Kinds of objects.
-const KINDS: usize = 11;
+const KINDS: usize = 12;
 const PD: usize = 0;
 const MR: usize = 1;
 const MW: usize = 2;
@@ -43,6 +44,7 @@ const XRCD: usize = 7;
 const QP: usize = 8;
 const BELLS: usize = 9;
 const KEY: usize = 10;
+const CONNECTION: usize = 11;
 
 /// The driver.
 pub struct Evil {
@@ -308,6 +310,15 @@ impl Evil {
             O::OpenXrcd => XRCD,
             O::CreateQp => QP,
             O::CreateDoorbells => BELLS,
+            O::Connect => CONNECTION,
+            O::TakeConnectionEvents => {
+                for record in reply.bytes.chunks_exact(size_of::<ConnectionEvent>()) {
+                    if let Ok(event) = ConnectionEvent::read_from_bytes(record) {
+                        self.keep(CONNECTION, event.message.connection);
+                    }
+                }
+                return;
+            }
             _ => return,
         };
         if let Some(handle) = reply.bytes.first_chunk() {

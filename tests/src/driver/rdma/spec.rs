@@ -80,7 +80,7 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
     use Opcode as O;
     use vnic_device::command::device::{GidRecord, Hello, JudgePost};
     use vnic_device::command::memory as mem;
-    use vnic_device::command::{Object, Range, qp, queues};
+    use vnic_device::command::{Object, Range, connection, qp, queues};
     match opcode {
         O::Hello => (size_of::<Hello>(), false),
         O::QueryDevice | O::QueryPort | O::QueryClock | O::Reset | O::AllocPd | O::OpenXrcd => (0, false),
@@ -113,5 +113,9 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
         }
         O::ModifyQpRate => (size_of::<qp::QpRate>(), false),
         O::DestroyDoorbells | O::QueryQpRate | O::RegisterNullMr => (size_of::<Object>(), false),
+        O::Listen | O::Unlisten => (size_of::<connection::Listen>(), false),
+        O::Connect | O::Accept | O::Reject | O::Disconnect => (size_of::<connection::Message>(), false),
+        O::DestroyConnection | O::QueryConnection => (size_of::<Object>(), false),
+        O::TakeConnectionEvents => (0, false),
     }
 }

@@ -1,6 +1,7 @@
 //! Heads, lengths, chains, room (section 5.1), and what is reserved.
 
 use anyhow::Result;
+use vnic_device::command::connection::Listen;
 use vnic_device::command::device::{GidRecord, Hello, JudgePost};
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
@@ -116,6 +117,18 @@ fn version_0(d: &mut Driver) {
         (1 << 14) - 1
     );
     refused(d, O::SetPages, &SetPages::default(), &[], S::NotSupported);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    let hello = Hello {
+        minor_max: 3,
+        ..hello
+    };
+    assert_eq!(fine(d, O::Hello, &hello, &[]).bytes[0], 3);
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    assert_eq!(
+        u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes")),
+        (1 << 15) - 1
+    );
+    refused(d, O::Listen, &Listen::default(), &[], S::NotSupported);
 }
 
 fn lengths(d: &mut Driver) {

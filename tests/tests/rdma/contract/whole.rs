@@ -103,6 +103,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
         "srq",
         "ah",
         "xrcd",
+        "cm_id",
         "dm",
         "doorbells",
     ] {

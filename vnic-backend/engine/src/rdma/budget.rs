@@ -1,6 +1,7 @@
 //! Memory that a device takes of the daemon.
 
 use super::address_handle::AddressHandle;
+use super::cm;
 use super::completion_queue::CompletionQueue;
 use super::limits::Limits;
 use super::qp::{PooledSend, Qp};
@@ -61,6 +62,7 @@ impl Limits {
             + each(self.max_ah, size::<AddressHandle>() + 2 * PLACE)
             + each(self.max_pd, PLACE + 16)
             + each(self.max_xrcd, PLACE + 16)
+            + each(self.max_cm_id, cm::CONNECTION)
             + each(self.max_mcast_groups, group)
             + each(self.max_requests, request + waiting)
     }
@@ -82,6 +84,7 @@ impl Limits {
                 max_srq: less(all.max_srq),
                 max_ah: less(all.max_ah),
                 max_xrcd: less(all.max_xrcd),
+                max_cm_id: less(all.max_cm_id),
                 max_mcast_groups: less(all.max_mcast_groups),
                 max_requests: less(all.max_requests),
                 ..all

@@ -91,8 +91,11 @@ pub struct Device {
     groups: MulticastGroups,
     /// Datagrams for groups that have more members than get their copies at once.
     copies: VecDeque<groups::Waiting>,
-    /// Queue pair 1, once the driver manages connections.
+    /// Queue pair 1, once it was needed.
     gsi: Option<Box<Gsi>>,
+    place: Option<Place>,
+    /// The first number of a connection.
+    seed: u32,
     shared: Shared,
     /// Memory of the region or completion queue that was the last to end.
     freed: Option<Freed>,
@@ -155,6 +158,8 @@ impl Device {
             groups: MulticastGroups::new(&limits),
             copies: VecDeque::new(),
             gsi: None,
+            place,
+            seed: seed(3) as u32,
             shared: Shared {
                 mac: config.mac,
                 mtu: config.mtu,
@@ -229,6 +234,10 @@ impl Device {
             srq: usage(&shared.srqs),
             ah: usage(&shared.ahs),
             xrcd: usage(&self.xrcds),
+            cm_id: Usage {
+                used: self.gsi.as_ref().map_or(0, |gsi| gsi.cm.used() as u32),
+                limit: shared.limits.max_cm_id,
+            },
             mcast_group: self.groups.usage(),
             gid: shared.gids.usage(),
         }
@@ -798,9 +807,8 @@ impl Device {
                 return qp.receive_notification(shared, now, packet);
             }
             qp.receive(shared, now, packet, memory);
-        } else if bth.destination_qp == GSI_QP
-            && let Some(gsi) = &mut self.gsi
-        {
+        } else if bth.destination_qp == GSI_QP {
+            let (gsi, shared) = self.gsi();
             gsi.receive(shared, packet);
         } else {
             shared.counters.drop_no_qp += 1;

@@ -16,7 +16,7 @@ use super::packet::{Incoming, Outgoing, Payload, Sink};
 use super::qp;
 use super::shared::Shared;
 use super::timer::Entry;
-use super::types::{AddressVector, QpNumber};
+use super::types::{AddressVector, Event, QpNumber};
 
 /// First of the UDP source ports of RoCEv2: all datagrams of the interface come from it.
 const SOURCE_PORT: u16 = 0xc000;
@@ -39,6 +39,8 @@ pub(super) struct Gsi {
     pub cm: Cm,
     waiting: VecDeque<Waiting>,
     psn: Psn,
+    /// Whether it was told that something has happened, and not all was taken since.
+    told: bool,
     /// Its entry among the deadlines of queue pairs.
     timer: Entry,
 }
@@ -49,6 +51,7 @@ impl Gsi {
             cm,
             waiting: VecDeque::new(),
             psn: Psn::new(0),
+            told: false,
             timer: Entry::default(),
         }
     }
@@ -91,6 +94,11 @@ impl Gsi {
         if let Some(at) = self.cm.next_timeout() {
             shared.timers.arm(&mut self.timer, QpNumber(mad::GSI_QP), at);
         }
+        let news = self.cm.has_events();
+        if news && !self.told {
+            shared.event(Event::Connections);
+        }
+        self.told = news;
     }
 
     /// Sends datagrams that wait, as far as priorities are open.

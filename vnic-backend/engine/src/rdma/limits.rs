@@ -45,6 +45,8 @@ pub struct Limits {
     pub max_ah: u32,
     /// Most XRC domains.
     pub max_xrcd: u32,
+    /// Most connections of communication management.
+    pub max_cm_id: u32,
     /// Most outstanding READs and atomics of a QP, as requester and as responder.
     pub max_rd_atomic: u8,
     /// Most work requests without a completion and completions that nobody has taken, of all queues together, that the device
@@ -79,6 +81,7 @@ impl Default for Limits {
             max_srq_sge: 31,
             max_ah: 1 << 20,
             max_xrcd: 1 << 16,
+            max_cm_id: 1 << 16,
             max_rd_atomic: 16,
             max_requests: 1 << 17,
             max_mcast_groups: 8192,
@@ -195,6 +198,7 @@ impl Limits {
                 max_srq: self.max_srq.min(1 << 12),
                 max_ah: self.max_ah.min(1 << 14),
                 max_xrcd: self.max_xrcd.min(1 << 10),
+                max_cm_id: self.max_cm_id.min(1 << 12),
                 max_requests: (self.max_requests / 2 / parts).max(1),
                 ..*self
             },
@@ -228,6 +232,7 @@ impl Limits {
             ("max_srq_sge", self.max_srq_sge.into(), 256),
             ("max_ah", self.max_ah.into(), most(Object::Ah)),
             ("max_xrcd", self.max_xrcd.into(), most(Object::Xrcd)),
+            ("max_cm_id", self.max_cm_id.into(), 1 << 24),
             ("max_rd_atomic", self.max_rd_atomic.into(), 16),
             ("gid_table_len", self.gid_table_len.into(), 4096),
             ("pkeys", self.pkeys.into(), 1),
@@ -285,6 +290,8 @@ pub struct Resources {
     pub ah: Usage,
     /// XRC domains.
     pub xrcd: Usage,
+    /// Connections of communication management.
+    pub cm_id: Usage,
     /// Multicast groups.
     pub mcast_group: Usage,
     /// Entries of the GID table.
@@ -304,6 +311,7 @@ impl Resources {
             ("srq", self.srq),
             ("ah", self.ah),
             ("xrcd", self.xrcd),
+            ("cm_id", self.cm_id),
             ("mcast_group", self.mcast_group),
             ("gid", self.gid),
         ]

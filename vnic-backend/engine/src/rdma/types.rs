@@ -94,7 +94,7 @@ pub struct Sge {
 pub type SgList = SmallVec<[Sge; 4]>;
 
 /// Where a packet goes (IBTA 11.2.2.1, `ibv_ah_attr`, as RoCE needs it).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct AddressVector {
     /// GID of the destination.
     pub dgid: Gid,
@@ -422,6 +422,8 @@ pub enum Event {
     SrqError(SrqHandle),
     /// Accesses to a region on demand wait for pages: [`Device::page_fault`](super::Device::page_fault) says for which.
     PageFault(MrHandle),
+    /// Something has happened to connections: [`Cm::poll_event`](super::cm::Cm::poll_event) says what. Told once until all is taken.
+    Connections,
 }
 
 /// Most bytes of a message (IBTA 9.7.8: 2^31).

@@ -655,16 +655,19 @@ fn requests_are_refused_for_a_reason() {
 #[test]
 fn strangers_cannot_fill_it() {
     let limits = Limits {
-        connections: 4,
+        connections: 5,
         under_way: 2,
         requests_per_second: 5,
     };
     let mut pair = Pair::with(limits);
+    // A listener counts, too: the passive side has one.
+    pair.cm[0].listen(ServiceId(1), 1).unwrap();
     for n in 0..4 {
         pair.connect(n + 1);
     }
     let full = pair.cm[0].connect(pair.now, address(2), request(9));
     assert_eq!(full, Err(CmError::Full));
+    assert_eq!(pair.cm[0].listen(ServiceId(2), 1), Err(CmError::Full));
     pair.exchange();
     assert_eq!(pair.cm[1].under_way(), 2, "the others are refused");
     assert_eq!(

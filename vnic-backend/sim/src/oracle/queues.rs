@@ -218,7 +218,7 @@ impl Oracle {
                 Rule::Event.broken(text)
             }
             // Nobody registers on demand here.
-            Event::PageFault(_) => Rule::Event.broken(text),
+            Event::PageFault(_) | Event::Connections => Rule::Event.broken(text),
             Event::SrqLimitReached(srq) => {
                 let Some(queue) = self.srqs.get(&(dev, srq)).copied() else {
                     return Ok(());

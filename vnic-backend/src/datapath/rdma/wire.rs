@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use vnic_engine::rdma::cm::Heading;
 use vnic_engine::rdma::{Incoming, Outgoing, Place, QpNumber, Run, Sink, work_of_pieces};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::bth::MULTICAST_QP;
-use vnic_wire::gid::Gid;
+use vnic_wire::mad::{self, GSI_QP};
 use vnic_wire::roce::{Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
@@ -162,7 +163,7 @@ impl Wire<'_> {
     /// The place of another process that shares the sending function and has this queue pair.
     fn beside(&mut self, to: u32) -> Option<Place> {
         let place = Place::of(to);
-        if place == self.place || to == MULTICAST_QP {
+        if place == self.place || matches!(to, MULTICAST_QP | GSI_QP) {
             return None;
         }
         // (There is a seat: the one that is asked for, or the one that asks.)
@@ -174,21 +175,10 @@ impl Wire<'_> {
     #[cold]
     fn send_to_seats(&mut self, port: PortId, packet: &Outgoing<'_>) {
         let (now, mut charged) = (self.now, 0);
-        let (to, group) = (
-            packet.headers.bth.destination_qp,
-            packet.path.network.destination(),
-        );
-        to_seats(
-            self.functions,
-            self.seats,
-            port,
-            to,
-            |seat, nth| {
-                let work = seat.receive(now, &Incoming::from(packet));
-                charged += work + nth * PACKET.cast_unsigned();
-            },
-            group,
-        );
+        let packet = Incoming::from(packet);
+        to_seats(self.functions, self.seats, port, &packet, |seat, nth| {
+            charged += seat.receive(now, &packet) + nth * PACKET.cast_unsigned();
+        });
         self.charge(charged);
     }
 
@@ -230,6 +220,16 @@ impl Wire<'_> {
     /// Neither switches nor links return a frame to its source: adapters loop such packets back.
     #[cold]
     fn send_to_itself(&mut self, packet: &Outgoing<'_>) {
+        if packet.headers.bth.destination_qp == GSI_QP
+            && self.seats.any(self.port)
+            && let (now, packet) = (self.now, Incoming::from(packet))
+            && let function = self.functions.get_mut(usize::from(self.port.0)).into_iter()
+            && let others = function.filter_map(Option::as_deref_mut)
+            && let Some(seat) = addressee(others.chain(self.seats.of_mut(self.port)), &packet)
+        {
+            let work = seat.receive(now, &packet);
+            return self.charge(work);
+        }
         if let Some(place) = self.beside(packet.headers.bth.destination_qp)
             && let now = self.now
             && let Some(seat) = self.seat((self.port, place))
@@ -302,10 +302,26 @@ impl Wire<'_> {
     }
 }
 
-/// Whether a number is one that seats beside a function give to queue pairs, if it has any, or that of a group.
+/// Whether a number is one that seats beside a function give to queue pairs, if it has any, that of a group, or queue pair 1,
+/// which each seat has.
 #[inline]
 fn is_of_a_seat(qp: u32) -> bool {
-    qp >> 23 == 1
+    qp >> 23 == 1 || qp == GSI_QP
+}
+
+/// Whoever a datagram to queue pair 1 is for. `None`: nobody knows what it is about.
+#[cold]
+fn addressee<'a>(
+    mut seats: impl Iterator<Item = &'a mut Function>,
+    packet: &Incoming<'_>,
+) -> Option<&'a mut Function> {
+    let mut bytes = [0; mad::LEN];
+    if packet.payload.len() != bytes.len() || packet.payload.read(&mut bytes).is_err() {
+        return None;
+    }
+    let heading = Heading::of(&bytes)?;
+    let source = packet.path.network.source();
+    seats.find(|seat| seat.is_live() && seat.device().takes_datagram(source, &heading))
 }
 
 /// Whether a packet may be for a seat beside its function.
@@ -314,22 +330,31 @@ pub fn routed(packet: &Incoming<'_>) -> bool {
     is_of_a_seat(packet.headers.bth.destination_qp)
 }
 
-/// Finds those for whom a packet is that came for a function with seats beside it: the one that has the queue pair, or all with
-/// members of the group; without any it is the function itself, which counts that. `give` gets each, and how many were before.
+/// Finds those for whom a packet is that came for a function with seats beside it: the one that has the queue pair, or that a
+/// datagram of communication management is about, or all with members of the group; without any it is the function itself, which
+/// counts that. `give` gets each, and how many were before.
 pub fn to_seats(
     functions: &mut [Option<Box<Function>>],
     seats: &mut Seats,
     port: PortId,
-    to: u32,
+    packet: &Incoming<'_>,
     mut give: impl FnMut(&mut Function, u32),
-    group: Gid,
 ) {
+    let to = packet.headers.bth.destination_qp;
     let Some(Some(function)) = functions.get_mut(usize::from(port.0)) else {
         return;
     };
+    if to == GSI_QP {
+        let all = std::iter::once(&mut **function).chain(seats.of_mut(port));
+        return match addressee(all, packet) {
+            Some(seat) => give(seat, 0),
+            None => give(function, 0),
+        };
+    }
     if to != MULTICAST_QP {
         return give(seats.get_mut(port, Place::of(to)).unwrap_or(function), 0);
     }
+    let group = packet.path.network.destination();
     let mut given = 0;
     let all = std::iter::once(&mut **function).chain(seats.of_mut(port));
     for seat in all.filter(|seat| !seat.device().members(group).is_empty()) {

@@ -55,15 +55,21 @@ impl Function {
         Ok(())
     }
 
+    /// EUI-64 of the adapter's address (RFC 4291, appendix A), first byte first.
+    pub(super) fn node_guid(&self) -> [u8; 8] {
+        let m = self.identity.claimant.mac.0;
+        [m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]]
+    }
+
     pub(super) fn query_device(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
         let watched_posts = self.begin_watching(r.now);
         let limits = self.device.limits();
-        let m = self.identity.claimant.mac.0;
         let (known, len) = match self.session.minor {
             0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
             1 => (capabilities::ALL_1_1, size_of::<DeviceReply>()),
             2 => (capabilities::ALL_1_2, size_of::<DeviceReply>()),
+            3 => (capabilities::ALL_1_3, size_of::<DeviceReply>()),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {
@@ -75,8 +81,7 @@ impl Function {
             capabilities: known,
             max_mr_size: limits.max_mr_size,
             max_dm_size: DEVICE_MEMORY_MAX,
-            // EUI-64 of the address (RFC 4291, appendix A).
-            node_guid: [m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]],
+            node_guid: self.node_guid(),
             firmware: name(concat!("vnic ", env!("CARGO_PKG_VERSION"))),
             // Vendor of virtio devices, and the virtio device ID.
             vendor_id: 0x1af4,

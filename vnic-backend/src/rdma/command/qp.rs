@@ -54,14 +54,14 @@ fn state(number: u8) -> Result<QpState, Failure> {
     }
 }
 
-fn psn(what: &str, value: u32) -> Result<Psn, Failure> {
+pub(super) fn psn(what: &str, value: u32) -> Result<Psn, Failure> {
     if value >> 24 != 0 {
         return fail(S::OutOfRange, format!("{what} is {value:#x}; PSNs have 24 bits"));
     }
     Ok(Psn::new(value))
 }
 
-fn shown_address(a: &engine::AddressVector) -> AddressVector {
+pub(super) fn shown_address(a: &engine::AddressVector) -> AddressVector {
     AddressVector {
         dgid: a.dgid.0,
         dmac: a.dmac.0,
@@ -76,7 +76,7 @@ fn shown_address(a: &engine::AddressVector) -> AddressVector {
 
 impl Function {
     /// The engine's address vector; a missing Ethernet address is resolved.
-    fn address(&self, a: &AddressVector) -> Result<engine::AddressVector, Failure> {
+    pub(super) fn address(&self, a: &AddressVector) -> Result<engine::AddressVector, Failure> {
         reserved(a.reserved)?;
         let dgid = Gid(a.dgid);
         let dmac = if a.dmac == [0; 6] {

@@ -51,6 +51,16 @@ pub const METHOD_SEND: u8 = 0x03;
 /// Bytes of what a REJ, an APR and a SIDR_REP say besides their reason.
 pub const INFO_LEN: usize = 72;
 
+/// Enhanced connection establishment, of a REQ and a REP: a vendor and what is its own. Neither stands in volume 1 of IBTA's
+/// specification, release 1.4; the places are those of Linux (`include/rdma/ibta_vol1_c12.h`, `drivers/infiniband/core/cm.c`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Ece {
+    /// Vendor, 24 bits; 0: none.
+    pub vendor: u32,
+    /// Options: the attribute modifier of the datagram.
+    pub options: u32,
+}
+
 /// A message's bytes.
 type Bytes = [u8; LEN];
 
@@ -165,7 +175,7 @@ pub struct Mad {
 }
 
 impl Mad {
-    /// Reads a datagram from the front of `bytes`. Status and modifier are ignored.
+    /// Reads a datagram from the front of `bytes`. The status is ignored, and the modifier of all but a REQ and a REP.
     pub fn parse(bytes: &[u8]) -> Result<Mad, Error> {
         let b: &[u8; mad::LEN] = bytes.first_chunk().ok_or(Error::Truncated)?;
         let header = Header::parse(b)?;
@@ -179,9 +189,13 @@ impl Mad {
             return Err(Error::Kind);
         }
         let (_, data) = b.split_last_chunk().ok_or(Error::Truncated)?;
+        let mut message = Message::parse(header.attribute, data)?;
+        if let Message::Req(Req { ece, .. }) | Message::Rep(Rep { ece, .. }) = &mut message {
+            ece.options = header.modifier;
+        }
         Ok(Mad {
             transaction: header.transaction,
-            message: Message::parse(header.attribute, data)?,
+            message,
         })
     }
 
@@ -196,7 +210,10 @@ impl Mad {
             class_specific: 0,
             transaction: self.transaction,
             attribute: self.message.attribute() as u16,
-            modifier: 0,
+            modifier: match &self.message {
+                Message::Req(Req { ece, .. }) | Message::Rep(Rep { ece, .. }) => ece.options,
+                _ => 0,
+            },
         };
         let mut b = [0; mad::LEN];
         b[..mad::HEADER_LEN].copy_from_slice(&header.emit());

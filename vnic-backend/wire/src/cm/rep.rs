@@ -1,6 +1,6 @@
 //! REP: reply to a request for communication (IBTA vol 1 section 12.6.8).
 
-use super::{Bytes, Private, be24, put, put24};
+use super::{Bytes, Ece, Private, be24, put, put24};
 use crate::psn::Psn;
 use crate::{be32, be64};
 
@@ -11,6 +11,8 @@ pub struct Rep {
     pub local_id: u32,
     /// The receiver's number of the connection.
     pub remote_id: u32,
+    /// Enhanced connection establishment. Its options are the datagram's modifier, which a message alone does not have.
+    pub ece: Ece,
     /// Queue key of the sender's queue pair.
     pub qkey: u32,
     /// The sender's queue pair, 24 bits.
@@ -44,6 +46,11 @@ impl Rep {
         Rep {
             local_id: be32(b, 0),
             remote_id: be32(b, 4),
+            // Between the fields, the highest byte first.
+            ece: Ece {
+                vendor: u32::from_be_bytes([0, b[15], b[19], b[23]]),
+                options: 0,
+            },
             qkey: be32(b, 8),
             qp: be24(b, 12),
             eec: be24(b, 16),
@@ -69,6 +76,8 @@ impl Rep {
         put24(&mut b, 12, self.qp);
         put24(&mut b, 16, self.eec);
         put24(&mut b, 20, self.psn.value());
+        let [_, high, middle, low] = self.ece.vendor.to_be_bytes();
+        (b[15], b[19], b[23]) = (high, middle, low);
         b[24] = self.responder_resources;
         b[25] = self.initiator_depth;
         b[26] = self.target_ack_delay << 3 | (self.failover & 3) << 1 | u8::from(self.flow_control);

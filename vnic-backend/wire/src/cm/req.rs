@@ -1,6 +1,6 @@
 //! REQ: request for communication (IBTA vol 1 section 12.6.5).
 
-use super::{Bytes, Path, Private, ServiceId, be24, put, put24};
+use super::{Bytes, Ece, Path, Private, ServiceId, be24, put, put24};
 use crate::psn::Psn;
 use crate::{be16, be32, be64, named};
 
@@ -26,6 +26,8 @@ named! {
 pub struct Req {
     /// The sender's number of the connection.
     pub local_id: u32,
+    /// Enhanced connection establishment. Its options are the datagram's modifier, which a message alone does not have.
+    pub ece: Ece,
     /// What is asked for.
     pub service_id: ServiceId,
     /// The sender's channel adapter.
@@ -80,6 +82,10 @@ impl Req {
     pub(super) fn read(b: &Bytes) -> Req {
         Req {
             local_id: be32(b, 0),
+            ece: Ece {
+                vendor: be24(b, 5),
+                options: 0,
+            },
             service_id: ServiceId(be64(b, 8)),
             ca_guid: be64(b, 16),
             qkey: be32(b, 28),
@@ -111,6 +117,7 @@ impl Req {
     pub fn emit(&self) -> Bytes {
         let mut b = [0; super::LEN];
         put(&mut b, 0, &self.local_id.to_be_bytes());
+        put24(&mut b, 5, self.ece.vendor);
         put(&mut b, 8, &self.service_id.0.to_be_bytes());
         put(&mut b, 16, &self.ca_guid.to_be_bytes());
         put(&mut b, 28, &self.qkey.to_be_bytes());

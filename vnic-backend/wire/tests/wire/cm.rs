@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use crate::common::Rng;
 use vnic_wire::cm::{
-    About, ApStatus, Apr, Attribute, Drep, Dreq, Lap, Mad, Message, Mra, Path, PortSpace, Private, Reason,
-    Rej, Rep, Req, Rtu, Service, ServiceId, SidrRep, SidrReq, SidrStatus, ip,
+    About, ApStatus, Apr, Attribute, Drep, Dreq, Ece, Lap, Mad, Message, Mra, Path, PortSpace, Private,
+    Reason, Rej, Rep, Req, Rtu, Service, ServiceId, SidrRep, SidrReq, SidrStatus, ip,
 };
 use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
@@ -16,7 +16,7 @@ use vnic_wire::{Error, mad};
 fn reserved(attribute: Attribute) -> &'static [(usize, usize, u8)] {
     match attribute {
         Attribute::Req => &[
-            (4, 7, 0xff),
+            (4, 4, 0xff),
             (24, 27, 0xff),
             (90, 90, 0x0f),
             (91, 91, 0xc0),
@@ -27,7 +27,7 @@ fn reserved(attribute: Attribute) -> &'static [(usize, usize, u8)] {
         ],
         Attribute::Mra => &[(8, 8, 0x3f), (9, 9, 0x07)],
         Attribute::Rej => &[(8, 8, 0x3f), (9, 9, 0x01)],
-        Attribute::Rep => &[(15, 15, 0xff), (19, 19, 0xff), (23, 23, 0xff), (27, 27, 0x0f)],
+        Attribute::Rep => &[(27, 27, 0x0f)],
         Attribute::Rtu | Attribute::Drep => &[],
         Attribute::Dreq => &[(11, 11, 0xff)],
         Attribute::SidrReq => &[(6, 7, 0xff)],
@@ -150,6 +150,10 @@ const PATH: Path = Path {
 fn a_request_byte_by_byte() {
     let req = Req {
         local_id: 0x0102_0304,
+        ece: Ece {
+            vendor: 0x81_8283,
+            options: 0,
+        },
         service_id: ServiceId::of_port(PortSpace::Tcp, 7471),
         ca_guid: 0x1112_1314_1516_1718,
         qkey: 0x2122_2324,
@@ -177,6 +181,7 @@ fn a_request_byte_by_byte() {
     };
     let wanted = bytes(&[
         (0, &[1, 2, 3, 4]),
+        (5, &[0x81, 0x82, 0x83]),
         (8, &[0, 0, 0, 0, 1, 6, 0x1d, 0x2f]),
         (16, &[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]),
         (28, &[0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 4]),
@@ -226,6 +231,10 @@ fn the_others_byte_by_byte() {
     let rep = Rep {
         local_id,
         remote_id,
+        ece: Ece {
+            vendor: 0x81_8283,
+            options: 0,
+        },
         qkey: 3,
         qp: 4,
         eec: 5,
@@ -242,7 +251,7 @@ fn the_others_byte_by_byte() {
     };
     let wanted = [
         ids,
-        (11, &[3, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 7, 8][..]),
+        (11, &[3, 0, 0, 4, 0x81, 0, 0, 5, 0x82, 0, 0, 6, 0x83, 7, 8][..]),
         (26, &[16 << 3 | 2 << 1 | 1, 0xf0]),
         (35, &[9]),
         (36, &[9; 196]),

@@ -1,6 +1,7 @@
 //! Bodies of commands that might be right.
 
 use crate::driver::rdma::spec;
+use vnic_device::command::connection::{Listen, Message};
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, RegisterOnDemandMr, ReregisterMr, SetPages,
 };
@@ -10,7 +11,7 @@ use vnic_device::command::{NONE, Object, Opcode as O, Range};
 use vnic_device::verbs::QpType;
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
 
-use super::{AH, BELLS, CQ, DM, Evil, MR, MW, PD, QP, SRQ, XRCD};
+use super::{AH, BELLS, CONNECTION, CQ, DM, Evil, MR, MW, PD, QP, SRQ, XRCD};
 
 impl Evil {
     /// A body and list that might be right.
@@ -220,6 +221,44 @@ impl Evil {
                     ring,
                 };
                 (body.as_bytes().to_vec(), list)
+            }
+            O::Listen | O::Unlisten => {
+                let backlog = if opcode == O::Listen { self.odd() } else { 0 };
+                let body = Listen {
+                    service: self.dice.below(4),
+                    backlog,
+                    reserved: 0,
+                };
+                (body.as_bytes().to_vec(), none())
+            }
+            O::DestroyConnection | O::QueryConnection => (handle(self.any(CONNECTION)), none()),
+            O::Connect | O::Accept | O::Reject | O::Disconnect => {
+                let body = Message {
+                    connection: if opcode == O::Connect {
+                        0
+                    } else {
+                        self.any(CONNECTION)
+                    },
+                    qp: self.any(QP),
+                    service: self.dice.below(4),
+                    psn: self.odd() & 0xff_ffff,
+                    responder_resources: self.dice.bits() as u8,
+                    initiator_depth: self.dice.bits() as u8,
+                    path_mtu: self.dice.below(6) as u8,
+                    transport: self.dice.below(4) as u8,
+                    private_len: self.dice.below(233) as u8,
+                    ack_timeout: self.dice.below(32) as u8,
+                    // Short, so that it gives up while the test runs.
+                    response_timeout: self.dice.below(16) as u8,
+                    max_retries: self.dice.below(16) as u8,
+                    pkey: 0xffff,
+                    reason: self.dice.below(300) as u16,
+                    ece_vendor: self.odd() & 0xff_ffff,
+                    ece_options: self.odd(),
+                    address: self.address(),
+                    ..Message::default()
+                };
+                (body.as_bytes().to_vec(), none())
             }
             _ => {
                 let (len, _) = spec::shape(opcode);

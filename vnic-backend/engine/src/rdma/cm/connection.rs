@@ -10,8 +10,13 @@ use vnic_wire::time::Instant;
 
 use super::super::types::AddressVector;
 use super::state::{Input, Send, State};
+use super::terms::{Status, Terms};
 
 use alloc::boxed::Box;
+
+/// Bytes of a connection: its message and the peer's, what is told of it, and its places in tables.
+pub(in super::super) const CONNECTION: u64 =
+    (size_of::<Connection>() + 2 * size_of::<Mad>() + 4 * 64 + 4 * 32) as u64;
 
 /// A connection, or a question for the queue pair of a service.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub(super) struct Connection {
     pub remote_id: u32,
     /// The peer's queue pair.
     pub remote_qp: u32,
+    /// What both ends have agreed on.
+    pub terms: Terms,
     /// What both queue pairs and adapters are called here.
     pub local: Local,
     /// Transaction of its REQ or SIDR_REQ.
@@ -76,6 +83,20 @@ impl Patience {
 }
 
 impl Connection {
+    /// What is known of it.
+    pub fn status(&self) -> Status {
+        Status {
+            id: self.local.id,
+            remote_id: self.remote_id,
+            state: self.state,
+            passive: self.listener.is_some(),
+            qp: self.local.qp,
+            remote_qp: self.remote_qp,
+            peer: self.peer,
+            terms: self.terms,
+        }
+    }
+
     /// Whether the last message answers what came: then it is sent once more.
     pub fn answers(&self, input: Input) -> Option<Mad> {
         let last = self.last.as_deref()?;

@@ -10,11 +10,13 @@ use vnic_wire::cm::{
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
 
+use super::super::limits::Place;
 use super::super::types::AddressVector;
 use super::admission::Admission;
 use super::connection::{Connection, Local, Patience};
 use super::counters::Counters;
 use super::state::{self, Input, Row, Send, State, Tell};
+use super::terms::{Status, Terms};
 use super::timing::Timing;
 
 /// A connection, or a question for the queue pair of a service: the number that messages call it by.
@@ -24,7 +26,7 @@ pub struct ConnectionId(pub u32);
 /// What a device may have at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections, those that are over and not destroyed included.
+    /// Connections, those that are over and not gone included, and listeners.
     pub connections: usize,
     /// Connections that peers have begun and that are not established.
     pub under_way: usize,
@@ -54,8 +56,8 @@ pub enum CmError {
     /// The service is listened for already.
     #[error("the service is listened for already")]
     InUse,
-    /// The device has as many connections as it may have.
-    #[error("the device has as many connections as it may have")]
+    /// The device has as many connections and listeners as it may have.
+    #[error("the device has as many connections and listeners as it may have")]
     Full,
 }
 
@@ -149,6 +151,40 @@ impl Event {
     }
 }
 
+/// The upper bits of a number say whose connection it is, among the devices that share a function.
+const PLACE_AT: u32 = 26;
+
+/// By which a datagram finds its device, among those that share a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heading {
+    /// It asks for a service; the peer's number.
+    Service(ServiceId, u32),
+    /// It is about the connection of this number.
+    Connection(u32),
+    /// It names only the peer's number.
+    Unnumbered(u32),
+}
+
+impl Heading {
+    /// Reads it. `None`: no datagram of communication management.
+    pub fn of(bytes: &[u8]) -> Option<Heading> {
+        Some(match Mad::parse(bytes).ok()?.message {
+            Message::Req(m) => Heading::Service(m.service_id, m.local_id),
+            Message::SidrReq(m) => Heading::Service(m.service_id, m.request_id),
+            Message::Rej(m) if m.remote_id == 0 => Heading::Unnumbered(m.local_id),
+            Message::Rej(m) => Heading::Connection(m.remote_id),
+            Message::Rep(m) => Heading::Connection(m.remote_id),
+            Message::Rtu(m) => Heading::Connection(m.remote_id),
+            Message::Dreq(m) => Heading::Connection(m.remote_id),
+            Message::Drep(m) => Heading::Connection(m.remote_id),
+            Message::Mra(m) => Heading::Connection(m.remote_id),
+            Message::Lap(m) => Heading::Connection(m.remote_id),
+            Message::Apr(m) => Heading::Connection(m.remote_id),
+            Message::SidrRep(m) => Heading::Connection(m.request_id),
+        })
+    }
+}
+
 /// Who listens for a service.
 #[derive(Debug)]
 struct Listener {
@@ -179,7 +215,11 @@ pub struct Cm {
     by_qp: BTreeMap<(Gid, u32), u32>,
     deadlines: BTreeSet<(Instant, u32)>,
     listeners: BTreeMap<ServiceId, Listener>,
+    /// Connections whose REP was sent and that are not established, by the own queue pair.
+    by_own_qp: BTreeMap<u32, u32>,
     under_way: usize,
+    /// Upper bits of all numbers, and the others.
+    numbers: (u32, u32),
     /// Number of the next connection or listener.
     next: u32,
     admission: Admission,
@@ -200,7 +240,9 @@ impl Cm {
             by_qp: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             listeners: BTreeMap::new(),
+            by_own_qp: BTreeMap::new(),
             under_way: 0,
+            numbers: (0, u32::MAX),
             next: seed,
             admission: Admission::default(),
             datagrams: VecDeque::new(),
@@ -209,10 +251,31 @@ impl Cm {
         }
     }
 
+    /// At a place of a function that several devices share: the upper bits of its numbers are the place's.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Cm {
+        self.numbers = (u32::from(place.number()) << PLACE_AT, (1 << PLACE_AT) - 1);
+        self
+    }
+
+    /// Whether a datagram of this heading and source is for this device, among those that share a function.
+    pub fn takes(&self, source: Gid, heading: &Heading) -> bool {
+        match *heading {
+            Heading::Service(service, theirs) => {
+                self.listeners.contains_key(&service) || self.by_remote.contains_key(&(source, theirs))
+            }
+            Heading::Connection(own) => self.numbers.1 != u32::MAX && own & !self.numbers.1 == self.numbers.0,
+            Heading::Unnumbered(theirs) => self.by_remote.contains_key(&(source, theirs)),
+        }
+    }
+
     /// Listens for a service. At most `backlog` requests wait for the driver's answer; more are rejected.
     pub fn listen(&mut self, service: ServiceId, backlog: u32) -> Result<(), CmError> {
         if self.listeners.contains_key(&service) {
             return Err(CmError::InUse);
+        }
+        if self.used() >= self.limits.connections {
+            return Err(CmError::Full);
         }
         self.next = self.next.wrapping_add(1);
         let listener = Listener {
@@ -243,6 +306,7 @@ impl Cm {
         let id = self.begin(State::Idle, to, patience)?;
         if let Some(connection) = self.connections.get_mut(&id.0) {
             (connection.local.qp, connection.local.ca_guid) = (request.qp, request.ca_guid);
+            connection.terms = Terms::asked(to, &request);
         }
         self.call(now, id, Input::Connect, Some(request.into()))?;
         Ok(id)
@@ -252,7 +316,11 @@ impl Cm {
     pub fn accept(&mut self, now: Instant, id: ConnectionId, reply: Rep) -> Result<(), CmError> {
         self.call(now, id, Input::Accept, Some(reply.into()))?;
         if let Some(connection) = self.connections.get_mut(&id.0) {
-            (connection.local.qp, connection.local.ca_guid) = (reply.qp, reply.ca_guid);
+            let xrc = connection.terms.is_xrc();
+            connection.local.qp = if xrc { reply.eec } else { reply.qp };
+            connection.local.ca_guid = reply.ca_guid;
+            connection.terms.accept(&reply);
+            self.by_own_qp.insert(connection.local.qp, id.0);
         }
         Ok(())
     }
@@ -275,6 +343,13 @@ impl Cm {
     /// Says that data of the peer has come to the queue pair: an RTU is not needed any more.
     pub fn communicated(&mut self, now: Instant, id: ConnectionId) -> Result<(), CmError> {
         self.call(now, id, Input::Communicated, None)
+    }
+
+    /// As [`communicated`](Cm::communicated), for whatever connection waits for its peer with this queue pair.
+    pub fn communicated_at(&mut self, now: Instant, qp: u32) {
+        if let Some(&id) = self.by_own_qp.get(&qp) {
+            let _ = self.communicated(now, ConnectionId(id));
+        }
     }
 
     /// Asks for the queue pair of a service. The question's number is filled in.
@@ -308,9 +383,34 @@ impl Cm {
         Some(connection.state)
     }
 
+    /// What is known of a connection that the driver has not destroyed.
+    pub fn status(&self, id: ConnectionId) -> Option<Status> {
+        let connection = self.connections.get(&id.0).filter(|c| !c.orphan)?;
+        Some(connection.status())
+    }
+
+    /// The first connections behind a number (`None`: behind none) that are not over or that the driver has not destroyed.
+    pub fn page(&self, behind: Option<u32>, most: usize) -> impl Iterator<Item = Status> {
+        let first = behind.map_or(0, |behind| behind.saturating_add(1));
+        let all = self.connections.range(first..);
+        all.filter(|(_, c)| !c.orphan || !c.state.over())
+            .map(|(_, c)| c.status())
+            .take(most)
+    }
+
+    /// Whether there is something to tell.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// How many connections there are, those that are over and not gone included.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// How many connections and listeners there are.
+    pub fn used(&self) -> usize {
+        self.connections.len() + self.listeners.len()
     }
 
     /// How many of them peers have begun and are not established.
@@ -320,7 +420,8 @@ impl Cm {
 
     /// Whether nothing of any connection is kept: no record, number, timer, or word to its driver.
     pub fn is_clear(&self) -> bool {
-        let indices = self.by_remote.is_empty() && self.by_qp.is_empty() && self.deadlines.is_empty();
+        let indices = self.by_remote.is_empty() && self.by_qp.is_empty() && self.by_own_qp.is_empty();
+        let indices = indices && self.deadlines.is_empty();
         let waiting = self.listeners.values().all(|listener| listener.waiting == 0);
         self.connections.is_empty() && self.under_way == 0 && indices && waiting && self.events.is_empty()
     }
@@ -459,9 +560,11 @@ impl Cm {
         if !matches!(c.state, State::ReqSent | State::MraReqReceived) {
             return true;
         }
-        (c.remote_id, c.remote_qp) = (rep.local_id, rep.qp);
+        let remote_qp = if c.terms.is_xrc() { rep.eec } else { rep.qp };
+        (c.remote_id, c.remote_qp) = (rep.local_id, remote_qp);
+        c.terms.learn(rep);
         let (to, transaction) = (c.peer, c.transaction);
-        if self.is_stale(now, to.dgid, rep.qp) {
+        if self.is_stale(now, to.dgid, remote_qp) {
             let rej = Rej {
                 local_id: own,
                 remote_id: rep.local_id,
@@ -479,7 +582,7 @@ impl Cm {
             return false;
         }
         self.by_remote.insert((to.dgid, rep.local_id), own);
-        self.by_qp.insert((to.dgid, rep.qp), own);
+        self.by_qp.insert((to.dgid, remote_qp), own);
         true
     }
 
@@ -540,6 +643,7 @@ impl Cm {
         if let Some(c) = self.connections.get_mut(&id.0) {
             (c.remote_id, c.remote_qp) = (req.local_id, req.qp);
             c.transaction = mad.transaction;
+            c.terms = Terms::heard(from, req);
         }
         self.by_remote.insert((from.dgid, req.local_id), id.0);
         self.by_qp.insert((from.dgid, req.qp), id.0);
@@ -630,21 +734,22 @@ impl Cm {
         peer: AddressVector,
         patience: Patience,
     ) -> Result<ConnectionId, CmError> {
-        if self.connections.len() >= self.limits.connections {
+        if self.used() >= self.limits.connections {
             return Err(CmError::Full);
         }
-        loop {
+        let id = loop {
             self.next = self.next.wrapping_add(1);
-            if self.next != 0 && !self.connections.contains_key(&self.next) {
-                break;
+            let id = self.numbers.0 | self.next & self.numbers.1;
+            if id != 0 && !self.connections.contains_key(&id) {
+                break id;
             }
-        }
-        let id = self.next;
+        };
         let connection = Connection {
             state,
             peer,
             remote_id: 0,
             remote_qp: 0,
+            terms: Terms::default(),
             local: Local {
                 id,
                 ..Local::default()
@@ -738,7 +843,7 @@ impl Cm {
         let wait = match row.next {
             // Longer than the peer waits: its message may come once more.
             State::Timewait if refused => Some(2 * c.patience.first),
-            State::Timewait => Some(self.timing.ack_timeout()),
+            State::Timewait => Some(self.timing.timewait(c.terms.ack_timeout)),
             next if next.waits() => Some(c.patience.now),
             _ => None,
         };
@@ -754,12 +859,15 @@ impl Cm {
                 self.deadlines.insert((at, id));
             }
         }
-        let (orphan, listener) = (c.orphan, c.listener);
+        let (orphan, listener, own_qp) = (c.orphan, c.listener, c.local.qp);
         if let Some(mad) = again.or(fresh) {
             self.counters.cm_tx_retries[mad.message.attribute().index()] += u64::from(input == Input::Retry);
             self.send(to, mad.transaction, mad.message);
         }
         self.count(before, row.next, listener);
+        if before.replied() && !row.next.replied() && self.by_own_qp.get(&own_qp) == Some(&id) {
+            self.by_own_qp.remove(&own_qp);
+        }
         if !orphan {
             self.tell(ConnectionId(id), row.tell, brings.heard);
         } else if row.next == State::Idle {

@@ -19,9 +19,12 @@ mod connection;
 mod counters;
 mod manager;
 pub mod state;
+mod terms;
 mod timing;
 
+pub(super) use connection::CONNECTION;
 pub use counters::Counters;
-pub use manager::{Cm, CmError, ConnectionId, Datagram, Event, Limits};
+pub use manager::{Cm, CmError, ConnectionId, Datagram, Event, Heading, Limits};
 pub use state::State;
+pub use terms::{Status, Terms};
 pub use timing::Timing;

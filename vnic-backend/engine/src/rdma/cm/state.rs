@@ -242,7 +242,12 @@ impl State {
 
     /// Whether a peer has begun it and it is not established.
     pub const fn under_way(self) -> bool {
-        self.unanswered() || matches!(self, State::RepSent | State::MraRepReceived)
+        self.unanswered() || self.replied()
+    }
+
+    /// Whether the REP was sent and the active side is not heard yet.
+    pub const fn replied(self) -> bool {
+        matches!(self, State::RepSent | State::MraRepReceived)
     }
 
     /// Whether it is over.

@@ -41,6 +41,14 @@ impl Timing {
         time(service_timeout) + self.ack_timeout()
     }
 
+    /// How long a connection stays in [`Timewait`](super::State::Timewait) whose queue pair has this ACK timeout (0: none).
+    pub fn timewait(&self, ack_timeout: u8) -> Duration {
+        match ack_timeout {
+            0 => self.ack_timeout(),
+            exponent => time(exponent).min(self.ack_timeout()),
+        }
+    }
+
     /// ACK timeout of the path; also how long a connection stays in [`Timewait`](super::State::Timewait): nothing of it is under
     /// way then.
     pub fn ack_timeout(&self) -> Duration {

@@ -8,8 +8,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use vnic_wire::gid::Gid;
+
 use super::super::budget::Beside;
-use super::super::cm::Cm;
+use super::super::cm::{self, Cm};
 use super::super::completion_queue::CompletionQueue;
 use super::super::gsi::Gsi;
 use super::super::limits::Limits;
@@ -17,7 +19,7 @@ use super::super::notes::{Note, Notes};
 use super::super::on_demand::{Hold, PageFault};
 use super::super::qp::Qp;
 use super::super::region::{Extents, Registration, Translation};
-use super::super::shared::Watch;
+use super::super::shared::{Shared, Watch};
 use super::super::types::{
     Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
 };
@@ -143,20 +145,46 @@ impl Device {
         Ok(())
     }
 
-    /// The driver manages connections from now on: datagrams to queue pair 1 are heard. Before, they are as those to any queue
-    /// pair that is not there. Connections of an earlier call end without a word.
+    /// Replaces communication management, for whoever wants other times or limits. Connections that there are end without a word.
     pub fn manage_connections(&mut self, cm: Cm) {
         if let Some(before) = self.gsi.replace(Box::new(Gsi::new(cm))) {
             before.end(&mut self.shared);
         }
     }
 
-    /// Calls communication management, if the driver manages connections; what it sends is ready then.
-    pub fn connections<R>(&mut self, call: impl FnOnce(&mut Cm) -> R) -> Option<R> {
-        let gsi = self.gsi.as_mut()?;
+    /// Queue pair 1. A device has it from the first call or datagram on.
+    pub(super) fn gsi(&mut self) -> (&mut Gsi, &mut Shared) {
+        let (shared, place, seed) = (&mut self.shared, self.place, self.seed);
+        let gsi = self.gsi.get_or_insert_with(|| {
+            let limits = cm::Limits {
+                connections: shared.limits.max_cm_id as usize,
+                ..cm::Limits::default()
+            };
+            let mut cm = Cm::new(cm::Timing::default(), limits, seed);
+            if let Some(place) = place {
+                cm = cm.at(place);
+            }
+            Box::new(Gsi::new(cm))
+        });
+        (gsi, shared)
+    }
+
+    /// Calls communication management; what it sends is ready then.
+    pub fn connections<R>(&mut self, call: impl FnOnce(&mut Cm) -> R) -> R {
+        let (gsi, shared) = self.gsi();
         let answer = call(&mut gsi.cm);
-        gsi.take(&mut self.shared);
-        Some(answer)
+        gsi.take(shared);
+        answer
+    }
+
+    /// What is known of connections, if there ever was one.
+    pub fn communication(&self) -> Option<&Cm> {
+        self.gsi.as_ref().map(|gsi| &gsi.cm)
+    }
+
+    /// Whether a packet to queue pair 1 is for this device, among those that share a function.
+    pub fn takes_datagram(&self, source: Gid, heading: &cm::Heading) -> bool {
+        self.gsi.as_ref().is_some_and(|gsi| gsi.cm.takes(source, heading))
     }
 
     /// Bytes of memory of the current objects, by the account of [`Limits::memory`]; the caller's rings have `ring_extents`
@@ -174,6 +202,7 @@ impl Device {
             max_ah: used.ah.used,
             max_pd: used.pd.used,
             max_xrcd: used.xrcd.used,
+            max_cm_id: used.cm_id.used,
             max_mcast_groups: used.mcast_group.used,
             max_requests: all.max_requests - self.room_for_requests(),
             ..*all
@@ -193,6 +222,7 @@ impl Device {
             max_ah: 0,
             max_pd: 0,
             max_xrcd: 0,
+            max_cm_id: 0,
             max_mcast_groups: 0,
             max_requests: 0,
             ..*limits

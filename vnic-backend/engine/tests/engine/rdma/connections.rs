@@ -1,22 +1,28 @@
 //! Queue pair 1: two devices make a connection over packets, and strangers' packets to it change nothing.
 
 use super::harness::{Connection, Packet, Pair};
-use vnic_engine::rdma::cm::{Cm, ConnectionId, Event, Limits, State, Timing};
-use vnic_engine::rdma::{AddressVector, Incoming, Payload, QpType};
-use vnic_wire::cm::{Attribute, Mad, PortSpace, Rep, Req, Rtu, ServiceId};
+use vnic_engine::rdma::cm::{Cm, ConnectionId, Event, Heading, Limits, State, Timing};
+use vnic_engine::rdma::{AddressVector, Incoming, Payload, Place, QpType};
+use vnic_wire::cm::{Attribute, Ece, Mad, Message, PortSpace, Reason, Rep, Req, Rtu, ServiceId};
+use vnic_wire::gid::Gid;
+use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Frame, Path, build};
+use vnic_wire::time::Instant;
 use vnic_wire::transport::Extended;
 
 const SERVICE: ServiceId = ServiceId::of_port(PortSpace::Tcp, 7471);
 
+fn listening(seed: u32) -> Cm {
+    let mut cm = Cm::new(Timing::default(), Limits::default(), seed);
+    cm.listen(SERVICE, 4).expect("nobody else does");
+    cm
+}
+
 fn pair() -> Pair {
     let mut pair = Pair::new(QpType::Rc, Connection::default());
     for (side, seed) in pair.sides.iter_mut().zip([7, 1000]) {
-        let cm = Cm::new(Timing::default(), Limits::default(), seed);
-        side.device.manage_connections(cm);
+        side.device.manage_connections(listening(seed));
     }
-    let listened = pair.sides[1].device.connections(|cm| cm.listen(SERVICE, 4));
-    assert_eq!(listened, Some(Ok(())));
     pair
 }
 
@@ -35,6 +41,22 @@ fn connect(pair: &mut Pair) -> ConnectionId {
         service_id: SERVICE,
         qp: pair.sides[0].qp.0,
         mtu: 3,
+        psn: Psn::new(0xabc),
+        responder_resources: 4,
+        initiator_depth: 3,
+        retry_count: 6,
+        rnr_retry_count: 5,
+        ece: Ece {
+            vendor: 0x15b3,
+            options: 0b0011,
+        },
+        primary: vnic_wire::cm::Path {
+            flow_label: 77,
+            traffic_class: 9,
+            hop_limit: 17,
+            ack_timeout: 18,
+            ..Default::default()
+        },
         remote_response_timeout: 22,
         local_response_timeout: 22,
         max_retries: 15,
@@ -43,7 +65,7 @@ fn connect(pair: &mut Pair) -> ConnectionId {
     let now = pair.now;
     let device = &mut pair.sides[0].device;
     let id = device.connections(|cm| cm.connect(now, to, request));
-    id.expect("connections are managed").expect("there is room")
+    id.expect("there is room")
 }
 
 /// What a side sends now.
@@ -69,7 +91,7 @@ fn give(pair: &mut Pair, to: usize, packet: &Packet) {
 
 fn event(pair: &mut Pair, side: usize) -> Event {
     let told = pair.sides[side].device.connections(Cm::poll_event);
-    told.flatten().expect("an event")
+    told.expect("an event")
 }
 
 #[test]
@@ -101,7 +123,7 @@ fn two_devices_connect() {
         ..Rep::default()
     };
     let accepted = pair.sides[1].device.connections(|cm| cm.accept(now, b, reply));
-    assert_eq!(accepted, Some(Ok(())));
+    assert_eq!(accepted, Ok(()));
     let [rep] = &sent(&mut pair, 1)[..] else {
         panic!("one packet")
     };
@@ -110,7 +132,7 @@ fn two_devices_connect() {
     let ready = pair.sides[0]
         .device
         .connections(|cm| cm.establish(now, a, Rtu::default()));
-    assert_eq!(ready, Some(Ok(())));
+    assert_eq!(ready, Ok(()));
     let [rtu] = &sent(&mut pair, 0)[..] else {
         panic!("one packet")
     };
@@ -136,10 +158,10 @@ fn a_request_is_sent_again_by_the_devices_timer() {
     let mad = Mad::parse(&again.payload).unwrap();
     assert_eq!(mad.message.attribute(), Attribute::Req);
     let state = pair.sides[0].device.connections(|cm| cm.state(a));
-    assert_eq!(state.flatten(), Some(State::ReqSent));
+    assert_eq!(state, Some(State::ReqSent));
 }
 
-/// Without a driver that manages connections, and with a packet that is no datagram between queue pairs 1, nothing is heard.
+/// With a packet that is no datagram between queue pairs 1, nothing is heard.
 #[test]
 fn what_is_not_for_it_is_dropped_and_counted() {
     let mut pair = pair();
@@ -147,7 +169,7 @@ fn what_is_not_for_it_is_dropped_and_counted() {
     let req = sent(&mut pair, 0).remove(0);
     let heard = |pair: &mut Pair| {
         let counters = pair.sides[1].device.connections(|cm| *cm.counters());
-        counters.expect("it is managed").cm_rx_msgs[Attribute::Req.index()]
+        counters.cm_rx_msgs[Attribute::Req.index()]
     };
     let change = |change: &dyn Fn(&mut Packet)| {
         let mut other = req.clone();
@@ -174,9 +196,147 @@ fn what_is_not_for_it_is_dropped_and_counted() {
     give(&mut pair, 1, &req);
     assert_eq!(heard(&mut pair), 1);
 
+    // A device whose driver never heard of connections answers that nobody listens.
     let mut other = Pair::new(QpType::Rc, Connection::default());
+    assert!(other.sides[1].device.communication().is_none());
     give(&mut other, 1, &req);
-    assert_eq!(other.sides[1].device.counters().drop_no_qp, 1);
-    assert_eq!(other.sides[1].device.connections(|_| ()), None);
-    assert_eq!(sent(&mut other, 1).len(), 0);
+    let [rej] = &sent(&mut other, 1)[..] else {
+        panic!("one packet")
+    };
+    let Message::Rej(rej) = Mad::parse(&rej.payload).unwrap().message else {
+        panic!("no REJ")
+    };
+    assert_eq!(rej.reason, Reason::INVALID_SERVICE_ID);
+    assert_eq!(other.sides[1].device.resources().cm_id.used, 0);
+}
+
+/// What both drivers need for their queue pairs follows from the messages.
+#[test]
+fn attributes_follow_from_what_was_said() {
+    let mut pair = pair();
+    let a = connect(&mut pair);
+    let status = |pair: &Pair, side: usize, id| {
+        let cm = pair.sides[side].device.communication().expect("it was called");
+        cm.status(id).expect("it is there")
+    };
+    let first = status(&pair, 0, a);
+    assert!(first.terms.own_known && !first.terms.peer_known && !first.passive);
+    let req = sent(&mut pair, 0).remove(0);
+    give(&mut pair, 1, &req);
+    let b = event(&mut pair, 1).id();
+    let heard = status(&pair, 1, b);
+    assert!(heard.passive && heard.terms.peer_known && !heard.terms.own_known);
+    assert_eq!(heard.remote_qp, pair.sides[0].qp.0);
+    // The way back is what the REQ says of it, and the address from which it came.
+    let address = heard.terms.address;
+    assert_eq!(
+        (address.dgid, address.dmac),
+        (pair.sides[0].gid, pair.sides[0].mac)
+    );
+    assert_eq!(
+        (address.traffic_class, address.hop_limit, address.flow_label),
+        (9, 17, 77)
+    );
+    let terms = heard.terms;
+    assert_eq!((terms.max_rd_atomic, terms.max_dest_rd_atomic), (4, 3));
+    assert_eq!(
+        (terms.retry_count, terms.rnr_retry, terms.ack_timeout),
+        (6, 5, 18)
+    );
+    assert_eq!(terms.peer_psn.value(), 0xabc);
+
+    let now = pair.now;
+    let reply = Rep {
+        qp: pair.sides[1].qp.0,
+        psn: Psn::new(0xdef),
+        responder_resources: 9,
+        initiator_depth: 2,
+        rnr_retry_count: 1,
+        target_ack_delay: 18,
+        ece: Ece {
+            vendor: 0x15b3,
+            options: 0b0110,
+        },
+        ..Rep::default()
+    };
+    let accepted = pair.sides[1].device.connections(|cm| cm.accept(now, b, reply));
+    assert_eq!(accepted, Ok(()));
+    let rep = sent(&mut pair, 1).remove(0);
+    give(&mut pair, 0, &rep);
+    for (side, id) in [(0, a), (1, b)] {
+        let ece = status(&pair, side, id).terms.ece();
+        assert_eq!((ece.vendor, ece.options), (0x15b3, 0b0010), "what both said");
+    }
+    let known = status(&pair, 0, a);
+    assert_eq!(known.remote_qp, pair.sides[1].qp.0);
+    let terms = known.terms;
+    // Not more than was offered.
+    assert_eq!((terms.max_rd_atomic, terms.max_dest_rd_atomic), (3, 2));
+    assert_eq!(
+        (terms.peer_psn.value(), terms.rnr_retry, terms.ack_timeout),
+        (0xdef, 1, 19)
+    );
+
+    // The RTU is lost: data on the queue pair says the same.
+    let qp = pair.sides[1].qp.0;
+    let device = &mut pair.sides[1].device;
+    device.connections(|cm| cm.communicated_at(now, qp ^ 1));
+    assert_eq!(device.connections(|cm| cm.state(b)), Some(State::RepSent));
+    device.connections(|cm| cm.communicated_at(now, qp));
+    assert_eq!(device.connections(|cm| cm.state(b)), Some(State::Established));
+    assert_eq!(event(&mut pair, 1), Event::Established { id: b });
+}
+
+/// The driver is told once that something has happened, and again when it has taken all.
+#[test]
+fn news_is_told_once_until_it_is_taken() {
+    let mut pair = pair();
+    let told = |pair: &mut Pair| {
+        let device = &mut pair.sides[1].device;
+        let events = core::iter::from_fn(|| device.poll_event());
+        events
+            .filter(|event| *event == vnic_engine::rdma::Event::Connections)
+            .count()
+    };
+    for _ in 0..2 {
+        for _ in 0..2 {
+            connect(&mut pair);
+            let req = sent(&mut pair, 0).remove(0);
+            give(&mut pair, 1, &req);
+        }
+        assert_eq!(told(&mut pair), 1);
+        event(&mut pair, 1);
+        assert_eq!(told(&mut pair), 0);
+        event(&mut pair, 1);
+        // Out of the way of the next.
+        pair.sides[1].device.manage_connections(listening(1000));
+    }
+}
+
+/// Devices that share a function know by a datagram's heading whose it is.
+#[test]
+fn numbers_and_services_say_whose_a_datagram_is() {
+    let place = |number| Place::new(number).expect("a place");
+    let (now, to) = (Instant::default(), AddressVector::default());
+    let mut cms = [0, 1, 63].map(|n| Cm::new(Timing::default(), Limits::default(), 0xffff_fff0).at(place(n)));
+    let request = Req {
+        mtu: 3,
+        ..Req::default()
+    };
+    for (i, n) in [0u32, 1, 63].into_iter().enumerate() {
+        for _ in 0..40 {
+            let id = cms[i].connect(now, to, request).expect("there is room").0;
+            assert_eq!(id >> 26, n, "{id:#x}");
+            let takes = cms
+                .each_ref()
+                .map(|cm| cm.takes(Gid::UNSPECIFIED, &Heading::Connection(id)));
+            assert_eq!(takes, [i == 0, i == 1, i == 2]);
+        }
+    }
+    cms[2].listen(SERVICE, 1).expect("nobody else does");
+    let asks = Heading::Service(SERVICE, 5);
+    assert_eq!(
+        cms.each_ref().map(|cm| cm.takes(Gid::UNSPECIFIED, &asks)),
+        [false, false, true]
+    );
 }
