@@ -194,7 +194,7 @@ fn outcomes(lab: &Lab, place: Place, found: &Found) -> Result<Vec<Outcome>> {
         ("end_s", median(end)),
     ];
     let outcome = |name: String, unit, values: &[f64], details, note| {
-        Ok(Outcome {
+        anyhow::Ok(Outcome {
             name,
             unit,
             value: Summary::of(values).context("no rounds")?,

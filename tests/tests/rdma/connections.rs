@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vnic_backend::{ConnectionOutcome, ConnectionState, Match, NicEventKind, Policy, QosSpec};
 use vnic_tests::driver::rig::{PATIENCE, Rig, wait_for};
 use vnic_verbs::connection::{
     Connection, ConnectionManager, ConnectionOptions, Connector, Ece, Ending, Listener, Rejection,
@@ -306,6 +307,113 @@ fn offers_of_ece_reach_the_peer() -> Result<()> {
     };
     let _asking = a.connector(&b)?.options(options).connect(&a.qp()?)?;
     ensure!(listener.accept()?.ece() == ece);
+    Ok(())
+}
+
+#[test]
+fn operators_see_connections_and_hear_what_becomes_of_them() -> Result<()> {
+    let (mut rig, a, b) = pair()?;
+    let listener = b.manager.listen(PORT, 16)?;
+    let (mut at_a, mut at_b) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let (one, other) = connected(&a, &b, &listener)?;
+        at_a.push(one);
+        at_b.push(other);
+    }
+    // By pages, each once.
+    let mut seen = Vec::new();
+    let mut behind = None;
+    loop {
+        let page = rig.nic.connections("a", behind, 2)?;
+        ensure!(page.rows.len() <= 2);
+        seen.extend(page.rows);
+        behind = page.next;
+        if behind.is_none() {
+            break;
+        }
+    }
+    ensure!(seen.len() == 5, "{seen:?}");
+    for (row, connection) in seen.iter().zip(&at_a) {
+        ensure!(row.of.state == ConnectionState::Established && !row.of.passive);
+        ensure!(row.of.qp == connection.qp().number() && row.of.terms.service_id.0 == 0x0106_4e20);
+        ensure!(at_b.iter().any(|other| other.qp().number() == row.of.remote_qp));
+    }
+    let passive = rig.nic.connections("b", None, 100)?;
+    ensure!(passive.next.is_none() && passive.rows.iter().all(|row| row.of.passive));
+    for name in ["a", "b"] {
+        rig.wait_event(name, |kind| {
+            matches!(kind, NicEventKind::RdmaConnections(report)
+                if report.outcome == ConnectionOutcome::Established && report.service.0 == 0x0106_4e20)
+        })?;
+    }
+    drop(at_a.pop());
+    let mut ended = Ok(false);
+    ensure!(wait_for(|| {
+        ended = at_b
+            .iter()
+            .try_fold(false, |any, one| Ok(any || one.try_next()?.is_some()));
+        !matches!(ended, Ok::<_, Error>(false))
+    }));
+    ensure!(ended?);
+    rig.wait_event("b", |kind| {
+        matches!(kind, NicEventKind::RdmaConnections(report) if report.outcome == ConnectionOutcome::Disconnected)
+    })?;
+    let nobody = a
+        .manager
+        .connector(SocketAddr::new(b.ip()?, PORT + 1))
+        .connect(&a.qp()?)?;
+    ensure!(matches!(nobody.wait(), Err(Error::Rejected { .. })));
+    rig.wait_event("a", |kind| {
+        matches!(kind, NicEventKind::RdmaConnections(report)
+            if report.outcome == ConnectionOutcome::Rejected && report.reason.contains("invalid service ID (8)"))
+    })?;
+    // Messages are counted by the names of Linux.
+    let count = |side: &Side, name: &str| -> Result<u64> {
+        let all = side.context.counters()?;
+        Ok(all
+            .into_iter()
+            .find(|c| c.name == name)
+            .context("a counter")?
+            .value)
+    };
+    ensure!(count(&a, "cm_tx_msgs_req")? >= 6 && count(&b, "cm_rx_msgs_req")? >= 6);
+    ensure!(count(&b, "cm_tx_msgs_rep")? >= 5 && count(&a, "cm_tx_msgs_rtu")? >= 5);
+    ensure!(count(&a, "cm_rx_msgs_rej")? >= 1 && count(&a, "cm_tx_msgs_sidr_req")? == 0);
+    Ok(())
+}
+
+#[test]
+fn policies_by_port_follow_connections_at_once() -> Result<()> {
+    let (rig, a, b) = pair()?;
+    let policies = |priority| QosSpec {
+        policies: vec![Policy {
+            name: "nd".to_owned(),
+            matches: Match::NetDirectPort(PORT),
+            priority: Some(priority),
+            dscp: None,
+        }],
+        ..QosSpec::default()
+    };
+    rig.nic.set_qos("a", policies(3))?;
+    rig.nic.set_qos("b", policies(4))?;
+    let listener = b.manager.listen(PORT, 16)?;
+    let (at_a, at_b) = connected(&a, &b, &listener)?;
+    let priority =
+        |name, qp: &QueuePair<Rc>| -> Result<u8> { Ok(rig.nic.queue_pair(name, qp.number())?.priority) };
+    ensure!(priority("a", at_a.qp())? == 3, "who has asked");
+    ensure!(priority("b", at_b.qp())? == 4, "who has accepted");
+    // Other rules reach connections that there are, and none of another port.
+    rig.nic.set_qos("a", policies(6))?;
+    ensure!(priority("a", at_a.qp())? == 6);
+    let listener = b.manager.listen(PORT + 1, 16)?;
+    let connector = a.manager.connector(SocketAddr::new(b.ip()?, PORT + 1));
+    let other = a.qp()?;
+    let asking = connector.connect(&other)?;
+    let accepting = listener
+        .accept()?
+        .accept(&b.qp()?, &ConnectionOptions::default())?;
+    let _both = (asking.wait()?, accepting.wait()?);
+    ensure!(priority("a", &other)? == 0);
     Ok(())
 }
 

@@ -155,7 +155,7 @@ fn policies_by_port_reach_the_queue_pairs_of_connections_for_it() {
     let mut pair = Pair::new(QpType::Uc, Connection::default());
     let [a, b] = &mut pair.sides;
     several(a, b, &[(0, 0), (0, 0)]);
-    let mut set = |a: &mut Side, policies: Vec<MarkPolicy>| {
+    let set = |a: &mut Side, policies: Vec<MarkPolicy>| {
         a.device.set_marking(Marking {
             policies,
             ..by_dscp()
