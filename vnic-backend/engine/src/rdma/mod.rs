@@ -48,7 +48,7 @@ pub use counters::Counters;
 pub use device::{COPIES_AT_ONCE, Device, DeviceConfig, Freed, Given, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
 pub use limits::{Limits, Place, Resources, Usage};
-pub use marking::{Marked, Marking};
+pub use marking::{MarkPolicy, Marked, Marking};
 pub use marks::{Mark, Marks};
 pub use memory::{Memory, NULL_MEMORY, Unmapped};
 pub use notes::{End, Landed, Note};

@@ -67,6 +67,8 @@ pub(super) struct Qp {
     scheduled: bool,
     /// Priority of what it sends; of datagrams: of the next one.
     priority: u8,
+    /// Port that its connection is for, for policies; 0: none that is known.
+    service_port: u16,
     /// Its rate, if it has one.
     pace: Option<Box<Pace>>,
     timer: Entry,
@@ -85,6 +87,7 @@ impl Qp {
             responder: Responder::default(),
             scheduled: false,
             priority: 0,
+            service_port: 0,
             pace: None,
             timer: Entry::default(),
             errors: None,

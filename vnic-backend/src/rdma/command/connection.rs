@@ -18,6 +18,7 @@ use vnic_wire::psn::Psn;
 use super::qp::{psn, shown_address};
 use crate::rdma::function::Function;
 use crate::rdma::request::{Failure, Outcome, Request, fail, refused, reserved};
+use crate::types::ConnectionOutcome;
 
 /// Extended service type of XRC (IBTA vol 1 annex A14).
 const XRC: u8 = 1;
@@ -225,6 +226,7 @@ impl Function {
             ..Req::default()
         };
         let id = self.device.connections(|cm| cm.connect(now, to, request))?;
+        self.device.set_service(QpNumber(m.qp), request.service_id)?;
         r.reply_object(id.0);
         Ok(())
     }
@@ -244,7 +246,12 @@ impl Function {
                     private: private(&m)?,
                     ..Rtu::default()
                 };
-                Ok(self.device.connections(|cm| cm.establish(now, id, ready))?)
+                self.device.connections(|cm| cm.establish(now, id, ready))?;
+                if let Some(status) = self.device.communication().and_then(|cm| cm.status(id)) {
+                    self.connection_news()
+                        .note(ConnectionOutcome::Established, None, &status);
+                }
+                Ok(())
             }
             State::SidrReqReceived => {
                 self.own_qp(m.qp)?;
@@ -276,7 +283,9 @@ impl Function {
                     private: private(&m)?,
                     ..Rep::default()
                 };
-                Ok(self.device.connections(|cm| cm.accept(now, id, reply))?)
+                self.device.connections(|cm| cm.accept(now, id, reply))?;
+                let service = status.map_or(ServiceId(0), |status| status.terms.service_id);
+                Ok(self.device.set_service(QpNumber(m.qp), service)?)
             }
         }
     }
@@ -380,6 +389,8 @@ impl Function {
             if !self.ece() {
                 (shown.message.ece_vendor, shown.message.ece_options) = (0, 0);
             }
+            let status = self.device.communication().and_then(|cm| cm.status(event.id()));
+            self.connection_news().note_event(&event, status.as_ref());
             r.reply(&shown);
         }
         Ok(())

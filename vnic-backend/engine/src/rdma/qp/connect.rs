@@ -54,6 +54,16 @@ pub(in super::super) fn path(
     address: &AddressVector,
     source_port: u16,
 ) -> Result<(Path, u8), VerbsError> {
+    path_of(shared, address, source_port, 0)
+}
+
+/// The same for a queue pair whose connection is for a port, or (0) for none.
+fn path_of(
+    shared: &Shared,
+    address: &AddressVector,
+    source_port: u16,
+    service_port: u16,
+) -> Result<(Path, u8), VerbsError> {
     let own = shared.gids.get(address.sgid_index)?;
     let mut network = match own.kind {
         GidKind::RoceV1 => Network::v1(own.gid, address.dgid),
@@ -85,7 +95,7 @@ pub(in super::super) fn path(
     };
     let priority = shared
         .marking
-        .apply(&mut path, address, shared.congestion.reaction);
+        .apply(&mut path, address, service_port, shared.congestion.reaction);
     Ok((path, priority))
 }
 
@@ -120,7 +130,7 @@ impl Qp {
         let connected = self.init.qp_type != QpType::Ud;
         if connected && let Some(address) = &next.address {
             let port = source_port(shared, &next, self.number);
-            let (path, its) = path(shared, address, port)?;
+            let (path, its) = path_of(shared, address, port, self.service_port)?;
             (way, priority) = (Some(path), its);
         }
         if mask.contains(AttributeMask::PATH_MTU) && next.path_mtu > shared.mtu {
