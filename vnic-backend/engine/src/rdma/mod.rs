@@ -55,7 +55,7 @@ pub use notes::{End, Landed, Note};
 pub use on_demand::{Hold, PageFault};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 pub use packet::{Incoming, Outgoing, Payload, Sink, SpanList};
-pub use qp::{state, udp_source_port};
+pub use qp::{flow_label, flow_label_port, state, udp_source_port};
 pub use region::{MemoryWalk, Registration, Reregister, Translation};
 pub use run::Run;
 pub use shared_receive_queue::SrqInit;

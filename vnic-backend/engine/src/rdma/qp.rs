@@ -19,7 +19,7 @@ use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
 
 pub(super) use connect::path;
-pub use connect::udp_source_port;
+pub use connect::{flow_label, flow_label_port, udp_source_port};
 
 use super::marks::Mark;
 use super::memory::Memory;
