@@ -36,13 +36,28 @@ pub enum ConnectionVerb {
 /// Runs a command about RDMA functions.
 pub async fn run(verb: RdmaVerb, client: &Client, out: &Output) -> Result<(), Failure> {
     let RdmaVerb::Connection(ConnectionVerb::List { adapter }) = verb;
+    let all = all(
+        client,
+        adapter.map_or_else(String::new, |name| resource(ADAPTERS, &name)),
+    )
+    .await?;
+    out.message("ListRdmaConnectionsResponse", &all, || table(&all.connections))
+}
+
+/// All connections of an adapter (`parent`), or of all.
+pub async fn all(client: &Client, parent: String) -> Result<v1::ListRdmaConnectionsResponse, Failure> {
     let mut service = client.rdma().await?;
     let request = v1::ListRdmaConnectionsRequest {
-        parent: adapter.map_or_else(String::new, |name| resource(ADAPTERS, &name)),
+        parent,
         ..Default::default()
     };
-    let all = paging::list(&mut service, request).await?;
-    out.message("ListRdmaConnectionsResponse", &all, || table(&all.connections))
+    paging::list(&mut service, request).await
+}
+
+/// Vendor and options of enhanced connection establishment.
+pub fn ece(connection: &v1::RdmaConnection) -> String {
+    let shown = |ece: &v1::rdma_connection::Ece| format!("{:#08x}:{:#010x}", ece.vendor, ece.options);
+    connection.ece.as_ref().map_or_else(|| "-".to_owned(), shown)
 }
 
 fn kind(connection: &v1::RdmaConnection) -> &'static str {
@@ -55,7 +70,7 @@ fn kind(connection: &v1::RdmaConnection) -> &'static str {
     }
 }
 
-fn service(connection: &v1::RdmaConnection) -> String {
+pub fn service(connection: &v1::RdmaConnection) -> String {
     match connection.port_space.as_str() {
         "" => format!("{:#018x}", connection.service),
         space => format!("{space}:{}", connection.port),
@@ -77,7 +92,7 @@ fn table(connections: &[v1::RdmaConnection]) -> String {
         "PEER": qp::address(&peer),
         ">QPN": number(c.queue_pair),
         ">PEER QPN": number(peer.queue_pair),
-        "ECE": c.ece.map_or_else(none, |ece| format!("{:#08x}:{:#010x}", ece.vendor, ece.options)),
+        "ECE": ece(c),
         ">PID": owner.map_or_else(none, |o| o.pid.to_string()),
         "COMMAND": owner.map_or("", |o| &o.command),
     }

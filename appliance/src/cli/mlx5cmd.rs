@@ -9,7 +9,7 @@ use vnic_control::v1::registry_service_client::RegistryServiceClient;
 
 use super::client::{Client, resource};
 use super::output::Output;
-use super::{Failure, adapter, adapter_mac};
+use super::{Failure, adapter, adapter_mac, connection, qp, text};
 use crate::names::{self, ADAPTERS};
 
 /// Examples, for the help.
@@ -28,6 +28,7 @@ Examples:
   vnicctl mlx5cmd -Dcqcn -Name vf0 -Restore
   vnicctl mlx5cmd -Features -Name vf0
   vnicctl mlx5cmd -Stat
+  vnicctl mlx5cmd -NdStat -ece
 
 Options may be written in small or capital letters. Verbs of the tool whose feature this NIC does not have yet are \
 refused.";
@@ -47,6 +48,8 @@ enum Wish {
     Dcqcn(String, dcqcn::Act),
     Features(String),
     Stat,
+    /// Connections; whether with their ECE.
+    NdStat(bool),
 }
 
 /// Runs a command.
@@ -113,6 +116,12 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
             let all = adapter::list(client).await?;
             out.message("ListAdaptersResponse", &all, || stat(&all.adapters))
         }
+        Wish::NdStat(ece) => {
+            let all = connection::all(client, String::new()).await?;
+            out.message("ListRdmaConnectionsResponse", &all, || {
+                nd_stat(&all.connections, ece)
+            })
+        }
     }
 }
 
@@ -129,6 +138,14 @@ fn parse(words: &[String]) -> Result<Wish, String> {
     let Some((verb, mut rest)) = words.split_first() else {
         return Err(format!("what shall be done is missing\n\n{HELP}"));
     };
+    if is(verb, "-NdStat") || is(verb, "-NdkStat") {
+        // The document's second form has another dash.
+        return match rest {
+            [] => Ok(Wish::NdStat(false)),
+            [option] if is(option, "-ece") || is(option, "–ece") => Ok(Wish::NdStat(true)),
+            _ => Err(format!("{verb} has the option -ece only")),
+        };
+    }
     if let Some(wish) = dcqcn::parse(words) {
         return wish.map(|(name, act)| Wish::Dcqcn(name, act));
     }
@@ -268,6 +285,32 @@ fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>, ece: Op
     text + DONE
 }
 
+/// Connections, one a line; at its end the ECE if it is asked for. (Programs and virtual machines alike: the tool tells those of
+/// programs from those of Windows' kernel, and here is no Windows.)
+fn nd_stat(connections: &[v1::RdmaConnection], ece: bool) -> String {
+    let mut out = String::new();
+    for c in connections {
+        let peer = c.peer.clone().unwrap_or_default();
+        let _ = write!(
+            out,
+            "{} {} {} {} QP {} peer {} QP {}",
+            names::last(&c.adapter),
+            connection::service(c),
+            if c.passive { "passive" } else { "active" },
+            text::word(c.state().as_str_name(), "STATE_"),
+            c.queue_pair,
+            qp::address(&peer),
+            peer.queue_pair
+        );
+        if ece {
+            let _ = write!(out, " ECE {}", connection::ece(c));
+        }
+        out.push('\n');
+    }
+    let _ = writeln!(out, "Number of connections: {}", connections.len());
+    out + DONE
+}
+
 fn stat(adapters: &[v1::Adapter]) -> String {
     let mut text = String::new();
     for a in adapters {
@@ -316,6 +359,11 @@ mod tests {
         );
         assert_eq!(ok("-RegKeys -Name vf0"), Wish::RegKeys("vf0".to_owned()));
         assert_eq!(ok("-Stat"), Wish::Stat);
+        assert_eq!(ok("-ndstat"), Wish::NdStat(false));
+        assert_eq!(
+            [ok("-ndstat -ece"), ok("-ndkstat –ece")],
+            [Wish::NdStat(true), Wish::NdStat(true)]
+        );
         assert_eq!(
             ok("-QosConfig -DefaultUntaggedPriority -Name vf0 -Get"),
             Wish::PriorityGet("vf0".to_owned())
@@ -332,6 +380,7 @@ mod tests {
         for (line, problem) in [
             ("", "missing"),
             ("-MacAddressList -Query", "-Name"),
+            ("-NdStat -all", "-ece only"),
             ("-MacAddressList -Name", "name is missing"),
             ("-MacAddressList -Name vf0", "one of -Query, -Add and -Delete"),
             ("-MacAddressList -Name vf0 -Query -Add -Entries 1 A", "one of"),

@@ -130,9 +130,9 @@ pub fn connect(id: &Id, said: Said) -> Result<(), Errno> {
         };
         let mut private = header.write().to_vec();
         private.extend_from_slice(&said.private);
-        inner.phase = Phase::Connecting;
         inner.responder_resources = depth(said.responder_resources, limits.max_rd_atomic, RDMA_MAX_RESP_RES)?;
         inner.initiator_depth = depth(said.initiator_depth, limits.max_rd_atomic, RDMA_MAX_INIT_DEPTH)?;
+        inner.phase = Phase::Connecting;
         ConnectionMessage {
             qp: said.qp,
             service: state.service(peer.port()),
