@@ -67,6 +67,7 @@ pub const FEATURES: &[&str] = &[
     "oid",
     "qos",
     "rdma",
+    "rdma-connections",
     "registry",
     "request-ids",
     "request-outcomes",

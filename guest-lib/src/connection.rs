@@ -1,11 +1,27 @@
 //! Connections: communication management of the device (IBTA volume 1, chapter 12; `SPEC.md`, section 5.7).
 //!
 //! [`Connections`] is what the contract has: calls by the numbers of connections, and one stream of events for the device.
+//! [`ConnectionManager`] is what most programs want: listeners and connections by addresses and ports, with queue pairs that are
+//! brought up on the way.
+
+mod connector;
+mod established;
+mod header;
+mod listener;
+mod manager;
+mod pending;
+mod rejection;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use connector::{ConnectionOptions, Connector};
+pub use established::{Connection, Ending};
+pub use listener::{ConnectionRequest, Listener};
+pub use manager::ConnectionManager;
+pub use pending::Connecting;
+pub use rejection::Rejection;
 use vnic_device::command::connection::{self as wire, message_flags};
 pub use vnic_device::command::connection::{ConnectionEventKind, ConnectionState, PRIVATE_MAX, Transport};
 use vnic_device::command::device::capabilities;
@@ -355,3 +371,19 @@ impl AsFd for Connections {
 }
 
 const _: () = assert!(size_of::<wire::Message>().is_multiple_of(8));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_go_from_thread_to_thread() {
+        fn shared<T: Send + Sync + 'static>() {}
+        shared::<ConnectionManager>();
+        shared::<Connector>();
+        shared::<Listener>();
+        shared::<ConnectionRequest>();
+        shared::<Connecting>();
+        shared::<Connection>();
+    }
+}

@@ -1,8 +1,12 @@
 //! What can go wrong, with its cause and its cure.
 
+use std::net::SocketAddr;
+
 use rustix::io::Errno;
 use vnic_device::command::Opcode;
 use vnic_device::status::CommandStatus;
+
+use crate::connection::Rejection;
 
 /// An error of this library.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +48,17 @@ pub enum Error {
     /// An argument that this library refuses by itself.
     #[error("{0}")]
     Invalid(String),
+    /// The peer has rejected a connection.
+    #[error("{peer} has rejected the connection: {rejection}")]
+    Rejected {
+        /// The peer.
+        peer: SocketAddr,
+        /// Why, and what its program says to it.
+        rejection: Rejection,
+    },
+    /// The peer does not answer, or does not get ready.
+    #[error("{0} does not answer")]
+    NoAnswer(SocketAddr),
 }
 
 impl Error {
@@ -84,6 +99,8 @@ impl Error {
             Error::Setup(_) | Error::Invalid(_) => Errno::INVAL,
             Error::NoDevice(_) | Error::Gone(_) => Errno::NODEV,
             Error::Version(_) | Error::Protocol(_) => Errno::PROTO,
+            Error::Rejected { .. } => Errno::CONNREFUSED,
+            Error::NoAnswer(_) => Errno::TIMEDOUT,
             Error::Command { status, .. } => match status {
                 S::NotSupported => Errno::OPNOTSUPP,
                 S::Malformed | S::NotReady => Errno::PROTO,

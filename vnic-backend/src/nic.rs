@@ -480,6 +480,7 @@ impl Inner {
             CoreEvent::VerbsFaultHit { port, id, name } => (port, NicEventKind::VerbsFaultHit { id, name }),
             CoreEvent::RdmaFault { port, what } => (port, NicEventKind::RdmaFault { what }),
             CoreEvent::RdmaGaveUp { port, report } => (port, NicEventKind::RdmaGaveUp(report)),
+            CoreEvent::RdmaConnections { port, report } => (port, NicEventKind::RdmaConnections(report)),
             CoreEvent::GidChanged {
                 port,
                 index,

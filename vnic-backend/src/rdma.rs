@@ -15,6 +15,7 @@ mod account;
 mod command;
 mod completions;
 mod config;
+mod connection_news;
 mod device_memory;
 mod doorbells;
 mod events;

@@ -3,6 +3,7 @@
 mod access_list;
 mod budget;
 mod congestion;
+mod connections;
 mod event;
 pub mod lag;
 mod mirror;
@@ -40,7 +41,7 @@ pub mod fault {
 }
 pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::oid;
-pub use vnic_engine::rdma::{GidKind, QpErrors, QpNumber, QpPage, QpState, QpStatus, QpType, WORST};
+pub use vnic_engine::rdma::{GidKind, Place, QpErrors, QpNumber, QpPage, QpState, QpStatus, QpType, WORST};
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
@@ -50,6 +51,7 @@ pub use vnic_wire::prefix::Prefix;
 pub use access_list::*;
 pub use budget::*;
 pub use congestion::*;
+pub use connections::*;
 pub use event::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
 pub use mirror::*;

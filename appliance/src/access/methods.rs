@@ -128,6 +128,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.RdmaService/ListQueuePairs", Viewer),
     call("/vnic.v1.RdmaService/GetQueuePair", Viewer),
     stream("/vnic.v1.RdmaService/WatchQueuePairs", Viewer),
+    call("/vnic.v1.RdmaService/ListRdmaConnections", Viewer),
     stream("/vnic.v1.RdmaService/WatchGids", Viewer),
     call("/vnic.v1.RegistryService/ListKeys", Viewer),
     call("/vnic.v1.RegistryService/ListEntries", Viewer),

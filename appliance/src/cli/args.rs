@@ -101,6 +101,9 @@ pub enum Noun {
     /// Queue pairs of RDMA functions: state, peer, PSNs, window, retries, errors, process
     #[command(subcommand)]
     Qp(super::qp::QpVerb),
+    /// RDMA functions: connections of their communication management
+    #[command(subcommand)]
+    Rdma(super::connection::RdmaVerb),
     /// Uplink ports: where the switch leaves the NIC
     #[command(subcommand)]
     Port(PortVerb),

@@ -97,15 +97,17 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
         Wish::Features(name) => {
             let adapter = adapter_mac::list(client, &name).await?;
             let mut registry = client.registry().await?;
-            let request = v1::GetEntryRequest {
-                scope: resource(ADAPTERS, &name),
-                key: "*QoSOffload".to_owned(),
-            };
-            let offload = registry.get_entry(request).await?.into_inner();
+            let mut keys = [None, None];
+            for (key, value) in ["*QoSOffload", "EceSupportEnabled"].into_iter().zip(&mut keys) {
+                let request = v1::GetEntryRequest {
+                    scope: resource(ADAPTERS, &name),
+                    key: key.to_owned(),
+                };
+                *value = registry.get_entry(request).await?.into_inner().effective;
+            }
             let qos = qos(client, &name).await?;
-            out.message("Qos", &qos, || {
-                features(&adapter, &qos, offload.effective.as_deref())
-            })
+            let [offload, ece] = keys.each_ref().map(Option::as_deref);
+            out.message("Qos", &qos, || features(&adapter, &qos, offload, ece))
         }
         Wish::Stat => {
             let all = adapter::list(client).await?;
@@ -234,7 +236,7 @@ fn reg_keys(name: &str, entries: &[v1::RegistryEntry]) -> String {
 }
 
 /// Features of the adapter that this NIC has.
-fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>) -> String {
+fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>, ece: Option<&str>) -> String {
     let mut text = format!("Features of adapter '{}':\n", names::last(&adapter.name));
     let rdma = match &adapter.rdma {
         Some(r) if r.off.is_empty() => "Enabled".to_owned(),
@@ -245,6 +247,11 @@ fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>) -> Stri
         Some("0") => "Disabled (*QoSOffload is 0)",
         _ => "Enabled",
     };
+    let ece = match (&adapter.rdma, ece) {
+        (Some(r), Some("0")) if r.off.is_empty() => "Disabled (EceSupportEnabled is 0)".to_owned(),
+        (Some(r), _) if r.off.is_empty() => "Enabled".to_owned(),
+        _ => rdma.clone(),
+    };
     let queue = match &qos.schedule_queue {
         Some(_) => "Configured",
         None => "None",
@@ -254,6 +261,7 @@ fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>) -> Stri
         false => "Disabled (SendQueuePerPrio is 0)",
     };
     let _ = writeln!(text, "RoCE: {rdma}");
+    let _ = writeln!(text, "Enhanced connection establishment: {ece}");
     let _ = writeln!(text, "QoS offload: {offload}");
     let _ = writeln!(text, "Schedule queue: {queue}");
     let _ = writeln!(text, "Send queue per priority: {per_priority}");

@@ -9,6 +9,7 @@ mod capture;
 mod client;
 mod config;
 mod congestion;
+mod connection;
 mod counter;
 mod docs;
 mod event;
@@ -122,6 +123,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Gid(verb) => rdma::gid(verb, &client, &out).await,
         Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
         Noun::Qp(verb) => qp::run(verb, &client, &out).await,
+        Noun::Rdma(verb) => connection::run(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
         Noun::Team(verb) => team::run(verb, &client, &out).await,
         Noun::Qos(verb) => qos::run(verb, &client, &out).await,

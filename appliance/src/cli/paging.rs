@@ -67,6 +67,7 @@ lists! {
     qos_service_client::QosServiceClient.list_queue_pair_rates(ListQueuePairRatesRequest, 1000) -> ListQueuePairRatesResponse: rates;
     rdma_service_client::RdmaServiceClient.list_gids(ListGidsRequest, 10_000) -> ListGidsResponse: gids;
     rdma_service_client::RdmaServiceClient.list_queue_pairs(ListQueuePairsRequest, 10_000) -> ListQueuePairsResponse: queue_pairs;
+    rdma_service_client::RdmaServiceClient.list_rdma_connections(ListRdmaConnectionsRequest, 10_000) -> ListRdmaConnectionsResponse: connections;
     rdma_service_client::RdmaServiceClient.list_rdma_resources(ListRdmaResourcesRequest, 10_000) -> ListRdmaResourcesResponse: resources;
     registry_service_client::RegistryServiceClient.list_entries(ListEntriesRequest, 10_000) -> ListEntriesResponse: entries, revision;
     team_service_client::TeamServiceClient.list_teams(ListTeamsRequest, 0) -> ListTeamsResponse: teams, free_ports;

@@ -28,23 +28,23 @@ pub struct QueuePairNow {
     pub status: QpStatus,
 }
 
-/// A place in the list of all queue pairs: behind all with lower names of adapters, and up to this place of the device.
-pub type Place = (String, u32);
+/// A place in a list of what all adapters have: behind all with lower names of adapters, and up to this place of the adapter's.
+pub type Place = (String, u64);
 
-/// A page of the list of all queue pairs: each with its adapter, and the place behind which there may be more.
+/// A page of a list of what adapters have: each with its adapter, and the place behind which there may be more.
 type Page<T> = (Vec<(String, T)>, Option<Place>);
 
-/// Part of an adapter's queue pairs, and the place behind which there may be more.
-type Part<T> = (Vec<T>, Option<u32>);
+/// Part of what an adapter has, and the place behind which there may be more.
+type Part<T> = (Vec<T>, Option<u64>);
 
 /// Walks through adapters, ordered by name, from a place on, until `size` queue pairs were found that are wanted. `ask` gives
 /// part of an adapter's; `None`: the adapter has none, or is gone.
-fn walk<T>(
+pub(super) fn walk<T>(
     adapters: &[String],
     after: Option<&Place>,
     size: usize,
     wanted: impl Fn(&T) -> bool,
-    mut ask: impl FnMut(&str, Option<u32>, usize) -> Result<Option<Part<T>>, NicError>,
+    mut ask: impl FnMut(&str, Option<u64>, usize) -> Result<Option<Part<T>>, NicError>,
 ) -> Result<Page<T>, NicError> {
     let mut all = Vec::new();
     for adapter in adapters {
@@ -58,7 +58,7 @@ fn walk<T>(
             all.extend(rows.map(|row| (adapter.clone(), row)));
             if all.len() == size {
                 // Behind its last place there may be another adapter.
-                let more = next.or_else(|| (adapters.last() != Some(adapter)).then_some(u32::MAX));
+                let more = next.or_else(|| (adapters.last() != Some(adapter)).then_some(u64::MAX));
                 return Ok((all, more.map(|place| (adapter.clone(), place))));
             }
             if next.is_none() {
@@ -86,10 +86,11 @@ impl QueuePairs<'_> {
             None => self.0.adapter_names().into_iter().collect(),
         };
         let page = walk(&adapters, after, size, wanted, |adapter, behind, most| {
+            let behind = behind.map(|place| u32::try_from(place).unwrap_or(u32::MAX));
             match nic.queue_pairs(adapter, behind, most) {
                 // Of all adapters: one without an RDMA function, or one that was removed meanwhile, has none.
                 Err(NicError::NotFound { .. }) if only.is_none() => Ok(None),
-                answer => answer.map(|page| Some((page.rows, page.next))),
+                answer => answer.map(|page| Some((page.rows, page.next.map(u64::from)))),
             }
         });
         let (rows, next) = page.map_err(Refused::Nic)?;
@@ -132,6 +133,12 @@ impl Owners {
 
     fn of_queue_pair(&mut self, number: u32) -> Option<Process> {
         let caller = self.callers.of(number)?;
+        Some(self.process(caller))
+    }
+
+    /// The process that has what belongs to a place among those that share the function.
+    pub fn of_place(&mut self, place: vnic_backend::Place) -> Option<Process> {
+        let caller = self.callers.of_place(place)?;
         Some(self.process(caller))
     }
 
@@ -205,19 +212,19 @@ mod tests {
     fn ask(
         of: &BTreeMap<&str, Vec<u32>>,
         adapter: &str,
-        behind: Option<u32>,
+        behind: Option<u64>,
         most: usize,
     ) -> Option<Part<u32>> {
         let all = of.get(adapter)?;
         let mut rest: Vec<u32> = all
             .iter()
             .copied()
-            .filter(|p| behind.is_none_or(|b| *p > b))
+            .filter(|p| behind.is_none_or(|b| u64::from(*p) > b))
             .collect();
         let more = rest.len() > most.min(2);
         rest.truncate(most.min(2));
         let last = rest.last().copied().filter(|_| more);
-        Some((rest, last))
+        Some((rest, last.map(u64::from)))
     }
 
     #[test]

@@ -175,6 +175,14 @@ kinds! {
     MESH_REFUSED = 0x1141, "mesh_refused", Outside, [Warn],
         "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";
     MESH_TROUBLE = 0x1142, "mesh_trouble", Outside, [Warn], "A daemon that the mesh behind a port shall call is not reached, and why.";
+    CONNECTION_ESTABLISHED = 0x1150, "connection_established", Guest, [Info],
+        "RDMA connections were established by an adapter's communication management: how many since the last such event, and the last one.";
+    CONNECTION_REJECTED = 0x1151, "connection_rejected", Guest, [Warn],
+        "RDMA connections that a program asked for, or accepted, were rejected by the peer: how many, and the last one with its reason.";
+    CONNECTION_TIMED_OUT = 0x1152, "connection_timed_out", Guest, [Warn],
+        "RDMA connections were given up because the peer does not answer: how many since the last such event, and the last one.";
+    CONNECTION_DISCONNECTED = 0x1153, "connection_disconnected", Guest, [Info],
+        "RDMA connections have ended: how many since the last such event, and the last one.";
     SCENARIO_BEGUN = 0x1160, "scenario_begun", Operator, [Warn], "A scenario is played: adapters fail on purpose.";
     SCENARIO_STEP = 0x1161, "scenario_step", Operator, [Info], "A scenario did something to an adapter, or put it back.";
     SCENARIO_OVER = 0x1162, "scenario_over", Operator, [Info, Warn],

@@ -3,7 +3,8 @@
 use std::net::Ipv6Addr;
 
 use vnic_backend::{
-    AttachState, Caller, Claim, FaultInjection, Injected, MovePart, NicEvent, NicEventKind, RdmaGaveUp,
+    AttachState, Caller, Claim, ConnectionOutcome, ConnectionReport, FaultInjection, Injected, MovePart,
+    NicEvent, NicEventKind, RdmaGaveUp,
 };
 
 use super::kinds::{self, Kind};
@@ -96,6 +97,33 @@ fn gave_up(report: &RdmaGaveUp) -> Told {
     tell! { RDMA_GAVE_UP, unanswered, not_ready, drops; "the RDMA function gave up requests: {}; {cause}", of.join(", ") }
 }
 
+/// What has become of connections.
+fn connections(report: &ConnectionReport) -> Told {
+    let ConnectionReport {
+        outcome,
+        count,
+        service,
+        reason,
+        ..
+    } = report;
+    let peer = Ipv6Addr::from(report.peer).to_canonical();
+    let last = format!("the last one for {service}, with {peer}");
+    match outcome {
+        ConnectionOutcome::Established => {
+            tell! { CONNECTION_ESTABLISHED, count, service, peer; "{count} RDMA connections established; {last}" }
+        }
+        ConnectionOutcome::Rejected => {
+            tell! { CONNECTION_REJECTED, count, service, peer, reason; "{count} RDMA connections rejected; {last}: {reason}" }
+        }
+        ConnectionOutcome::TimedOut => {
+            tell! { CONNECTION_TIMED_OUT, count, service, peer; "{count} RDMA connections without an answer; {last}" }
+        }
+        ConnectionOutcome::Disconnected => {
+            tell! { CONNECTION_DISCONNECTED, count, service, peer; "{count} RDMA connections ended; {last}" }
+        }
+    }
+}
+
 /// Contents of an event of the NIC.
 pub fn describe(event: &NicEvent) -> Told {
     let owner = &event.owner;
@@ -169,6 +197,7 @@ pub fn describe(event: &NicEvent) -> Told {
             tell! { RDMA_FAULT, what; "the driver of the RDMA function did something illegal: {what}" }
         }
         NicEventKind::RdmaGaveUp(report) => gave_up(report),
+        NicEventKind::RdmaConnections(report) => connections(report),
         NicEventKind::RingFault { ring, what } => tell! { RING_FAULT, ring, what;
             "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when the guest resets the device"
         },
@@ -492,6 +521,30 @@ mod tests {
         for part in ["(RETRY_EXC_ERR), 1 for which", "dropped none of its frames"] {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    #[test]
+    fn reports_of_connections_tell_the_last_one_and_why() {
+        let mut report = ConnectionReport {
+            outcome: ConnectionOutcome::Rejected,
+            count: 3,
+            peer: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 5],
+            service: vnic_backend::ServiceId(0x0106_01bd),
+            reason: "invalid service ID (8)".to_owned(),
+        };
+        let (level, text) = described(NicEventKind::RdmaConnections(report.clone()));
+        assert_eq!(level, Level::Warn);
+        for part in [
+            "3 RDMA connections rejected",
+            "TCP:445",
+            "with 10.0.0.5: invalid service ID (8)",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        report.outcome = ConnectionOutcome::Established;
+        let (level, text) = described(NicEventKind::RdmaConnections(report));
+        assert_eq!(level, Level::Info);
+        assert!(text.contains("3 RDMA connections established"), "{text}");
     }
 
     #[test]

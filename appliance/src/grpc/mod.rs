@@ -7,6 +7,7 @@ mod answer;
 mod captures;
 mod config;
 mod congestion;
+mod connections;
 mod convert;
 mod counters;
 mod errors;

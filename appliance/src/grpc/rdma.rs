@@ -9,7 +9,7 @@ use vnic_control::v1;
 use super::answer::{Answer, Stream, answer};
 use super::errors::{form, id_or_all, invalid};
 use super::looks::{self, resource};
-use super::{convert, paging::page, queue_pairs};
+use super::{connections, convert, paging::page, queue_pairs};
 use crate::access::blocking;
 use crate::check::{self, Violations};
 use crate::control::{self, Control};
@@ -123,6 +123,14 @@ impl v1::rdma_service_server::RdmaService for Rdma {
     async fn get_queue_pair(&self, request: Request<v1::GetQueuePairRequest>) -> Answer<v1::QueuePair> {
         let pair = queue_pairs::get(&self.0, &request.into_inner().name).await?;
         Ok(Response::new(pair))
+    }
+
+    async fn list_rdma_connections(
+        &self,
+        request: Request<v1::ListRdmaConnectionsRequest>,
+    ) -> Answer<v1::ListRdmaConnectionsResponse> {
+        let list = connections::list(&self.0, request.into_inner()).await;
+        list.map(Response::new)
     }
 
     type WatchQueuePairsStream = Stream<v1::WatchQueuePairsResponse>;

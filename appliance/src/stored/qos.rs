@@ -191,7 +191,7 @@ fn policy(policy: &Policy) -> v1::QosPolicy {
         Match::Tcp => (Kind::Tcp, None),
         Match::Udp => (Kind::Udp, None),
         Match::Smb => (Kind::Smb, None),
-        Match::NetDirect => (Kind::NetDirect, None),
+        Match::NetDirect | Match::NetDirectPort(_) => (Kind::NetDirect, None),
         Match::DestinationPorts {
             protocol,
             first,
@@ -209,7 +209,10 @@ fn policy(policy: &Policy) -> v1::QosPolicy {
         name: policy.name.clone(),
         kind: kind.into(),
         destination_ports,
-        net_direct_port: None,
+        net_direct_port: match policy.matches {
+            Match::NetDirectPort(port) => Some(port.into()),
+            _ => None,
+        },
         priority: policy.priority.map(u32::from),
         dscp: policy.dscp.map(u32::from),
     }
@@ -361,10 +364,9 @@ impl Reader<'_> {
 
     fn policy(&mut self, message: &v1::QosPolicy) -> Option<Policy> {
         let of = format!("{:?}: ", message.name);
-        if message.net_direct_port.is_some() {
+        if message.net_direct_port.is_some() && message.kind() != Kind::NetDirect {
             self.add(format!(
-                "{of}net_direct_port: which service an RDMA connection is for, only a connection manager in the NIC would \
-                 know; without a port the policy is about all RDMA of the adapter"
+                "{of}net_direct_port is given with KIND_NET_DIRECT, and only then"
             ));
             return None;
         }
@@ -384,7 +386,16 @@ impl Reader<'_> {
             Kind::Tcp => Match::Tcp,
             Kind::Udp => Match::Udp,
             Kind::Smb => Match::Smb,
-            Kind::NetDirect => Match::NetDirect,
+            Kind::NetDirect => match message.net_direct_port {
+                None => Match::NetDirect,
+                Some(0) => {
+                    self.add(format!("{of}net_direct_port 0: 1 to 65535 are ports"));
+                    return None;
+                }
+                Some(port) => {
+                    Match::NetDirectPort(self.number(&format!("{of}net_direct_port "), port, 65_535)?)
+                }
+            },
             Kind::DestinationPorts => {
                 let ports = message.destination_ports.unwrap_or_default();
                 Match::DestinationPorts {
@@ -512,6 +523,12 @@ pub(crate) mod tests {
                     priority: None,
                     dscp: Some(46),
                 },
+                Policy {
+                    name: "smb direct".to_owned(),
+                    matches: Match::NetDirectPort(445),
+                    priority: Some(3),
+                    dscp: None,
+                },
             ],
             forced_traffic_class: Some(106),
             queue: Some(ScheduleQueue {
@@ -612,12 +629,25 @@ pub(crate) mod tests {
                     q.policies = vec![v1::QosPolicy {
                         name: "nd".to_owned(),
                         kind: Kind::NetDirect.into(),
+                        net_direct_port: Some(0),
+                        priority: Some(3),
+                        ..v1::QosPolicy::default()
+                    }];
+                },
+                "1 to 65535",
+            ),
+            (
+                "policies",
+                |q| {
+                    q.policies = vec![v1::QosPolicy {
+                        name: "nd".to_owned(),
+                        kind: Kind::Tcp.into(),
                         net_direct_port: Some(445),
                         priority: Some(3),
                         ..v1::QosPolicy::default()
                     }];
                 },
-                "connection manager",
+                "KIND_NET_DIRECT",
             ),
             (
                 "policies",

@@ -290,7 +290,7 @@ async fn what_is_refused_is_named_and_changes_nothing() {
     };
     let nd = v1::QosPolicy {
         net_direct_port: Some(445),
-        ..policy(v1::qos_policy::Kind::NetDirect)
+        ..policy(v1::qos_policy::Kind::Tcp)
     };
     let cases: &[(&str, Change, &str)] = &[
         ("rate_bps", |q| q.rate_bps = 5, "1000 to 1000000000000"),
@@ -357,7 +357,7 @@ async fn what_is_refused_is_named_and_changes_nothing() {
         assert_eq!(get(&lab, VF0).await, before, "{field}");
     }
     for (refused, text) in [
-        (nd, "connection manager"),
+        (nd, "KIND_NET_DIRECT"),
         (
             policy(v1::qos_policy::Kind::DestinationPorts),
             "destination_ports",

@@ -287,6 +287,61 @@ async fn an_adapter_without_the_function_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_are_listed_by_adapter_or_of_all() {
+    let lab = Lab::start(1).await;
+    let created = adapters(&lab)
+        .create_adapter(create("plain", Some(false), "", ""))
+        .await;
+    created.expect("created");
+    let mut service = rdma(&lab);
+    let list = |parent: &str| v1::ListRdmaConnectionsRequest {
+        parent: parent.to_owned(),
+        ..v1::ListRdmaConnectionsRequest::default()
+    };
+    for parent in ["", "adapters/vf0"] {
+        let answer = service
+            .list_rdma_connections(list(parent))
+            .await
+            .expect(parent)
+            .into_inner();
+        assert_eq!(
+            answer,
+            v1::ListRdmaConnectionsResponse::default(),
+            "nobody has a connection"
+        );
+    }
+    let foreign = v1::ListRdmaConnectionsRequest {
+        page_token: "ListQueuePairs:vf0/1".to_owned(),
+        ..list("")
+    };
+    let negative = v1::ListRdmaConnectionsRequest {
+        page_size: -1,
+        ..list("")
+    };
+    for (request, code, wrong) in [
+        (list("vf0"), Code::InvalidArgument, Some("parent")),
+        (foreign, Code::InvalidArgument, Some("page_token")),
+        (negative, Code::InvalidArgument, Some("page_size")),
+        (list("adapters/nobody"), Code::NotFound, None),
+        (list("adapters/plain"), Code::NotFound, None),
+    ] {
+        let what = format!("{request:?}");
+        let status = service.list_rdma_connections(request).await.expect_err(&what);
+        let fields = fields(&status);
+        assert_eq!(
+            (status.code(), fields.first().map(String::as_str)),
+            (code, wrong),
+            "{what}"
+        );
+    }
+    assert_eq!(
+        lab.said(&["rdma", "connection", "list"]).await,
+        "no connections\n"
+    );
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn objects_are_counted_by_type() {
     let lab = Lab::start(2).await;
     let mut service = rdma(&lab);

@@ -45,6 +45,16 @@ const NEVER: &[&str] = &[
     "symbol_error",
 ];
 
+/// Counters of messages of communication management, by attribute: a folder each.
+const MESSAGES: [&str; 4] = ["cm_rx_duplicates", "cm_rx_msgs", "cm_tx_msgs", "cm_tx_retries"];
+
+/// Where the file of a counter of the port is, below the port.
+fn file(name: &str) -> String {
+    let of = |group: &str| name.strip_prefix(group)?.strip_prefix('_').map(|rest| format!("{group}/{rest}"));
+    let messages = MESSAGES.into_iter().find_map(of);
+    messages.unwrap_or_else(|| format!("hw_counters/{name}"))
+}
+
 /// Names that are of the device as a whole, and of no port's `hw_counters`.
 fn of_the_device(name: &str) -> bool {
     name.contains("_vport_")
@@ -54,7 +64,7 @@ pub(super) fn describe(port: &str, counters: &[Counter], now: &mut Now) {
     for counter in counters.iter().filter(|c| !of_the_device(&c.name)) {
         put(
             now,
-            format!("{port}/hw_counters/{}", counter.name),
+            format!("{port}/{}", file(&counter.name)),
             &counter.value.to_string(),
         );
     }
@@ -66,5 +76,19 @@ pub(super) fn describe(port: &str, counters: &[Counter], now: &mut Now) {
         .chain(NEVER.iter().map(|name| (*name, 0)));
     for (name, value) in port_counters {
         put(now, format!("{port}/counters/{name}"), &value.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_communication_management_are_where_the_kernel_has_them() {
+        assert_eq!(file("cm_tx_msgs_sidr_req"), "cm_tx_msgs/sidr_req");
+        assert_eq!(file("cm_rx_duplicates_rep"), "cm_rx_duplicates/rep");
+        for name in ["cm_malformed", "cm_tx_msgs", "out_of_buffer"] {
+            assert_eq!(file(name), format!("hw_counters/{name}"));
+        }
     }
 }

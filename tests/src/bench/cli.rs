@@ -25,6 +25,7 @@ Examples:
   vnic-bench all --markdown                         the table alone
   vnic-bench eth-drain --vnicd target/release/vnicd the daemon as its own process
   vnic-bench eth-loop --realtime                    on a machine with other work
+  vnic-bench cm --rounds 3 --connections 1000       connections, by communication management
 
 How it measures: product and peer take turns, round by round, on the same CPUs, each with a sender of the same kind;
 those whose turn it is not are stopped, and whoever goes first in one round goes second in the next. Rates are
@@ -79,6 +80,12 @@ IPv4 addresses as GIDs; with a daemon that takes the vnicctl beside it.
 
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
+
+cm: one thread drives two functions, between two adapters of a daemon and then between two daemons as in wire-write-bw, at most 5
+rounds. cm-rate: --connections are made at once, 256 under way: REQ, REP and RTU, and both queue pairs brought from INIT to RTS by
+the driver; the queue pairs are made before. Each is then used for a WRITE of 8 B, which is compared, and disconnected; the details
+have the seconds of the parts. When all is destroyed and nothing is under way any more, both devices must have as many objects of each
+kind as before, or the bench fails. cm-time: 1,000 connections one after the other, from the call until both ends are connected.
 
 sim: the network simulator on one CPU, engines in all hosts, DCQCN, each data packet acknowledged: eight senders and a
 receiver at one switch for 50 ms of virtual time, and a permutation of 2 MB on a fat tree of 320 hosts. At most 5 rounds;
@@ -174,7 +181,7 @@ struct Args {
     cpus: Cpus,
 
     /// Measure this daemon instead of a NIC in the bench's own process. Benches of the daemon itself (idle, wire-write-bw,
-    /// rdma-scale, scrape, restart, vm, soak) need none when there is a vnicd beside this program
+    /// rdma-scale, cm, scrape, restart, vm, soak) need none when there is a vnicd beside this program
     #[arg(long, value_name = "PATH")]
     vnicd: Option<PathBuf>,
 
@@ -221,6 +228,10 @@ struct Args {
     /// wire-write-bw: packets of RoCE over IPv4 instead of IPv6
     #[arg(long)]
     ipv4: bool,
+
+    /// cm: connections that are made at once
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
 
     /// costs: the file of what is recorded
     #[arg(long, value_name = "FILE", default_value = "tests/costs.toml")]
@@ -466,6 +477,7 @@ fn lab(args: &Args) -> Result<Lab> {
         pace: args.pace,
         out: args.out.clone(),
         ipv4: args.ipv4,
+        connections: args.connections as usize,
         costs: args.costs.clone(),
         record: args.record,
         interrupted,

@@ -53,6 +53,7 @@ const GOALS: &[Goal] = &[
     Goal("scale-qp", Of::Figure, Most(1024.0)),
     Goal("rdma-scale-qp", Of::Figure, Most(1024.0)),
     Goal("rdma-scale-adapter", Of::Figure, Most(1024.0)),
+    Goal("cm-rate", Of::Figure, Least(20_000.0)),
     Goal("scrape", Of::Figure, Most(50.0)),
     Goal("rdma-scale-scrape", Of::Figure, Most(50.0)),
     Goal("sim-star", Of::Figure, Least(1000.0)),

@@ -1,6 +1,7 @@
 //! `vnic-bench`: the product against its peer or physical limit, alternating, in one run.
 
 mod cli;
+mod cm;
 mod costs;
 mod ethernet;
 pub mod exchange;
@@ -122,6 +123,11 @@ pub static BENCHES: &[Bench] = &[
         run: rdma_scale::run,
     },
     Bench {
+        name: "cm",
+        summary: "connections by RDMA CM: how many a second, how long one takes, 10,000 at once; two adapters, two daemons",
+        run: cm::run,
+    },
+    Bench {
         name: "sim",
         summary: "data packets a second of the network simulator: 8:1 star, and a fat tree of 320 hosts",
         run: sim::run,
@@ -173,6 +179,7 @@ const OF_DAEMON: &[&str] = &[
     "idle",
     "wire-write-bw",
     "rdma-scale",
+    "cm",
     "scrape",
     "restart",
     "vm",
@@ -219,6 +226,8 @@ pub struct Lab {
     pub out: Option<PathBuf>,
     /// `wire-write-bw`: its packets travel over IPv4.
     pub ipv4: bool,
+    /// How many connections `cm` makes at once.
+    pub connections: usize,
     /// The file of recorded costs.
     pub costs: PathBuf,
     /// Write it.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MTUS: [u16; 2] = [1500, 9000];
 
 /// Two hosts and what is between them.
-struct Wires {
+pub(super) struct Wires {
     hosts: [Namespace; 2],
     mtu: u16,
     /// How many there are.
@@ -46,7 +47,8 @@ const MESH: &str = "mesh";
 const ENDS: [&str; 2] = ["left", "right"];
 
 impl Wires {
-    fn new(mtu: u16, ports: u8) -> Result<Result<Wires, String>> {
+    /// Makes them, or says why they cannot be made here.
+    pub(super) fn new(mtu: u16, ports: u8) -> Result<Result<Wires, String>> {
         let (a, b) = match (Namespace::new()?, Namespace::new()?) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
@@ -62,6 +64,46 @@ impl Wires {
             mtu,
             ports,
         }))
+    }
+
+    /// A daemon at each host, with one adapter and ports over the wires, which are up.
+    pub(super) fn products(&self, lab: &Lab, keys: &Path) -> Result<[Product; 2]> {
+        mesh_certificates(keys)?;
+        let product = |i: usize| {
+            let dir = keys.join(i.to_string());
+            std::fs::create_dir(&dir)?;
+            let uplink = |wire| match lab.uplink {
+                MESH => Uplink {
+                    kind: MESH,
+                    ifname: String::new(),
+                    mesh: mesh_port(i, keys, &[1, 2].map(|host| format!("10.77.{wire}.{host}:4790"))),
+                },
+                kind => Uplink {
+                    kind,
+                    ifname: device(i, wire),
+                    mesh: String::new(),
+                },
+            };
+            let uplinks: Vec<Uplink> = (0..self.ports).map(uplink).collect();
+            let setup = Setup {
+                dir: &dir,
+                cpu: lab.cpus[1 - i],
+                adapters: 1,
+                queue_pairs: 1,
+                anti_spoofing: true,
+                mtu: self.mtu,
+                vnicd: lab.vnicd.as_deref(),
+                first_guest: i,
+                uplinks: &uplinks,
+            };
+            self.hosts[i].run(|| Product::start(&setup))
+        };
+        let products = [product(0)?, product(1)?];
+        // Metrics are on the hosts' own loopback.
+        for (host, product) in self.hosts.iter().zip(&products) {
+            host.run(|| product.wait_ports(PATIENCE))?;
+        }
+        Ok(products)
     }
 
     /// Bytes a second of TCP, a stream by each wire.
@@ -133,42 +175,7 @@ struct Pair {
 impl Pair {
     fn new(lab: &Lab, wires: &Wires) -> Result<Pair> {
         let dir = lab.part()?;
-        let keys = dir.path();
-        mesh_certificates(keys)?;
-        let product = |i: usize| {
-            let dir = dir.path().join(i.to_string());
-            std::fs::create_dir(&dir)?;
-            let uplink = |wire| match lab.uplink {
-                MESH => Uplink {
-                    kind: MESH,
-                    ifname: String::new(),
-                    mesh: mesh_port(i, keys, &[1, 2].map(|host| format!("10.77.{wire}.{host}:4790"))),
-                },
-                kind => Uplink {
-                    kind,
-                    ifname: device(i, wire),
-                    mesh: String::new(),
-                },
-            };
-            let uplinks: Vec<Uplink> = (0..wires.ports).map(uplink).collect();
-            let setup = Setup {
-                dir: &dir,
-                cpu: lab.cpus[1 - i],
-                adapters: 1,
-                queue_pairs: 1,
-                anti_spoofing: true,
-                mtu: wires.mtu,
-                vnicd: lab.vnicd.as_deref(),
-                first_guest: i,
-                uplinks: &uplinks,
-            };
-            wires.hosts[i].run(|| Product::start(&setup))
-        };
-        let products = [product(0)?, product(1)?];
-        // Metrics are on the hosts' own loopback.
-        for (host, product) in wires.hosts.iter().zip(&products) {
-            host.run(|| product.wait_ports(PATIENCE))?;
-        }
+        let products = wires.products(lab, dir.path())?;
         if lab.ipv4 {
             for (host, product) in (1..).zip(&products) {
                 product.set_gid(GID_V4, Ipv4Addr::new(10, 78, 0, host))?;

@@ -2,6 +2,7 @@
 
 mod congestion;
 mod congestion_settings;
+mod connections;
 mod contract;
 mod data;
 mod deaths;

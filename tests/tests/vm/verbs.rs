@@ -5,6 +5,8 @@
 //! open, otherwise to the kernel: so each machine can be either. `VNIC_VERBS_FULL` takes all cases of `tests/verbs/matrix`;
 //! `VNIC_VERBS_REPORT` names a file for what happened, in JSON.
 
+mod connect;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -85,6 +87,7 @@ fn programs_for_verbs_in_machines() {
         world.all(&OURS, [Side::Ours, Side::Ours])?;
         world.all(&WITH_SOFT, [Side::Ours, Side::Soft])?;
         world.all(&WITH_SOFT, [Side::Soft, Side::Ours])?;
+        connect::programs(&mut world)?;
         world.python()?;
         if std::env::var_os("VNIC_VERBS_FULL").is_some() {
             let list = cases_of_the_matrix()?;

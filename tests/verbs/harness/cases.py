@@ -4,10 +4,11 @@ perftest's programs look at no byte that they move: a case of theirs says that e
 that was asked for. `-c` of the ping-pongs does compare data.
 """
 
+import copy
 import pathlib
 import re
 
-from harness import crates, wheels
+from harness import crates, newest, wheels
 
 SIZES = [2**n for n in range(1, 24)]
 # Sizes of one datagram at most.
@@ -222,6 +223,17 @@ def perftest():
             for transport in names:
                 yield from one_program(operation, kind, transport)
     yield from odd_ends()
+
+
+def newest_perftest():
+    """What the bounded form has of perftest, with its newest version."""
+    for case in perftest():
+        if case.quick:
+            case = copy.copy(case)
+            case.name, case.quick, case.prepare = f"new {case.name}", False, newest.install
+            case.program, *options = case.words
+            case.words = [str(newest.program(case.program)), *options]
+            yield case
 
 
 def one_program(operation, kind, transport):
@@ -507,7 +519,7 @@ def rust():
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest, rack, connections, mpi, engines, rust):
+    for make in (utils, perftest, rack, connections, mpi, engines, rust, newest_perftest):
         for case in make():
             if case.name not in names:
                 names.add(case.name)

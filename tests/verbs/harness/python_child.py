@@ -86,7 +86,7 @@ def chosen(test):
     """Is it still to be run?"""
     if test.id() in order["done"]:
         return False
-    return not order["only"] or any(like(p, f"pyverbs {test.id()}") for p in order["only"])
+    return not order["only"] or any(like(p, f"{order['suite']} {test.id()}") for p in order["only"])
 
 
 suite = unittest.defaultTestLoader.loadTestsFromName(f"tests.{order['module']}")

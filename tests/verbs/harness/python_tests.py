@@ -1,5 +1,5 @@
-"""rdma-core's own tests for Python, as Debian's package python3-pyverbs brings them. None of them is copied here: they are
-unpacked into a temporary directory, and run there as they are."""
+"""rdma-core's own tests for Python, as Debian's package python3-pyverbs brings them, or its newest sources. None of them is copied here:
+they are unpacked into a temporary directory, and run there as they are."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 
-from . import expected
+from . import expected, newest
 from .daemon import CHECKOUT, Trouble
 from .pair import Running
 
@@ -24,20 +24,36 @@ CHILD = pathlib.Path(__file__).resolve().parent / "python_child.py"
 VENDORS = ("test_mlx5", "test_efa")
 
 
-def modules(patterns):
-    """Names of test modules that such patterns may mean."""
-    wanted = not patterns or any(p.startswith("pyverbs") or p.startswith("*") for p in patterns)
-    if not wanted or not SOURCE.is_dir():
-        return []
-    names = sorted({f.name.split(".")[0] for f in SOURCE.iterdir()})
-    return [n for n in names if n.startswith("test_") and not n.startswith(VENDORS)]
+class Suite:
+    """Tests of one version."""
+
+    def __init__(self, name, source, pyverbs=None, prepare=None):
+        # First word of the tests' names.
+        self.name = name
+        self.source = source
+        # Where Python finds pyverbs, if not by itself.
+        self.pyverbs = pyverbs
+        # Makes both, where they are not a package's.
+        self.prepare = prepare
+
+    def modules(self, patterns):
+        """Names of test modules that such patterns may mean."""
+        wanted = not patterns or any(p.startswith((f"{self.name} ", f"{self.name}*", "*")) for p in patterns)
+        if not wanted or not self.source.is_dir():
+            return []
+        names = sorted({f.name.split(".")[0] for f in self.source.iterdir()})
+        return [n for n in names if n.startswith("test_") and not n.startswith(VENDORS)]
 
 
-def unpack(folder):
+INSTALLED = Suite("pyverbs", SOURCE)
+NEWEST = Suite("pyverbs-new", newest.CORE / "tests", newest.CORE / "build/python", newest.install)
+
+
+def unpack(source, folder):
     """The tests, with those in the package compressed that are."""
     target = pathlib.Path(folder) / "tests"
     target.mkdir()
-    for file in SOURCE.iterdir():
+    for file in source.iterdir():
         if file.name.startswith(VENDORS):
             continue
         if file.suffix == ".gz":
@@ -47,41 +63,44 @@ def unpack(folder):
             shutil.copy(file, target / file.name)
 
 
-def run(names, patterns, daemon, programs, report, patience, list_file):
+def run(suite, patterns, daemon, programs, report, patience, list_file):
     """Each module in a process of its own; after a crash or when it hangs, what is left of it in another."""
+    names = suite.modules(patterns)
     if not names:
-        if not SOURCE.is_dir() and not patterns:
-            raise Trouble(f"there is no {SOURCE}; tests/run e2e gets it")
+        if not suite.source.is_dir() and not patterns:
+            raise Trouble(f"there is no {suite.source}; tests/run e2e gets it")
         return
     known = expected.read(list_file)
     with tempfile.TemporaryDirectory(prefix="vnic-pyverbs-") as folder:
-        unpack(folder)
+        unpack(suite.source, folder)
         for name in names:
             done = []
-            while module(name, patterns, folder, done, daemon, programs, report, patience, known):
+            while module(suite, name, patterns, folder, done, daemon, programs, report, patience, known):
                 pass
             if not daemon.alive():
-                report.add(f"pyverbs tests.{name}", "FAIL", "vnicd has ended", daemon.errors())
+                report.add(f"{suite.name} tests.{name}", "FAIL", "vnicd has ended", daemon.errors())
                 return
 
 
-def module(name, patterns, folder, done, daemon, programs, report, patience, known):
+def module(suite, name, patterns, folder, done, daemon, programs, report, patience, known):
     """Runs a module's tests but those that are done. True: there may be more."""
     results = pathlib.Path(folder) / "results"
     results.write_text("")
     only = patterns or []
-    order = json.dumps({"module": name, "done": done, "only": only, "results": str(results)})
+    order = json.dumps({"suite": suite.name, "module": name, "done": done, "only": only, "results": str(results)})
     environment = daemon.environment(0, PYTHONDONTWRITEBYTECODE="1")
     # (Python's own: which libraries it loads is no business of this one.)
     for variable in ("PYTHONPATH", "PYTHONHOME"):
         environment.pop(variable, None)
+    if suite.pyverbs:
+        environment["PYTHONPATH"] = str(suite.pyverbs)
     child = Running(programs.command([PYTHON, str(CHILD), order]), environment, folder)
     last, seen = time.monotonic(), 0
     while child.alive():
         lines = results.read_text().count("\n")
         if lines != seen:
             last, seen = time.monotonic(), lines
-            report.progress(f"pyverbs {name}: {lines} lines")
+            report.progress(f"{suite.name} {name}: {lines} lines")
         if time.monotonic() - last > patience:
             break
         time.sleep(0.02)
@@ -95,19 +114,19 @@ def module(name, patterns, folder, done, daemon, programs, report, patience, kno
             continue
         started = None
         done.append(event["test"])
-        judge(event["test"], event["event"], event.get("text", ""), report, known, event.get("seconds", 0))
+        judge(suite, event["test"], event["event"], event.get("text", ""), report, known, event.get("seconds", 0))
     if started:
         done.append(started)
-        judge(started, "hang" if hung else "crash", f"{ended.how()}\n{ended.text}", report, known, 0)
+        judge(suite, started, "hang" if hung else "crash", f"{ended.how()}\n{ended.text}", report, known, 0)
         return True
     if hung or ended.code != 0:
-        report.add(f"pyverbs tests.{name}", "FAIL", f"outside of a test: {ended.how()}", ended.text)
+        report.add(f"{suite.name} tests.{name}", "FAIL", f"outside of a test: {ended.how()}", ended.text)
     return False
 
 
-def judge(test, event, text, report, known, seconds):
+def judge(suite, test, event, text, report, known, seconds):
     """Compares what has happened with the list."""
-    name = f"pyverbs {test}"
+    name = f"{suite.name} {test}"
     entry = expected.match(known, test)
     last = text.strip().splitlines()[-1] if text.strip() else ""
     # A list's entry begins with what happens: `skip`, `fail`; `skip?` where that depends on the machine.

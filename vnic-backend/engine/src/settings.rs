@@ -316,6 +316,8 @@ pub struct AdapterSettings {
     pub roce_mode: RoceMode,
     /// `*NetworkDirect`: whether the adapter has an RDMA function.
     pub network_direct: bool,
+    /// Whether connections have enhanced establishment (`EceSupportEnabled`).
+    pub ece: bool,
     /// `EnableGpuDirect`: whether memory of drivers (dma-bufs) may be registered.
     pub gpu_direct: bool,
     /// Quality of service and flow control.
@@ -339,6 +341,7 @@ impl Default for AdapterSettings {
             macs: Vec::new(),
             roce_mode: RoceMode::default(),
             network_direct: true,
+            ece: true,
             gpu_direct: false,
             qos: QosKeys::default(),
             congestion: CongestionKeys::default(),

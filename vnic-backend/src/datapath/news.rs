@@ -11,7 +11,7 @@ use vnic_fabric::switch::{Claim, Loop, PortId};
 use vnic_wire::MacAddr;
 
 use crate::ring::Fault;
-use crate::types::{GidConflict, RdmaGaveUp};
+use crate::types::{ConnectionReport, GidConflict, RdmaGaveUp};
 
 /// Largest number of waiting signals: control frames are limited at their uplink, the others are rare.
 const SIGNALS: usize = 1024;
@@ -76,6 +76,13 @@ pub enum CoreEvent {
         port: PortId,
         /// The requests, and the adapter's drops.
         report: RdmaGaveUp,
+    },
+    /// Connections of this adapter's RDMA function have begun or ended.
+    RdmaConnections {
+        /// The adapter.
+        port: PortId,
+        /// What has become of them.
+        report: ConnectionReport,
     },
     /// The GID table of this adapter changed.
     GidChanged {

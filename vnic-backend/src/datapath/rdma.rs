@@ -21,7 +21,7 @@ use super::outputs::Inbound;
 use super::sleep::{Sleeper, Source};
 use crate::call::Call;
 use crate::rdma::{Attachment, Function, RdmaRings, RdmaSnapshot, of_a_packet_that_leaves, of_a_turn};
-use crate::types::QpRate;
+use crate::types::{ConnectionPage, QpRate};
 use seats::Seats;
 use wire::{Loopback, Wire, routed};
 
@@ -187,11 +187,12 @@ impl Functions {
         bases
     }
 
-    /// Sets `roce_mode` and `*NetworkDirect` of an adapter.
+    /// Sets `roce_mode`, `*NetworkDirect` and `EceSupportEnabled` of an adapter.
     pub fn set_roce(&mut self, core: &mut Core, port: PortId, settings: &AdapterSettings) {
         if self.get_mut(port).is_some() {
             for function in self.each(port) {
                 function.set_roce(settings.roce_mode, settings.network_direct);
+                function.set_ece(settings.ece);
             }
             self.follow(core, port);
             self.news(core, port);
@@ -272,6 +273,31 @@ impl Functions {
             }
         }
         Some(QpPage::default())
+    }
+
+    /// Connections of a function behind a place, at most `most`. (The upper half of a place is that of the seat.)
+    pub fn connections(&mut self, port: PortId, behind: Option<u64>, most: usize) -> Option<ConnectionPage> {
+        self.get_mut(port)?;
+        let first = behind.map_or(0, |behind| (behind >> 32) as u32);
+        let mut page = ConnectionPage::default();
+        for seat in first..u32::from(Place::COUNT) {
+            let place = u8::try_from(seat).ok().and_then(Place::new);
+            let Some(function) = self.seat_mut((port, place)) else {
+                continue;
+            };
+            let behind = behind.filter(|_| seat == first).map(|behind| behind as u32);
+            page.rows
+                .extend(function.connections(behind, most - page.rows.len()));
+            if page.rows.len() >= most {
+                let last = page.rows.last().map_or(0, |row| row.of.id);
+                page.next = Some(u64::from(seat) << 32 | u64::from(last));
+                break;
+            }
+            if !self.seats.any(port) {
+                break;
+            }
+        }
+        Some(page)
     }
 
     /// A queue pair of a function.
@@ -613,6 +639,9 @@ impl Functions {
         let drops = |reason| counters.as_ref().map_or(0, |all| all.drops.get(reason as usize));
         if let Some(report) = function.take_give_ups(now, drops) {
             core.report(CoreEvent::RdmaGaveUp { port, report });
+        }
+        for report in function.take_connection_news(now) {
+            core.report(CoreEvent::RdmaConnections { port, report });
         }
         if let Some(left) = function.take_remains() {
             core.report(CoreEvent::Remains(left));

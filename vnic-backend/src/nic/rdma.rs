@@ -14,8 +14,8 @@ use crate::datapath::{Answer, Functions};
 use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
-    AdapterStatus, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX, RdmaEvent, RdmaOwners,
-    RdmaPort, RdmaStatus, Recorded, RecordingStatus, SocketRole, invalid,
+    AdapterStatus, ConnectionPage, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX,
+    RdmaEvent, RdmaOwners, RdmaPort, RdmaStatus, Recorded, RecordingStatus, SocketRole, invalid,
 };
 use crate::vhost::Endpoint;
 
@@ -83,6 +83,19 @@ impl Nic {
         let most = most.min(QUEUE_PAIRS_AT_ONCE);
         self.ask_functions(adapter, move |functions, id, now| {
             functions.queue_pairs(id, behind, most, now)
+        })
+    }
+
+    /// Connections of an adapter behind a place, at most `most` and [`QUEUE_PAIRS_AT_ONCE`], as [`queue_pairs`](Nic::queue_pairs).
+    pub fn connections(
+        &self,
+        adapter: &str,
+        behind: Option<u64>,
+        most: usize,
+    ) -> Result<ConnectionPage, NicError> {
+        let most = most.min(QUEUE_PAIRS_AT_ONCE);
+        self.ask_functions(adapter, move |functions, id, _| {
+            functions.connections(id, behind, most)
         })
     }
 

@@ -24,6 +24,7 @@ use vnic_fabric::{DropReason, Instant};
 
 use super::account::Account;
 use super::config;
+use super::connection_news::ConnectionNews;
 use super::device_memory::DeviceMemoryTable;
 use super::events::EventQueue;
 use super::gid_news::GidNews;
@@ -44,7 +45,9 @@ use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::RdmaGaveUp;
-use crate::types::{Budget, Caller, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow};
+use crate::types::{
+    Budget, Caller, ConnectionReport, ConnectionStatus, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow,
+};
 
 /// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
@@ -107,6 +110,8 @@ struct Complaints {
     /// Number of this driver's faults, reported or not.
     of_this_driver: u32,
     give_ups: GiveUps,
+    /// What has become of connections.
+    connections: ConnectionNews,
 }
 
 /// Reports of requests that were given up.
@@ -183,6 +188,8 @@ struct RoceSettings {
     mode: RoceMode,
     /// `*NetworkDirect`.
     network_direct: bool,
+    /// `EceSupportEnabled`.
+    ece: bool,
     /// Marking of packets.
     marking: Marking,
 }
@@ -273,6 +280,7 @@ impl Function {
             settings: RoceSettings {
                 mode: RoceMode::default(),
                 network_direct: true,
+                ece: true,
                 marking: Marking::default(),
             },
             outage: Outage::default(),
@@ -336,6 +344,7 @@ impl Function {
         seat.outage = self.outage;
         seat.settings.mode = self.settings.mode;
         seat.settings.network_direct = self.settings.network_direct;
+        seat.settings.ece = self.settings.ece;
         seat.set_marking(self.settings.marking.clone());
         seat.set_congestion(self.device.congestion().clone(), Instant(0));
         seat.record_with(self.recorder.as_deref().map(Recorder::beside));
@@ -347,6 +356,9 @@ impl Function {
     /// `all`, its counters, too: it has ended.
     pub fn gather(&mut self, seat: &mut Function, all: bool) {
         seat.note_give_ups();
+        self.complaints
+            .connections
+            .gather(&mut seat.complaints.connections);
         let given_up = std::mem::take(&mut seat.complaints.give_ups.untold);
         for (sum, more) in self.complaints.give_ups.untold.iter_mut().zip(given_up) {
             *sum += more;
@@ -420,6 +432,7 @@ impl Function {
         fresh.outage = self.outage;
         fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
         fresh.complaints.give_ups.after = self.complaints.give_ups.after;
+        fresh.settings.ece = self.settings.ece;
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
@@ -442,6 +455,16 @@ impl Function {
             self.reset();
         }
         self.apply_gids();
+    }
+
+    /// Sets `EceSupportEnabled` of the adapter, for connections from now on.
+    pub fn set_ece(&mut self, enabled: bool) {
+        self.settings.ece = enabled;
+    }
+
+    /// Whether connections have enhanced establishment.
+    pub(super) fn ece(&self) -> bool {
+        self.settings.ece
     }
 
     /// Sets what the port says of itself. The driver hears of a port that came up or went down.
@@ -498,6 +521,14 @@ impl Function {
     /// Queue pairs behind a place, at most `most`.
     pub fn queue_pairs(&mut self, behind: Option<u32>, most: usize, now: Instant) -> QpPage {
         self.device.qp_page(behind, most, PLACES_AT_ONCE, now)
+    }
+
+    /// Connections behind a number, at most `most`.
+    pub fn connections(&self, behind: Option<u32>, most: usize) -> impl Iterator<Item = ConnectionStatus> {
+        let cm = self.device.communication().into_iter();
+        let place = self.config.place.unwrap_or_default();
+        cm.flat_map(move |cm| cm.page(behind, most))
+            .map(move |of| ConnectionStatus { place, of })
     }
 
     /// A queue pair.
@@ -682,6 +713,16 @@ impl Function {
         })
     }
 
+    /// What has become of the driver's connections.
+    pub(super) fn connection_news(&mut self) -> &mut ConnectionNews {
+        &mut self.complaints.connections
+    }
+
+    /// Reports of connections that are due.
+    pub fn take_connection_news(&mut self, now: Instant) -> Vec<ConnectionReport> {
+        self.complaints.connections.take(now)
+    }
+
     /// The engine.
     pub fn device(&self) -> &Device {
         &self.device
@@ -739,6 +780,7 @@ impl Function {
             || !self.complaints.untold.is_empty()
             || !self.first_hits.is_empty()
             || self.complaints.give_ups.untold != [0, 0]
+            || self.complaints.connections.is_waiting()
             || self.gids.news.due().is_some()
             || self.gids.conflict.is_some()
     }

@@ -11,7 +11,12 @@ pub struct RdmaOwners(pub Vec<(Option<Place>, Caller)>);
 impl RdmaOwners {
     /// The process that has the queue pair of this number.
     pub fn of(&self, qp: u32) -> Option<Caller> {
-        let has = |place: Option<Place>| place.is_none_or(|place| place == Place::of(qp));
+        self.of_place(Place::of(qp))
+    }
+
+    /// The process that has what belongs to a place: the one there, or the one that has the function alone.
+    pub fn of_place(&self, of: Place) -> Option<Caller> {
+        let has = |place: Option<Place>| place.is_none_or(|place| place == of);
         let owner = self.0.iter().find(|(place, _)| has(*place));
         owner.map(|(_, caller)| *caller)
     }

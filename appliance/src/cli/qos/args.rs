@@ -358,7 +358,7 @@ pub enum PolicyVerb {
     #[command(
         after_help = "Examples:\n  vnicctl qos policy add vf0 SMB --smb --priority 3\n  vnicctl qos policy add vf0 web --ports \
                       80-443 --protocol tcp --dscp 16\n  vnicctl qos policy add vf0 RDMA --net-direct --priority 3\n  vnicctl \
-                      qos policy add vf0 DEFAULT --default --priority 1 --dscp 9"
+                      qos policy add vf0 SMBDirect --net-direct-port 445 --priority 3\n  vnicctl qos policy add vf0 DEFAULT --default --priority 1 --dscp 9"
     )]
     Add(PolicyAdd),
     /// Remove policies
@@ -430,11 +430,12 @@ pub struct PolicyAdd {
     /// RDMA of the adapter
     #[arg(long, group = "match", help_heading = "What it is about, one of them")]
     pub net_direct: bool,
-    /// RDMA to a port: refused, as only a connection manager in the NIC would know it
+    /// RDMA connections for a port, whichever end asked for them, that the adapter's communication management has made
     #[arg(
         long,
         group = "match",
         value_name = "PORT",
+        value_parser = clap::value_parser!(u32).range(1..65_536),
         help_heading = "What it is about, one of them"
     )]
     pub net_direct_port: Option<u32>,

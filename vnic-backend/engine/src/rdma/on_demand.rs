@@ -142,6 +142,16 @@ impl Pages {
         if at < end { Err((at, false)) } else { Ok(()) }
     }
 
+    /// The place of a range that is there in one piece, to be written if `write`.
+    #[inline(never)]
+    pub fn place(&self, start: u64, end: u64, write: bool) -> Option<u64> {
+        if (self.hold.0)() {
+            return None;
+        }
+        let first = self.parts(start, end, write).next();
+        first.filter(|part| part.end == end).map(|part| part.at)
+    }
+
     /// As [`collect`](Pages::collect), of the first [`AHEAD`] pieces: what is missing behind them shows when it is used.
     pub fn look_ahead(&self, start: u64, end: u64, write: bool) -> Result<(), (u64, bool)> {
         if (self.hold.0)() {

@@ -19,7 +19,7 @@ use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
 
 pub(super) use connect::path;
-pub use connect::udp_source_port;
+pub use connect::{flow_label, flow_label_port, udp_source_port};
 
 use super::marks::Mark;
 use super::memory::Memory;
@@ -67,6 +67,8 @@ pub(super) struct Qp {
     scheduled: bool,
     /// Priority of what it sends; of datagrams: of the next one.
     priority: u8,
+    /// Port that its connection is for, for policies; 0: none that is known.
+    service_port: u16,
     /// Its rate, if it has one.
     pace: Option<Box<Pace>>,
     timer: Entry,
@@ -85,6 +87,7 @@ impl Qp {
             responder: Responder::default(),
             scheduled: false,
             priority: 0,
+            service_port: 0,
             pace: None,
             timer: Entry::default(),
             errors: None,

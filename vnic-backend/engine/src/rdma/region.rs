@@ -266,6 +266,15 @@ impl Region {
         Ok(())
     }
 
+    /// Whether `len` bytes from `offset` are there, as far as the first pieces say.
+    #[inline]
+    fn is_there(&self, offset: u64, len: u64, need: Access) -> Result<(), Missing> {
+        match &self.extents {
+            Extents::OnDemand(pages) => self.look_ahead(pages, offset, len, need),
+            Extents::One(_) | Extents::Many(_) => Ok(()),
+        }
+    }
+
     /// The first page of `len` bytes from `offset` that is missing, as far as the first pieces say.
     #[cold]
     fn look_ahead(&self, pages: &Pages, offset: u64, len: u64, need: Access) -> Result<(), Missing> {
@@ -284,9 +293,10 @@ impl Region {
         }
     }
 
-    /// The place of `len` bytes from `offset`, which are inside. `None`: they are in several pieces.
+    /// The place of `len` bytes from `offset`, which are inside, to be written if `write`. `None`: they are in several pieces, or a
+    /// page of them is missing.
     #[inline]
-    fn piece(&self, offset: u64, len: u64) -> Option<u64> {
+    fn piece(&self, offset: u64, len: u64, write: bool) -> Option<u64> {
         match &self.extents {
             Extents::One(at) => Some(at + offset),
             Extents::Many(extents) => {
@@ -295,8 +305,7 @@ impl Region {
                 let stop = extents.get(next).map_or(self.len, |(start, _)| *start);
                 (len <= stop - offset).then(|| behind(*at, offset - start))
             }
-            // One by one.
-            Extents::OnDemand(_) => None,
+            Extents::OnDemand(pages) => pages.place(offset, offset + len, write),
         }
     }
 
@@ -328,7 +337,7 @@ fn behind(at: u64, bytes: u64) -> u64 {
 }
 
 /// The region of the last key that was looked at. While it lives, no region changes: many looks at one key find it once. It
-/// knows no windows, and no bytes that are in several pieces or given on demand.
+/// knows no windows, and no bytes that are in several pieces or missing.
 #[derive(Debug, Default)]
 pub(super) struct OneRegion<'a> {
     last: Option<(u32, &'a Region)>,
@@ -359,14 +368,18 @@ impl<'a> OneRegion<'a> {
     pub fn local(&mut self, regions: &'a Regions, pd: PdHandle, sge: &Sge, skip: u32, n: u32) -> Option<u64> {
         let region = self.of(regions, pd, sge.lkey, Access::empty())?;
         let addr = sge.addr.checked_add(skip.into())?;
-        region.piece(inside(region.base, region.len, addr, n.into())?, n.into())
+        region.piece(inside(region.base, region.len, addr, n.into())?, n.into(), false)
     }
 
-    /// Whether a peer may write `n` bytes at an address.
+    /// Whether a peer may write `n` bytes at an address, as [`Regions::allows`] finds out.
     #[inline]
     pub fn allows_write(&mut self, regions: &'a Regions, pd: PdHandle, rkey: u32, addr: u64, n: u32) -> bool {
-        self.of(regions, pd, rkey, Access::REMOTE_WRITE)
-            .is_some_and(|region| inside(region.base, region.len, addr, n.into()).is_some())
+        let need = Access::REMOTE_WRITE;
+        let region = self.of(regions, pd, rkey, need);
+        region.is_some_and(|region| {
+            inside(region.base, region.len, addr, n.into())
+                .is_some_and(|offset| region.is_there(offset, n.into(), need).is_ok())
+        })
     }
 
     /// The place of `n` bytes that a peer writes, as [`Regions::remote`] finds them.
@@ -380,7 +393,7 @@ impl<'a> OneRegion<'a> {
         n: u32,
     ) -> Option<u64> {
         let region = self.of(regions, pd, rkey, Access::REMOTE_WRITE)?;
-        region.piece(inside(region.base, region.len, addr, n.into())?, n.into())
+        region.piece(inside(region.base, region.len, addr, n.into())?, n.into(), true)
     }
 }
 
@@ -873,13 +886,10 @@ impl Regions {
         }
         let found = self.find(pd, qp, rkey, addr, len, need);
         let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;
-        match &region.extents {
-            Extents::OnDemand(pages) => region.look_ahead(pages, offset, len, need).map_err(|missing| {
-                self.missing.set(Some(missing));
-                NakCode::RemoteAccess
-            }),
-            Extents::One(_) | Extents::Many(_) => Ok(()),
-        }
+        region.is_there(offset, len, need).map_err(|missing| {
+            self.missing.set(Some(missing));
+            NakCode::RemoteAccess
+        })
     }
 
     /// The region of a peer's access, and the offset in it.

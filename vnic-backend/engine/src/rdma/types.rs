@@ -480,9 +480,13 @@ pub struct QpAttributes {
     pub retry_count: u8,
     /// RNR retries before giving up; 7: never (0..=7).
     pub rnr_retry: u8,
-    /// UDP source port, if it is chosen (`vnic_wire` checks nothing); otherwise it follows from the QP numbers.
+    /// UDP source port, if it is chosen (49152..=65535); otherwise it follows from the address's flow label, or without one from
+    /// the QP number.
     pub udp_source_port: Option<u16>,
 }
+
+/// First of the UDP source ports that RoCEv2 uses (annex A17: 0xc000..=0xffff).
+pub(super) const SOURCE_PORT_FIRST: u16 = 0xc000;
 
 impl Default for QpAttributes {
     /// Attributes of a new QP.

@@ -30,6 +30,9 @@ pub enum Match {
     Smb,
     /// RDMA of the adapter's function.
     NetDirect,
+    /// RDMA connections of the adapter's function that its communication management has made, for this port. A frame does not say
+    /// which those are: the function marks them.
+    NetDirectPort(u16),
 }
 
 /// A rule of the operator's for frames that an adapter sends. The first that matches counts; [`Match::Default`] comes last,
@@ -163,7 +166,7 @@ impl Match {
         let is = |protocol| upper.is_some_and(|u| u.protocol == protocol);
         let port = upper.and_then(|u| u.destination);
         match *self {
-            Match::Default => false,
+            Match::Default | Match::NetDirectPort(_) => false,
             Match::Tcp => is(PROTOCOL_TCP),
             Match::Udp => is(PROTOCOL_UDP),
             Match::DestinationPorts {

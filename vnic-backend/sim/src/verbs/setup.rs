@@ -469,7 +469,7 @@ impl World {
                 timeout: if lossless && percent(rng, 5) { 0 } else { timeout },
                 retry_count: if percent(rng, 70) { 7 } else { rng.u8(0..8) },
                 rnr_retry: if percent(rng, 50) { 7 } else { rng.u8(0..8) },
-                udp_source_port: percent(rng, 10).then(|| rng.u16(1..)),
+                udp_source_port: percent(rng, 10).then(|| rng.u16(0xc000..)),
                 ..QpAttributes::default()
             };
             self.slot_mut(own).attributes = attributes;

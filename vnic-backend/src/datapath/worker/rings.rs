@@ -84,7 +84,8 @@ impl Worker {
                 rx.set_method(settings.recv_completion.into());
             }
         }
-        if (before.roce_mode, before.network_direct) != (settings.roce_mode, settings.network_direct) {
+        let roce = |s: &AdapterSettings| (s.roce_mode, s.network_direct, s.ece);
+        if roce(&before) != roce(&settings) {
             self.functions.set_roce(&mut self.core, id, &settings);
         }
         self.rings.each(id, |tx| {

@@ -18,6 +18,7 @@ use vnic_wire::psn::Psn;
 use super::qp::{psn, shown_address};
 use crate::rdma::function::Function;
 use crate::rdma::request::{Failure, Outcome, Request, fail, refused, reserved};
+use crate::types::ConnectionOutcome;
 
 /// Extended service type of XRC (IBTA vol 1 annex A14).
 const XRC: u8 = 1;
@@ -62,13 +63,6 @@ fn told<const N: usize>(private: &Private<N>) -> ([u8; PRIVATE_MAX], u8) {
     let len = N.min(PRIVATE_MAX);
     data[..len].copy_from_slice(&private.0[..len]);
     (data, len as u8)
-}
-
-fn ece(m: &Message) -> Ece {
-    Ece {
-        vendor: m.ece_vendor,
-        options: m.ece_options,
-    }
 }
 
 fn flags(flow_control: bool, srq: bool) -> u8 {
@@ -140,6 +134,17 @@ impl Function {
         }
     }
 
+    /// What the driver says of enhanced establishment; nothing while the adapter does not have it.
+    fn own_ece(&self, m: &Message) -> Ece {
+        match self.ece() {
+            true => Ece {
+                vendor: m.ece_vendor,
+                options: m.ece_options,
+            },
+            false => Ece::default(),
+        }
+    }
+
     fn guid(&self) -> u64 {
         u64::from_be_bytes(self.node_guid())
     }
@@ -203,7 +208,7 @@ impl Function {
             rnr_retry_count: m.rnr_retry,
             max_retries: m.max_retries,
             srq: m.flags & message_flags::SRQ != 0,
-            ece: ece(&m),
+            ece: self.own_ece(&m),
             primary: Path {
                 local_lid: PERMISSIVE_LID,
                 remote_lid: PERMISSIVE_LID,
@@ -221,6 +226,7 @@ impl Function {
             ..Req::default()
         };
         let id = self.device.connections(|cm| cm.connect(now, to, request))?;
+        self.device.set_service(QpNumber(m.qp), request.service_id)?;
         r.reply_object(id.0);
         Ok(())
     }
@@ -240,7 +246,12 @@ impl Function {
                     private: private(&m)?,
                     ..Rtu::default()
                 };
-                Ok(self.device.connections(|cm| cm.establish(now, id, ready))?)
+                self.device.connections(|cm| cm.establish(now, id, ready))?;
+                if let Some(status) = self.device.communication().and_then(|cm| cm.status(id)) {
+                    self.connection_news()
+                        .note(ConnectionOutcome::Established, None, &status);
+                }
+                Ok(())
             }
             State::SidrReqReceived => {
                 self.own_qp(m.qp)?;
@@ -268,11 +279,13 @@ impl Function {
                     flow_control: m.flags & message_flags::FLOW_CONTROL != 0,
                     rnr_retry_count: m.rnr_retry,
                     srq: xrc || m.flags & message_flags::SRQ != 0,
-                    ece: ece(&m),
+                    ece: self.own_ece(&m),
                     private: private(&m)?,
                     ..Rep::default()
                 };
-                Ok(self.device.connections(|cm| cm.accept(now, id, reply))?)
+                self.device.connections(|cm| cm.accept(now, id, reply))?;
+                let service = status.map_or(ServiceId(0), |status| status.terms.service_id);
+                Ok(self.device.set_service(QpNumber(m.qp), service)?)
             }
         }
     }
@@ -372,7 +385,13 @@ impl Function {
             let Some(event) = self.device.connections(|cm| cm.poll_event()) else {
                 break;
             };
-            r.reply(&shown_event(&event));
+            let mut shown = shown_event(&event);
+            if !self.ece() {
+                (shown.message.ece_vendor, shown.message.ece_options) = (0, 0);
+            }
+            let status = self.device.communication().and_then(|cm| cm.status(event.id()));
+            self.connection_news().note_event(&event, status.as_ref());
+            r.reply(&shown);
         }
         Ok(())
     }

@@ -307,9 +307,6 @@ impl Function {
         if has(qp_mask::SQ_PSN) {
             values.sq_psn = psn("sq_psn", a.sq_psn)?;
         }
-        if has(qp_mask::UDP_SOURCE_PORT) && a.udp_source_port == 0 {
-            return fail(S::OutOfRange, "udp_source_port is 0; allowed are 1 to 65535");
-        }
         if has(qp_mask::DRAINED_EVENT) && a.drained_event > 1 {
             let text = format!("drained_event is {}; it is 0 or 1", a.drained_event);
             return fail(S::OutOfRange, text);

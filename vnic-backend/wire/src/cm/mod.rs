@@ -51,8 +51,8 @@ pub const METHOD_SEND: u8 = 0x03;
 /// Bytes of what a REJ, an APR and a SIDR_REP say besides their reason.
 pub const INFO_LEN: usize = 72;
 
-/// Enhanced connection establishment, of a REQ and a REP: a vendor and what is its own. Neither stands in volume 1 of IBTA's
-/// specification, release 1.4; the places are those of Linux (`include/rdma/ibta_vol1_c12.h`, `drivers/infiniband/core/cm.c`).
+/// Enhanced connection establishment (IBTA vol 1 release 1.4), of a REQ and a REP: a vendor and what is its own, in the places that
+/// Linux has for them (`include/rdma/ibta_vol1_c12.h`, `drivers/infiniband/core/cm.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ece {
     /// Vendor, 24 bits; 0: none.

@@ -2,12 +2,13 @@
 
 use alloc::sync::Arc;
 
+use vnic_wire::cm::ServiceId;
 use vnic_wire::time::Instant;
 
 use super::super::congestion::{Congestion, FlowStatus};
 use super::super::counters::ReceivedByPriority;
 use super::super::limits::in_range;
-use super::super::marking::Marking;
+use super::super::marking::{Marking, policy_port};
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
@@ -155,12 +156,21 @@ impl Device {
         self.remark();
     }
 
+    /// Says which service a queue pair's connection is for, for policies by port, until it is reset.
+    pub fn set_service(&mut self, qp: QpNumber, service: ServiceId) -> Result<(), VerbsError> {
+        let qp = self.qps.get_mut(qp.0).ok_or(VerbsError::NoSuch(Object::Qp))?;
+        qp.set_service_port(&mut self.shared, policy_port(service));
+        Ok(())
+    }
+
     /// Marks the packets of all QPs and address handles anew.
     fn remark(&mut self) {
         let shared = &mut self.shared;
         for (_, handle) in shared.ahs.iter_mut() {
             let reaction = shared.congestion.reaction;
-            handle.priority = shared.marking.apply(&mut handle.path, &handle.address, reaction);
+            handle.priority = shared
+                .marking
+                .apply(&mut handle.path, &handle.address, 0, reaction);
         }
         for (_, qp) in self.qps.iter_mut() {
             qp.remark(&mut self.shared);

@@ -11,12 +11,11 @@ use super::super::gid::GidKind;
 use super::super::marks::Mark;
 use super::super::shared::Shared;
 use super::super::types::{
-    AddressVector, AttributeMask, QpAttributes, QpNumber, QpState, QpType, RateLimit, VerbsError,
+    AddressVector, AttributeMask, QpAttributes, QpNumber, QpState, QpType, RateLimit, SOURCE_PORT_FIRST,
+    VerbsError,
 };
 use super::{Qp, state};
 
-/// First of the UDP source ports that RoCEv2 uses (annex A17: 0xc000..=0xffff).
-const SOURCE_PORT_FIRST: u16 = 0xc000;
 /// Bits in which they differ.
 const SOURCE_PORT_BITS: u32 = 14;
 
@@ -26,26 +25,53 @@ pub const fn udp_source_port(source: u16, destination: u16) -> u16 {
     (source ^ destination) | SOURCE_PORT_FIRST
 }
 
-/// UDP source port of a QP: one was set, or it is pinned, or it comes from the QP's own number. Not from both ends' numbers:
-/// two hosts that make as many QPs in a row give them numbers that go in parallel, and what is then the same of all pairs
-/// (their XOR, say) would send all of them one way. Numbers in a row give ports in a row, which policies such as Linux's
-/// layer3+4 spread as evenly as can be.
-pub(super) fn source_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber) -> u16 {
+/// Flow label between two numbers of queue pairs, or two ports: their product, folded to 20 bits, as Linux's drivers make it
+/// (`rdma_calc_flow_label`). Both ends have the same.
+pub const fn flow_label(one: u32, other: u32) -> u32 {
+    let product = one as u64 * other as u64;
+    let folded = product ^ product >> 20;
+    ((folded ^ folded >> 40) & 0xf_ffff) as u32
+}
+
+/// UDP source port of a flow label: its upper bits are folded into the lower ones (`rdma_flow_label_to_udp_sport` of Linux).
+pub const fn flow_label_port(label: u32) -> u16 {
+    ((label ^ label >> SOURCE_PORT_BITS) as u16) | SOURCE_PORT_FIRST
+}
+
+/// UDP source port that the program decides about: one was set, or the address has a flow label; or the operator has pinned it.
+fn chosen_port(shared: &Shared, attributes: &QpAttributes, label: u32) -> Option<u16> {
     if shared.pin_source_port {
-        return SOURCE_PORT_FIRST;
+        return Some(SOURCE_PORT_FIRST);
     }
-    let own = || (from.0 ^ from.0 >> SOURCE_PORT_BITS) as u16 | SOURCE_PORT_FIRST;
-    attributes.udp_source_port.unwrap_or_else(own)
+    let of_label = || (label != 0).then(|| flow_label_port(label));
+    attributes.udp_source_port.or_else(of_label)
+}
+
+/// UDP source port of a QP that nobody has chosen one for: it comes from the QP's own number. Not from both ends' numbers:
+/// two hosts that make as many QPs in a row give them numbers that go in parallel, and what is then the same of all pairs
+/// (their XOR, say) would send all of them one way; of products of low numbers the second bit is the same. Numbers in a row give
+/// ports in a row, which policies such as Linux's layer3+4 spread as evenly as can be.
+fn own_port(from: QpNumber) -> u16 {
+    (from.0 ^ from.0 >> SOURCE_PORT_BITS) as u16 | SOURCE_PORT_FIRST
+}
+
+/// UDP source port of a connected QP.
+fn source_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber) -> u16 {
+    let label = attributes.address.as_ref().map_or(0, |a| a.flow_label);
+    chosen_port(shared, attributes, label).unwrap_or_else(|| own_port(from))
 }
 
 /// The same for a datagram: those of a QP to many others spread, too.
-pub(super) fn datagram_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber, to: QpNumber) -> u16 {
-    let port = source_port(shared, attributes, from);
-    if shared.pin_source_port || attributes.udp_source_port.is_some() {
-        return port;
-    }
+pub(super) fn datagram_port(
+    shared: &Shared,
+    attributes: &QpAttributes,
+    from: QpNumber,
+    to: QpNumber,
+    label: u32,
+) -> u16 {
     // The multiplier is Knuth's (TAOCP 3, 6.4), the high bits are the good ones.
-    port ^ (to.0.wrapping_mul(0x9e37_79b1) >> 16) as u16 | SOURCE_PORT_FIRST
+    let spread = || own_port(from) ^ (to.0.wrapping_mul(0x9e37_79b1) >> 16) as u16 | SOURCE_PORT_FIRST;
+    chosen_port(shared, attributes, label).unwrap_or_else(spread)
 }
 
 /// The way along an address vector, and the priority of what goes there.
@@ -53,6 +79,16 @@ pub(in super::super) fn path(
     shared: &Shared,
     address: &AddressVector,
     source_port: u16,
+) -> Result<(Path, u8), VerbsError> {
+    path_of(shared, address, source_port, 0)
+}
+
+/// The same for a queue pair whose connection is for a port, or (0) for none.
+fn path_of(
+    shared: &Shared,
+    address: &AddressVector,
+    source_port: u16,
+    service_port: u16,
 ) -> Result<(Path, u8), VerbsError> {
     let own = shared.gids.get(address.sgid_index)?;
     let mut network = match own.kind {
@@ -85,7 +121,7 @@ pub(in super::super) fn path(
     };
     let priority = shared
         .marking
-        .apply(&mut path, address, shared.congestion.reaction);
+        .apply(&mut path, address, service_port, shared.congestion.reaction);
     Ok((path, priority))
 }
 
@@ -120,7 +156,7 @@ impl Qp {
         let connected = self.init.qp_type != QpType::Ud;
         if connected && let Some(address) = &next.address {
             let port = source_port(shared, &next, self.number);
-            let (path, its) = path(shared, address, port)?;
+            let (path, its) = path_of(shared, address, port, self.service_port)?;
             (way, priority) = (Some(path), its);
         }
         if mask.contains(AttributeMask::PATH_MTU) && next.path_mtu > shared.mtu {

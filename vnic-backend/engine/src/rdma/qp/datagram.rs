@@ -54,7 +54,16 @@ impl Qp {
         };
         let number = self.number;
         let handle = wqe.wr.ud.and_then(|to| Some((to, shared.ahs.get(to.ah.0)?)));
-        let (Some((to, &AddressHandle { mut path, .. })), Some(pd)) = (handle, self.init.pd) else {
+        let (
+            Some((
+                to,
+                &AddressHandle {
+                    mut path, address, ..
+                },
+            )),
+            Some(pd),
+        ) = (handle, self.init.pd)
+        else {
             self.end_request(shared, slot, Status::LocalQpOperationError);
             return Turn::Next;
         };
@@ -84,7 +93,8 @@ impl Qp {
                 }
             }
         };
-        path.source_port = connect::datagram_port(shared, &self.attributes, number, to.qp);
+        path.source_port =
+            connect::datagram_port(shared, &self.attributes, number, to.qp, address.flow_label);
         let deth = deth::Header {
             qkey: if to.qkey & QKEY_OWN != 0 {
                 self.attributes.qkey

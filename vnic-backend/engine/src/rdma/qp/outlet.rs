@@ -33,10 +33,18 @@ impl Qp {
             self.follow_datagram(shared);
         } else if let (Some(path), Some(address)) = (&mut self.path, &self.attributes.address) {
             let reaction = shared.congestion.reaction;
-            let priority = shared.marking.apply(path, address, reaction);
+            let priority = shared.marking.apply(path, address, self.service_port, reaction);
             self.set_priority(shared, priority);
             let now = shared.now;
             self.adopt_congestion(shared, now, false);
+        }
+    }
+
+    /// Its connection is for this port from now on, or (0) for none, until it is reset.
+    pub fn set_service_port(&mut self, shared: &mut Shared, port: u16) {
+        if port != self.service_port {
+            self.service_port = port;
+            self.remark(shared);
         }
     }
 

@@ -35,8 +35,8 @@ pub(super) const KEYS: &[KeyDef] = &[
         .note("Recommended off where the switches mark no congestion and have no priority flow control.")
         .source("WinOF-2 Ethernet Network, RoCE Configuration"),
     KeyDef::switch("EceSupportEnabled")
+        .acts(field!(ece))
         .default(1)
-        .waits_for("enhanced connection establishment")
         .help("RDMA connections exchange what their ends can do (IBTA 1.4, enhanced connection establishment).")
         .note(
             "The section also speaks of switching ECE on by firmware settings; those settings (selective repeat, \

@@ -1,14 +1,16 @@
 //! Regions on demand: whoever finds a page missing waits, and all goes on as if it had been there (proto/device, section 11.6).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use vnic_engine::rdma::{
     Access, Event, Given, Hold, MrHandle, PageFault, QpState, QpType, Registration, SendOp, Sge, Span,
     Status, VerbsError,
 };
 
-use super::harness::{BASE, Connection, Pair, Side};
+use super::harness::{BASE, Connection, Pair, Side, send};
+use super::runs::{Dice, seen, turn};
 
 /// Bytes of a region on demand, and where its addresses begin.
 const LEN: u64 = 1 << 18;
@@ -441,4 +443,144 @@ fn a_region_of_all_addresses() {
     });
     assert_eq!(statuses(&mut pair.sides[0]), [(1, Status::Success)]);
     assert!(pair.sides[1].bytes((addr % PAGE) as usize, 9000) == pattern(9, 9000));
+}
+
+/// How many of 64 packets come in runs, from and to pages that are given in pieces of so many bytes.
+fn in_runs(piece: u64, write: bool) -> u64 {
+    let (mut pair, keys, _) = both(Connection::default());
+    for (side, keys) in pair.sides.iter_mut().zip(&keys) {
+        // The last piece first: none continues the one before.
+        let pieces = (0..LEN / piece).rev().map(|i| Span {
+            at: BASE + i * piece,
+            len: piece,
+        });
+        let given = Given::Memory {
+            memory: pieces.collect::<Vec<_>>().into(),
+            write: true,
+            prefetched: false,
+        };
+        side.device.set_pages(keys.mr, (0, LEN), given).expect("given");
+    }
+    let [mine, theirs] = keys;
+    if !write {
+        let end = &mut pair.sides[1];
+        give(end, theirs.mr, 0, LEN, false);
+    }
+    pair.sides[0].post(1, self::write(&theirs, 0), &[sge(&mine, 0, 64 * 256)]);
+    turn(&mut pair, 16, 64)
+}
+
+#[test]
+fn pages_that_are_there_are_used_in_runs() {
+    assert_eq!(in_runs(LEN, true), 64);
+    assert_eq!(in_runs(PAGE, true), 64);
+    // Each packet is in two pieces; what is to be written may only be read.
+    assert_eq!(in_runs(128, true), 0);
+    assert_eq!(in_runs(LEN, false), 0);
+}
+
+/// Goes through what a seed says, with runs of at most `room`: pages come, go and are held back between all turns. Gives what was
+/// seen, step by step, the memories at the end, and how many packets came in runs.
+fn story(seed: u64, room: usize) -> (Vec<Vec<String>>, [Vec<u8>; 2], u64) {
+    let mut dice = Dice(seed);
+    let (mut pair, keys, held) = both(Connection {
+        rnr_retry: 7,
+        ..Connection::default()
+    });
+    for side in &mut pair.sides {
+        side.fill(0, &pattern(seed as u8 ^ side.mac.0[5], LEN as usize));
+    }
+    let (mut story, mut taken) = (Vec::new(), 0);
+    for step in 0..60 {
+        for _ in 0..dice.below(4) {
+            let (from, to, len) = (
+                dice.below(LEN / 2),
+                dice.below(LEN / 2),
+                dice.below(20_000) as u32,
+            );
+            let a = &mut pair.sides[0];
+            let wr = send(step, write(&keys[1], to), &[sge(&keys[0], from, len)]);
+            let _ = a.device.post_send(a.qp, wr);
+        }
+        for _ in 0..dice.below(6) {
+            for ((side, keys), held) in pair.sides.iter_mut().zip(&keys).zip(&held) {
+                held.store(dice.below(12) == 0, Relaxed);
+                // Pages one by one, somewhere in memory, or a lot of them.
+                let pages = if dice.below(2) == 0 { 1 } else { dice.below(32) + 1 };
+                let (start, len) = (PAGE * dice.below(32), PAGE * pages);
+                let given = match dice.below(8) {
+                    0 => Given::Taken,
+                    1 if step > 50 => Given::Refused,
+                    2 => memory(start, len, false),
+                    3 => memory(PAGE * dice.below(32), len, true),
+                    _ => memory(start, len, true),
+                };
+                side.device
+                    .set_pages(keys.mr, (start, len), given)
+                    .expect("given");
+            }
+            taken += turn(&mut pair, room, dice.below(40) as usize);
+        }
+        pair.now = pair.now + Duration::from_millis(dice.below(3));
+        for side in &mut pair.sides {
+            side.device.handle_timeout(pair.now);
+        }
+        story.push(seen(&mut pair));
+    }
+    let memories = [0, 1].map(|i| pair.sides[i].bytes(0, LEN as usize));
+    (story, memories, taken)
+}
+
+#[test]
+fn pages_on_demand_are_used_in_runs_as_packet_by_packet() {
+    let mut in_runs = 0;
+    for seed in 0..200 {
+        let (one_by_one, memories, none) = story(seed, 0);
+        assert_eq!(none, 0);
+        for room in [1, 5, 16] {
+            let (story, memories_too, taken) = story(seed, room);
+            for (step, (a, b)) in one_by_one.iter().zip(&story).enumerate() {
+                assert_eq!(a, b, "seed {seed}, runs of {room}, step {step}");
+            }
+            assert!(memories == memories_too, "seed {seed}, runs of {room}");
+            in_runs += taken;
+        }
+    }
+    assert!(in_runs > 10_000, "only {in_runs} packets came in runs");
+}
+
+/// The driver may hold pages back at any time: no packet begins to use them after it was seen.
+#[test]
+fn what_is_held_back_in_the_middle_of_a_run_is_not_used() {
+    for end in [0, 1] {
+        for after in 1..20 {
+            let mut pair = Pair::new(QpType::Rc, Connection::default());
+            let asked = Arc::new(AtomicUsize::new(0));
+            let keys = [0, 1].map(|i| {
+                let (side, asked) = (&mut pair.sides[i], Arc::clone(&asked));
+                let hold = Hold::new(move || i == end && asked.fetch_add(1, Relaxed) >= after);
+                let access = Access::LOCAL_WRITE | Access::REMOTE;
+                let region = side.device.register_on_demand(side.pd, (VA, LEN), access, hold);
+                let keys = region.expect("registered");
+                give(side, keys.mr, 0, LEN, true);
+                keys
+            });
+            let data = pattern(5, 64 * 256);
+            pair.sides[0].fill(0, &data);
+            pair.sides[0].post(1, write(&keys[1], 0), &[sge(&keys[0], 0, 64 * 256)]);
+            turn(&mut pair, 16, 64);
+            let there = pair.sides[1].bytes(0, data.len());
+            let used = there
+                .iter()
+                .zip(&data)
+                .take_while(|(a, b)| a == b)
+                .count()
+                .div_ceil(256);
+            assert!(
+                used <= after,
+                "{used} packets, and {after} looks that found nothing"
+            );
+            assert!(there[used * 256..].iter().all(|byte| *byte == 0));
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! Priorities of queue pairs: from traffic class and service level, and what a closed one means.
 
 use vnic_engine::rdma::{
-    AddressVector, Mark, Marking, Outgoing, QpType, SendOp, Sink, Status, UdDestination,
+    AddressVector, AttributeMask, Mark, MarkPolicy, Marking, Outgoing, QpAttributes, QpState, QpType, SendOp,
+    Sink, Status, UdDestination,
 };
+use vnic_wire::cm::{PortSpace, ServiceId};
 use vnic_wire::qos::Trust;
 use vnic_wire::time::Instant;
 
@@ -141,6 +143,53 @@ fn other_rules_reach_everybody_and_are_not_shown() {
     // What the user has set stays as it is.
     let shown = a.device.query_qp(a.qp).unwrap().address.unwrap();
     assert_eq!((shown.traffic_class, shown.service_level), (0, 0));
+}
+
+#[test]
+fn policies_by_port_reach_the_queue_pairs_of_connections_for_it() {
+    let policy = |port, priority| MarkPolicy {
+        port,
+        priority: Some(priority),
+        dscp: None,
+    };
+    let mut pair = Pair::new(QpType::Uc, Connection::default());
+    let [a, b] = &mut pair.sides;
+    several(a, b, &[(0, 0), (0, 0)]);
+    let set = |a: &mut Side, policies: Vec<MarkPolicy>| {
+        a.device.set_marking(Marking {
+            policies,
+            ..by_dscp()
+        });
+        a.device.ready_priorities()
+    };
+    assert_eq!(
+        set(a, vec![policy(Some(445), 5)]),
+        1 << 3,
+        "nobody's connection is for it"
+    );
+    // That of the last queue pair is, from now on, and others' are not.
+    let smb = ServiceId::of_port(PortSpace::Tcp, 445);
+    a.device.set_service(a.qp, smb).unwrap();
+    assert_eq!(a.device.ready_priorities(), 1 << 5 | 1 << 3);
+    assert_eq!(
+        set(a, vec![policy(Some(445), 6), policy(None, 1)]),
+        1 << 6 | 1 << 1
+    );
+    assert_eq!(transmit(a, 1 << 6), [(6, 6 << 2, 2)]);
+    assert_eq!(transmit(a, 1 << 1), [(1, 1 << 2, 1)]);
+    // A queue pair that is reset may be connected for something else.
+    let reset = QpAttributes {
+        state: QpState::Reset,
+        ..QpAttributes::default()
+    };
+    a.device
+        .modify_qp(a.qp, &reset, AttributeMask::STATE, Instant(0))
+        .unwrap();
+    let c = Connection::default();
+    connect(a, b.qp, b.gid, b.mac, c);
+    let wr = send(3, SendOp::Send, &[a.sge(0, 3)]);
+    a.device.post_send(a.qp, wr).unwrap();
+    assert_eq!(a.device.ready_priorities(), 1 << 1);
 }
 
 #[test]

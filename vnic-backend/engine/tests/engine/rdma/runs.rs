@@ -49,10 +49,10 @@ impl Sink for Neighbour<'_> {
 }
 
 /// Numbers that look like chance.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % limit
     }
@@ -95,8 +95,31 @@ fn request(dice: &mut Dice, id: u64, pair: &Pair, rkeys: &[u32]) -> vnic_engine:
     wr
 }
 
+/// Lets each side send at most `budget` packets, in runs of at most `room`. Returns how many came in runs.
+pub fn turn(pair: &mut Pair, room: usize, budget: usize) -> u64 {
+    let (mut taken, now) = (0, pair.now);
+    let [a, b] = &mut pair.sides;
+    for forth in [true, false] {
+        let (from, side) = if forth {
+            (&mut *a, &mut *b)
+        } else {
+            (&mut *b, &mut *a)
+        };
+        let mut sink = Neighbour {
+            side,
+            now,
+            room,
+            left: budget,
+            taken: 0,
+        };
+        from.device.transmit(now, &from.ram, &mut sink);
+        taken += sink.taken;
+    }
+    taken
+}
+
 /// Everything that there is to see.
-fn seen(pair: &mut Pair) -> Vec<String> {
+pub fn seen(pair: &mut Pair) -> Vec<String> {
     let mut all = Vec::new();
     for side in &mut pair.sides {
         let (qp, device) = (side.qp, &mut side.device);
@@ -163,23 +186,7 @@ fn story(seed: u64, room: usize) -> (Vec<Vec<String>>, [Vec<u8>; 2], u64) {
         let budget = dice.below(40) as usize;
         let turns = dice.below(3);
         for _ in 0..turns {
-            let [a, b] = &mut pair.sides;
-            for (from, to) in [(0, 1), (1, 0)] {
-                let (from, to) = if from < to {
-                    (&mut *a, &mut *b)
-                } else {
-                    (&mut *b, &mut *a)
-                };
-                let mut sink = Neighbour {
-                    side: to,
-                    now: pair.now,
-                    room,
-                    left: budget,
-                    taken: 0,
-                };
-                from.device.transmit(pair.now, &from.ram, &mut sink);
-                taken += sink.taken;
-            }
+            taken += turn(&mut pair, room, budget);
         }
         pair.now = Instant(pair.now.0 + dice.below(3) * 1_000_000);
         for side in &mut pair.sides {

@@ -184,6 +184,8 @@ fn conditions_of_policies() {
         (Match::Smb,              &tcp(446),     false, false),
         (Match::NetDirect,        &udp(4791),    true,  true),
         (Match::NetDirect,        &udp(4791),    false, false),
+        (Match::NetDirectPort(445), &udp(4791),  true,  false),
+        (Match::NetDirectPort(445), &tcp(445),   false, false),
         (Match::Udp,              &udp(4791),    true,  false),
         (ports(17, 4791, 4791),   &udp(4791),    true,  false),
         (Match::Default,          &tcp(1),       false, true),
