@@ -13,7 +13,7 @@ use super::id::Id;
 use super::ports::{PORTS, Wanted};
 use super::state::{Data, Inner, Phase, State};
 use crate::abi::*;
-use crate::errno::Errno;
+use crate::errno::{Errno, complain};
 
 /// No device of ours has the address.
 const NOT_OURS: Errno = Errno(libc::EADDRNOTAVAIL);
@@ -30,7 +30,13 @@ pub fn bind(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         None
     } else {
         let (devices, gids) = with_gids();
-        let (device, entry) = choose::local(&gids, address.ip()).ok_or(NOT_OURS)?;
+        let (device, entry) = choose::local(&gids, address.ip()).ok_or_else(|| {
+            complain(&format_args!(
+                "{}: no GID of RoCEv2 of a device of ours",
+                address.ip()
+            ));
+            NOT_OURS
+        })?;
         Some((devices.get(device).cloned().ok_or(NOT_OURS)?, entry))
     };
     take_port(&mut id.state.lock(), id.state.space, address)?;
