@@ -149,8 +149,8 @@ impl CmDevice {
         if device.connections.is_some() {
             static AT_EXIT: Once = Once::new();
             // (Without memory for it peers hear of the end later.)
-            // SAFETY: the function stays for as long as the process.
             AT_EXIT.call_once(|| {
+                // SAFETY: the function stays for as long as this library.
                 let _ = unsafe { libc::atexit(leave) };
             });
             let theirs = Arc::clone(&device);
@@ -314,7 +314,8 @@ impl CmDevice {
 
     /// Gives a request to who listens; nobody: it is rejected.
     fn ask(self: &Arc<CmDevice>, parties: &mut Parties, connections: &Connections, event: ConnectionEvent) {
-        let (connection, transport) = (event.connection, event.message.transport);
+        let (connection, transport, service) =
+            (event.connection, event.message.transport, event.message.service);
         let header = Header::read(&event.message.private_data);
         let listener = header.and_then(|header| {
             let there = parties.services.get(&event.message.service)?;
@@ -331,7 +332,12 @@ impl CmDevice {
                 }
                 None => RESOURCES,
             },
-            None => INVALID_SERVICE,
+            None => {
+                complain(&format_args!(
+                    "nobody listens at service {service:#x} for {header:?}"
+                ));
+                INVALID_SERVICE
+            }
         };
         let reject = ConnectionMessage {
             reason,

@@ -66,7 +66,8 @@ fn take_port(inner: &mut Inner, space: u32, address: SocketAddr) -> Result<(), E
 fn settle(id: &Id, device: &Arc<CmDevice>, entry: &GidEntry) -> Result<(), Errno> {
     id.show_device(device)?;
     id.state.join(device);
-    id.state.lock().way.sgid_index = entry.index;
+    let mut inner = id.state.lock();
+    (inner.way.sgid_index, inner.own_gid) = (entry.index, entry.gid);
     Ok(())
 }
 
@@ -91,7 +92,11 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         inner.phase = Phase::Resolving;
         inner.peer = Some(peer);
         inner.path_mtu = port.active_mtu().number();
-        inner.way.dgid = gid(peer.ip());
+        inner.way.dgid = if plain(peer.ip()).is_loopback() {
+            inner.own_gid
+        } else {
+            gid(peer.ip())
+        };
         inner.way.traffic_class = inner.options.traffic_class.unwrap_or(0);
         inner.way
     };
