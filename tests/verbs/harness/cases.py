@@ -417,7 +417,7 @@ def connections():
 
     def rping(options, quick=False, server="", same=False, stays=False):
         client = f"rping -c -a {{server}} -p {{port}} -C 20 {options}".rstrip()
-        started = f"rping -s -a {{server}} -p {{port}} {'' if stays else '-C 20'} {server or options}".rstrip()
+        started = f"rping -s -a {{server}} -p {{port}}{'' if stays else ' -C 20'} {server or options}".rstrip()
         return case(started, client, *(["ping data: rdma-ping-"] if "-v" in options else []), quick=quick, same=same, stays=stays)
 
     yield rping("-v", True)
@@ -432,22 +432,22 @@ def connections():
 
     for options in ("", "-c 20 -C 5 -S 1000", "-c 2 -C 100 -S 65536", "-t 8"):
         yield case(
-            f"ucmatose -b {{server}} -p {{port}} {options}", f"ucmatose -s {{server}} -p {{port}} {options}", r"^test complete\n^return status 0$",
+            f"ucmatose -b {{server}} -p {{port}} {options}".rstrip(), f"ucmatose -s {{server}} -p {{port}} {options}".rstrip(), r"^test complete\n^return status 0$",
             quick=options in ("", "-c 20 -C 5 -S 1000"),
         )
     for options in ("", "-c 10 -C 5 -S 1000"):
         yield case(
-            f"udaddy -b {{server}} -p {{port}} {options}", f"udaddy -s {{server}} -p {{port}} {options}", r"^test complete\n^return status 0$",
+            f"udaddy -b {{server}} {options}".rstrip(), f"udaddy -s {{server}} {options}".rstrip(), r"^test complete\n^return status 0$",
             quick=not options,
         )
-    yield case("cmtime -b {server} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", r"^connect +:? *[\d.]+", quick=True)
+    yield case("cmtime -b {server} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", r"^connect +: +[\d.]+", quick=True, stays=True)
     yield case("rdma_server -p {port}", "rdma_client -s {server} -p {port}", "rdma_client: end 0", quick=True)
 
     for operation in ("write", "send", "read"):
         for kind in ("bw", "lat"):
             words = f"ib_{operation}_{kind} -F -R -n 100 -s 4096 -p {{port}}"
             yield Case(words, rows([4096]), kind == "bw", words + " {server}", name=words, connects=Connects())
-    for options in ("-c UD", "-c UC", "-q 8", "-e", "--use-srq", "-b"):
+    for options in ("-c UD", "-q 8", "-e", "--use-srq", "-b"):
         words = f"ib_send_bw -F -R -n 100 -s 1024 -p {{port}} {options}"
         yield Case(words, rows([1024]), options in ("-c UD", "-q 8"), words + " {server}", name=words, connects=Connects())
 

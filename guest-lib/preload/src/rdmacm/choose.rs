@@ -6,9 +6,11 @@ use vnic_verbs::{GidEntry, GidKind};
 
 use super::address::plain;
 
-/// The GID of a local address: of RoCEv2, and of the first device that has one. `gids`: those of each device.
+/// The GID of a local address: of RoCEv2, and of the first device that has one; of a loopback address the first of all. `gids`: those
+/// of each device.
 pub fn local(gids: &[Vec<GidEntry>], address: IpAddr) -> Option<(usize, GidEntry)> {
-    usable(gids).find(|(_, entry)| entry.gid.ip() == plain(address))
+    let address = plain(address);
+    usable(gids).find(|(_, entry)| address.is_loopback() || entry.gid.ip() == address)
 }
 
 /// The device and the GID from which a peer is reached, if the program names none:
@@ -98,7 +100,12 @@ mod tests {
             "a mapped one"
         );
         assert_eq!(found(local(&two(), ip("fe80::2"))), Some((1, 0)));
-        assert_eq!(found(local(&two(), ip("127.0.0.1"))), None);
+        assert_eq!(found(local(&two(), ip("10.0.3.1"))), None);
+        assert_eq!(
+            found(local(&two(), ip("127.0.0.1"))),
+            Some((0, 1)),
+            "the first device"
+        );
     }
 
     #[test]

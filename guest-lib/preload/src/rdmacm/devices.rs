@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, Once, Weak};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
@@ -147,6 +147,12 @@ impl CmDevice {
             gone: AtomicBool::new(false),
         });
         if device.connections.is_some() {
+            static AT_EXIT: Once = Once::new();
+            // (Without memory for it peers hear of the end later.)
+            AT_EXIT.call_once(|| {
+                // SAFETY: the function stays for as long as this library.
+                let _ = unsafe { libc::atexit(leave) };
+            });
             let theirs = Arc::clone(&device);
             let thread = std::thread::Builder::new().name("vnic-cm".into());
             thread.spawn(move || {
@@ -308,7 +314,8 @@ impl CmDevice {
 
     /// Gives a request to who listens; nobody: it is rejected.
     fn ask(self: &Arc<CmDevice>, parties: &mut Parties, connections: &Connections, event: ConnectionEvent) {
-        let (connection, transport) = (event.connection, event.message.transport);
+        let (connection, transport, service) =
+            (event.connection, event.message.transport, event.message.service);
         let header = Header::read(&event.message.private_data);
         let listener = header.and_then(|header| {
             let there = parties.services.get(&event.message.service)?;
@@ -325,7 +332,12 @@ impl CmDevice {
                 }
                 None => RESOURCES,
             },
-            None => INVALID_SERVICE,
+            None => {
+                complain(&format_args!(
+                    "nobody listens at service {service:#x} for {header:?}"
+                ));
+                INVALID_SERVICE
+            }
         };
         let reject = ConnectionMessage {
             reason,
@@ -345,6 +357,23 @@ impl CmDevice {
         let parties = std::mem::take(&mut *lock(&self.parties));
         for party in parties.members.values().filter_map(Weak::upgrade) {
             party.removed();
+        }
+    }
+}
+
+/// The process ends: peers are told, as the kernel tells them for its identifiers. (Those of a process that is killed hear of it by
+/// the retries of their queue pairs.)
+extern "C" fn leave() {
+    // Who exits within a call may hold a lock.
+    let Ok(open) = OPEN.try_lock() else {
+        return;
+    };
+    for device in open.iter().filter(|device| device.is_there()) {
+        let Ok(mut parties) = device.parties.try_lock() else {
+            continue;
+        };
+        for (connection, _) in parties.connections.drain() {
+            let _ = device.connections().map(|c| c.destroy(connection));
         }
     }
 }

@@ -13,7 +13,7 @@ use super::id::Id;
 use super::ports::{PORTS, Wanted};
 use super::state::{Data, Inner, Phase, State};
 use crate::abi::*;
-use crate::errno::Errno;
+use crate::errno::{Errno, complain};
 
 /// No device of ours has the address.
 const NOT_OURS: Errno = Errno(libc::EADDRNOTAVAIL);
@@ -30,7 +30,13 @@ pub fn bind(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         None
     } else {
         let (devices, gids) = with_gids();
-        let (device, entry) = choose::local(&gids, address.ip()).ok_or(NOT_OURS)?;
+        let (device, entry) = choose::local(&gids, address.ip()).ok_or_else(|| {
+            complain(&format_args!(
+                "{}: no GID of RoCEv2 of a device of ours",
+                address.ip()
+            ));
+            NOT_OURS
+        })?;
         Some((devices.get(device).cloned().ok_or(NOT_OURS)?, entry))
     };
     take_port(&mut id.state.lock(), id.state.space, address)?;
@@ -60,7 +66,8 @@ fn take_port(inner: &mut Inner, space: u32, address: SocketAddr) -> Result<(), E
 fn settle(id: &Id, device: &Arc<CmDevice>, entry: &GidEntry) -> Result<(), Errno> {
     id.show_device(device)?;
     id.state.join(device);
-    id.state.lock().way.sgid_index = entry.index;
+    let mut inner = id.state.lock();
+    (inner.way.sgid_index, inner.own_gid) = (entry.index, entry.gid);
     Ok(())
 }
 
@@ -85,7 +92,11 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         inner.phase = Phase::Resolving;
         inner.peer = Some(peer);
         inner.path_mtu = port.active_mtu().number();
-        inner.way.dgid = gid(peer.ip());
+        inner.way.dgid = if plain(peer.ip()).is_loopback() {
+            inner.own_gid
+        } else {
+            gid(peer.ip())
+        };
         inner.way.traffic_class = inner.options.traffic_class.unwrap_or(0);
         inner.way
     };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage, Ece, Transport};
-use vnic_verbs::{AddressVector, ConnectionEvent};
+use vnic_verbs::{AddressVector, ConnectionEvent, Gid};
 
 use super::devices::{CmDevice, Party};
 use super::header::Header;
@@ -89,6 +89,8 @@ pub struct Inner {
     pub lease: Option<Lease>,
     pub source: Option<SocketAddr>,
     pub peer: Option<SocketAddr>,
+    /// The GID of its own address.
+    pub own_gid: Gid,
     /// The way to the peer.
     pub way: AddressVector,
     pub path_mtu: u8,
@@ -121,6 +123,7 @@ impl State {
                 lease: None,
                 source: None,
                 peer: None,
+                own_gid: Gid::default(),
                 way: AddressVector::default(),
                 path_mtu: 0,
                 connection: None,
