@@ -50,7 +50,11 @@ const MESSAGES: [&str; 4] = ["cm_rx_duplicates", "cm_rx_msgs", "cm_tx_msgs", "cm
 
 /// Where the file of a counter of the port is, below the port.
 fn file(name: &str) -> String {
-    let of = |group: &str| name.strip_prefix(group)?.strip_prefix('_').map(|rest| format!("{group}/{rest}"));
+    let of = |group: &str| {
+        name.strip_prefix(group)?
+            .strip_prefix('_')
+            .map(|rest| format!("{group}/{rest}"))
+    };
     let messages = MESSAGES.into_iter().find_map(of);
     messages.unwrap_or_else(|| format!("hw_counters/{name}"))
 }

@@ -172,7 +172,10 @@ fn processes_that_share_a_function_connect_with_each_other_and_with_others() -> 
     let mut gone = all.remove(1);
     gone.side.d.hang_up();
     let third = &mut all[1].side.d;
-    ensure!(wait_for(|| third.listen(BASE + 1) == S::Ok), "the service is not free");
+    ensure!(
+        wait_for(|| third.listen(BASE + 1) == S::Ok),
+        "the service is not free"
+    );
     world.finish()
 }
 

@@ -63,7 +63,11 @@ impl End {
 
     /// Brings a queue pair to RTR and RTS with what the device knows of a connection.
     fn bring_up(&self, qp: &QueuePair<Rc>, connection: u32) -> Result<()> {
-        let known = self.connections.query(connection)?.attributes;
+        let known = QpAttributes {
+            // It says in replies that there is an address; in commands it is zero.
+            has_address: 0,
+            ..self.connections.query(connection)?.attributes
+        };
         let attributes = QpAttributes {
             state: QpState::Rtr.number(),
             max_dest_rd_atomic: 1,
