@@ -100,6 +100,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "ports",
         "qos",
         "queue-pairs",
+        "rdma-connections",
         "rdma-resources",
         "registry",
         "scenarios",

@@ -68,6 +68,8 @@ pub(super) fn ready_to_receive(
         state: QpState::Rtr.number(),
         max_dest_rd_atomic: limits.responder,
         min_rnr_timer: options.min_rnr_timer,
+        // It says in replies that there is an address; in commands it is zero.
+        has_address: 0,
         ..known.attributes
     };
     qp.modify(&attributes, mask)

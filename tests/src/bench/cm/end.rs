@@ -43,10 +43,11 @@ impl End {
         })
     }
 
-    /// How many objects of each kind there are.
+    /// How many objects of each kind there are, but doorbell rings, of which each thread has one from its first doorbell on.
     pub fn resources(&self) -> Result<Vec<(String, u32)>> {
-        let all = self.device.resources()?;
-        Ok(all.into_iter().map(|one| (one.name, one.used)).collect())
+        let all = self.device.resources()?.into_iter();
+        let made = all.filter(|one| !["doorbells", "ring_extents"].contains(&one.name.as_str()));
+        Ok(made.map(|one| (one.name, one.used)).collect())
     }
 
     fn qp(&self) -> Result<QueuePair<Rc>> {
@@ -63,7 +64,11 @@ impl End {
 
     /// Brings a queue pair to RTR and RTS with what the device knows of a connection.
     fn bring_up(&self, qp: &QueuePair<Rc>, connection: u32) -> Result<()> {
-        let known = self.connections.query(connection)?.attributes;
+        let known = QpAttributes {
+            // It says in replies that there is an address; in commands it is zero.
+            has_address: 0,
+            ..self.connections.query(connection)?.attributes
+        };
         let attributes = QpAttributes {
             state: QpState::Rtr.number(),
             max_dest_rd_atomic: 1,
