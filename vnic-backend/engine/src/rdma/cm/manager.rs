@@ -361,6 +361,9 @@ impl Cm {
     ) -> Result<ConnectionId, CmError> {
         let wait = self.timing.wait(self.timing.response_timeout);
         let id = self.begin(State::Idle, to, Patience::new(wait, self.timing.retries))?;
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            connection.terms = Terms::datagram(to, &ask);
+        }
         self.call(now, id, Input::Resolve, Some(ask.into()))?;
         Ok(id)
     }
@@ -674,6 +677,7 @@ impl Cm {
             Ok(id) => {
                 if let Some(c) = self.connections.get_mut(&id.0) {
                     (c.remote_id, c.transaction) = (ask.request_id, mad.transaction);
+                    c.terms = Terms::datagram(from, ask);
                 }
                 self.by_remote.insert(key, id.0);
                 self.events.push_back(Event::SidrRequest {

@@ -1,6 +1,6 @@
 //! What both ends of a connection agree on: the attributes of the own queue pair follow from it.
 
-use vnic_wire::cm::{Ece, Rep, Req, Service, ServiceId};
+use vnic_wire::cm::{Ece, Rep, Req, Service, ServiceId, SidrReq};
 use vnic_wire::psn::Psn;
 
 use super::super::types::AddressVector;
@@ -86,6 +86,16 @@ impl Terms {
             peer_known: true,
             peer_ece: req.ece,
             ..Terms::common(req)
+        }
+    }
+
+    /// Of a question for the queue pair of a service.
+    pub(super) fn datagram(address: AddressVector, ask: &SidrReq) -> Terms {
+        Terms {
+            service_id: ask.service_id,
+            address,
+            pkey: ask.pkey,
+            ..Terms::default()
         }
     }
 
