@@ -45,6 +45,7 @@ pub struct Ece {
 
 /// What one side of a connection tells the other: of a REQ, REP, RTU, REJ, DREQ, SIDR_REQ or SIDR_REP what it has. Times are
 /// exponents: 4.096 µs · 2^n.
+// Wide: one field for each of the contract's Message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionMessage {
     /// Queue pair of the sender.

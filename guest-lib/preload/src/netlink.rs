@@ -235,7 +235,9 @@ fn describe(asked: u16, index: u32, device: &Device, reply: &mut Attributes) -> 
             _ => {
                 let counters = context.counters().ok()?;
                 reply.table(a::STAT_HWCOUNTERS, |table| {
-                    for counter in counters.iter().filter(|c| !c.name.contains("_vport_")) {
+                    // As Linux: those of communication management (`cm_…`) have files only. (All would not fit into iproute2's buffer.)
+                    let shown = |name: &str| !name.contains("_vport_") && !name.starts_with("cm_");
+                    for counter in counters.iter().filter(|c| shown(&c.name)) {
                         table.table(a::STAT_HWCOUNTER_ENTRY, |entry| {
                             entry.text(a::STAT_HWCOUNTER_ENTRY_NAME, &counter.name);
                             entry.u64(a::STAT_HWCOUNTER_ENTRY_VALUE, counter.value);

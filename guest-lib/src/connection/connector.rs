@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::header::{self, Header};
 use super::manager::{Link, Manager};
 use super::pending::{Limits, Side};
-use super::{Connecting, ConnectionMessage, Ece};
+use super::{Connecting, ConnectionManager, ConnectionMessage, Ece};
 use crate::qp::ConnectOptions;
 use crate::{Access, AddressVector, Error, QpState, QueuePair, Rc};
 
@@ -92,6 +92,25 @@ pub struct Connector {
     to: SocketAddr,
     source: Option<IpAddr>,
     options: ConnectionOptions,
+}
+
+impl ConnectionManager {
+    /// Prepares to connect to a peer's address and port.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context, qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::connection::ConnectionManager;
+    ///
+    /// let manager = ConnectionManager::new(device)?;
+    /// let to = ([10, 0, 0, 2], 20000).into();
+    /// let connection = manager.connector(to).private_data(b"hello").connect(qp)?.wait()?;
+    /// println!("{} answers {:?}", connection.peer(), connection.private_data());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connector(&self, to: SocketAddr) -> Connector {
+        Connector::new(&self.0, to)
+    }
 }
 
 impl Connector {

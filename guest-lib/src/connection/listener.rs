@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::header::{self, Header};
-use super::manager::{Link, Manager};
-use super::pending::{Limits, Side, ready_to_receive};
-use super::{Connecting, ConnectionEvent, ConnectionMessage, ConnectionOptions, Ece, Rejection, Transport};
+use super::manager::{Asked, Link, Manager};
+use super::pending::{Limits, Side, ready_to_receive, reject};
+use super::{Connecting, ConnectionManager, ConnectionMessage, ConnectionOptions, Ece, Rejection, Transport};
 use crate::driver::News;
 use crate::{Error, QueuePair, Rc};
 
@@ -16,13 +16,6 @@ use crate::{Error, QueuePair, Rc};
 const INVALID_SERVICE_TYPE: u16 = 9;
 /// Reason of a rejection: the request does not say between which addresses it is.
 const UNSUPPORTED: u16 = 5;
-
-/// A request as the device tells of it.
-pub(super) struct Asked {
-    pub id: u32,
-    pub message: ConnectionMessage,
-    pub news: Arc<News<ConnectionEvent>>,
-}
 
 /// Takes requests for connections at a port. Requests that wait when it is dropped are rejected.
 pub struct Listener {
@@ -131,22 +124,20 @@ impl Listener {
     }
 }
 
-/// Rejects what a peer asks for or answers.
-pub(super) fn reject(link: &Link, reason: u16, private_data: &[u8]) -> Result<(), Error> {
-    let message = ConnectionMessage {
-        reason,
-        private_data: private_data.to_vec(),
-        ..ConnectionMessage::default()
-    };
-    link.connections().reject(link.id, &message)
-}
-
 /// A peer's request for a connection. Dropped without an answer, it is rejected.
 pub struct ConnectionRequest {
     link: Link,
     message: ConnectionMessage,
     header: Header,
     port: u16,
+}
+
+impl ConnectionManager {
+    /// Listens at a port, for all addresses of the device. At most `backlog` requests wait to be taken and answered; the device
+    /// rejects more.
+    pub fn listen(&self, port: u16, backlog: u32) -> Result<Listener, Error> {
+        Listener::new(&self.0, port, backlog)
+    }
 }
 
 impl std::fmt::Debug for ConnectionRequest {

@@ -1,7 +1,7 @@
 //! Who gets which event: a thread takes those of the device, and hands each to the listener or the connection that it is about.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use super::listener::Asked;
-use super::{ConnectionEvent, ConnectionEventKind, Connections, Connector, Listener};
+use super::{ConnectionEvent, ConnectionEventKind, ConnectionMessage, Connections};
 use crate::driver::{News, NoFork};
 use crate::sync::lock;
 use crate::{Context, Error, GidEntry, GidKind};
@@ -82,29 +81,6 @@ impl ConnectionManager {
             thread: Some(thread),
         })))
     }
-
-    /// Listens at a port, for all addresses of the device. At most `backlog` requests wait to be taken and answered; the device
-    /// rejects more.
-    pub fn listen(&self, port: u16, backlog: u32) -> Result<Listener, Error> {
-        Listener::new(&self.0, port, backlog)
-    }
-
-    /// Prepares to connect to a peer's address and port.
-    ///
-    /// ```no_run
-    /// # fn example(device: &vnic_verbs::Context, qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>) -> Result<(), vnic_verbs::Error> {
-    /// use vnic_verbs::connection::ConnectionManager;
-    ///
-    /// let manager = ConnectionManager::new(device)?;
-    /// let to = ([10, 0, 0, 2], 20000).into();
-    /// let connection = manager.connector(to).private_data(b"hello").connect(qp)?.wait()?;
-    /// println!("{} answers {:?}", connection.peer(), connection.private_data());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn connector(&self, to: SocketAddr) -> Connector {
-        Connector::new(&self.0, to)
-    }
 }
 
 impl Manager {
@@ -160,6 +136,13 @@ impl Drop for Manager {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// A request as the device tells of it.
+pub(super) struct Asked {
+    pub id: u32,
+    pub message: ConnectionMessage,
+    pub news: Arc<News<ConnectionEvent>>,
 }
 
 /// What the thread works with.

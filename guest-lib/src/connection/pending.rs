@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::established::Connection;
-use super::listener::reject;
 use super::manager::Link;
 use super::{
     ConnectionAttributes, ConnectionEvent, ConnectionEventKind as Kind, ConnectionMessage, ConnectionOptions,
@@ -260,4 +259,14 @@ impl Pending {
         ready_to_send(&qp, &known, limits)?;
         Ok(Connection::new(link, qp, (peer, local), private_data))
     }
+}
+
+/// Rejects what a peer asks for or answers.
+pub(super) fn reject(link: &Link, reason: u16, private_data: &[u8]) -> Result<(), Error> {
+    let message = ConnectionMessage {
+        reason,
+        private_data: private_data.to_vec(),
+        ..ConnectionMessage::default()
+    };
+    link.connections().reject(link.id, &message)
 }

@@ -28,7 +28,7 @@ pub const SPREAD: Ceilings<'static> = &[
     ("guest-lib::ProtectionDomain", 5),
     ("vnic-backend/engine::Device", 6),
     ("vnic-backend/engine::Qp", 13),
-    ("vnic-backend::Function", 10),
+    ("vnic-backend::Function", 11),
     ("vnic-backend::Inner", 10),
     ("vnic-backend::Nic", 10),
     ("vnic-backend::Outputs", 6),

@@ -290,6 +290,7 @@ pub struct DelayDrop {
 }
 
 /// Settings that act on an adapter. The default is what acts while nothing is stored.
+// Wide: one field for each key of an adapter that acts in the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterSettings {
     /// `AsyncReceiveIndicate`.

@@ -138,7 +138,10 @@ fn a_device_has_no_more_memory_than_it_was_made_for() {
     }
     let listened = device.connections(|cm| cm.listen(ask(0).service_id, u32::MAX));
     listened.expect("nobody else does");
-    for n in (1..).take_while(|_| device.resources().cm_id.used < limits.max_cm_id) {
+    for n in 1.. {
+        if device.resources().cm_id.used == limits.max_cm_id {
+            break;
+        }
         let mad = Mad {
             transaction: n.into(),
             message: ask(n).into(),

@@ -76,6 +76,7 @@ pub struct State {
 }
 
 /// What changes of an identifier.
+// Wide: what `rdma_cm_id` and its event channel keep of an identifier, under one lock.
 pub struct Inner {
     /// The program's pointer; 0: of a request that it has not taken.
     pub pointer: usize,

@@ -217,6 +217,8 @@ impl Marking {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn about(port: Option<u16>, priority: Option<u8>, dscp: Option<u8>) -> MarkPolicy {

@@ -229,7 +229,7 @@ fn an_error_counts_under_its_cause_and_in_the_sum() {
 #[test]
 fn resources_have_names() {
     let names: std::collections::HashSet<_> = Resources::default().iter().map(|(name, _)| name).collect();
-    assert_eq!(names.len(), 11);
+    assert_eq!(names.len(), 12);
 }
 
 /// A completion queue that fails costs a look at those who complete there, and so many of them at a time.

@@ -125,6 +125,7 @@ fn what_is_built() {
             "TxUntagPriorityTag",
             "roce_mode",
             "*NetworkDirect",
+            "EceSupportEnabled",
             "EnableGpuDirect",
             "DcqcnClampTgtRate",
             "DcqcnClampTgtRateAfterTimeInc",

@@ -5,6 +5,7 @@ use crate::psn::Psn;
 use crate::{be32, be64};
 
 /// Reply to a request for communication.
+// Wide: the standard's message has that many fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rep {
     /// The sender's number of the connection.

@@ -14,6 +14,7 @@ const ACK_TIMEOUT_MAX: u8 = 31;
 const HOP_LIMIT: u8 = 64;
 
 /// Attributes of the own queue pair. What the own driver says is known from its call on, the rest from the peer's message on.
+// Wide: one field for each attribute of a queue pair that a connection decides about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {
     /// What was asked for.
