@@ -204,7 +204,8 @@ fn events_come_to_whom_they_concern() -> Result<()> {
 
 #[test]
 fn a_process_connects_with_itself() -> Result<()> {
-    let world = World::new(1, &["vf0"])?;
+    // (The second has nobody: what goes to a group goes somewhere.)
+    let world = World::new(1, &["vf0", "vf1"])?;
     let gid = GidSetting {
         gid: std::net::Ipv4Addr::new(10, 9, 0, 1).to_ipv6_mapped().octets(),
         kind: GidKind::RoceV2,

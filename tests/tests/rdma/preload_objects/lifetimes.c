@@ -151,8 +151,14 @@ static void queue_pairs(void)
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == 0);
 	rate.comp_mask = 1;
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EINVAL);
-	struct ibv_ece ece = {0};
-	CHECK(ibv_query_ece(qp, &ece) == EOPNOTSUPP && ibv_set_ece(qp, &ece) == EOPNOTSUPP);
+	struct ibv_ece ece = {.vendor_id = 1};
+	CHECK(ibv_query_ece(qp, &ece) == 0 && ece.vendor_id == 0 && ece.options == 0);
+	ece = (struct ibv_ece){.vendor_id = 0x15b3, .options = 5};
+	CHECK(ibv_set_ece(qp, &ece) == 0);
+	ece = (struct ibv_ece){0};
+	CHECK(ibv_query_ece(qp, &ece) == 0 && ece.vendor_id == 0x15b3 && ece.options == 5);
+	ece.comp_mask = 1;
+	CHECK(ibv_set_ece(qp, &ece) == EINVAL);
 	union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 9}};
 	CHECK(ibv_attach_mcast(qp, &group, 0) == EINVAL);
 	CHECK(ibv_destroy_qp(qp) == 0);
