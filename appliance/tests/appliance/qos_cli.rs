@@ -452,7 +452,15 @@ DEFAULT  default               1     9
             "taken",
         ),
         (
-            &["add", "vf0", "nd", "--net-direct-port", "65536", "--priority", "3"],
+            &[
+                "add",
+                "vf0",
+                "nd",
+                "--net-direct-port",
+                "65536",
+                "--priority",
+                "3",
+            ],
             2,
             "65536",
         ),
