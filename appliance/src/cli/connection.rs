@@ -146,9 +146,9 @@ mod tests {
             ..v1::RdmaConnection::default()
         };
         let expected = "\
-DEV  NUMBER  STATE        TYPE  SIDE     SERVICE             PEER      QPN  PEER QPN  ECE                    PID  COMMAND
-vf0      17  ESTABLISHED  RC    passive  TCP:445             10.0.0.5   19        18  0x0015b3:0x30000002   4711  rping
-vf0      20  REQ_SENT     XRC   active   0x0000000000000007  fe80::1     -         -  -                        -
+DEV  NUMBER  STATE        TYPE  SIDE     SERVICE             PEER      QPN  PEER QPN  ECE                   PID  COMMAND
+vf0      17  ESTABLISHED  RC    passive  TCP:445             10.0.0.5   19        18  0x0015b3:0x30000002  4711  rping
+vf0      20  REQ_SENT     XRC   active   0x0000000000000007  fe80::1     -         -  -                       -
 ";
         assert_eq!(table(&[established, asked]), expected);
         assert_eq!(table(&[]), "no connections\n");

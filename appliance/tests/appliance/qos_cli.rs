@@ -452,9 +452,17 @@ DEFAULT  default               1     9
             "taken",
         ),
         (
-            &["add", "vf0", "nd", "--net-direct-port", "445", "--priority", "3"],
-            1,
-            "connection manager",
+            &[
+                "add",
+                "vf0",
+                "nd",
+                "--net-direct-port",
+                "65536",
+                "--priority",
+                "3",
+            ],
+            2,
+            "65536",
         ),
         (&["add", "vf0", "x", "--tcp"], 2, "--priority"),
         (

@@ -432,6 +432,7 @@ async fn all_keys_together_survive_the_daemon() {
         ("TxUntagPriorityTag", "1"),
         ("roce_mode", "4"),
         ("*NetworkDirect", "0"),
+        ("EceSupportEnabled", "0"),
         ("EnableGpuDirect", "1"),
         ("*FlowControl", "1"),
         ("DefaultUntaggedPriority", "4"),

@@ -75,12 +75,14 @@ macro_rules! enumerations {
 
 #[test]
 fn numbers_are_the_same() {
+    use vnic_device::command::connection;
     use vnic_device::{command, event, status};
     let code: BTreeMap<&str, _> = BTreeMap::from(enumerations![
         Opcode in command, CommandStatus in status, EventKind in event, FaultQueue in event, FaultReason in event,
         Kind in doorbell, Operation in queue, CompletionKind in queue, QpType in verbs, QpState in verbs,
         Mtu in verbs, MwType in verbs, GidKind in verbs, PortState in verbs, AtomicScope in verbs,
-        CompletionStatus in verbs, Post in verbs, PostErrno in verbs,
+        CompletionStatus in verbs, Post in verbs, PostErrno in verbs, Transport in connection,
+        ConnectionState in connection, ConnectionEventKind in connection,
     ]);
     let spec = tables("numbers");
     assert_eq!(
@@ -104,6 +106,7 @@ macro_rules! bits {
 
 #[test]
 fn bits_are_the_same() {
+    use vnic_device::command::connection::message_flags;
     let code = BTreeMap::from([
         bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE),
         bits!(completion_flags: GRH, IMM, INVALIDATED, VLAN),
@@ -116,7 +119,8 @@ fn bits_are_the_same() {
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS),
+        bits!(message_flags: FLOW_CONTROL, SRQ),
     ]);
     let spec = tables("bits");
     assert_eq!(

@@ -62,7 +62,7 @@ fn versions(d: &mut Driver) {
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (3, &[0; 15][..]));
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (4, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);

@@ -20,8 +20,10 @@ use super::types::{AddressVector, Event, QpNumber};
 
 /// First of the UDP source ports of RoCEv2: all datagrams of the interface come from it.
 const SOURCE_PORT: u16 = 0xc000;
-/// Datagrams that wait for their priority to open, at most. Others are lost, as a network may lose them.
+/// Datagrams that wait for a priority to open, at most. Others are lost, as a network may lose them.
 const WAITING_MAX: usize = 4096;
+/// Connections whose deadline is looked at, at one deadline of the interface.
+const TIMEOUTS_AT_ONCE: usize = 8;
 /// Hop limit of answers: they go as far as questions come from.
 const HOP_LIMIT: u8 = 255;
 
@@ -29,7 +31,6 @@ const HOP_LIMIT: u8 = 255;
 #[derive(Debug)]
 struct Waiting {
     path: Path,
-    priority: u8,
     bytes: Box<[u8; mad::LEN]>,
 }
 
@@ -37,7 +38,8 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Gsi {
     pub cm: Cm,
-    waiting: VecDeque<Waiting>,
+    /// Datagrams that wait, by priority.
+    waiting: [VecDeque<Waiting>; 8],
     psn: Psn,
     /// Whether it was told that something has happened, and not all was taken since.
     told: bool,
@@ -49,7 +51,7 @@ impl Gsi {
     pub fn new(cm: Cm) -> Gsi {
         Gsi {
             cm,
-            waiting: VecDeque::new(),
+            waiting: Default::default(),
             psn: Psn::new(0),
             told: false,
             timer: Entry::default(),
@@ -65,14 +67,21 @@ impl Gsi {
     /// Its deadline has come.
     pub fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) {
         self.timer.fired();
-        self.cm.handle_timeout(now);
+        // What is due besides comes with its next deadline, which has come, too.
+        self.cm.handle_timeouts(now, TIMEOUTS_AT_ONCE);
         self.take(shared);
     }
 
     /// Notes the priorities with a datagram that waits, a bit each.
     fn note_priorities(&self, shared: &mut Shared) {
-        let priorities = self.waiting.iter().fold(0, |all, w| all | 1 << (w.priority & 7));
-        shared.notifier.note_others(priorities);
+        let waits = self
+            .waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, queue)| !queue.is_empty());
+        shared
+            .notifier
+            .note_others(waits.fold(0, |all, (priority, _)| all | 1 << priority));
     }
 
     /// Takes what communication management has to send, and its next deadline. A datagram whose own address is gone goes nowhere.
@@ -81,13 +90,10 @@ impl Gsi {
             let Ok((path, priority)) = qp::path(shared, &datagram.to, SOURCE_PORT) else {
                 continue;
             };
-            if self.waiting.len() < WAITING_MAX {
+            let queue = &mut self.waiting[usize::from(priority & 7)];
+            if queue.len() < WAITING_MAX {
                 let bytes = Box::new(datagram.mad.emit());
-                self.waiting.push_back(Waiting {
-                    path,
-                    priority,
-                    bytes,
-                });
+                queue.push_back(Waiting { path, bytes });
             }
         }
         self.note_priorities(shared);
@@ -104,11 +110,16 @@ impl Gsi {
 
     /// Sends datagrams that wait, as far as priorities are open.
     pub fn send(&mut self, shared: &mut Shared, sink: &mut dyn Sink) {
-        while !self.waiting.is_empty() {
+        while self.waiting.iter().any(|queue| !queue.is_empty()) {
             let open = sink.open();
-            let may = |w: &Waiting| open >> (w.priority & 7) & 1 == 1;
-            let next = self.waiting.iter().position(may);
-            let Some(datagram) = next.and_then(|next| self.waiting.remove(next)) else {
+            let mut queues = self.waiting.iter_mut().zip(0_u8..);
+            let next = queues.find_map(|(queue, priority)| {
+                let open = open >> priority & 1 == 1;
+                open.then(|| queue.pop_front())
+                    .flatten()
+                    .map(|datagram| (datagram, priority))
+            });
+            let Some((datagram, priority)) = next else {
                 break;
             };
             let headers = Headers {
@@ -126,7 +137,7 @@ impl Gsi {
             self.psn = self.psn.add(1);
             sink.send(&Outgoing {
                 from: QpNumber(mad::GSI_QP),
-                priority: datagram.priority,
+                priority,
                 path: &datagram.path,
                 headers,
                 payload: Payload::Bytes(&datagram.bytes[..]),

@@ -9,10 +9,12 @@ use vnic_wire::cm::{
 use vnic_wire::time::Instant;
 
 use super::super::types::AddressVector;
+use super::manager::Event;
 use super::state::{Input, Send, State};
 use super::terms::{Status, Terms};
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 
 /// Bytes of a connection: its message and the peer's, what is told of it, and its places in tables.
 pub(in super::super) const CONNECTION: u64 =
@@ -43,6 +45,8 @@ pub(super) struct Connection {
     pub patience: Patience,
     /// What a peer asked for, and the number of the listener.
     pub listener: Option<(ServiceId, u32)>,
+    /// What the driver is told of it and has not taken, with the numbers of the order among all.
+    pub told: VecDeque<(u64, Event)>,
     /// The driver wants to hear no more of it.
     pub orphan: bool,
 }

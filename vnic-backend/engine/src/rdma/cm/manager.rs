@@ -224,7 +224,10 @@ pub struct Cm {
     next: u32,
     admission: Admission,
     datagrams: VecDeque<Datagram>,
-    events: VecDeque<Event>,
+    /// Connections with something to tell, in the order in which it happened.
+    untold: BTreeMap<u64, u32>,
+    /// Number of the next thing that happens.
+    sequence: u64,
     counters: Counters,
 }
 
@@ -246,7 +249,8 @@ impl Cm {
             next: seed,
             admission: Admission::default(),
             datagrams: VecDeque::new(),
-            events: VecDeque::new(),
+            untold: BTreeMap::new(),
+            sequence: 0,
             counters: Counters::default(),
         }
     }
@@ -375,8 +379,11 @@ impl Cm {
 
     /// Forgets a connection, and tells the peer what the state asks for. What was to be told of it is not told any more.
     pub fn destroy(&mut self, now: Instant, id: ConnectionId) -> Result<(), CmError> {
-        self.owned(id)?.orphan = true;
-        self.events.retain(|event| event.id() != id);
+        let connection = self.owned(id)?;
+        connection.orphan = true;
+        for (at, _) in core::mem::take(&mut connection.told) {
+            self.untold.remove(&at);
+        }
         self.call_any(now, id, Input::Destroy, None)
     }
 
@@ -403,7 +410,7 @@ impl Cm {
 
     /// Whether there is something to tell.
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.untold.is_empty()
     }
 
     /// How many connections there are, those that are over and not gone included.
@@ -426,7 +433,7 @@ impl Cm {
         let indices = self.by_remote.is_empty() && self.by_qp.is_empty() && self.by_own_qp.is_empty();
         let indices = indices && self.deadlines.is_empty();
         let waiting = self.listeners.values().all(|listener| listener.waiting == 0);
-        self.connections.is_empty() && self.under_way == 0 && indices && waiting && self.events.is_empty()
+        self.connections.is_empty() && self.under_way == 0 && indices && waiting && self.untold.is_empty()
     }
 
     /// Messages by kind.
@@ -441,7 +448,9 @@ impl Cm {
 
     /// What there is to tell.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let (_, id) = self.untold.pop_first()?;
+        let (_, event) = self.connections.get_mut(&id)?.told.pop_front()?;
+        Some(event)
     }
 
     /// When [`handle_timeout`](Cm::handle_timeout) has something to do.
@@ -451,7 +460,16 @@ impl Cm {
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.deadlines.first() {
+        self.handle_timeouts(now, usize::MAX);
+    }
+
+    /// As [`handle_timeout`](Cm::handle_timeout), for at most `most` connections: if there are more,
+    /// [`next_timeout`](Cm::next_timeout) is still not later than `now`.
+    pub fn handle_timeouts(&mut self, now: Instant, most: usize) {
+        for _ in 0..most {
+            let Some(&(at, id)) = self.deadlines.first() else {
+                return;
+            };
             if at > now {
                 return;
             }
@@ -650,7 +668,7 @@ impl Cm {
         }
         self.by_remote.insert((from.dgid, req.local_id), id.0);
         self.by_qp.insert((from.dgid, req.qp), id.0);
-        self.events.push_back(Event::Request {
+        self.say(Event::Request {
             id,
             peer: from,
             request: Box::new(*req),
@@ -680,7 +698,7 @@ impl Cm {
                     c.terms = Terms::datagram(from, ask);
                 }
                 self.by_remote.insert(key, id.0);
-                self.events.push_back(Event::SidrRequest {
+                self.say(Event::SidrRequest {
                     id,
                     peer: from,
                     request: Box::new(*ask),
@@ -763,6 +781,7 @@ impl Cm {
             deadline: None,
             patience,
             listener: None,
+            told: VecDeque::new(),
             orphan: false,
         };
         self.connections.insert(id, connection);
@@ -925,7 +944,17 @@ impl Cm {
             (Tell::TimewaitExit, _) => Event::TimewaitExit { id },
             (Tell::Response | Tell::SidrReply, _) => return,
         };
-        self.events.push_back(event);
+        self.say(event);
+    }
+
+    /// Keeps an event until the driver takes it, or destroys the connection.
+    fn say(&mut self, event: Event) {
+        let id = event.id().0;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.told.push_back((self.sequence, event));
+            self.untold.insert(self.sequence, id);
+            self.sequence += 1;
+        }
     }
 
     /// A connection is gone.

@@ -340,3 +340,55 @@ fn numbers_and_services_say_whose_a_datagram_is() {
         [false, false, true]
     );
 }
+
+/// Deadlines of many connections come one after the other, a few at a time: whoever has them does not hold up others.
+#[test]
+fn many_that_are_due_take_turns() {
+    let mut pair = pair();
+    for _ in 0..50 {
+        connect(&mut pair);
+    }
+    assert_eq!(sent(&mut pair, 0).len(), 50);
+    let device = &mut pair.sides[0].device;
+    let at = device.next_timeout().expect("they wait");
+    let again = |device: &vnic_engine::rdma::Device| {
+        let cm = device.communication().expect("it was called");
+        cm.counters().cm_tx_retries[Attribute::Req.index()]
+    };
+    device.handle_timeouts(at, 1);
+    assert_eq!(again(device), 8);
+    assert!(device.next_timeout().is_some_and(|next| next <= at));
+    device.handle_timeouts(at, 100);
+    assert_eq!(again(device), 50);
+    assert!(device.next_timeout().is_some_and(|next| next > at));
+}
+
+/// What was to be told of a connection goes with it; the rest keeps its order.
+#[test]
+fn events_of_a_destroyed_connection_are_not_told() {
+    let mut cm = listening(1000);
+    let now = Instant::default();
+    let from = AddressVector::default();
+    for n in 1..=4 {
+        let mad = Mad {
+            transaction: n,
+            message: Req {
+                service_id: SERVICE,
+                local_id: n as u32,
+                qp: n as u32,
+                mtu: 3,
+                ..Req::default()
+            }
+            .into(),
+        };
+        cm.receive(now, from, &mad.emit());
+    }
+    let second = ConnectionId(1003);
+    assert!(cm.state(second).is_some());
+    cm.destroy(now, second).expect("it is there");
+    let told: Vec<_> = core::iter::from_fn(|| cm.poll_event())
+        .map(|event| event.id().0)
+        .collect();
+    assert_eq!(told, [1002, 1004, 1005]);
+    assert!(!cm.has_events());
+}
