@@ -176,6 +176,8 @@ const EVENT_KINDS: Rows = rows! {
     mesh_peer(),
     mesh_refused("somebody called the mesh with a certificate that it does not take", "vnicctl event list --kind mesh_refused"),
     mesh_trouble(),
+    connection_rejected("the peer has rejected connections: the event says why, such as that nobody listens", "vnicctl event list NAME --kind connection_rejected"),
+    connection_timed_out("the peer does not answer: it, its address or the way to it is wrong or gone", "vnicctl event list NAME --kind connection_timed_out"),
     scenario_begun(),
     scenario_over("a scenario failed: its log says at which step", "vnicctl fault scenarios"),
 };

@@ -74,7 +74,7 @@ fn versions(d: &mut Driver) {
     fine(d, O::Hello, &hello(1, 2, 2), &[]);
     refused(d, O::JudgePost, &JudgePost::default(), &[], S::NotSupported);
     fine(d, O::Reset, &[0u8; 0], &[]);
-    fine(d, O::Hello, &hello(1, 3, 3), &[]);
+    fine(d, O::Hello, &hello(1, 4, 4), &[]);
 }
 
 /// A driver of version 1.0 sees what there was in 1.0, however much room it has.
