@@ -204,6 +204,7 @@ struct Brings {
 }
 
 /// Communication management of a device. After each call that takes it by `&mut`, datagrams and events may be there to take.
+// Wide: the connections, and each way to find one.
 #[derive(Debug)]
 pub struct Cm {
     timing: Timing,
