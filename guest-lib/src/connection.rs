@@ -371,8 +371,6 @@ impl AsFd for Connections {
     }
 }
 
-const _: () = assert!(size_of::<wire::Message>().is_multiple_of(8));
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ pub struct RtrAttributes {
     pub max_dest_rd_atomic: u8,
     /// RC, XRC target: code of the time that a peer waits when there is no receive, 0 … 31.
     pub min_rnr_timer: u8,
-    /// UDP source port; `None`: derived from the numbers of the queue pairs.
+    /// UDP source port; `None`: derived from the flow label, or if that is 0 from the own number.
     pub udp_source_port: Option<u16>,
 }
 
@@ -72,7 +72,7 @@ pub struct ConnectOptions {
     pub flow_label: u32,
     /// Service level, 0 … 7.
     pub service_level: u8,
-    /// UDP source port; `None`: derived from the numbers of the queue pairs.
+    /// UDP source port; `None`: derived from the flow label, or if that is 0 from the own number.
     pub udp_source_port: Option<u16>,
 }
 
