@@ -122,6 +122,12 @@ impl WorkCompletion {
         self.0.service_level
     }
 
+    /// For a datagram: its network header, a number of the contract's `NetworkHeader`: 0 a GRH (RoCE v1, or a device before version
+    /// 1.4 of the contract), 1 IPv6, 2 IPv4 (both RoCE v2).
+    pub fn network_header(&self) -> u8 {
+        self.0.network
+    }
+
     /// When the device wrote the completion, by its [clock](crate::Context::clock). Zero if the device does not
     /// say.
     pub fn time(&self) -> Duration {

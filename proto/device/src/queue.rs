@@ -58,6 +58,16 @@ numbers! {
         /// WRITE with immediate data received.
         RecvWriteImm = 129,
     }
+
+    /// Network header of a datagram.
+    enum NetworkHeader: u8 {
+        /// The GRH of RoCE v1.
+        Grh = 0,
+        /// IPv6.
+        Ipv6 = 1,
+        /// IPv4.
+        Ipv4 = 2,
+    }
 }
 
 impl Operation {
@@ -191,8 +201,8 @@ layouts! {
         38 vlan: u16,
         /// UD: service level.
         40 service_level: u8,
-        /// Zero.
-        41 reserved_level: u8,
+        /// UD: [`NetworkHeader`].
+        41 network: u8,
         /// UD: index of the P_Key.
         42 pkey_index: u16,
         /// A code for the device's developers; zero on success.
@@ -355,7 +365,7 @@ impl CompletionEntry {
     #[inline]
     pub const fn to_words(self) -> [u64; 8] {
         let [a, b, c, d, e, f] = self.source_mac;
-        let level = u16::from_le_bytes([self.service_level, self.reserved_level]);
+        let level = u16::from_le_bytes([self.service_level, self.network]);
         let tail = u32::from_le_bytes([self.status, self.kind, self.flags, self.phase]);
         [
             self.wr_id,

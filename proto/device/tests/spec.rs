@@ -79,7 +79,7 @@ fn numbers_are_the_same() {
     use vnic_device::{command, event, status};
     let code: BTreeMap<&str, _> = BTreeMap::from(enumerations![
         Opcode in command, CommandStatus in status, EventKind in event, FaultQueue in event, FaultReason in event,
-        Kind in doorbell, Operation in queue, CompletionKind in queue, QpType in verbs, QpState in verbs,
+        Kind in doorbell, Operation in queue, CompletionKind in queue, NetworkHeader in queue, QpType in verbs, QpState in verbs,
         Mtu in verbs, MwType in verbs, GidKind in verbs, PortState in verbs, AtomicScope in verbs,
         CompletionStatus in verbs, Post in verbs, PostErrno in verbs, Transport in connection,
         ConnectionState in connection, ConnectionEventKind in connection,

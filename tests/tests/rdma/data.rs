@@ -9,7 +9,9 @@ use vnic_device::command::memory::{AllocMw, MwReply};
 use vnic_device::command::qp::{AddressVector, Multicast};
 use vnic_device::command::queues::ModifySrq;
 use vnic_device::event::EventKind;
-use vnic_device::queue::{Bind, CompletionKind, Element, Operation, completion_flags as c, send_flags};
+use vnic_device::queue::{
+    Bind, CompletionKind, Element, NetworkHeader, Operation, completion_flags as c, send_flags,
+};
 use vnic_device::verbs::{CompletionStatus as Status, QpState, QpType, access, srq_mask};
 use vnic_tests::driver::rdma::{Driver, Link, QpSpec, Side, World, Wr, connect, fill, link};
 
@@ -240,8 +242,8 @@ fn datagrams() -> Result<()> {
     let e = b.cq.good(1);
     assert_eq!((e.byte_len, e.flags, e.source_qp), (1064, c::GRH, qa.number));
     assert_eq!(
-        (e.source_mac, e.vlan, e.pkey_index, e.service_level),
-        (mac_a, 0, 0, 0)
+        (e.source_mac, e.vlan, e.pkey_index, e.service_level, e.network),
+        (mac_a, 0, 0, 0, NetworkHeader::Ipv6.number())
     );
     // The first 40 bytes are the GRH's.
     assert_eq!(b.mr.area.bytes(1020, 1024), bytes);
@@ -311,6 +313,34 @@ fn datagrams() -> Result<()> {
         &Wr::send(15, &[]).to(foreign, qb.number),
         Status::LocalQpOperationError,
     );
+    world.finish()
+}
+
+#[test]
+fn what_was_posted_leaves_before_its_queue_pair_goes() -> Result<()> {
+    let world = World::new(1, &["a", "b"])?;
+    let (mut a, mut b) = (world.side("a")?, world.side("b")?);
+    let own = b.d.own_address();
+    let mut qb = b.qp(QpType::Ud);
+    b.d.up(&qb, &link(own, 0));
+    let address = a.d.address_of(&mut b.d);
+    let ah = a.d.ah(a.pd, address);
+    for round in 0..100 {
+        b.receive(&mut qb, round, &[b.at(0, 100)]);
+        b.bells.wait_taken();
+        let mut qa = a.qp(QpType::Ud);
+        let own = a.d.own_address();
+        a.d.up(&qa, &link(own, 0));
+        // As a program does that ends: nobody waits for the completion.
+        a.post(
+            &mut qa,
+            &Wr::new(1, Operation::Send, &[]).inline(b"last").to(ah, qb.number),
+        );
+        a.d.end(Opcode::DestroyQp, qa.number)?;
+        assert_eq!(b.cq.good(round).byte_len, 44);
+        while a.cq.poll().is_some() {}
+        a.d.release(a.mr.area.extents[0].gpa + (512 << 10));
+    }
     world.finish()
 }
 

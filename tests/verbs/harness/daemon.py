@@ -133,7 +133,7 @@ class Daemon:
         return address
 
     def listens(self, adapter):
-        """Does a program listen for connections on vf`adapter`?"""
+        """Does a program listen for connections on vf`adapter`, or has some there? One that has ended does for a moment longer."""
         resources = json.loads(self.ctl("resource", "list", f"vf{adapter}"))["resources"]
         return any(r["type"] == "cm_id" and r["used"] for r in resources)
 

@@ -170,6 +170,9 @@ def connected(server, client, environments, patience, listening, stays, folder=N
     """Runs a server and then, once `listening()`, a client; they have `patience` seconds together. A server that `stays` is ended when
     its client has ended, which is no failure of its own."""
     end = time.monotonic() + patience
+    while listening() and time.monotonic() < end:
+        # What ran before.
+        time.sleep(0.02)
     first = Running(server, environments[0], folder)
     while first.alive() and not listening() and time.monotonic() < end:
         time.sleep(0.02)

@@ -1,8 +1,8 @@
 //! Completion queues in guest memory (`SPEC.md`, section 9).
 
-use vnic_device::queue::{CompletionEntry, PHASE, completion_flags};
+use vnic_device::queue::{self, CompletionEntry, PHASE, completion_flags};
 use vnic_device::ring;
-use vnic_engine::rdma::{Arm, Completion, Status};
+use vnic_engine::rdma::{Arm, Completion, NetworkHeader, Status};
 
 use super::events::Events;
 use super::shared_ring::SharedRing;
@@ -198,6 +198,12 @@ fn full(mut e: CompletionEntry, c: &Completion) -> CompletionEntry {
         e.source_qp = source.qp.0;
         e.source_mac = source.mac.0;
         e.service_level = source.service_level;
+        e.network = match source.network {
+            NetworkHeader::Grh => queue::NetworkHeader::Grh,
+            NetworkHeader::Ipv6 => queue::NetworkHeader::Ipv6,
+            NetworkHeader::Ipv4 => queue::NetworkHeader::Ipv4,
+        }
+        .number();
         if let Some(vlan) = source.vlan {
             e.vlan = vlan;
             e.flags |= completion_flags::VLAN;

@@ -15,6 +15,7 @@ use super::Pd;
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, publish};
+use crate::work::poll::OVER_UDP;
 
 /// An address handle.
 #[repr(C)]
@@ -64,7 +65,12 @@ pub fn address(attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
         } else {
             route.hop_limit
         },
-        service_level: attributes.sl,
+        // That of a completion whose datagram had no VLAN tag is no priority.
+        service_level: if attributes.sl & OVER_UDP == 0 {
+            attributes.sl
+        } else {
+            0
+        },
     })
 }
 

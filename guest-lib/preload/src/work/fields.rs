@@ -105,7 +105,7 @@ readers! {
     /// `ibv_wc_read_slid`: Ethernet has none.
     fn read_slid(_completion) -> u32 { 0 }
     /// `ibv_wc_read_sl`.
-    fn read_sl(completion) -> u8 { completion.service_level() }
+    fn read_sl(completion) -> u8 { poll::service_level(completion) }
     /// `ibv_wc_read_dlid_path_bits`: Ethernet has none.
     fn read_dlid_path_bits(_completion) -> u8 { 0 }
     /// `ibv_wc_read_completion_ts`: in nanoseconds of the device's clock (`hca_core_clock` is 1 GHz).

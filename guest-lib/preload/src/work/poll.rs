@@ -77,7 +77,7 @@ pub fn wc(completion: &WorkCompletion) -> ibv_wc {
         wc_flags: c_uint::from(completion.flags() & FLAGS),
         pkey_index: completion.pkey_index(),
         slid: 0,
-        sl: completion.service_level(),
+        sl: service_level(completion),
         dlid_path_bits: 0,
     }
 }
@@ -103,6 +103,20 @@ pub fn opcode(completion: &WorkCompletion) -> c_uint {
         kind
     } else {
         kind & IBV_WC_RECV
+    }
+}
+
+/// Bit of [`service_level`]: the datagram came without a VLAN tag, over UDP.
+pub const OVER_UDP: u8 = 1 << 3;
+
+/// `sl` of a datagram: the priority of its VLAN tag; without a tag what libmlx5 gives for RoCE v2, [`OVER_UDP`] and the network header,
+/// 1 for IPv6 and 2 for IPv4. UCX tells by it which address is in the first 40 bytes.
+#[inline]
+pub fn service_level(completion: &WorkCompletion) -> u8 {
+    match completion.network_header() {
+        0 => completion.service_level(),
+        _ if completion.vlan().is_some() => completion.service_level(),
+        header => OVER_UDP | header,
     }
 }
 
@@ -178,6 +192,24 @@ mod tests {
             assert_eq!((seen.opcode, seen.status), (opcode, IBV_WC_SUCCESS), "{kind:?}");
             assert_eq!((seen.wr_id, seen.qp_num), (0x1122_3344_5566_7788, 0x102));
             assert_eq!((seen.byte_len, seen.src_qp, seen.sl), (77, 0x103, 5));
+        }
+    }
+
+    #[test]
+    fn service_levels_of_untagged_datagrams_tell_the_network_header() {
+        for (network, flags, level) in [
+            (0, 0, 5),
+            (1, 0, 9),
+            (2, 0, 10),
+            (1, completion_flags::VLAN, 5),
+            (2, completion_flags::VLAN, 5),
+        ] {
+            let entry = CompletionEntry {
+                network,
+                flags,
+                ..success(CompletionKind::Recv.number())
+            };
+            assert_eq!(wc(&entry.into()).sl, level, "{network} {flags}");
         }
     }
 

@@ -120,11 +120,7 @@ impl Cq {
     /// When reserved fields are not zero.
     pub fn poll(&mut self) -> Option<CompletionEntry> {
         let e = self.peek()?;
-        assert_eq!(
-            (e.reserved_level, e.reserved, e.phase & 0x7f),
-            (0, 0, 0),
-            "reserved fields: {e:?}"
-        );
+        assert_eq!((e.reserved, e.phase & 0x7f), (0, 0), "reserved fields: {e:?}");
         self.consumer = self.consumer.wrapping_add(1);
         self.give_room();
         Some(e)

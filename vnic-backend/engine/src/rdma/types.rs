@@ -342,6 +342,19 @@ pub struct UdSource {
     pub vlan: Option<u16>,
     /// Service level (priority of the VLAN tag).
     pub service_level: u8,
+    /// Network header of the datagram.
+    pub network: NetworkHeader,
+}
+
+/// Kinds of network headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NetworkHeader {
+    /// The GRH of RoCE v1.
+    Grh,
+    /// IPv6.
+    Ipv6,
+    /// IPv4.
+    Ipv4,
 }
 
 /// A work completion (`ibv_wc`).

@@ -418,6 +418,11 @@ impl Function {
         if self.device.is_in_group(qp) {
             return fail(S::InUse, "the queue pair is attached to a multicast group");
         }
+        if state == QpState::Rts && self.device.held(qp).0 > 0 && !r.goes_on {
+            // What was posted before may leave in this turn, as it leaves a card while a program makes its next call: the last
+            // datagram of a program that ends, for which it waits for no completion.
+            return Err(Failure::Unfinished);
+        }
         if state != QpState::Reset {
             self.device.fail_qp(qp);
             self.flush(number, r.now)?;

@@ -13,8 +13,8 @@ use super::super::memory::Memory;
 use super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::shared::Shared;
 use super::super::types::{
-    Access, Completion, CompletionOp, Object, QpNumber, QpType, SendData, SendFlags, SendOp, Status,
-    UdDestination, UdSource, VerbsError,
+    Access, Completion, CompletionOp, NetworkHeader, Object, QpNumber, QpType, SendData, SendFlags, SendOp,
+    Status, UdDestination, UdSource, VerbsError,
 };
 use super::requester::Turn;
 use super::{Qp, connect, notes, responder, state};
@@ -198,6 +198,11 @@ impl Qp {
             mac: packet.path.eth.source,
             vlan: tag.map(|t| t.vid()),
             service_level: tag.map_or(0, |t| t.pcp()),
+            network: match packet.path.network {
+                Network::V1 { .. } => NetworkHeader::Grh,
+                Network::V6 { .. } => NetworkHeader::Ipv6,
+                Network::V4 { .. } => NetworkHeader::Ipv4,
+            },
         });
         if shared.notes.is_some() {
             notes::receive(self, shared, wr.id);
