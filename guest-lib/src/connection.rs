@@ -52,7 +52,7 @@ pub struct ConnectionMessage {
     pub qp: u32,
     /// Service: what is asked for, or was.
     pub service: u64,
-    /// PSN that the sender's first packet will have.
+    /// PSN that the receiver's queue pair shall send first ("starting PSN": IBTA volume 1, 12.7.31).
     pub psn: u32,
     /// Queue key of the sender's queue pair.
     pub qkey: u32,

@@ -67,6 +67,8 @@ pub(super) fn ready_to_receive(
         state: QpState::Rtr.number(),
         max_dest_rd_atomic: limits.responder,
         min_rnr_timer: options.min_rnr_timer,
+        // What the message to the peer asks for; a side that accepts has not sent it yet.
+        rq_psn: qp.psn(),
         // It says in replies that there is an address; in commands it is zero.
         has_address: 0,
         ..known.attributes
@@ -80,7 +82,7 @@ fn ready_to_send(qp: &QueuePair<Rc>, known: &ConnectionAttributes, limits: Limit
     let given = &known.attributes;
     let attributes = QpAttributes {
         state: QpState::Rts.number(),
-        sq_psn: qp.psn(),
+        sq_psn: given.sq_psn,
         timeout: or(QpMask::TIMEOUT, given.timeout, TIMEOUT),
         retry_count: or(QpMask::RETRY_COUNT, given.retry_count, 7),
         rnr_retry: or(QpMask::RNR_RETRY, given.rnr_retry, 7),

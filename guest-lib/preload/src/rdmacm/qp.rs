@@ -18,7 +18,7 @@ use crate::sync::lock;
 /// Rights that a peer has by way of a connected queue pair.
 const RIGHTS: u32 =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-/// RNR NAKs ask for the shortest wait, as Linux' `rdma_cm` has it.
+/// RNR NAKs ask for a wait of 655.36 ms, the number 0, as Linux' `rdma_cm` has it.
 const MIN_RNR_TIMER: u8 = 0;
 
 /// Makes the queue pair of an identifier: of datagrams one that is ready, of others one that may receive. Completion queues that are
@@ -369,6 +369,8 @@ fn attributes(id: &Id, state: u32, agreed: ibv_qp_attr) -> Result<(ibv_qp_attr, 
             mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
         }
         (IBV_QPS_RTR, false) => {
+            // The side that accepts has not told its peer yet.
+            all.rq_psn = psn;
             mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
             if reliable(transport) {
                 all.min_rnr_timer = MIN_RNR_TIMER;
@@ -377,7 +379,6 @@ fn attributes(id: &Id, state: u32, agreed: ibv_qp_attr) -> Result<(ibv_qp_attr, 
         }
         (IBV_QPS_RTR, true) => {}
         (IBV_QPS_RTS, datagrams) => {
-            all.sq_psn = psn;
             mask |= IBV_QP_SQ_PSN;
             if !datagrams && reliable(transport) {
                 all.timeout = ack_timeout.unwrap_or(all.timeout);

@@ -96,7 +96,7 @@ pub struct Inner {
     pub way: AddressVector,
     pub path_mtu: u8,
     pub connection: Option<u32>,
-    /// PSN of the own first packet.
+    /// PSN that the own queue pair expects first.
     pub psn: u32,
     pub transport: Transport,
     /// READs and atomics that the peer may have outstanding here, and those that it allows here: of a request.

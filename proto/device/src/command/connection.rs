@@ -100,7 +100,7 @@ layouts! {
         4 qp: u32,
         /// Service: what is asked for, or was.
         8 service: u64,
-        /// PSN that the sender's first packet will have.
+        /// PSN that the receiver's queue pair shall send first.
         16 psn: u32,
         /// Queue key of the sender's queue pair.
         20 qkey: u32,

@@ -73,6 +73,7 @@ impl End {
             state: QpState::Rtr.number(),
             max_dest_rd_atomic: 1,
             min_rnr_timer: 12,
+            rq_psn: qp.psn(),
             ..known
         };
         let mask = QpMask::STATE
@@ -85,7 +86,6 @@ impl End {
         qp.modify(&attributes, mask)?;
         let attributes = QpAttributes {
             state: QpState::Rts.number(),
-            sq_psn: qp.psn(),
             timeout: 19,
             retry_count: 7,
             rnr_retry: 7,

@@ -218,10 +218,10 @@ fn connects(s: &mut Side, ask: &Message, b: u32) {
     };
     assert_eq!(heard, wanted);
     let known = s.d.query_connection(passive);
-    let all = qp_mask::ADDRESS | qp_mask::DESTINATION_QP | qp_mask::RQ_PSN | qp_mask::MAX_DEST_RD_ATOMIC;
-    assert_eq!((known.known & all, known.known & qp_mask::SQ_PSN), (all, 0));
+    let all = qp_mask::ADDRESS | qp_mask::DESTINATION_QP | qp_mask::SQ_PSN | qp_mask::MAX_DEST_RD_ATOMIC;
+    assert_eq!((known.known & all, known.known & qp_mask::RQ_PSN), (all, 0));
     let a = &known.attributes;
-    assert_eq!((a.destination_qp, a.rq_psn, a.path_mtu), (ask.qp, ask.psn, 3));
+    assert_eq!((a.destination_qp, a.sq_psn, a.path_mtu), (ask.qp, ask.psn, 3));
     assert_eq!((a.max_dest_rd_atomic, a.max_rd_atomic), (3, 4));
     let reply = Message {
         connection: passive,
@@ -270,7 +270,8 @@ fn connects(s: &mut Side, ask: &Message, b: u32) {
         (known.remote_id, known.ece_vendor, known.ece_options),
         (passive, 0x15b3, 2)
     );
-    assert_eq!(known.attributes.destination_qp, b);
+    let a = &known.attributes;
+    assert_eq!((a.destination_qp, a.rq_psn, a.sq_psn), (b, ask.psn, 7));
     fine(&mut s.d, O::Accept, &active_message, &[]);
     assert_eq!(s.d.connection_event(Kind::Established).connection, passive);
     for connection in [active, passive] {

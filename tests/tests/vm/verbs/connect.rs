@@ -1,7 +1,9 @@
-//! Programs that connect by rdma_cm, in two machines with our library.
+//! Programs that connect by rdma_cm: with our library, and with the kernel's communication management and Soft-RoCE, in either
+//! machine.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use vnic_tests::lab::Guest;
 
 use super::{Side, World, begin, ended};
 
@@ -30,22 +32,64 @@ const PROGRAMS: [(&str, &str); 6] = [
 const UNTIL: &str =
     r#"printf '%s\n' 'for i in $(seq 200); do "$@" && exit 0; sleep 0.2; done; exit 1' >/tmp/until"#;
 
-/// All programs.
+/// With Soft-RoCE at one end, of the programs above: a connection's messages of both sides, datagrams, and data each way.
+const WITH_SOFT: [usize; 4] = [0, 2, 3, 5];
+
+/// All programs between our functions; some with Soft-RoCE and the kernel's communication management as server, and as client; then
+/// one percent of the frames that Soft-RoCE sends is lost.
 pub fn programs(world: &mut World<'_>) -> Result<()> {
-    world.vms.one.ok(UNTIL)?;
-    for (server, client) in PROGRAMS {
-        begin(&mut world.vms.two, "server", &Side::Ours.command(server))?;
-        let client = format!("sh /tmp/until {}", Side::Ours.command(client));
-        begin(&mut world.vms.one, "client", &client)?;
-        let (a, told) = ended(&mut world.vms.one, "client")?;
-        let (b, heard) = ended(&mut world.vms.two, "server")?;
-        let name = format!("{server} (both ours)");
-        ensure!(
-            a == 0 && b == 0,
-            "{name}: the client ended with {a}:\n{told}\nthe server ended with {b}:\n{heard}"
-        );
-        world.lab.step(&format!("{name}: pass"));
-        world.report.push(json!({ "case": name, "result": "pass" }));
+    use Side::{Ours, Soft};
+    for guest in [&mut world.vms.one, &mut world.vms.two] {
+        guest.ok("modprobe rdma_ucm && test -e /dev/infiniband/rdma_cm")?;
+        guest.ok(UNTIL)?;
     }
+    for program in PROGRAMS {
+        one(world, [Ours, Ours], program, "")?;
+    }
+    for sides in [[Ours, Soft], [Soft, Ours]] {
+        for program in WITH_SOFT {
+            one(world, sides, PROGRAMS[program], "")?;
+        }
+    }
+    lossy(&mut world.vms.one, "add")?;
+    lossy(&mut world.vms.two, "add")?;
+    for sides in [[Ours, Soft], [Soft, Ours]] {
+        one(world, sides, PROGRAMS[0], ", 1 % lost")?;
+    }
+    lossy(&mut world.vms.one, "del")?;
+    lossy(&mut world.vms.two, "del")
+}
+
+/// Frames that the machine's Ethernet driver sends: those of Soft-RoCE, not ours.
+fn lossy(guest: &mut Guest, how: &str) -> Result<()> {
+    guest.ok(&format!("tc qdisc {how} dev eth0 root netem loss 1%"))?;
+    Ok(())
+}
+
+fn one(
+    world: &mut World<'_>,
+    [server, client]: [Side; 2],
+    (first, second): (&str, &str),
+    how: &str,
+) -> Result<()> {
+    begin(&mut world.vms.two, "server", &server.command(first))?;
+    begin(
+        &mut world.vms.one,
+        "client",
+        &format!("sh /tmp/until {}", client.command(second)),
+    )?;
+    let (a, told) = ended(&mut world.vms.one, "client")?;
+    let (b, heard) = ended(&mut world.vms.two, "server")?;
+    let name = format!(
+        "{second} (server {}, client {}{how})",
+        server.name(),
+        client.name()
+    );
+    ensure!(
+        a == 0 && b == 0,
+        "{name}: the client ended with {a}:\n{told}\nthe server ended with {b}:\n{heard}"
+    );
+    world.lab.step(&format!("{name}: pass"));
+    world.report.push(json!({ "case": name, "result": "pass" }));
     Ok(())
 }

@@ -343,11 +343,11 @@ impl Function {
                 | qp_mask::PKEY_INDEX;
         }
         if terms.own_known {
-            known |= qp_mask::SQ_PSN;
+            known |= qp_mask::RQ_PSN;
         }
         if terms.peer_known {
             known |= qp_mask::DESTINATION_QP
-                | qp_mask::RQ_PSN
+                | qp_mask::SQ_PSN
                 | qp_mask::MAX_RD_ATOMIC
                 | qp_mask::MAX_DEST_RD_ATOMIC
                 | qp_mask::MIN_RNR_TIMER
@@ -369,8 +369,8 @@ impl Function {
                 retry_count: terms.retry_count,
                 rnr_retry: terms.rnr_retry,
                 has_address: 1,
-                rq_psn: terms.peer_psn.value(),
-                sq_psn: terms.own_psn.value(),
+                rq_psn: terms.rq_psn.value(),
+                sq_psn: terms.sq_psn.value(),
                 destination_qp: status.remote_qp,
                 address: shown_address(&terms.address),
                 ..QpAttributes::default()

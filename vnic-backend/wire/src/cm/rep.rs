@@ -20,7 +20,7 @@ pub struct Rep {
     pub qp: u32,
     /// The sender's end-to-end context, 24 bits.
     pub eec: u32,
-    /// First PSN that the sender will send.
+    /// PSN that the receiver's queue pair shall send first (IBTA volume 1, 12.7.31).
     pub psn: Psn,
     /// READs and atomics that the sender takes at once.
     pub responder_resources: u8,

@@ -50,7 +50,7 @@ pub struct Req {
     pub service: Service,
     /// Whether the sender's receive queue grants credits.
     pub flow_control: bool,
-    /// First PSN that the sender will send.
+    /// PSN that the receiver's queue pair shall send first (IBTA volume 1, 12.7.31).
     pub psn: Psn,
     /// How long the sender may take to answer: 4.096 µs · 2^n, 5 bits.
     pub local_response_timeout: u8,

@@ -27,10 +27,10 @@ pub struct Terms {
     pub mtu: u8,
     /// P_Key.
     pub pkey: u16,
-    /// PSN of the own first packet.
-    pub own_psn: Psn,
-    /// PSN of the peer's first packet.
-    pub peer_psn: Psn,
+    /// PSN that the own queue pair sends first: the peer has chosen it.
+    pub sq_psn: Psn,
+    /// PSN that it expects first: chosen here.
+    pub rq_psn: Psn,
     /// READs and atomics that the own queue pair may have outstanding.
     pub max_rd_atomic: u8,
     /// READs and atomics of the peer that it holds resources for.
@@ -56,7 +56,7 @@ impl Terms {
     pub(super) fn asked(to: AddressVector, req: &Req) -> Terms {
         Terms {
             address: to,
-            own_psn: req.psn,
+            rq_psn: req.psn,
             max_rd_atomic: req.initiator_depth,
             max_dest_rd_atomic: req.responder_resources,
             own_known: true,
@@ -80,7 +80,7 @@ impl Terms {
                 },
                 ..from
             },
-            peer_psn: req.psn,
+            sq_psn: req.psn,
             max_rd_atomic: req.responder_resources,
             max_dest_rd_atomic: req.initiator_depth,
             rnr_retry: req.rnr_retry_count,
@@ -114,7 +114,7 @@ impl Terms {
 
     /// The own driver has accepted.
     pub(super) fn accept(&mut self, rep: &Rep) {
-        self.own_psn = rep.psn;
+        self.rq_psn = rep.psn;
         self.max_rd_atomic = rep.initiator_depth;
         self.max_dest_rd_atomic = rep.responder_resources;
         (self.own_known, self.own_ece) = (true, rep.ece);
@@ -122,7 +122,7 @@ impl Terms {
 
     /// The peer has accepted.
     pub(super) fn learn(&mut self, rep: &Rep) {
-        self.peer_psn = rep.psn;
+        self.sq_psn = rep.psn;
         // A peer cannot ask for more than was offered.
         self.max_rd_atomic = rep.responder_resources.min(self.max_rd_atomic);
         self.max_dest_rd_atomic = rep.initiator_depth.min(self.max_dest_rd_atomic);

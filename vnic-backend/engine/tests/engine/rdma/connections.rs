@@ -243,7 +243,7 @@ fn attributes_follow_from_what_was_said() {
         (terms.retry_count, terms.rnr_retry, terms.ack_timeout),
         (6, 5, 18)
     );
-    assert_eq!(terms.peer_psn.value(), 0xabc);
+    assert_eq!(terms.sq_psn.value(), 0xabc, "the peer chooses it");
 
     let now = pair.now;
     let reply = Rep {
@@ -273,8 +273,13 @@ fn attributes_follow_from_what_was_said() {
     // Not more than was offered.
     assert_eq!((terms.max_rd_atomic, terms.max_dest_rd_atomic), (3, 2));
     assert_eq!(
-        (terms.peer_psn.value(), terms.rnr_retry, terms.ack_timeout),
-        (0xdef, 1, 19)
+        (
+            terms.sq_psn.value(),
+            terms.rq_psn.value(),
+            terms.rnr_retry,
+            terms.ack_timeout
+        ),
+        (0xdef, 0xabc, 1, 19)
     );
 
     // The RTU is lost: data on the queue pair says the same.
