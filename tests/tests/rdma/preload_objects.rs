@@ -220,6 +220,7 @@ fn a_process_connects_with_itself() -> Result<()> {
         "unreachable",
         "connecting",
         "rejecting",
+        "loopback",
         "without_queue_pairs",
         "endpoints",
         "datagrams",
