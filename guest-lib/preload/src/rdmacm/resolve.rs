@@ -8,7 +8,7 @@ use vnic_verbs::{AddressVector, GidEntry, NoFork, ProtectionDomain, block_signal
 
 use super::address::{any_like, gid, is_any, loopback_like, plain};
 use super::choose;
-use super::devices::{CmDevice, with_gids};
+use super::devices::{CmDevice, all, with_gids};
 use super::id::Id;
 use super::ports::{PORTS, Wanted};
 use super::state::{Data, Inner, Phase, State};
@@ -27,6 +27,8 @@ pub fn bind(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         return Err(Errno::INVALID);
     }
     let found = if is_any(address.ip()) {
+        // Devices are opened here: programs that tell their port before they listen (qperf) listen soon after.
+        all();
         None
     } else {
         let (devices, gids) = with_gids();
