@@ -223,6 +223,7 @@ fn a_process_connects_with_itself() -> Result<()> {
         "loopback",
         "without_queue_pairs",
         "endpoints",
+        "xrc_endpoints",
         "datagrams",
         "groups",
     ] {

@@ -444,7 +444,8 @@ def connections():
         )
     yield case("cmtime -b {server} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", r"^connect +: +[\d.]+", quick=True, stays=True)
     yield case("rdma_server -p {port}", "rdma_client -s {server} -p {port}", "rdma_client: end 0", quick=True)
-    yield case("rdma_xserver -p {port}", "rdma_xclient -s {server} -p {port}", "rdma_xclient: end 0", quick=True)
+    for options in ("", " -c x"):
+        yield case(f"rdma_xserver -p {{port}}{options}", f"rdma_xclient -s {{server}} -p {{port}}{options}", "rdma_xclient: end 0", quick=True)
     for options in ("-m 239.1.2.3", "-m 239.1.2.3 -C 5 -S 1000"):
         # (Not many at a time: the sender destroys its address handle without waiting for their end.)
         yield case(

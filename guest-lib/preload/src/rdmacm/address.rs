@@ -140,7 +140,14 @@ mod tests {
     #[test]
     fn loopback_addresses_name_no_interface() {
         let is_any = |text: &str| is_any(text.parse().expect("an address"));
-        for text in ["0.0.0.0", "127.0.0.1", "127.1.2.3", "::", "::1", "::ffff:127.0.0.1"] {
+        for text in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "127.1.2.3",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+        ] {
             assert!(is_any(text), "{text}");
         }
         assert!(!is_any("10.0.0.1") && !is_any("fe80::1"));

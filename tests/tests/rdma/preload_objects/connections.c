@@ -473,6 +473,57 @@ static void endpoints(void)
 	rdma_destroy_ep(active);
 }
 
+static void *serve_xrc(void *listens)
+{
+	struct rdma_cm_id *id;
+	CHECK(rdma_get_request(listens, &id) == 0);
+	CHECK(id->qp && id->qp_type == IBV_QPT_XRC_RECV && !id->send_cq);
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 4, .max_sge = 1}};
+	CHECK(rdma_create_srq(id, NULL, &attr) == 0);
+	uint32_t number;
+	CHECK(ibv_get_srq_num(id->srq, &number) == 0);
+	CHECK(rdma_post_recvv(id, NULL, NULL, 0) == 0);
+	struct rdma_conn_param param = {.private_data = &number, .private_data_len = sizeof number};
+	CHECK(rdma_accept(id, &param) == 0);
+	struct ibv_wc wc;
+	CHECK(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	served = 1;
+	CHECK(rdma_disconnect(id) == 0);
+	return id;
+}
+
+/* Endpoints of XRC: what they need and the program does not bring is the library's. */
+static void xrc_endpoints(void)
+{
+	struct ibv_qp_init_attr attr = {.cap = {.max_recv_wr = 1, .max_recv_sge = 1}};
+	struct ibv_qp_init_attr own = {.cap = {.max_send_wr = 1, .max_send_sge = 1}, .sq_sig_all = 1};
+	struct rdma_addrinfo *found, hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_IB, .ai_qp_type = IBV_QPT_XRC_RECV};
+	struct rdma_cm_id *listens, *active;
+	CHECK(rdma_getaddrinfo(ADDRESS, "7002", &hints, &found) == 0 && rdma_create_ep(&listens, found, NULL, &attr) == 0);
+	rdma_freeaddrinfo(found);
+	CHECK(rdma_listen(listens, 0) == 0);
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, serve_xrc, listens) == 0);
+	hints.ai_flags = 0;
+	hints.ai_qp_type = IBV_QPT_XRC_SEND;
+	CHECK(rdma_getaddrinfo(ADDRESS, "7002", &hints, &found) == 0 && rdma_create_ep(&active, found, NULL, &own) == 0);
+	rdma_freeaddrinfo(found);
+	CHECK(rdma_connect(active, NULL) == 0);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
+	memcpy(&wr.qp_type.xrc.remote_srqn, active->event->param.conn.private_data, sizeof(uint32_t));
+	CHECK(ibv_post_send(active->qp, &wr, &bad) == 0);
+	struct ibv_wc wc;
+	CHECK(rdma_get_send_comp(active, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	while (!served)
+		usleep(1000);
+	CHECK(rdma_disconnect(active) == 0);
+	void *passive;
+	CHECK(pthread_join(thread, &passive) == 0);
+	rdma_destroy_ep(active);
+	rdma_destroy_ep(passive);
+	rdma_destroy_ep(listens);
+}
+
 static void datagrams(void)
 {
 	struct rdma_cm_id *listens = listener(RDMA_PS_UDP, ADDRESS);
@@ -557,6 +608,7 @@ int main(int argc, char **argv)
 		{"loopback", loopback},
 		{"without_queue_pairs", without_queue_pairs},
 		{"endpoints", endpoints},
+		{"xrc_endpoints", xrc_endpoints},
 		{"datagrams", datagrams},
 		{"groups", groups},
 		{0},
