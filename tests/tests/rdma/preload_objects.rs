@@ -220,8 +220,10 @@ fn a_process_connects_with_itself() -> Result<()> {
         "unreachable",
         "connecting",
         "rejecting",
+        "loopback",
         "without_queue_pairs",
         "endpoints",
+        "xrc_endpoints",
         "datagrams",
         "groups",
     ] {

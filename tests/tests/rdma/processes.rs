@@ -168,9 +168,21 @@ fn processes_that_share_a_function_connect_with_each_other_and_with_others() -> 
             part((&mut a.side, active), (&mut b.side, passive));
         }
     }
+    // Those that are connected with a process hear of its end, on its adapter and on another.
+    let mut left = Vec::new();
+    for other in [0, 4] {
+        let (a, b) = two(&mut all, 1, other);
+        let (qa, qb) = (a.out.number, b.back.number);
+        let (_, passive) = ask((&mut a.side, qa), (&mut b.side, qb), BASE + other as u64);
+        left.push(passive);
+    }
     // With the process its services end, and another may have them.
     let mut gone = all.remove(1);
     gone.side.d.hang_up();
+    for (other, passive) in [0, 3].into_iter().zip(left) {
+        let event = all[other].side.d.connection_event(Told::Disconnected);
+        ensure!(event.connection == passive);
+    }
     let third = &mut all[1].side.d;
     ensure!(
         wait_for(|| third.listen(BASE + 1) == S::Ok),

@@ -26,7 +26,7 @@ class Case:
         self.check = check
         self.quick = quick
         # What the client gets instead of the server's options.
-        self.client = None if client is None else client.split()
+        self.client = client.split() if isinstance(client, str) else client
         self.alone = alone
         self.clients = clients
         self.devices = devices
@@ -400,11 +400,13 @@ def rack():
 
 class Connects:
     """How a case connects by RDMA CM. In its words `{server}` and `{client}` are addresses of the adapters, `{port}` is a port; `same`:
-    both ends have the same adapter; `stays`: the server does not end by itself."""
+    both ends have the same adapter; `stays`: the server does not end by itself. `tcp`: it listens at a TCP port, too, and `{machine}` is
+    an address of this machine that the server's adapter has as a GID."""
 
-    def __init__(self, same=False, stays=False):
+    def __init__(self, same=False, stays=False, tcp=False):
         self.same = same
         self.stays = stays
+        self.tcp = tcp
 
 
 def connections():
@@ -442,6 +444,44 @@ def connections():
         )
     yield case("cmtime -b {server} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", r"^connect +: +[\d.]+", quick=True, stays=True)
     yield case("rdma_server -p {port}", "rdma_client -s {server} -p {port}", "rdma_client: end 0", quick=True)
+    for options in ("", " -c x"):
+        yield case(f"rdma_xserver -p {{port}}{options}", f"rdma_xclient -s {{server}} -p {{port}}{options}", "rdma_xclient: end 0", quick=True)
+    for options in ("-m 239.1.2.3", "-m 239.1.2.3 -C 5 -S 1000"):
+        # (Not many at a time: the sender destroys its address handle without waiting for their end.)
+        yield case(
+            f"mckey -b {{server}} {options}", f"mckey -b {{client}} -s {options}", r"^test complete\n^return status 0$", quick="-C" not in options
+        )
+
+    # Sockets. `-T v` compares data.
+    for options, quick in (("-T v -S 65536 -C 20", True), ("-T v -T n -S 4096 -C 200", False)):
+        for program in ("rstream", "riostream"):
+            yield case(
+                f"{program} -b {{server}} -p {{port}} {options}", f"{program} -s {{server}} -p {{port}} {options}", r"^custom +\S+ +\d+ ",
+                quick=quick and program == "rstream",
+            )
+    copy = "head -c 3000000 /dev/urandom >sent && rcopy sent {server}:received -p {port} && cmp sent received"
+    yield Case(
+        "rcopy -p {port}", lines_with("^3000000 bytes in "), True, ["sh", "-c", copy], name="rcopy -p {port} | rcopy sent {server}:received -p {port}",
+        connects=Connects(stays=True),
+    )
+
+    # Programs that look for the addresses of devices among those of the machine, or talk by TCP to the same address.
+    for endpoint, size, shown, quick in (("msg", 1024, "1k", True), ("rdm", 65536, "64k", True), ("msg", 1048576, "1m", False), ("rdm", 16, "16", False)):
+        words = f"fi_pingpong -p verbs -e {endpoint} -c -I 100 -S {size}"
+        yield Case(
+            f"{words} -B {{port}}", lines_with(rf"^{shown} +100 +=100 "), quick, f"{words} -P {{port}} {{machine}}", name=words,
+            connects=Connects(tcp=True),
+        )
+    for tests, quick in (("rc_bw rc_lat", True), ("rc_rdma_read_bw rc_rdma_write_lat rc_bi_bw rc_compare_swap_mr ver_rc_fetch_add", False)):
+        yield Case(
+            "qperf -lp {port}", lines_with(*(rf"^{test}:\n +(bw|latency|msg_rate) +=" for test in tests.split())), quick,
+            f"qperf -lp {{port}} -t 1 {{machine}} -cm1 {tests}", name=f"qperf -cm1 {tests}", connects=Connects(stays=True, tcp=True),
+        )
+    # (Its server's `bindname` is taken for a number.)
+    server = "fio --name=server --ioengine=rdma --port={port} --rw=read --bs=64k --size=4m --iodepth=32"
+    for verb, quick in (("write", True), ("read", False), ("send", False)):
+        client = f"fio --name=client --ioengine=rdma --hostname={{server}} --port={{port}} --rw=write --verb={verb} --bs=64k --size=4m --iodepth=4"
+        yield Case(server, lines_with(r"err= 0: .*(\n.*)*WRITE: .*io=4096KiB"), quick, client, name=f"fio --ioengine=rdma --verb={verb}", connects=Connects())
 
     for operation in ("write", "send", "read"):
         for kind in ("bw", "lat"):

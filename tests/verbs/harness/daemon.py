@@ -68,7 +68,7 @@ class Daemon:
         # Ethernet frames that are long enough for RDMA's longest MTU.
         config = "".join(f'[[adapter]]\nname = "vf{n}"\nmtu = 9000\n' for n in range(adapters))
         (self.folder / "vnicd.toml").write_text(config)
-        # Adapters that have an address.
+        # Adapters that have an address, and the machine's address if one of them has it.
         self.addressed = set()
         self.log = open(self.folder / "vnicd.log", "wb")
         self.process = subprocess.Popen(
@@ -132,10 +132,20 @@ class Daemon:
             self.addressed.add(adapter)
         return address
 
+    def machine(self):
+        """An IPv4 address of this machine, which vf0 gets as well: the first one that is not of loopback. None: it has none."""
+        links = json.loads(subprocess.check_output(["ip", "-json", "-4", "address", "show", "up", "scope", "global"], timeout=PATIENCE))
+        address = next((a["local"] for link in links for a in link.get("addr_info", [])), None)
+        if address and address not in self.addressed:
+            self.ctl("gid", "set", "vf0", "--index", "8", "--gid", address, "--version", "v2")
+            self.addressed.add(address)
+        return address
+
     def listens(self, adapter):
-        """Does a program listen for connections on vf`adapter`, or has some there? One that has ended does for a moment longer."""
+        """Does a program listen for connections on vf`adapter`, has some or is in a group there? One that has ended does for a moment
+        longer."""
         resources = json.loads(self.ctl("resource", "list", f"vf{adapter}"))["resources"]
-        return any(r["type"] == "cm_id" and r["used"] for r in resources)
+        return any(r["type"] in ("cm_id", "mcast_group") and r["used"] for r in resources)
 
     def alive(self):
         """Does it still run?"""

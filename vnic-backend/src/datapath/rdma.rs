@@ -169,7 +169,11 @@ impl Functions {
         for kick in function.kicks() {
             sleeper.remove(kick);
         }
-        let bases = function.detach();
+        let now = core.now;
+        if function.part(now) {
+            self.transmit(core, (port, place.unwrap_or_default()), now, false);
+        }
+        let bases = self.seat_mut(seat).map_or_else(Vec::new, Function::detach);
         if let Some(place) = place.filter(|place| *place != Place::default())
             && let Some(mut gone) = self.seats.take(port, place)
         {

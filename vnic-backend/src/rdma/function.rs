@@ -55,6 +55,8 @@ const COMPLAINTS: u32 = 16;
 const PLACES_AT_ONCE: u32 = 4096;
 /// Entries of a list that take as long to free as an object.
 const ENTRIES_OF_AN_OBJECT: usize = 64;
+/// Connections whose peers hear that a driver has gone. Those of the others find out by their queue pairs' retries.
+const PARTED: usize = 256;
 /// Time after which a full completion ring is looked at again, if the core would sleep.
 const FULL_RING_PAUSE: Duration = Duration::from_millis(1);
 
@@ -310,6 +312,16 @@ impl Function {
         self.memory.set_map(attachment.map.clone());
         self.attached = Some(attachment);
         self.kicks()
+    }
+
+    /// Tells the peers of connections that their driver has gone, as a kernel does for a program that was killed: once, for nobody is
+    /// left to repeat it. Returns whether there is something to send.
+    pub fn part(&mut self, now: Instant) -> bool {
+        let connected = self.device.communication().is_some_and(|cm| cm.connections() > 0);
+        if connected {
+            self.device.connections(|cm| cm.destroy_some(now, PARTED));
+        }
+        connected
     }
 
     /// Detaches the driver and ends all its objects. Returns the ring indexes of its virtqueues: control, then events.

@@ -105,10 +105,12 @@ export! {
     "RDMACM_1.0" fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attributes: *mut ibv_srq_init_attr) -> c_int,
         if ours(), as signed {
         let wanted = &mut *attributes;
+        let xrc = (*id).qp_type == IBV_QPT_XRC_RECV;
         let mut all = ibv_srq_init_attr_ex {
             srq_context: wanted.srq_context,
             attr: wanted.attr,
-            comp_mask: if pd.is_null() { 0 } else { IBV_SRQ_INIT_ATTR_PD },
+            comp_mask: if pd.is_null() { 0 } else { IBV_SRQ_INIT_ATTR_PD } | if xrc { IBV_SRQ_INIT_ATTR_TYPE } else { 0 },
+            srq_type: if xrc { IBV_SRQT_XRC } else { IBV_SRQT_BASIC },
             pd,
             ..zeros()
         };

@@ -90,6 +90,20 @@ pub fn gid(of: IpAddr) -> Gid {
     }
 }
 
+/// Whether an address names no interface: a wildcard, or a loopback address, which `rdma_cm` takes for one.
+pub fn is_any(ip: IpAddr) -> bool {
+    let ip = plain(ip);
+    ip.is_unspecified() || ip.is_loopback()
+}
+
+/// The loopback address, of the same version.
+pub fn loopback_like(address: SocketAddr) -> IpAddr {
+    match address {
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
 /// The address that names no interface, of the same version.
 pub fn any_like(address: SocketAddr) -> SocketAddr {
     match address {
@@ -121,6 +135,22 @@ mod tests {
         unix.ss_family = libc::AF_UNIX as libc::sa_family_t;
         // SAFETY: a whole structure.
         assert_eq!(unsafe { read((&raw const unix).cast()) }, Err(NO_FAMILY));
+    }
+
+    #[test]
+    fn loopback_addresses_name_no_interface() {
+        let is_any = |text: &str| is_any(text.parse().expect("an address"));
+        for text in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "127.1.2.3",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(is_any(text), "{text}");
+        }
+        assert!(!is_any("10.0.0.1") && !is_any("fe80::1"));
     }
 
     #[test]

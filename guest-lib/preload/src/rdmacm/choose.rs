@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use vnic_verbs::{GidEntry, GidKind};
 
-use super::address::plain;
+use super::address::{is_any, plain};
 
-/// The GID of a local address: of RoCEv2, and of the first device that has one; of a loopback address the first of all. `gids`: those
-/// of each device.
+/// The GID of a local address: of RoCEv2, and of the first device that has one; of an address that names no interface the first of
+/// all. `gids`: those of each device.
 pub fn local(gids: &[Vec<GidEntry>], address: IpAddr) -> Option<(usize, GidEntry)> {
     let address = plain(address);
-    usable(gids).find(|(_, entry)| address.is_loopback() || entry.gid.ip() == address)
+    usable(gids).find(|(_, entry)| is_any(address) || entry.gid.ip() == address)
 }
 
 /// The device and the GID from which a peer is reached, if the program names none:

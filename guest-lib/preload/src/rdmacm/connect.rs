@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vnic_verbs::connection::{ConnectionMessage, Transport};
 
-use super::address::plain;
+use super::address::{is_any, plain};
 use super::devices::{CmDevice, Whom, all};
 use super::header::Header;
 use super::id::{Id, PKEY};
@@ -82,9 +82,9 @@ pub fn listen(id: &Id, backlog: i32) -> Result<(), Errno> {
     };
     let devices = devices.map_or_else(all, |device| vec![device]);
     let whom = match source.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Whom::AnyV4,
-        IpAddr::V6(ip) if ip.is_unspecified() => Whom::AnyV6 { both: !only_family },
-        ip => Whom::One(plain(ip)),
+        ip if !is_any(ip) => Whom::One(plain(ip)),
+        IpAddr::V4(_) => Whom::AnyV4,
+        IpAddr::V6(_) => Whom::AnyV6 { both: !only_family },
     };
     let backlog = u32::try_from(backlog)
         .ok()

@@ -17,12 +17,14 @@ use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage};
 use vnic_verbs::{ConnectionEvent, Connections, Error, GidEntry, NoFork, ProtectionDomain, block_signals};
 
 use super::header::Header;
-use crate::abi::{ibv_context, ibv_pd};
+use crate::abi::{
+    IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr,
+};
 use crate::context::Context;
 use crate::devices::Device;
 use crate::errno::{Errno, complain};
 use crate::handle::the;
-use crate::objects::Pd;
+use crate::objects::{Pd, Xrcd};
 use crate::sync::lock;
 
 /// Reasons of a REJ that are the library's (IBTA 12.6.7.2).
@@ -49,6 +51,7 @@ pub struct CmDevice {
     place: &'static Device,
     context: Shared<ibv_context>,
     domain: Mutex<Option<Shared<ibv_pd>>>,
+    xrc_domain: Mutex<Option<Shared<ibv_xrcd>>>,
     /// Management of connections, unless the device has none.
     connections: Option<Connections>,
     parties: Mutex<Parties>,
@@ -142,6 +145,7 @@ impl CmDevice {
             place,
             context: Shared(context),
             domain: Mutex::default(),
+            xrc_domain: Mutex::default(),
             connections,
             parties: Mutex::default(),
             gone: AtomicBool::new(false),
@@ -199,7 +203,23 @@ impl CmDevice {
         Ok(pd)
     }
 
-    /// The same domain, for the library itself.
+    /// The XRC domain for who brings none of its own.
+    pub fn xrc_domain(&self) -> Result<*mut ibv_xrcd, Errno> {
+        let mut domain = lock(&self.xrc_domain);
+        if let Some(Shared(xrcd)) = *domain {
+            return Ok(xrcd);
+        }
+        let attributes = ibv_xrcd_init_attr {
+            comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+            fd: -1,
+            oflags: libc::O_CREAT,
+        };
+        let xrcd = Xrcd::open(self.context(), &attributes)?;
+        *domain = Some(Shared(xrcd));
+        Ok(xrcd)
+    }
+
+    /// The protection domain, for the library itself.
     pub fn own_domain(&self) -> Result<ProtectionDomain, Errno> {
         let pd = self.domain()?;
         // SAFETY: never freed.

@@ -148,6 +148,11 @@ fn request(letter: &Letter, listener: &Arc<State>) -> Result<*mut rdma_cm_event,
     };
     let device = letter.on.device()?;
     device.join(&letter.on.party());
+    // (The address that was asked for may be a loopback address.)
+    let index = letter.on.lock().way.sgid_index;
+    if let Some(own) = device.device().gids()?.iter().find(|entry| entry.index == index) {
+        letter.on.lock().own_gid = own.gid;
+    }
     // SAFETY: fields that nobody changes while a request of it is taken.
     let (channel, context, qp_type) = unsafe {
         let base = listening.c();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use vnic_verbs::Gid;
 use vnic_verbs::connection::Transport;
 
-use super::address::{gid, storage};
+use super::address::storage;
 use super::devices::CmDevice;
 use super::queue::Queue;
 use super::state::{Letter, State};
@@ -194,16 +194,15 @@ impl Id {
 
     /// Shows the program the addresses.
     pub fn show_addresses(&self) {
-        let (source, peer, way) = {
+        let (source, peer, way, own_gid) = {
             let inner = self.state.lock();
-            (inner.source, inner.peer, inner.way)
+            (inner.source, inner.peer, inner.way, inner.own_gid)
         };
         // SAFETY: fields that the program reads, in the call that makes them valid.
         let to = unsafe { &mut (*self.c()).route.addr };
         if let Some(source) = source {
             to.src_storage = storage(source).0;
-            let sgid = gid(source.ip());
-            to.addr.sgid = ibv_gid { raw: sgid.0 };
+            to.addr.sgid = ibv_gid { raw: own_gid.0 };
         }
         if let Some(peer) = peer {
             to.dst_storage = storage(peer).0;

@@ -41,6 +41,12 @@ pub unsafe fn create(id: &Id, wanted: &mut ibv_qp_init_attr_ex) -> Result<(), Er
                 Errno::INVALID.because("the protection domain is another device's, or of another context")
             );
         }
+        if wanted.qp_type == IBV_QPT_XRC_RECV
+            && (wanted.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || wanted.xrcd.is_null())
+        {
+            wanted.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+            wanted.xrcd = id.state.device()?.xrc_domain()?;
+        }
         let made = queues(id, wanted)?;
         wanted.send_cq = or(wanted.send_cq, (*base).send_cq);
         wanted.recv_cq = or(wanted.recv_cq, (*base).recv_cq);
@@ -207,7 +213,10 @@ pub unsafe fn destroy(id: &Id) {
                 let _ = the::<Qp>(qp.cast()).detach(*gid);
             }
             let _ = Qp::destroy(qp.cast());
-            free_queues(id);
+            // Those of XRC are its shared receive queue's, too.
+            if (*base).qp_type != IBV_QPT_XRC_RECV || (*base).srq.is_null() {
+                free_queues(id);
+            }
         }
     }
 }
@@ -231,10 +240,10 @@ pub unsafe fn create_srq(id: &Id, wanted: &mut ibv_srq_init_attr_ex) -> Result<(
         };
         let xrc = has(IBV_SRQ_INIT_ATTR_TYPE) && wanted.srq_type == IBV_SRQT_XRC;
         let of_xrc = if xrc {
-            let xrcd = if has(IBV_SRQ_INIT_ATTR_XRCD) {
-                maybe(wanted.xrcd)
+            let xrcd = if has(IBV_SRQ_INIT_ATTR_XRCD) && !wanted.xrcd.is_null() {
+                wanted.xrcd
             } else {
-                None
+                id.state.device()?.xrc_domain()?
             };
             let mut cq = if has(IBV_SRQ_INIT_ATTR_CQ) {
                 wanted.cq
@@ -242,11 +251,14 @@ pub unsafe fn create_srq(id: &Id, wanted: &mut ibv_srq_init_attr_ex) -> Result<(
                 std::ptr::null_mut()
             };
             if cq.is_null() {
-                ((*base).recv_cq_channel, (*base).recv_cq) = queue(id, wanted.attr.max_wr)?;
-                lock(&id.kept).own_queues.srq_receive = true;
+                // (That of the queue pair, if there is one.)
+                if (*base).recv_cq.is_null() {
+                    ((*base).recv_cq_channel, (*base).recv_cq) = queue(id, wanted.attr.max_wr)?;
+                    lock(&id.kept).own_queues.srq_receive = true;
+                }
                 cq = (*base).recv_cq;
             }
-            Some((xrcd.ok_or(Errno::INVALID)?, the::<Cq>(cq.cast())))
+            Some((the(xrcd), the::<Cq>(cq.cast())))
         } else {
             None
         };

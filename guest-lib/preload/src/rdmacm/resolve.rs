@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use vnic_verbs::{AddressVector, GidEntry, NoFork, ProtectionDomain, block_signals};
 
-use super::address::{any_like, gid, plain};
+use super::address::{any_like, gid, is_any, loopback_like, plain};
 use super::choose;
-use super::devices::{CmDevice, with_gids};
+use super::devices::{CmDevice, all, with_gids};
 use super::id::Id;
 use super::ports::{PORTS, Wanted};
 use super::state::{Data, Inner, Phase, State};
@@ -21,12 +21,14 @@ const NO_DEVICE: Errno = Errno(libc::ENODEV);
 /// Time between two looks for a peer's Ethernet address.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Binds an identifier to an own address, and to its device unless the address is a wildcard.
+/// Binds an identifier to an own address, and to its device unless the address names no interface.
 pub fn bind(id: &Id, address: SocketAddr) -> Result<(), Errno> {
     if id.state.lock().phase != Phase::Idle {
         return Err(Errno::INVALID);
     }
-    let found = if address.ip().is_unspecified() {
+    let found = if is_any(address.ip()) {
+        // Devices are opened here: programs that tell their port before they listen (qperf) listen soon after.
+        all();
         None
     } else {
         let (devices, gids) = with_gids();
@@ -52,7 +54,7 @@ fn take_port(inner: &mut Inner, space: u32, address: SocketAddr) -> Result<(), E
     let lease = PORTS.take(Wanted {
         space,
         port: address.port(),
-        address: Some(plain(address.ip())).filter(|ip| !ip.is_unspecified()),
+        address: Some(plain(address.ip())).filter(|ip| !is_any(*ip)),
         shared: inner.options.reuse,
     })?;
     let mut address = address;
@@ -79,7 +81,7 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         bind(id, from)?;
     }
     let phase = id.state.lock().phase;
-    if !matches!(phase, Phase::Idle | Phase::Bound) || peer.ip().is_unspecified() {
+    if !matches!(phase, Phase::Idle | Phase::Bound) {
         return Err(Errno::INVALID);
     }
     let device = match id.state.device() {
@@ -92,7 +94,7 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         inner.phase = Phase::Resolving;
         inner.peer = Some(peer);
         inner.path_mtu = port.active_mtu().number();
-        inner.way.dgid = if plain(peer.ip()).is_loopback() {
+        inner.way.dgid = if is_any(peer.ip()) {
             inner.own_gid
         } else {
             gid(peer.ip())
@@ -141,9 +143,10 @@ fn find(id: &Id, peer: SocketAddr) -> Result<Arc<CmDevice>, Errno> {
     Ok(device)
 }
 
-/// The address of a GID, of the version that the peer's has.
+/// The address of a GID, of the version that the peer's has; towards the device itself the loopback address.
 fn own_address(peer: SocketAddr, entry: &GidEntry) -> SocketAddr {
     let ip = match (entry.gid.ip(), peer) {
+        _ if is_any(peer.ip()) => loopback_like(peer),
         (IpAddr::V4(ip), SocketAddr::V6(_)) => ip.to_ipv6_mapped().into(),
         (ip, _) => ip,
     };

@@ -67,18 +67,29 @@ static struct rdma_cm_id *listener(enum rdma_port_space space, const char *addre
 	return id;
 }
 
-static struct rdma_cm_id *resolved(enum rdma_port_space space, int port)
+static in_addr_t ip(struct sockaddr *address)
+{
+	struct sockaddr_in *in = (struct sockaddr_in *)address;
+	CHECK(in->sin_family == AF_INET && in->sin_port != 0);
+	return in->sin_addr.s_addr;
+}
+
+static struct rdma_cm_id *resolved_to(enum rdma_port_space space, const char *peer, const char *own, int port)
 {
 	struct rdma_cm_id *id = make(space);
-	CHECK(rdma_resolve_addr(id, NULL, at(ADDRESS, port), 2000) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, at(peer, port), 2000) == 0);
 	pass(RDMA_CM_EVENT_ADDR_RESOLVED, id);
 	CHECK(id->verbs && id->pd && id->port_num == 1);
-	struct sockaddr_in *own = (struct sockaddr_in *)rdma_get_local_addr(id);
-	CHECK(own->sin_family == AF_INET && own->sin_addr.s_addr == inet_addr(ADDRESS) && own->sin_port != 0);
+	CHECK(ip(rdma_get_local_addr(id)) == inet_addr(own));
 	CHECK(rdma_resolve_route(id, 2000) == 0);
 	pass(RDMA_CM_EVENT_ROUTE_RESOLVED, id);
 	CHECK(id->route.num_paths == 1 && memcmp(&id->route.path_rec->dgid, &id->route.addr.addr.ibaddr.dgid, 16) == 0);
 	return id;
+}
+
+static struct rdma_cm_id *resolved(enum rdma_port_space space, int port)
+{
+	return resolved_to(space, ADDRESS, ADDRESS, port);
 }
 
 static void make_queue_pair(struct rdma_cm_id *id)
@@ -248,7 +259,7 @@ static void connecting(void)
 	CHECK(got->responder_resources == 2 && got->initiator_depth == 3 && got->qp_num == active->qp->qp_num);
 	CHECK(got->retry_count == 6 && got->rnr_retry_count == 5 && !got->srq);
 	CHECK(rdma_get_dst_port(passive) == rdma_get_src_port(active) && rdma_get_src_port(passive) == htons(port));
-	CHECK(((struct sockaddr_in *)rdma_get_peer_addr(passive))->sin_addr.s_addr == inet_addr(ADDRESS));
+	CHECK(ip(rdma_get_peer_addr(passive)) == inet_addr(ADDRESS));
 	make_queue_pair(passive);
 	CHECK(rdma_ack_cm_event(event) == 0);
 	struct rdma_conn_param answer = {.private_data = "yes", .private_data_len = 3, .responder_resources = 2, .initiator_depth = 1};
@@ -303,6 +314,58 @@ static void rejecting(void)
 	CHECK(event->status == 8);
 	CHECK(rdma_ack_cm_event(event) == 0);
 	end(active);
+}
+
+/* Connects, moves a message, and ends; or is rejected for this reason. */
+static void meet(const char *listening, const char *peer, const char *own, int rejected)
+{
+	struct rdma_cm_id *listens = listener(RDMA_PS_TCP, listening);
+	struct rdma_cm_id *active = resolved_to(RDMA_PS_TCP, peer, own, ntohs(rdma_get_src_port(listens)));
+	make_queue_pair(active);
+	CHECK(rdma_connect(active, NULL) == 0);
+	struct rdma_cm_event *event;
+	if (rejected) {
+		event = next(RDMA_CM_EVENT_REJECTED, active);
+		CHECK(event->status == rejected && rdma_ack_cm_event(event) == 0);
+	} else {
+		event = next(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+		struct rdma_cm_id *passive = event->id;
+		CHECK(event->listen_id == listens && passive->verbs == active->verbs && rdma_ack_cm_event(event) == 0);
+		CHECK(ip(rdma_get_local_addr(passive)) == inet_addr(peer) && ip(rdma_get_peer_addr(passive)) == inet_addr(own));
+		CHECK(memcmp(&passive->route.addr.addr.ibaddr.sgid, &active->route.addr.addr.ibaddr.dgid, 16) == 0);
+		make_queue_pair(passive);
+		CHECK(rdma_accept(passive, NULL) == 0);
+		pass(RDMA_CM_EVENT_ESTABLISHED, active);
+		pass(RDMA_CM_EVENT_ESTABLISHED, passive);
+		exchange(active, passive);
+		CHECK(rdma_disconnect(active) == 0 && rdma_disconnect(passive) == 0);
+		pass(RDMA_CM_EVENT_DISCONNECTED, NULL);
+		pass(RDMA_CM_EVENT_DISCONNECTED, NULL);
+		end(passive);
+	}
+	end(active);
+	end(listens);
+}
+
+/* A loopback address names no interface: to listen there is to listen on all, and it is reached by the first device. */
+static void loopback(void)
+{
+	struct rdma_cm_id *one = make(RDMA_PS_TCP), *two = make(RDMA_PS_TCP);
+	CHECK(rdma_bind_addr(one, at("127.0.0.1", 7001)) == 0 && !one->verbs && rdma_get_src_port(one) == htons(7001));
+	CHECK(ip(rdma_get_local_addr(one)) == inet_addr("127.0.0.1"));
+	FAILS(rdma_bind_addr(two, at(ADDRESS, 7001)), EADDRINUSE);
+	CHECK(rdma_bind_addr(two, at("127.0.0.1", 0)) == 0);
+	CHECK(rdma_resolve_addr(two, NULL, at(ADDRESS, 7001), 2000) == 0);
+	pass(RDMA_CM_EVENT_ADDR_RESOLVED, two);
+	CHECK(two->verbs && ip(rdma_get_local_addr(two)) == inet_addr(ADDRESS));
+	end(one);
+	end(two);
+
+	meet("127.0.0.1", ADDRESS, ADDRESS, 0);
+	meet("127.0.0.1", "127.0.0.1", "127.0.0.1", 0);
+	meet("0.0.0.0", "127.0.0.1", "127.0.0.1", 0);
+	meet("0.0.0.0", "0.0.0.0", "127.0.0.1", 0);
+	meet(ADDRESS, "127.0.0.1", "127.0.0.1", 8);
 }
 
 /* Without queue pairs of the library: the program moves its own. */
@@ -410,6 +473,57 @@ static void endpoints(void)
 	rdma_destroy_ep(active);
 }
 
+static void *serve_xrc(void *listens)
+{
+	struct rdma_cm_id *id;
+	CHECK(rdma_get_request(listens, &id) == 0);
+	CHECK(id->qp && id->qp_type == IBV_QPT_XRC_RECV && !id->send_cq);
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 4, .max_sge = 1}};
+	CHECK(rdma_create_srq(id, NULL, &attr) == 0);
+	uint32_t number;
+	CHECK(ibv_get_srq_num(id->srq, &number) == 0);
+	CHECK(rdma_post_recvv(id, NULL, NULL, 0) == 0);
+	struct rdma_conn_param param = {.private_data = &number, .private_data_len = sizeof number};
+	CHECK(rdma_accept(id, &param) == 0);
+	struct ibv_wc wc;
+	CHECK(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	served = 1;
+	CHECK(rdma_disconnect(id) == 0);
+	return id;
+}
+
+/* Endpoints of XRC: what they need and the program does not bring is the library's. */
+static void xrc_endpoints(void)
+{
+	struct ibv_qp_init_attr attr = {.cap = {.max_recv_wr = 1, .max_recv_sge = 1}};
+	struct ibv_qp_init_attr own = {.cap = {.max_send_wr = 1, .max_send_sge = 1}, .sq_sig_all = 1};
+	struct rdma_addrinfo *found, hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_IB, .ai_qp_type = IBV_QPT_XRC_RECV};
+	struct rdma_cm_id *listens, *active;
+	CHECK(rdma_getaddrinfo(ADDRESS, "7002", &hints, &found) == 0 && rdma_create_ep(&listens, found, NULL, &attr) == 0);
+	rdma_freeaddrinfo(found);
+	CHECK(rdma_listen(listens, 0) == 0);
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, serve_xrc, listens) == 0);
+	hints.ai_flags = 0;
+	hints.ai_qp_type = IBV_QPT_XRC_SEND;
+	CHECK(rdma_getaddrinfo(ADDRESS, "7002", &hints, &found) == 0 && rdma_create_ep(&active, found, NULL, &own) == 0);
+	rdma_freeaddrinfo(found);
+	CHECK(rdma_connect(active, NULL) == 0);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
+	memcpy(&wr.qp_type.xrc.remote_srqn, active->event->param.conn.private_data, sizeof(uint32_t));
+	CHECK(ibv_post_send(active->qp, &wr, &bad) == 0);
+	struct ibv_wc wc;
+	CHECK(rdma_get_send_comp(active, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	while (!served)
+		usleep(1000);
+	CHECK(rdma_disconnect(active) == 0);
+	void *passive;
+	CHECK(pthread_join(thread, &passive) == 0);
+	rdma_destroy_ep(active);
+	rdma_destroy_ep(passive);
+	rdma_destroy_ep(listens);
+}
+
 static void datagrams(void)
 {
 	struct rdma_cm_id *listens = listener(RDMA_PS_UDP, ADDRESS);
@@ -491,8 +605,10 @@ int main(int argc, char **argv)
 		{"unreachable", unreachable},
 		{"connecting", connecting},
 		{"rejecting", rejecting},
+		{"loopback", loopback},
 		{"without_queue_pairs", without_queue_pairs},
 		{"endpoints", endpoints},
+		{"xrc_endpoints", xrc_endpoints},
 		{"datagrams", datagrams},
 		{"groups", groups},
 		{0},

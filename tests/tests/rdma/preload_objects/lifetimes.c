@@ -121,6 +121,12 @@ static void queue_pairs(void)
 	CHECK(now.qp_state == IBV_QPS_RESET && made.sq_sig_all == 1 && made.send_cq == cq && made.qp_context == &mine);
 	CHECK(memcmp(&made.cap, &attr.cap, sizeof made.cap) == 0 && memcmp(&now.cap, &attr.cap, sizeof now.cap) == 0);
 
+	/* What fits beside the head into the one block that there is in any case. */
+	struct ibv_qp_init_attr small = plain(IBV_QPT_RC, cq);
+	small.cap = (struct ibv_qp_cap){.max_send_wr = 1, .max_send_sge = 1};
+	struct ibv_qp *other = ibv_create_qp(pd, &small);
+	CHECK(other && small.cap.max_inline_data == 32 && ibv_destroy_qp(other) == 0);
+
 	/* From state to state. */
 	CHECK(to_rts(qp) == EINVAL && qp->state == IBV_QPS_RESET);
 	struct ibv_qp_attr wrong = {.qp_state = IBV_QPS_INIT, .port_num = 2};

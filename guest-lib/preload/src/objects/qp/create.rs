@@ -214,16 +214,12 @@ fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     })
 }
 
-/// Inline bytes of a queue pair: with those that are asked for, all that fit into the same blocks. UCX asks for 64, and sends its
-/// requests to connect, which have 65, from memory if it gets no more; it uses that memory again when the peer's own request comes,
-/// although the send may not have completed.
+/// Inline bytes of a queue pair: with those that are asked for, all that fit into the same blocks. `rdma_xclient` asks for none, and
+/// sends 16. UCX asks for 64, and sends its requests to connect, which have 65, from memory if it gets no more; it uses that memory
+/// again when the peer's own request comes, although the send may not have completed.
 fn inline(wanted: &ibv_qp_cap) -> u32 {
-    match wanted.max_inline_data {
-        0 => 0,
-        asked => {
-            (send_blocks_max(wanted.max_send_sge, asked) as usize * BLOCK_LEN - size_of::<SendHead>()) as u32
-        }
-    }
+    let blocks = send_blocks_max(wanted.max_send_sge, wanted.max_inline_data);
+    (blocks as usize * BLOCK_LEN - size_of::<SendHead>()) as u32
 }
 
 /// The capacity that a queue pair really gets: its rings are powers of two.

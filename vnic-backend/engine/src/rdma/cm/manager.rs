@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use vnic_wire::cm::{
     About, ApStatus, Apr, Drep, Mad, Message, Reason, Rej, Rep, Req, Rtu, Service, ServiceId, SidrRep,
@@ -386,6 +387,15 @@ impl Cm {
             self.untold.remove(&at);
         }
         self.call_any(now, id, Input::Destroy, None)
+    }
+
+    /// Destroys the first connections of a driver that has gone, at most `most`.
+    pub fn destroy_some(&mut self, now: Instant, most: usize) {
+        let left = self.connections.iter().filter(|(_, c)| !c.orphan);
+        let ids: Vec<_> = left.take(most).map(|(id, _)| ConnectionId(*id)).collect();
+        for id in ids {
+            let _ = self.destroy(now, id);
+        }
     }
 
     /// The state of a connection that the driver has not destroyed.
