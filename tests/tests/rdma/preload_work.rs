@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use vnic_backend::{Post, PostErrno, VerbsFaultAction, VerbsFaultSpec};
 use vnic_tests::driver::rig::Rig;
 use vnic_tests::lab::built;
@@ -129,7 +129,9 @@ fn posts_fail_on_demand() -> Result<()> {
         .iter()
         .map(|r| (r.matched, r.injected))
         .collect();
-    // Nothing is asked when the one hit has been.
-    assert_eq!(counts, [(3, 1), (3, 2)]);
+    // Whether a driver still asks behind the one hit is a matter of when it hears of its end: `verbs::posts` has that.
+    let [(3..=5, 1), (3, 2)] = counts[..] else {
+        bail!("the rules matched and hit {counts:?}");
+    };
     Ok(())
 }
