@@ -11,14 +11,14 @@ use crate::names::{self, ADAPTERS};
 
 #[derive(Debug, Subcommand)]
 pub enum RdmaVerb {
-    /// Connections that programs make by the device's communication management (rdma_cm), and their listeners' requests
+    /// Connections that programs make by the device's communication management (rdma_cm), and their listeners
     #[command(subcommand)]
     Connection(ConnectionVerb),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ConnectionVerb {
-    /// List connections, as rdma resource show cm_id does
+    /// List connections and listeners, as rdma resource show cm_id does
     #[command(
         visible_alias = "show",
         after_help = "Examples:\n  vnicctl rdma connection list\n  vnicctl -o json rdma connection list vf0 | jq '.connections[] | \
@@ -62,7 +62,7 @@ pub fn ece(connection: &v1::RdmaConnection) -> String {
 
 fn kind(connection: &v1::RdmaConnection) -> &'static str {
     match connection.r#type() {
-        Type::Unspecified => "",
+        Type::Unspecified => "-",
         Type::Rc => "RC",
         Type::Uc => "UC",
         Type::Ud => "UD",
@@ -81,7 +81,7 @@ fn table(connections: &[v1::RdmaConnection]) -> String {
     let none = || "-".to_owned();
     let number = |n: u32| if n == 0 { none() } else { n.to_string() };
     text::table! { c in connections, "no connections";
-        let peer = c.peer.clone().unwrap_or_default();
+        let peer = c.peer.as_ref();
         let owner = c.owner.as_ref();
         "DEV": names::last(&c.adapter),
         ">NUMBER": c.number,
@@ -89,9 +89,9 @@ fn table(connections: &[v1::RdmaConnection]) -> String {
         "TYPE": kind(c),
         "SIDE": if c.passive { "passive" } else { "active" },
         "SERVICE": service(c),
-        "PEER": qp::address(&peer),
+        "PEER": peer.map_or("-", qp::address),
         ">QPN": number(c.queue_pair),
-        ">PEER QPN": number(peer.queue_pair),
+        ">PEER QPN": number(peer.map_or(0, |peer| peer.queue_pair)),
         "ECE": ece(c),
         ">PID": owner.map_or_else(none, |o| o.pid.to_string()),
         "COMMAND": owner.map_or("", |o| &o.command),
@@ -145,12 +145,22 @@ mod tests {
             }),
             ..v1::RdmaConnection::default()
         };
+        let listens = v1::RdmaConnection {
+            adapter: "adapters/vf1".to_owned(),
+            number: 3,
+            state: State::Listen.into(),
+            passive: true,
+            port_space: "TCP".to_owned(),
+            port: 7174,
+            ..v1::RdmaConnection::default()
+        };
         let expected = "\
 DEV  NUMBER  STATE        TYPE  SIDE     SERVICE             PEER      QPN  PEER QPN  ECE                   PID  COMMAND
 vf0      17  ESTABLISHED  RC    passive  TCP:445             10.0.0.5   19        18  0x0015b3:0x30000002  4711  rping
 vf0      20  REQ_SENT     XRC   active   0x0000000000000007  fe80::1     -         -  -                       -
+vf1       3  LISTEN       -     passive  TCP:7174            -           -         -  -                       -
 ";
-        assert_eq!(table(&[established, asked]), expected);
+        assert_eq!(table(&[established, asked, listens]), expected);
         assert_eq!(table(&[]), "no connections\n");
     }
 }

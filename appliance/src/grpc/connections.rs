@@ -17,11 +17,12 @@ use crate::same::same;
 
 same! { fn state(ConnectionState) -> State {
     Idle, ReqSent, MraReqReceived, RepReceived, MraRepSent, ReqReceived, MraReqSent, RepSent, MraRepReceived, Established, DreqSent,
-    DreqReceived, Timewait, SidrReqSent, SidrReqReceived
+    DreqReceived, Timewait, SidrReqSent, SidrReqReceived, Listen
 } }
 
 fn kind(of: &ConnectionTerms) -> Type {
     match (of.state, of.terms.service.0) {
+        (ConnectionState::Listen, _) => Type::Unspecified,
         (ConnectionState::SidrReqSent | ConnectionState::SidrReqReceived, _) => Type::Ud,
         _ if of.terms.is_xrc() => Type::Xrc,
         (_, ConnectionService::Uc) => Type::Uc,
@@ -43,7 +44,7 @@ fn message(connection: &ConnectionNow) -> v1::RdmaConnection {
         service: terms.service_id.0,
         port_space: port.map_or_else(String::new, |(space, _)| space.to_string()),
         port: port.map_or(0, |(_, port)| port.into()),
-        peer: Some(v1::QueuePairPeer {
+        peer: (of.state != ConnectionState::Listen).then(|| v1::QueuePairPeer {
             gid,
             ipv4,
             mac: of.peer.dmac.to_string(),

@@ -318,14 +318,7 @@ impl<'a> World<'a> {
     /// A server on machine two and its client on machine one: both end with 0. What they printed.
     fn exchange(&mut self, server: &str, client: &str) -> Result<[String; 2]> {
         begin(&mut self.vms.two, "server", server)?;
-        let two = &mut self.vms.two;
-        wait_for("a listening server", PATIENCE, || {
-            let (exit, _) = two.run(&format!(
-                "test -s /tmp/server.exit || netstat -ltn | grep -q {PORT}"
-            ))?;
-            ensure!(exit == 0, "nobody listens");
-            Ok(())
-        })?;
+        self.listens(&format!("netstat -ltn | grep -q {PORT}"))?;
         begin(&mut self.vms.one, "client", client)?;
         let ends = [
             ended(&mut self.vms.two, "server"),
@@ -343,6 +336,16 @@ impl<'a> World<'a> {
             "the server ended with {a}:\n{server_text}\nthe client ended with {b}:\n{client_text}"
         );
         Ok([server_text, client_text])
+    }
+
+    /// Waits until the server that was begun listens, as a command on its machine says, or has ended.
+    fn listens(&mut self, command: &str) -> Result<()> {
+        let two = &mut self.vms.two;
+        wait_for("a listening server", PATIENCE, || {
+            let (exit, _) = two.run(&format!("test -s /tmp/server.exit || {command}"))?;
+            ensure!(exit == 0, "nobody listens");
+            Ok(())
+        })
     }
 
     /// rdma-core's own tests: what does not pass is in `pyverbs.expected`.

@@ -620,7 +620,7 @@ impl Function {
             .earlier
             .counters
             .iter_mut()
-            .zip(self.device.counters().values())
+            .zip(self.device.counters().clone().at_end().values())
         {
             *sum += value;
         }

@@ -54,6 +54,15 @@ impl Counters {
         by_attribute!(self, cm.cm_rx_msgs, cm_rx_msgs_req cm_rx_msgs_mra cm_rx_msgs_rej cm_rx_msgs_rep cm_rx_msgs_rtu cm_rx_msgs_dreq cm_rx_msgs_drep cm_rx_msgs_sidr_req cm_rx_msgs_sidr_rep cm_rx_msgs_lap cm_rx_msgs_apr);
         by_attribute!(self, cm.cm_rx_duplicates, cm_rx_duplicates_req cm_rx_duplicates_mra cm_rx_duplicates_rej cm_rx_duplicates_rep cm_rx_duplicates_rtu cm_rx_duplicates_dreq cm_rx_duplicates_drep cm_rx_duplicates_sidr_req cm_rx_duplicates_sidr_rep cm_rx_duplicates_lap cm_rx_duplicates_apr);
         (self.cm_malformed, self.cm_over_rate, self.cm_unknown) = (cm.malformed, cm.over_rate, cm.unknown);
+        (self.cm_accepted, self.cm_initiated, self.cm_failed) = (cm.accepted, cm.initiated, cm.failed);
+        (self.cm_ended, self.cm_broken) = (cm.ended, cm.broken);
+    }
+
+    /// The values when the device is no more: its connections have ended.
+    #[must_use]
+    pub fn at_end(mut self) -> Counters {
+        self.cm_ended = self.cm_accepted + self.cm_initiated;
+        self
     }
 }
 

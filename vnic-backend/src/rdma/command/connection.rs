@@ -399,7 +399,8 @@ impl Function {
 
 fn shown_state(state: State) -> ConnectionState {
     match state {
-        State::Idle => ConnectionState::Idle,
+        // (A listener is no connection: no command asks for its state.)
+        State::Idle | State::Listen => ConnectionState::Idle,
         State::ReqSent => ConnectionState::ReqSent,
         State::MraReqReceived => ConnectionState::MraReqReceived,
         State::RepReceived => ConnectionState::RepReceived,

@@ -1,4 +1,4 @@
-//! Counters of messages, by attribute. The first four groups have the names of Linux (`/sys/class/infiniband/*/ports/*/cm_*`).
+//! Counters of messages, by attribute, and of connections. The first four groups have the names of Linux (`/sys/class/infiniband/*/ports/*/cm_*`).
 
 use vnic_wire::cm::Attribute;
 
@@ -16,6 +16,16 @@ pub struct Counters {
     pub cm_rx_msgs: ByAttribute,
     /// Those that say what was known.
     pub cm_rx_duplicates: ByAttribute,
+    /// Connections established that peers have asked for.
+    pub accepted: u64,
+    /// Connections established that the driver has asked for.
+    pub initiated: u64,
+    /// Attempts of either side that ended without a connection.
+    pub failed: u64,
+    /// Connections that were established and have ended.
+    pub ended: u64,
+    /// Of these, those that the peer had forgotten or rejected.
+    pub broken: u64,
     /// Datagrams that are no message.
     pub malformed: u64,
     /// Requests dropped because their source sent too many in a second.

@@ -217,6 +217,8 @@ pub struct Cm {
     by_qp: BTreeMap<(Gid, u32), u32>,
     deadlines: BTreeSet<(Instant, u32)>,
     listeners: BTreeMap<ServiceId, Listener>,
+    /// The services, by their listeners' numbers.
+    services: BTreeMap<u32, ServiceId>,
     /// Connections whose REP was sent and that are not established, by the own queue pair.
     by_own_qp: BTreeMap<u32, u32>,
     under_way: usize,
@@ -245,6 +247,7 @@ impl Cm {
             by_qp: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             listeners: BTreeMap::new(),
+            services: BTreeMap::new(),
             by_own_qp: BTreeMap::new(),
             under_way: 0,
             numbers: (0, u32::MAX),
@@ -283,20 +286,22 @@ impl Cm {
         if self.used() >= self.limits.connections {
             return Err(CmError::Full);
         }
-        self.next = self.next.wrapping_add(1);
+        let number = self.number();
         let listener = Listener {
-            number: self.next,
+            number,
             backlog,
             waiting: 0,
         };
         self.listeners.insert(service, listener);
+        self.services.insert(number, service);
         Ok(())
     }
 
     /// Listens no more. Requests that came stay until they are answered or destroyed.
     pub fn unlisten(&mut self, service: ServiceId) -> Result<(), CmError> {
-        let listener = self.listeners.remove(&service);
-        listener.map(|_| ()).ok_or(CmError::Unknown)
+        let listener = self.listeners.remove(&service).ok_or(CmError::Unknown)?;
+        self.services.remove(&listener.number);
+        Ok(())
     }
 
     /// Asks for a connection. The request's own number is filled in; its response timeout and its retries say how long the
@@ -410,13 +415,25 @@ impl Cm {
         Some(connection.status())
     }
 
-    /// The first connections behind a number (`None`: behind none) that are not over or that the driver has not destroyed.
+    /// The first connections and listeners behind a number (`None`: behind none): connections that are not over or that the driver
+    /// has not destroyed.
     pub fn page(&self, behind: Option<u32>, most: usize) -> impl Iterator<Item = Status> {
         let first = behind.map_or(0, |behind| behind.saturating_add(1));
-        let all = self.connections.range(first..);
-        all.filter(|(_, c)| !c.orphan || !c.state.over())
+        let connections = self.connections.range(first..);
+        let mut connections = connections
+            .filter(|(_, c)| !c.orphan || !c.state.over())
             .map(|(_, c)| c.status())
-            .take(most)
+            .peekable();
+        let listeners = self.services.range(first..);
+        let mut listeners = listeners
+            .map(|(number, service)| Status::of_listener(*number, *service))
+            .peekable();
+        let next = move || match (connections.peek(), listeners.peek()) {
+            (Some(c), Some(l)) if c.id < l.id => connections.next(),
+            (Some(_), None) => connections.next(),
+            _ => listeners.next(),
+        };
+        core::iter::from_fn(next).take(most)
     }
 
     /// Whether there is something to tell.
@@ -760,6 +777,17 @@ impl Cm {
         Ok(id)
     }
 
+    /// A number that no connection and no listener has.
+    fn number(&mut self) -> u32 {
+        loop {
+            self.next = self.next.wrapping_add(1);
+            let id = self.numbers.0 | self.next & self.numbers.1;
+            if id != 0 && !self.connections.contains_key(&id) && !self.services.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
     /// Makes a connection with a number of its own.
     fn begin(
         &mut self,
@@ -770,13 +798,7 @@ impl Cm {
         if self.used() >= self.limits.connections {
             return Err(CmError::Full);
         }
-        let id = loop {
-            self.next = self.next.wrapping_add(1);
-            let id = self.numbers.0 | self.next & self.numbers.1;
-            if id != 0 && !self.connections.contains_key(&id) {
-                break id;
-            }
-        };
+        let id = self.number();
         let connection = Connection {
             state,
             peer,
@@ -899,6 +921,7 @@ impl Cm {
             self.send(to, mad.transaction, mad.message);
         }
         self.count(before, row.next, listener);
+        self.tally(before, input, row.next, listener.is_some());
         if before.replied() && !row.next.replied() && self.by_own_qp.get(&own_qp) == Some(&id) {
             self.by_own_qp.remove(&own_qp);
         }
@@ -908,6 +931,24 @@ impl Cm {
             self.free(id);
         }
         Some(row)
+    }
+
+    /// Counts connections: those that are made, and what becomes of them and of the attempts.
+    fn tally(&mut self, before: State, input: Input, after: State, passive: bool) {
+        let counters = &mut self.counters;
+        // (A DREQ instead of the RTU: the peer has been connected.)
+        let made = after == State::Established || before.replied() && after == State::DreqReceived;
+        if made && before != State::Established {
+            match passive {
+                true => counters.accepted += 1,
+                false => counters.initiated += 1,
+            }
+        }
+        if (made || before == State::Established) && after != State::Established {
+            counters.ended += 1;
+            counters.broken += u64::from(matches!(input, Input::Rej | Input::RejStale | Input::Stale));
+        }
+        counters.failed += u64::from(before.connecting() && after.over());
     }
 
     /// Keeps the numbers of connections that are under way and of requests that wait.

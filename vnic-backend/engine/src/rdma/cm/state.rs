@@ -32,6 +32,8 @@ named! {
         RepSent => "REP sent",
         /// Passive: the active side answers later.
         MraRepReceived => "MRA(REP) received",
+        /// Nobody yet: requests for a service are waited for.
+        Listen => "Listen",
         /// Both sides know each other.
         Established => "Established",
         /// The DREQ is sent.
@@ -243,6 +245,22 @@ impl State {
     /// Whether a peer has begun it and it is not established.
     pub const fn under_way(self) -> bool {
         self.unanswered() || self.replied()
+    }
+
+    /// Whether one end has asked for a connection and it is not established.
+    pub const fn connecting(self) -> bool {
+        use State::*;
+        matches!(
+            self,
+            ReqSent
+                | MraReqReceived
+                | RepReceived
+                | MraRepSent
+                | ReqReceived
+                | MraReqSent
+                | RepSent
+                | MraRepReceived
+        )
     }
 
     /// Whether the REP was sent and the active side is not heard yet.

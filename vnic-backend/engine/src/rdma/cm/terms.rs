@@ -159,7 +159,7 @@ fn ack_timeout(delay: u8, path: u8) -> u8 {
     (most + u8::from(most - least <= 1 && delay > 0)).min(ACK_TIMEOUT_MAX)
 }
 
-/// A connection, for whoever lists them or makes its queue pair ready.
+/// A connection or a listener, for whoever lists them or makes its queue pair ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// The own number.
@@ -178,6 +178,25 @@ pub struct Status {
     pub peer: AddressVector,
     /// What was agreed on.
     pub terms: Terms,
+}
+
+impl Status {
+    /// Who listens for a service.
+    pub fn of_listener(id: u32, service_id: ServiceId) -> Status {
+        Status {
+            id,
+            remote_id: 0,
+            state: State::Listen,
+            passive: true,
+            qp: 0,
+            remote_qp: 0,
+            peer: AddressVector::default(),
+            terms: Terms {
+                service_id,
+                ..Terms::default()
+            },
+        }
+    }
 }
 
 #[cfg(test)]
