@@ -123,9 +123,11 @@ impl CompletionRing {
             phase,
             ..CompletionEntry::default()
         };
-        // Two cases, so that the compiler knows the zeros of the usual one.
+        // Cases, so that the compiler knows the zeros of the usual one.
         let words = if carries_more(completion) {
             full(plain, completion).to_words()
+        } else if completion.status != Status::Success {
+            failed(plain, completion.status).to_words()
         } else {
             plain.to_words()
         };
@@ -181,6 +183,19 @@ impl CompletionRing {
 fn carries_more(c: &Completion) -> bool {
     let more = c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.source.is_some();
     more && c.status == Status::Success
+}
+
+/// The entry of a failed request: with the syndrome of ConnectX cards, where a document shows one. Programs print it, and people
+/// look for it: `status 0xd, vendor syndrome 0x87`.
+#[cold]
+fn failed(mut e: CompletionEntry, status: Status) -> CompletionEntry {
+    e.vendor_error = match status {
+        Status::RetryExceeded => 0x81,
+        Status::RnrRetryExceeded => 0x87,
+        Status::RemoteAccessError => 0x88,
+        _ => 0,
+    };
+    e
 }
 
 /// The entry with all fields of a completion.

@@ -48,6 +48,9 @@ pub fn programs(world: &mut World<'_>) -> Result<()> {
     for program in PROGRAMS {
         one(world, [Ours, Ours], program, "")?;
     }
+    for side in [Ours, Soft] {
+        times(world, side)?;
+    }
     for sides in [[Ours, Soft], [Soft, Ours]] {
         for program in WITH_SOFT {
             one(world, sides, PROGRAMS[program], "")?;
@@ -105,6 +108,35 @@ fn one(
     world
         .report
         .push(json!({ "case": name, "result": "pass", "starts": starts }));
+    Ok(())
+}
+
+/// Connections of one kind of device with its own, one behind the other: what a step takes, for the report.
+fn times(world: &mut World<'_>, side: Side) -> Result<()> {
+    begin(
+        &mut world.vms.two,
+        "server",
+        &side.command("cmtime -b 10.0.0.2 -c 100"),
+    )?;
+    listens(world, side)?;
+    begin(
+        &mut world.vms.one,
+        "client",
+        &side.command("cmtime -s 10.0.0.2 -c 100"),
+    )?;
+    let (exit, told) = ended(&mut world.vms.one, "client")?;
+    // Its server goes on for ever.
+    world.vms.two.run("kill -KILL $(cat /tmp/server.pid)")?;
+    let (_, heard) = ended(&mut world.vms.two, "server")?;
+    let name = format!("cmtime -c 100 ({})", side.name());
+    ensure!(
+        exit == 0 && told.lines().any(|line| line.starts_with("connect ")),
+        "{name}: the client ended with {exit}:\n{told}\nthe server printed:\n{heard}"
+    );
+    world.lab.step(&format!("{name}:\n{told}"));
+    world
+        .report
+        .push(json!({ "case": name, "result": "pass", "printed": told }));
     Ok(())
 }
 

@@ -373,12 +373,14 @@ impl Qp {
 
     fn receiver_not_ready(&mut self, shared: &mut Shared, now: Instant, psn: Psn, timer: u8) {
         shared.marks.hit(Mark::RnrNakReceived);
-        if self.requester.rnr_retries_left == 0 {
-            shared.marks.hit(Mark::RnrRetryExceeded);
-            return self.give_up(shared, Status::RnrRetryExceeded);
-        }
+        // The last one counts and slows down as the others: a card without retries says so of its only one.
         shared.counters.rnr_nak_retry_err += 1;
         self.went_wrong(shared, |errors| &mut errors.rnr_nak_retry_err);
+        if self.requester.rnr_retries_left == 0 {
+            shared.marks.hit(Mark::RnrRetryExceeded);
+            self.lost(shared, now, Loss::NotReady);
+            return self.give_up(shared, Status::RnrRetryExceeded);
+        }
         if self.attributes.rnr_retry != RNR_RETRY_FOREVER {
             self.requester.rnr_retries_left -= 1;
         }
