@@ -226,6 +226,13 @@ impl GidEntry {
         let index = read(&own, "ifindex").parse().unwrap_or(LOOPBACK.1);
         (index, own)
     }
+
+    /// Index and name of the port's network interface on this machine: that of its first GID. `None`: the machine has none with its
+    /// address.
+    pub fn port_interface(gids: &[GidEntry]) -> Option<(u32, String)> {
+        let first = gids.iter().find(|entry| entry.kind != GidKind::None)?;
+        Some(first.interface()).filter(|(index, _)| *index != LOOPBACK.1)
+    }
 }
 
 /// Name and index of the loopback interface, the same in every network namespace (kernel, `drivers/net/loopback.c`).
@@ -404,6 +411,12 @@ mod tests {
             (1, "lo".into()),
             "no interface, or that of zeros"
         );
+        let used = GidEntry {
+            kind: GidKind::RoceV2,
+            ..nobody
+        };
+        assert_eq!(GidEntry::port_interface(&[nobody, used]), None);
+        assert_eq!(GidEntry::port_interface(&[]), None);
     }
 
     #[test]

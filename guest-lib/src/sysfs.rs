@@ -67,6 +67,7 @@ impl Files {
         let mut now = BTreeMap::new();
         describe(&self.place, &device.query_device(), &mut now);
         describe_port(&self.place, &port, &gids, &mut now);
+        pci::describe_interface(&self.place, &gids, &mut now);
         counters::describe(&ports(&self.place), &counters, &mut now);
         self.write(now).map_err(Error::os(format!(
             "files of the device in {}",
@@ -93,6 +94,7 @@ impl Files {
         }
         for path in self.written.keys().filter(|path| !now.contains_key(*path)) {
             std::fs::remove_file(self.root.join(path))?;
+            pci::forget_interface(&self.root, path);
         }
         self.written = now;
         Ok(())

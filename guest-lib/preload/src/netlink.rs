@@ -6,7 +6,7 @@
 //!  attribute  len u16, type u16, value, zeros up to a multiple of 4; the value of a table is attributes
 //! ```
 
-use vnic_verbs::{DeviceAttributes, PortState};
+use vnic_verbs::{DeviceAttributes, GidEntry, PortState};
 
 use crate::devices::{self, Device};
 
@@ -50,6 +50,8 @@ mod attribute {
     pub const RES_SUMMARY_ENTRY: u16 = 16;
     pub const RES_SUMMARY_ENTRY_NAME: u16 = 17;
     pub const RES_SUMMARY_ENTRY_CURR: u16 = 18;
+    pub const NDEV_INDEX: u16 = 50;
+    pub const NDEV_NAME: u16 = 51;
     pub const SYS_NETNS_MODE: u16 = 66;
     pub const DEV_PROTOCOL: u16 = 67;
     pub const STAT_HWCOUNTERS: u16 = 80;
@@ -219,6 +221,10 @@ fn describe(asked: u16, index: u32, device: &Device, reply: &mut Attributes) -> 
                 reply.u64(a::CAP_FLAGS, 1 << 26);
                 reply.put(a::PORT_STATE, &[if up { 4 } else { 1 }]);
                 reply.put(a::PORT_PHYS_STATE, &[if up { 5 } else { 3 }]);
+                if let Some((index, name)) = GidEntry::port_interface(&context.gids().ok()?) {
+                    reply.u32(a::NDEV_INDEX, index);
+                    reply.text(a::NDEV_NAME, &name);
+                }
             }
             command::RES_GET => {
                 let resources = context.resources().ok()?;

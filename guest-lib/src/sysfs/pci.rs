@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::{DEVICES, Now, Place, VERBS, node, put};
-use crate::DeviceAttributes;
+use crate::{DeviceAttributes, GidEntry};
 
 /// The domain of devices that are on no bus of this machine; firmware gives such numbers to none ("vn").
 const DOMAIN: &str = "766e";
@@ -105,6 +105,36 @@ pub(super) fn describe(place: &Place, device: &DeviceAttributes, now: &mut Now) 
         put(now, format!("{dir}/{name}"), &text);
     }
     now.insert(format!("{dir}/config"), config(vendor as u16, id as u16));
+}
+
+/// Files of a network interface that say which one it is, and which port of its function.
+const INTERFACE: [&str; 4] = ["address", "ifindex", "dev_id", "dev_port"];
+
+/// The interface of the machine that has the Ethernet address of a device that is on no bus, if there is one.
+pub(super) fn describe_interface(place: &Place, gids: &[GidEntry], now: &mut Now) {
+    if place.pci.is_some() {
+        return;
+    }
+    if let Some((_, name)) = GidEntry::port_interface(gids) {
+        for file in INTERFACE {
+            if let Ok(text) = std::fs::read_to_string(format!("/sys/class/net/{name}/{file}")) {
+                put(
+                    now,
+                    format!("devices/{}/net/{name}/{file}", path(place)),
+                    text.trim_end(),
+                );
+            }
+        }
+    }
+}
+
+/// Takes an interface's directory away when `file`, which is gone, was the last in it: programs list these directories.
+pub(super) fn forget_interface(root: &Path, file: &str) {
+    let dir = Path::new(file).parent();
+    if let Some(dir) = dir.filter(|dir| dir.parent().is_some_and(|above| above.ends_with("net"))) {
+        // (There may be others in it.)
+        let _ = std::fs::remove_dir(root.join(dir));
+    }
 }
 
 /// The header of the configuration space (PCI 3.0, 6.1), of what is in it here.

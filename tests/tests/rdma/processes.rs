@@ -147,6 +147,8 @@ fn part((a, active): (&mut Side, u32), (b, passive): (&mut Side, u32)) {
 #[test]
 fn processes_that_share_a_function_connect_with_each_other_and_with_others() -> Result<()> {
     const BASE: u64 = 0x0106_4e20;
+    // More than the messages of a turn.
+    const LEFT: usize = 50;
     let world = World::new(2, &["a", "b"])?;
     let mut all = (0..4)
         .map(|_| Rank::at(&world, "a"))
@@ -168,20 +170,25 @@ fn processes_that_share_a_function_connect_with_each_other_and_with_others() -> 
             part((&mut a.side, active), (&mut b.side, passive));
         }
     }
-    // Those that are connected with a process hear of its end, on its adapter and on another.
+    // Those that are connected with a process hear of its end, on its adapter and on another, by many connections, too.
     let mut left = Vec::new();
     for other in [0, 4] {
-        let (a, b) = two(&mut all, 1, other);
-        let (qa, qb) = (a.out.number, b.back.number);
-        let (_, passive) = ask((&mut a.side, qa), (&mut b.side, qb), BASE + other as u64);
-        left.push(passive);
+        for _ in 0..LEFT {
+            let (a, b) = two(&mut all, 1, other);
+            let (qa, qb) = (a.side.qp(QpType::Rc).number, b.side.qp(QpType::Rc).number);
+            let (_, passive) = ask((&mut a.side, qa), (&mut b.side, qb), BASE + other as u64);
+            left.push((other, passive));
+        }
     }
     // With the process its services end, and another may have them.
     let mut gone = all.remove(1);
     gone.side.d.hang_up();
-    for (other, passive) in [0, 3].into_iter().zip(left) {
-        let event = all[other].side.d.connection_event(Told::Disconnected);
-        ensure!(event.connection == passive);
+    for (other, at) in [(0, 0), (4, 3)] {
+        let events = all[at].side.d.connection_events(LEFT);
+        ensure!(events.iter().all(|e| e.kind == Told::Disconnected.number()));
+        let told: BTreeSet<u32> = events.iter().map(|e| e.message.connection).collect();
+        let expected = left.iter().filter(|(who, _)| *who == other);
+        ensure!(told == expected.map(|(_, passive)| *passive).collect());
     }
     let third = &mut all[1].side.d;
     ensure!(

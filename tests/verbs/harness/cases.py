@@ -401,12 +401,13 @@ def rack():
 class Connects:
     """How a case connects by RDMA CM. In its words `{server}` and `{client}` are addresses of the adapters, `{port}` is a port; `same`:
     both ends have the same adapter; `stays`: the server does not end by itself. `tcp`: it listens at a TCP port, too, and `{machine}` is
-    an address of this machine that the server's adapter has as a GID."""
+    an address of this machine that the server's adapter has as a GID; `machine`: it has this address, and listens by RDMA CM alone."""
 
-    def __init__(self, same=False, stays=False, tcp=False):
+    def __init__(self, same=False, stays=False, tcp=False, machine=False):
         self.same = same
         self.stays = stays
         self.tcp = tcp
+        self.machine = machine or tcp
 
 
 def connections():
@@ -492,6 +493,45 @@ def connections():
         yield Case(words, rows([1024]), options in ("-c UD", "-q 8"), words + " {server}", name=words, connects=Connects())
 
 
+def newest_connections():
+    """Programs that connect by RDMA CM, from their newest sources: Valkey, and fabtests of libfabric."""
+    script = pathlib.Path(__file__).with_name("valkey.py").resolve()
+    server = [f"{newest.VALKEY}/src/valkey-server", *"--port 0 --protected-mode no --rdma-bind {server} --rdma-port {port} --save".split(), ""]
+    yield Case(
+        server, lines_with(r"^valkey: \d+ values, every byte as it was set$"),
+        client=f"/usr/bin/python3 {script} {newest.VALKEY} {{server}} {{port}}", name="valkey.py", prepare=newest.install_valkey,
+        connects=Connects(stays=True),
+    )
+    hello = "Received data from client: Hello from Client!"
+    table = r"^1m +\d+ +=?\d+"
+    for test, shown in (
+        ("msg", hello), ("msg_epoll", hello), ("cm_data", "trying with data size: 32"), ("cq_data", "verify: success"), ("inject_test", "GOOD: Completed"),
+        ("shared_ctx --no-tx-shared-ctx", "Posting send to endpoint #3"), ("shared_ctx", ""), ("multi_mr", ""), ("msg_pingpong -v -I 20", table),
+        ("msg_bw -v -I 50", table), ("rma_bw -o write -I 50", table), ("rma_bw -o read -I 50", table), ("rma_pingpong -o writedata -I 20", table),
+    ):
+        yield fabtest(test, "verbs", "msg", shown)
+    for test, shown in (
+        ("rdm", hello), ("rdm_pingpong -v -I 20", table), ("rdm_tagged_pingpong -v -I 20", table), ("rdm_cntr_pingpong -v -I 20", table),
+        ("rma_bw -o write -I 50", table), ("rdm_atomic -o all -I 10", "FI_UINT64_FI_MSWAP"), ("recv_cancel", "GOOD: Completed"), ("cq_data", "verify: success"),
+    ):
+        yield fabtest(test, "verbs;ofi_rxm", "rdm", shown)
+    for test, shown in (
+        ("multi_recv", "^1k "), ("multi_ep -v", "PASSED multi ep writes"), ("rdm_tagged_peek", "Receive msg 7"), ("unexpected_msg", "GOOD all done"),
+    ):
+        yield fabtest(test, "verbs;ofi_rxm", "rdm", shown, tcp=True)
+
+
+def fabtest(test, provider, endpoint, shown, tcp=False):
+    """A program of fabtests, with its options. Some of them also talk by TCP."""
+    name, *options = test.split()
+    words = [str(newest.fabric(name)), "-p", provider, "-e", endpoint, *options, *(["-O", "{machine}", "-b={port}"] if tcp else [])]
+    return Case(
+        [*words, "-s", "{machine}", "-B", "{port}"], lines_with(shown), client=[*words, "-P", "{port}", "{machine}"],
+        name=f"fabtests fi_{name} -p {provider} -e {endpoint} {' '.join(options)}".rstrip(), prepare=newest.install_fabtests,
+        connects=Connects(tcp=tcp, machine=True),
+    )
+
+
 # ---- MPI -------------------------------------------------------------------------------------------------------
 
 
@@ -559,7 +599,7 @@ def rust():
 def every():
     """All of them, once each."""
     names = set()
-    for make in (utils, perftest, rack, connections, mpi, engines, rust, newest_perftest):
+    for make in (utils, perftest, rack, connections, mpi, engines, rust, newest_perftest, newest_connections):
         for case in make():
             if case.name not in names:
                 names.add(case.name)

@@ -132,6 +132,22 @@ class Daemon:
             self.addressed.add(adapter)
         return address
 
+    def with_interface(self, adapter, command):
+        """The command in a network namespace that ends with it, where an interface has the addresses of vf`adapter`."""
+        mac = json.loads(self.ctl("adapter", "show", f"vf{adapter}"))["macs"][0]
+        steps = [
+            # (Files of interfaces are those of the namespace that mounts them.)
+            "mount -t sysfs sysfs /sys",
+            "ip link set lo up",
+            f"ip link add vf{adapter} address {mac} type veth peer name peer",
+            f"ip address add {self.address(adapter)}/24 dev vf{adapter}",
+            f"ip link set vf{adapter} up",
+            "ip link set peer up",
+            'exec "$@"',
+        ]
+        rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+        return ["unshare", "--net", "--mount", *rights, "sh", "-c", " && ".join(steps), "sh", *command]
+
     def machine(self):
         """An IPv4 address of this machine, which vf0 gets as well: the first one that is not of loopback. None: it has none."""
         links = json.loads(subprocess.check_output(["ip", "-json", "-4", "address", "show", "up", "scope", "global"], timeout=PATIENCE))

@@ -1,5 +1,5 @@
-"""The newest perftest, and the newest rdma-core with its tests for Python, built from the sources of Debian's suite sid, in the folder of
-cargo's output. An archive keeps the newest version only: which one that is, each run asks."""
+"""The newest perftest, rdma-core with its tests for Python, Valkey, and libfabric with its fabtests, built from the sources of Debian's
+suite sid, in the folder of cargo's output. An archive keeps the newest version only: which one that is, each run asks."""
 
 import os
 import pathlib
@@ -12,6 +12,15 @@ from harness.daemon import CHECKOUT, Missing
 
 FOLDER = CHECKOUT / "target/lab/newest"
 PERFTEST, CORE = FOLDER / "perftest", FOLDER / "rdma-core"
+VALKEY, FABTESTS = FOLDER / "valkey", FOLDER / "libfabric/fabtests"
+# Of fabtests: what is built.
+FABRIC = {
+    "functional": (
+        "msg", "msg_epoll", "cm_data", "cq_data", "inject_test", "shared_ctx", "multi_mr", "rdm", "rdm_atomic", "rdm_tagged_peek",
+        "multi_recv", "multi_ep", "recv_cancel", "unexpected_msg",
+    ),
+    "benchmarks": ("msg_pingpong", "msg_bw", "rma_bw", "rma_pingpong", "rdm_pingpong", "rdm_tagged_pingpong", "rdm_cntr_pingpong"),
+}
 # apt's own files are here, not the machine's.
 APT = FOLDER / "apt"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -22,15 +31,34 @@ def program(name):
     return PERFTEST / name
 
 
+def fabric(name):
+    """A program of fabtests."""
+    folder = next(folder for folder, names in FABRIC.items() if name in names)
+    return FABTESTS / folder / f"fi_{name}"
+
+
 def install():
-    """Builds both, unless these versions are built, and says which they are."""
+    """Builds rdma-core and perftest, unless these versions are built, and says which they are."""
     wheels.install()
     versions = [source(name, build) for name, build in (("rdma-core", build_core), ("perftest", build_perftest))]
     print(f"newest: {', '.join(versions)}", flush=True)
 
 
+def install_valkey():
+    """Builds Valkey, with RDMA, as `install` does."""
+    print(f"newest: {source('valkey', build_valkey)}", flush=True)
+
+
+def install_fabtests():
+    """Builds libfabric and fabtests, as `install` does."""
+    print(f"newest: {source('libfabric', build_fabtests)}", flush=True)
+
+
 def source(name, build):
     """Unpacks and builds a source package's newest version."""
+    # (Of what is there already apt says no address: a run may have been ended.)
+    for left in FOLDER.glob(f"{name}_*.orig.tar.*"):
+        left.unlink()
     # 'ADDRESS' NAME_VERSION.orig.tar.gz SIZE HASH
     found = re.findall(rf"^'\S+' ({name}_(\S+)\.orig\.tar\.\w+) ", apt("source", "--print-uris", "--tar-only", name), re.MULTILINE)
     if not found:
@@ -44,9 +72,9 @@ def source(name, build):
         # (It compares what it gets with the hash.)
         apt("source", "--download-only", "--tar-only", name)
         done("tar", "-x", "--strip-components=1", "-C", folder, "-f", FOLDER / file)
+        (FOLDER / file).unlink()
         build(folder)
         made.write_text(version)
-        (FOLDER / file).unlink()
     return f"{name} {version}"
 
 
@@ -67,6 +95,26 @@ def build_perftest(folder):
     flags = [f"CPPFLAGS=-I{built}/include", f"LDFLAGS=-L{built}/lib -Wl,-rpath,{built}/lib"]
     done("./configure", "--quiet", *flags, cwd=folder)
     done("make", "--quiet", f"-j{os.cpu_count()}", cwd=folder)
+
+
+def build_valkey(folder):
+    """Valkey's server and clients, and its own test of RDMA, on the machine's rdma-core."""
+    options = [f"-j{os.cpu_count()}", "BUILD_RDMA=yes", "MALLOC=libc", "OPTIMIZATION=-O2"]
+    done("make", *options, "valkey-server", "valkey-cli", "valkey-benchmark", cwd=folder / "src")
+    done("make", cwd=folder / "tests/rdma")
+
+
+def build_fabtests(folder):
+    """libfabric with its providers for verbs, and programs of fabtests, on the machine's rdma-core."""
+    built = folder / "built"
+    done("./autogen.sh", cwd=folder)
+    providers = ["--enable-only", "--enable-verbs", "--enable-rxm", "--enable-rxd"]
+    done("./configure", "--quiet", f"--prefix={built}", "--disable-static", *providers, cwd=folder)
+    done("make", "--quiet", f"-j{os.cpu_count()}", "install", cwd=folder)
+    done("./autogen.sh", cwd=folder / "fabtests")
+    done("./configure", "--quiet", f"--with-libfabric={built}", f"LDFLAGS=-Wl,-rpath,{built}/lib", cwd=folder / "fabtests")
+    programs = [f"{kind}/fi_{name}" for kind, names in FABRIC.items() for name in names]
+    done("make", "--quiet", f"-j{os.cpu_count()}", *programs, cwd=folder / "fabtests")
 
 
 def apt(*words):
@@ -103,7 +151,7 @@ def done(*command, cwd=FOLDER):
     pathlib.Path(cwd).mkdir(parents=True, exist_ok=True)
     ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     if ended.returncode:
-        needed = "packages: build-essential libpci-dev pkg-config python3-dev"
+        needed = "packages: autoconf automake build-essential libibverbs-dev libpci-dev librdmacm-dev libtool pkg-config python3-dev"
         text = (ended.stdout + ended.stderr)[-3000:]
-        raise Missing(f"the newest perftest and rdma-core are not built ({' '.join(command)}; {needed}):\n{text}")
+        raise Missing(f"the newest sources are not built ({' '.join(command)}; {needed}):\n{text}")
     return ended.stdout

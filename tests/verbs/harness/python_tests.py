@@ -22,6 +22,8 @@ PYTHON = "/usr/bin/python3"
 CHILD = pathlib.Path(__file__).resolve().parent / "python_child.py"
 # Tests of other makers' hardware.
 VENDORS = ("test_mlx5", "test_efa")
+# Tests that connect to the address of the device's network interface.
+CONNECTING = ("test_rdmacm",)
 
 
 class Suite:
@@ -94,7 +96,10 @@ def module(suite, name, patterns, folder, done, daemon, programs, report, patien
         environment.pop(variable, None)
     if suite.pyverbs:
         environment["PYTHONPATH"] = str(suite.pyverbs)
-    child = Running(programs.command([PYTHON, str(CHILD), order]), environment, folder)
+    command = programs.command([PYTHON, str(CHILD), order])
+    if name in CONNECTING:
+        command = daemon.with_interface(0, command)
+    child = Running(command, environment, folder)
     last, seen = time.monotonic(), 0
     while child.alive():
         lines = results.read_text().count("\n")

@@ -170,8 +170,11 @@ impl Functions {
             sleeper.remove(kick);
         }
         let now = core.now;
-        if function.part(now) {
+        for _ in 0..function.part(now) {
             self.transmit(core, (port, place.unwrap_or_default()), now, false);
+            if !self.seat_mut(seat).is_some_and(|f| f.device().has_messages()) {
+                break;
+            }
         }
         let bases = self.seat_mut(seat).map_or_else(Vec::new, Function::detach);
         if let Some(place) = place.filter(|place| *place != Place::default())

@@ -22,7 +22,7 @@ use vnic_engine::rdma::{
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::{DropReason, Instant};
 
-use super::account::Account;
+use super::account::{Account, PACKET, of_a_turn};
 use super::config;
 use super::connection_news::ConnectionNews;
 use super::device_memory::DeviceMemoryTable;
@@ -315,13 +315,15 @@ impl Function {
     }
 
     /// Tells the peers of connections that their driver has gone, as a kernel does for a program that was killed: once, for nobody is
-    /// left to repeat it. Returns whether there is something to send.
-    pub fn part(&mut self, now: Instant) -> bool {
-        let connected = self.device.communication().is_some_and(|cm| cm.connections() > 0);
-        if connected {
-            self.device.connections(|cm| cm.destroy_some(now, PARTED));
+    /// left to repeat it. Returns in how many turns all of it is sent, if nobody holds it up.
+    pub fn part(&mut self, now: Instant) -> usize {
+        let connections = self.device.communication().map_or(0, |cm| cm.connections());
+        if connections == 0 {
+            return 0;
         }
-        connected
+        self.device.connections(|cm| cm.destroy_some(now, PARTED));
+        let messages_of_a_turn = (of_a_turn(false) / PACKET).unsigned_abs() as usize;
+        connections.min(PARTED) / messages_of_a_turn + 1
     }
 
     /// Detaches the driver and ends all its objects. Returns the ring indexes of its virtqueues: control, then events.

@@ -195,7 +195,11 @@ pub unsafe fn find(
                 } else {
                     found.ai_canonname
                 };
-                *last = entry(address, name, flags, hints, datagrams);
+                let ends = match has(RAI_PASSIVE) {
+                    true => (Some(address), None),
+                    false => (hints.and_then(|h| read(h.ai_src_addr).ok()), Some(address)),
+                };
+                *last = entry(ends, name, flags, hints, datagrams);
                 last = &raw mut (**last).ai_next;
             }
             one = found.ai_next;
@@ -217,31 +221,29 @@ pub enum Found {
     Failed(Errno),
 }
 
-/// Without a name and a service the hints are the addresses.
+/// Without a name and a service the addresses are those of the hints, as many as there are.
 ///
 /// # Safety
 /// As [`find`].
 unsafe fn of_hints(hints: Option<&rdma_addrinfo>, datagrams: bool) -> Result<*mut rdma_addrinfo, Found> {
+    let hints = hints.ok_or(Found::Failed(Errno::INVALID))?;
+    let address = |at: *mut libc::sockaddr| match at.is_null() {
+        true => Ok(None),
+        // SAFETY: by the caller's promise.
+        false => unsafe { read(at) }.map(Some).map_err(Found::Failed),
+    };
+    let ends = (address(hints.ai_src_addr)?, address(hints.ai_dst_addr)?);
+    let flags = hints.ai_flags.cast_unsigned();
     // SAFETY: by the caller's promise.
-    unsafe {
-        let hints = hints.ok_or(Found::Failed(Errno::INVALID))?;
-        let flags = hints.ai_flags.cast_unsigned();
-        let of = if flags & RAI_PASSIVE != 0 {
-            hints.ai_src_addr
-        } else {
-            hints.ai_dst_addr
-        };
-        let address = read(of).map_err(Found::Failed)?;
-        Ok(entry(address, std::ptr::null(), flags, Some(hints), datagrams))
-    }
+    Ok(unsafe { entry(ends, std::ptr::null(), flags, Some(hints), datagrams) })
 }
 
-/// One entry of a list.
+/// One entry of a list, of an own address and the peer's; a name is that of the own address in passive entries, else of the peer's.
 ///
 /// # Safety
 /// As [`find`]; the name is NULL or a text.
 unsafe fn entry(
-    address: SocketAddr,
+    (own, peer): (Option<SocketAddr>, Option<SocketAddr>),
     name: *const c_char,
     flags: u32,
     hints: Option<&rdma_addrinfo>,
@@ -258,29 +260,29 @@ unsafe fn entry(
     };
     let mut new: rdma_addrinfo = zeros();
     new.ai_flags = flags.cast_signed();
-    new.ai_family = if address.is_ipv4() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
+    new.ai_family = match peer.or(own) {
+        Some(SocketAddr::V4(_)) => libc::AF_INET,
+        Some(SocketAddr::V6(_)) => libc::AF_INET6,
+        None => hints.map_or(libc::AF_UNSPEC, |h| h.ai_family),
     };
     new.ai_qp_type = wanted(hints.map(|h| h.ai_qp_type), qp_type);
     new.ai_port_space = wanted(hints.map(|h| h.ai_port_space), space);
     // SAFETY: by the caller's promise.
     unsafe {
-        let name = if name.is_null() {
-            std::ptr::null_mut()
-        } else {
-            libc::strdup(name)
+        let name = match name.is_null() {
+            true => std::ptr::null_mut(),
+            false => libc::strdup(name),
         };
-        let (own, len) = copy(address);
-        if flags & RAI_PASSIVE != 0 {
-            (new.ai_src_addr, new.ai_src_len, new.ai_src_canonname) = (own, len, name);
-        } else {
-            (new.ai_dst_addr, new.ai_dst_len, new.ai_dst_canonname) = (own, len, name);
-            if let Some(from) = hints.and_then(|h| read(h.ai_src_addr).ok()) {
-                (new.ai_src_addr, new.ai_src_len) = copy(from);
-            }
+        match flags & RAI_PASSIVE {
+            0 => new.ai_dst_canonname = name,
+            _ => new.ai_src_canonname = name,
         }
+    }
+    if let Some(own) = own {
+        (new.ai_src_addr, new.ai_src_len) = copy(own);
+    }
+    if let Some(peer) = peer {
+        (new.ai_dst_addr, new.ai_dst_len) = copy(peer);
     }
     Box::into_raw(Box::new(new))
 }

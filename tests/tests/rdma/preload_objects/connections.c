@@ -167,6 +167,13 @@ static void addresses(void)
 	CHECK(rdma_getaddrinfo(ADDRESS, "7001", NULL, &found) == 0);
 	CHECK(((struct sockaddr_in *)found->ai_dst_addr)->sin_port == htons(7001) && !found->ai_src_addr);
 	rdma_freeaddrinfo(found);
+	/* Without a name the addresses are those of the hints, as many as there are. */
+	struct rdma_addrinfo own = {.ai_port_space = RDMA_PS_UDP, .ai_src_addr = at(ADDRESS, 7001), .ai_src_len = sizeof(struct sockaddr_in)};
+	CHECK(rdma_getaddrinfo(NULL, NULL, &own, &found) == 0);
+	CHECK(((struct sockaddr_in *)found->ai_src_addr)->sin_port == htons(7001) && !found->ai_dst_addr && !found->ai_dst_len);
+	CHECK(found->ai_family == AF_INET && found->ai_qp_type == IBV_QPT_UD && found->ai_port_space == RDMA_PS_UDP);
+	rdma_freeaddrinfo(found);
+	FAILS(rdma_getaddrinfo(NULL, NULL, NULL, &found), EINVAL);
 }
 
 static void channels(void)

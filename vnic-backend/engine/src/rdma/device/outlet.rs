@@ -76,7 +76,12 @@ impl Device {
 
     /// Whether [`transmit`](Device::transmit) may have something.
     pub fn wants_transmit(&self) -> bool {
-        !self.shared.ready.is_empty() || self.shared.notifier.priorities() != 0
+        !self.shared.ready.is_empty() || self.has_messages()
+    }
+
+    /// Whether there are messages that belong to no queue pair: [`transmit`](Device::transmit) sends them first.
+    pub fn has_messages(&self) -> bool {
+        self.shared.notifier.priorities() != 0
     }
 
     /// When [`handle_timeout`](Device::handle_timeout) must be called, at the latest.
