@@ -215,6 +215,7 @@ fn a_process_connects_with_itself() -> Result<()> {
     let program = compile("connections", place.path())?;
     for case in [
         "addresses",
+        "events_of_the_program",
         "channels",
         "destroying_waits",
         "unreachable",

@@ -123,17 +123,18 @@ impl CompletionRing {
             phase,
             ..CompletionEntry::default()
         };
+        self.produced = index.wrapping_add(1);
         // Cases, so that the compiler knows the zeros of the usual one.
-        let words = if carries_more(completion) {
-            full(plain, completion).to_words()
-        } else if completion.status != Status::Success {
+        let words = if completion.status != Status::Success {
+            self.solicited = Some(self.produced);
             failed(plain, completion.status).to_words()
+        } else if carries_more(completion) {
+            full(plain, completion).to_words()
         } else {
             plain.to_words()
         };
         self.ring.publish(self.place(index), words);
-        self.produced = index.wrapping_add(1);
-        if completion.solicited || completion.status != Status::Success {
+        if completion.solicited {
             self.solicited = Some(self.produced);
         }
         self.fires()
@@ -177,16 +178,14 @@ impl CompletionRing {
     }
 }
 
-/// Whether a completion has more than its kind and status. After an error the other fields mean nothing; the kind tells a
-/// receive from a send.
+/// Whether a completion of success has more than its kind.
 #[inline]
 fn carries_more(c: &Completion) -> bool {
-    let more = c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.source.is_some();
-    more && c.status == Status::Success
+    c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.source.is_some()
 }
 
-/// The entry of a failed request: with the syndrome of ConnectX cards, where a document shows one. Programs print it, and people
-/// look for it: `status 0xd, vendor syndrome 0x87`.
+/// The entry of a failed request, whose other fields mean nothing (the kind tells a receive from a send): with the syndrome of
+/// ConnectX cards, where a document shows one. Programs print it, and people look for it: `status 0xd, vendor syndrome 0x87`.
 #[cold]
 fn failed(mut e: CompletionEntry, status: Status) -> CompletionEntry {
     e.vendor_error = match status {

@@ -1,6 +1,6 @@
 //! Functions of librdmacm.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use crate::errno::Errno;
 use crate::handle::{Object as _, end, maybe, the};
 use crate::objects::Qp;
 use crate::rdmacm::address::read;
-use crate::rdmacm::endpoint::{self, Found};
+use crate::rdmacm::endpoint::{self, Found, RDMA_CM_EVENT_USER};
 use crate::rdmacm::event::{self, bytes, complete, forget, said};
 use crate::rdmacm::id::{EventChannel, Id, default_type};
+use crate::rdmacm::state::Data;
 use crate::rdmacm::{connect, devices, multicast, ours, qp, resolve};
 use crate::sync::lock;
 
@@ -327,6 +328,31 @@ export! {
     "RDMACM_1.3" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int, if ours(), as signed {
         let found = the::<Id>(id).state.lock().peer_ece;
         ece.write(ibv_ece { vendor_id: found.vendor, options: found.options, comp_mask: 0 });
+        Ok(0)
+    }
+
+    /// `man 3 rdma_resolve_addrinfo`.
+    "RDMACM_1.4" fn rdma_resolve_addrinfo(id: *mut rdma_cm_id, node: *const c_char, service: *const c_char,
+        hints: *const rdma_addrinfo) -> c_int, if ours(), as signed {
+        endpoint::look_up(the(id), node, service, hints.as_ref())?;
+        complete(the(id))?;
+        Ok(0)
+    }
+
+    /// `man 3 rdma_query_addrinfo`. ENOENT: none were found, or the program has them.
+    "RDMACM_1.4" fn rdma_query_addrinfo(id: *mut rdma_cm_id, list: *mut *mut rdma_addrinfo) -> c_int, if ours(), as signed {
+        let found = lock(&the::<Id>(id).kept).found.take();
+        list.write(found.ok_or(Errno(libc::ENOENT))?.take());
+        Ok(0)
+    }
+
+    /// `man 3 rdma_write_cm_event`.
+    "RDMACM_1.4" fn rdma_write_cm_event(id: *mut rdma_cm_id, event: c_uint, status: c_int, argument: u64) -> c_int, if ours(),
+        as signed {
+        if event != RDMA_CM_EVENT_USER {
+            return Err(Errno::INVALID);
+        }
+        the::<Id>(id).state.put(event, status, Data::Argument(argument));
         Ok(0)
     }
 }

@@ -9,11 +9,19 @@ use std::time::Duration;
 use super::address::{read, storage};
 use super::event::{bytes, complete, forget};
 use super::id::Id;
+use super::state::Data;
 use super::{qp, resolve};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{Object as _, the};
 use crate::sync::lock;
+
+// Newer than rdma-core 44.
+const RDMA_CM_EVENT_ADDRINFO_RESOLVED: u32 = 16;
+const RDMA_CM_EVENT_ADDRINFO_ERROR: u32 = 17;
+/// A program's own event.
+pub const RDMA_CM_EVENT_USER: u32 = 18;
+const RAI_SA: u32 = 0x10;
 
 /// How long an endpoint's peer is looked for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -221,6 +229,52 @@ pub enum Found {
     Failed(Errno),
 }
 
+/// A list of [`find`] that no program has.
+pub struct Resolved(*mut rdma_addrinfo);
+
+impl Resolved {
+    /// Gives it to the program.
+    pub fn take(self) -> *mut rdma_addrinfo {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Resolved {
+    fn drop(&mut self) {
+        // SAFETY: `find` made it, and nobody has it.
+        unsafe { free(self.0) };
+    }
+}
+
+/// Finds addresses for [`Kept::found`](super::id::Kept): ADDRINFO_RESOLVED or ADDRINFO_ERROR comes. The resolver is asked in the call.
+///
+/// # Safety
+/// As `rdma_resolve_addrinfo`.
+pub unsafe fn look_up(
+    id: &Id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<(), Errno> {
+    if hints.is_some_and(|h| h.ai_flags.cast_unsigned() & RAI_SA != 0) {
+        return Err(Errno::UNSUPPORTED.because("nobody knows InfiniBand's services"));
+    }
+    if lock(&id.kept).found.is_some() {
+        return Err(Errno(libc::EBUSY));
+    }
+    // SAFETY: by the caller's promise.
+    let (kind, status) = match unsafe { find(node, service, hints) } {
+        Ok(list) => {
+            lock(&id.kept).found = Some(Resolved(list));
+            (RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
+        }
+        Err(Found::NoAddress(code)) => (RDMA_CM_EVENT_ADDRINFO_ERROR, code),
+        Err(Found::Failed(e)) => return Err(e),
+    };
+    id.state.put(kind, status, Data::Nothing);
+    Ok(())
+}
+
 /// Without a name and a service the addresses are those of the hints, as many as there are.
 ///
 /// # Safety
@@ -333,6 +387,10 @@ pub fn event_name(event: u32) -> &'static CStr {
         13 => c"RDMA_CM_EVENT_MULTICAST_ERROR",
         14 => c"RDMA_CM_EVENT_ADDR_CHANGE",
         15 => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        16 => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        17 => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+        18 => c"RDMA_CM_EVENT_USER",
+        19 => c"RDMA_CM_EVENT_INTERNAL",
         _ => c"UNKNOWN EVENT",
     }
 }

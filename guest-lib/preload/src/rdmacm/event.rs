@@ -97,6 +97,14 @@ fn open(letter: Letter) -> Result<Option<*mut rdma_cm_event>, Errno> {
             made(&letter, id, letter.kind, param, reject.private_data.clone())
         }
         (kind, Data::Group(way, context)) => made(&letter, id, kind, group(way, *context), Vec::new()),
+        (kind, Data::Argument(argument)) => {
+            // (The union has it where it has the pointer to private data.)
+            let param = rdma_ud_param {
+                private_data: std::ptr::without_provenance(*argument as usize),
+                ..zeros()
+            };
+            made(&letter, id, kind, Param::Datagram(param), Vec::new())
+        }
         (kind, _) => made(&letter, id, kind, Param::Connection(zeros()), Vec::new()),
     };
     Ok(Some(event))

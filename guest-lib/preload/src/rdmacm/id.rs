@@ -17,6 +17,7 @@ use vnic_verbs::connection::Transport;
 
 use super::address::storage;
 use super::devices::CmDevice;
+use super::endpoint::Resolved;
 use super::queue::Queue;
 use super::state::{Letter, State};
 use crate::abi::*;
@@ -78,6 +79,8 @@ pub struct Kept {
     pub requests: Option<ibv_qp_init_attr>,
     /// Multicast groups.
     pub groups: Vec<(SocketAddr, Gid)>,
+    /// Addresses that were found, until the program asks for them.
+    pub found: Option<Resolved>,
     /// The type is one of these; XRC's two ends connect alike.
     pub own_queues: OwnQueues,
 }

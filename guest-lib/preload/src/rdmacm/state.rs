@@ -34,6 +34,8 @@ pub enum Data {
     Message(Box<ConnectionMessage>),
     /// A multicast group: its address, and what the program gave with it.
     Group(AddressVector, usize),
+    /// A program's own event.
+    Argument(u64),
 }
 
 impl Letter {

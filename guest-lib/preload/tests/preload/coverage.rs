@@ -24,15 +24,15 @@ const PUBLIC: &str = "
     ibv_set_comp_cntr ibv_set_ece ibv_set_err_comp_cntr ibv_unimport_dm ibv_unimport_mr ibv_unimport_pd
     ibv_wc_status_str mbps_to_ibv_rate mult_to_ibv_rate";
 
-/// All functions of librdmacm 44 (`librdmacm.map`) but its sockets.
+/// All functions of librdmacm 65 (`librdmacm.map`) but its sockets.
 const CONNECTIONS: &str = "
     rdma_accept rdma_ack_cm_event rdma_bind_addr rdma_connect rdma_create_ep rdma_create_event_channel rdma_create_id
     rdma_create_qp rdma_create_qp_ex rdma_create_srq rdma_create_srq_ex rdma_destroy_ep rdma_destroy_event_channel
     rdma_destroy_id rdma_destroy_qp rdma_destroy_srq rdma_disconnect rdma_establish rdma_event_str rdma_free_devices
     rdma_freeaddrinfo rdma_get_cm_event rdma_get_devices rdma_get_dst_port rdma_get_remote_ece rdma_get_request
     rdma_get_src_port rdma_getaddrinfo rdma_init_qp_attr rdma_join_multicast rdma_join_multicast_ex
-    rdma_leave_multicast rdma_listen rdma_migrate_id rdma_notify rdma_reject rdma_reject_ece rdma_resolve_addr
-    rdma_resolve_route rdma_set_local_ece rdma_set_option";
+    rdma_leave_multicast rdma_listen rdma_migrate_id rdma_notify rdma_query_addrinfo rdma_reject rdma_reject_ece
+    rdma_resolve_addr rdma_resolve_addrinfo rdma_resolve_route rdma_set_local_ece rdma_set_option rdma_write_cm_event";
 
 /// Its sockets, which call these.
 const SOCKETS: &str = "

@@ -37,7 +37,7 @@ const DT_VERDEFNUM: u64 = 0x6fff_fffd;
 const DT_VERNEED: u64 = 0x6fff_fffe;
 const DT_VERNEEDNUM: u64 = 0x6fff_ffff;
 
-/// Versions of rdma-core 44 to 65, for programs and for its own libraries; of librdmacm those of 44.
+/// Versions of rdma-core 44 to 65, for programs and for its own libraries.
 const VERSIONS: &[&str] = &[
     "IBVERBS_1.0",
     "IBVERBS_1.1",
@@ -64,6 +64,7 @@ const VERSIONS: &[&str] = &[
     "RDMACM_1.1",
     "RDMACM_1.2",
     "RDMACM_1.3",
+    "RDMACM_1.4",
 ];
 
 /// Functions of each version except IBVERBS_1.1 and RDMACM_1.0, which have the rest.
@@ -103,6 +104,10 @@ const FUNCTIONS: &[(&str, &str)] = &[
     (
         "RDMACM_1.3",
         "rdma_get_remote_ece rdma_reject_ece rdma_set_local_ece",
+    ),
+    (
+        "RDMACM_1.4",
+        "rdma_query_addrinfo rdma_resolve_addrinfo rdma_write_cm_event",
     ),
     (
         "RDMACM_1.0",

@@ -176,6 +176,43 @@ static void addresses(void)
 	FAILS(rdma_getaddrinfo(NULL, NULL, NULL, &found), EINVAL);
 }
 
+/* Newer than Debian 12's header. */
+int rdma_resolve_addrinfo(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *) __attribute__((weak));
+int rdma_query_addrinfo(struct rdma_cm_id *, struct rdma_addrinfo **) __attribute__((weak));
+int rdma_write_cm_event(struct rdma_cm_id *, unsigned, int, uint64_t) __attribute__((weak));
+
+static void events_of_the_program(void)
+{
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_addrinfo *found, hints = {.ai_port_space = RDMA_PS_TCP};
+	struct rdma_cm_event *event;
+	FAILS(rdma_query_addrinfo(id, &found), ENOENT);
+	for (int i = 0; i < 2; i++) {
+		CHECK(rdma_resolve_addrinfo(id, ADDRESS, "7001", &hints) == 0);
+		FAILS(rdma_resolve_addrinfo(id, ADDRESS, "7001", &hints), EBUSY);
+		CHECK(rdma_get_cm_event(channel, &event) == 0 && event->event == 16 && event->status == 0 && event->id == id);
+		CHECK(rdma_ack_cm_event(event) == 0);
+		if (i)
+			break;
+		CHECK(rdma_query_addrinfo(id, &found) == 0);
+		CHECK(((struct sockaddr_in *)found->ai_dst_addr)->sin_port == htons(7001));
+		rdma_freeaddrinfo(found);
+	}
+	hints.ai_flags = RAI_NUMERICHOST;
+	struct rdma_cm_id *other = make(RDMA_PS_TCP);
+	CHECK(rdma_resolve_addrinfo(other, "nobody", NULL, &hints) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == 0 && event->event == 17 && event->status != 0 && event->id == other);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_query_addrinfo(other, &found), ENOENT);
+	FAILS(rdma_write_cm_event(other, 3, 0, 0), EINVAL);
+	CHECK(rdma_write_cm_event(other, 18, -5, 0x123456789abcdef0) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == 0 && event->event == 18 && event->status == -5 && event->id == other);
+	CHECK(*(uint64_t *)&event->param == 0x123456789abcdef0);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	CHECK(rdma_destroy_id(other) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 static void channels(void)
 {
 	struct rdma_cm_event *event;
@@ -607,6 +644,7 @@ int main(int argc, char **argv)
 {
 	static const struct subtest tests[] = {
 		{"addresses", addresses},
+		{"events_of_the_program", events_of_the_program},
 		{"channels", channels},
 		{"destroying_waits", destroying_waits},
 		{"unreachable", unreachable},

@@ -330,7 +330,7 @@ impl Qp {
     }
 
     /// Has it anything to send back?
-    fn has_answers(&self) -> bool {
+    pub fn has_answers(&self) -> bool {
         self.responder.has_answers()
     }
 

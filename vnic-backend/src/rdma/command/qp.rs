@@ -241,9 +241,6 @@ impl Function {
 
     pub(super) fn modify_qp(&mut self, r: Request<'_>) -> Outcome {
         let body: ModifyQp = r.only_body()?;
-        if r.goes_on {
-            return self.flush(body.qp, r.now);
-        }
         if body.mask & !qp_mask::ALL != 0 {
             let unknown = body.mask & !qp_mask::ALL;
             return fail(S::NotSupported, format!("there are no attributes {unknown:#x}"));
@@ -252,6 +249,9 @@ impl Function {
         let Some(before) = self.device.qp_state(qp) else {
             return fail(S::NoSuchObject, format!("no such queue pair as {:#x}", body.qp));
         };
+        if r.goes_on && before == QpState::Err {
+            return self.flush(body.qp, r.now);
+        }
         let a = &body.attributes;
         reserved(a.reserved)?;
         reserved(a.has_address)?;
@@ -323,6 +323,11 @@ impl Function {
         values.retry_count = a.retry_count;
         values.rnr_retry = a.rnr_retry;
         values.udp_source_port = has(qp_mask::UDP_SOURCE_PORT).then_some(a.udp_source_port);
+        if matches!(values.state, QpState::Err | QpState::Reset) && self.device.has_answers(qp) && !r.goes_on {
+            // The acknowledge of what the program has as a completion leaves in this turn, as it has left a card by then: the peer
+            // would wait for it until its retries are over.
+            return Err(Failure::Unfinished);
+        }
         self.device.modify_qp(qp, &values, mask, r.now)?;
         match self.device.qp_state(qp) {
             Some(QpState::Reset) => {
@@ -418,9 +423,10 @@ impl Function {
         if self.device.is_in_group(qp) {
             return fail(S::InUse, "the queue pair is attached to a multicast group");
         }
-        if state == QpState::Rts && self.device.held(qp).0 > 0 && !r.goes_on {
-            // What was posted before may leave in this turn, as it leaves a card while a program makes its next call: the last
-            // datagram of a program that ends, for which it waits for no completion.
+        let waits = state == QpState::Rts && self.device.held(qp).0 > 0 || self.device.has_answers(qp);
+        if waits && !r.goes_on {
+            // What was posted before, and what is acknowledged, may leave in this turn, as it leaves a card while a program makes
+            // its next call: the last datagram of a program that ends, for which it waits for no completion.
             return Err(Failure::Unfinished);
         }
         if state != QpState::Reset {

@@ -339,6 +339,11 @@ impl Device {
         self.qps.get(qp.0).map_or((0, 0), |qp| qp.held())
     }
 
+    /// Whether a QP has anything to send back to its peer: acknowledges, and answers that carry data.
+    pub fn has_answers(&self, qp: QpNumber) -> bool {
+        self.qps.get(qp.0).is_some_and(|qp| qp.has_answers())
+    }
+
     /// Tag of the newest send of a QP that has not completed, if its completion will say when the peer had it.
     #[inline(never)]
     pub fn newest_reliable(&self, qp: QpNumber) -> Option<u32> {

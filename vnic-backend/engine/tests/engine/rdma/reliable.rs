@@ -182,7 +182,7 @@ fn a_receiver_that_is_not_ready_is_waited_for_and_given_up() {
     let done: Vec<_> = a.completions().iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(done, [(1, Status::RnrRetryExceeded), (2, Status::FlushError)]);
     assert_eq!((a.state(), b.state()), (QpState::Err, QpState::Rts));
-    assert_eq!(a.device.counters().rnr_nak_retry_err, 2);
+    assert_eq!(a.device.counters().rnr_nak_retry_err, 3);
     assert_eq!(b.device.counters().out_of_buffer, 3);
 }
 

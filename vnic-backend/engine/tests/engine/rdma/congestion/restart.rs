@@ -73,7 +73,7 @@ fn a_receiver_that_is_not_ready_slows_down_too() {
     pair.run();
     assert_eq!(pair.sides[0].state(), QpState::Err);
     // It was one restart: nothing was acknowledged in between.
-    assert_eq!(counts(&pair), [3, 3, 3, 1]);
+    assert_eq!(counts(&pair), [4, 4, 4, 1]);
     assert_eq!(control.alive(), 0);
 }
 
