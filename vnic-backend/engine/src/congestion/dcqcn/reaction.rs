@@ -157,14 +157,9 @@ impl Reaction {
         self.alpha_at = Some(at);
     }
 
-    /// First stage beyond F. The F stages before it, of both clocks, are fast recovery.
-    fn beyond(&self) -> u32 {
-        self.p.threshold.max(1) + 1
-    }
-
     /// Step of the target, by the stages.
     fn step(&self) -> u64 {
-        let f = self.beyond();
+        let f = self.p.threshold.max(1);
         let least = self.time_stage.min(self.byte_stage);
         if self.time_stage.max(self.byte_stage) < f {
             0
@@ -180,7 +175,7 @@ impl Reaction {
 
     /// Whether both clocks are beyond F.
     fn is_hyper(&self) -> bool {
-        self.time_stage.min(self.byte_stage) >= self.beyond()
+        self.time_stage.min(self.byte_stage) >= self.p.threshold.max(1)
     }
 
     /// Time to the next stage of the timer.
@@ -233,7 +228,7 @@ impl Reaction {
 
     /// Raises both rates by equal steps: all steps up to now, or to the greatest rate, at once.
     fn leap(&mut self, now: Instant, at: Instant) {
-        let f = self.beyond();
+        let f = self.p.threshold.max(1);
         let grows = self.p.hyper == Hyper::Growing && self.time_stage < self.byte_stage;
         if self.time_stage < f || (self.byte_stage >= f && grows) {
             return;
