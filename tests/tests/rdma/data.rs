@@ -344,6 +344,31 @@ fn what_was_posted_leaves_before_its_queue_pair_goes() -> Result<()> {
     world.finish()
 }
 
+/// As `rdma_disconnect` does it to a program that has what it waited for.
+#[test]
+fn what_is_acknowledged_leaves_before_its_queue_pair_fails() -> Result<()> {
+    for (what, cores, names) in arrangements() {
+        println!("{what}");
+        let world = World::new(cores, &["a", "b"])?;
+        let (mut a, mut b) = (world.side(names[0])?, world.side(names[1])?);
+        for round in 0..12 {
+            let (mut qa, mut qb) = a.pair(&mut b, QpType::Rc);
+            b.receive(&mut qb, round, &[b.at(0, 100)]);
+            b.bells.wait_taken();
+            a.post(&mut qa, &Wr::new(round, Operation::Send, &[]).inline(b"last"));
+            b.cq.good(round);
+            match round % 3 {
+                0 => b.d.to(&qb, QpState::Err),
+                1 => b.d.to(&qb, QpState::Reset),
+                _ => b.d.end(Opcode::DestroyQp, qb.number)?,
+            }
+            a.cq.good(round);
+        }
+        world.finish()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn groups() -> Result<()> {
     let world = World::new(1, &["a", "b", "c"])?;

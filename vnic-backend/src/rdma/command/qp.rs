@@ -323,7 +323,8 @@ impl Function {
         values.retry_count = a.retry_count;
         values.rnr_retry = a.rnr_retry;
         values.udp_source_port = has(qp_mask::UDP_SOURCE_PORT).then_some(a.udp_source_port);
-        if matches!(values.state, QpState::Err | QpState::Reset) && self.device.has_answers(qp) && !r.goes_on {
+        if matches!(values.state, QpState::Err | QpState::Reset) && self.device.has_answers(qp) && !r.goes_on
+        {
             // The acknowledge of what the program has as a completion leaves in this turn, as it has left a card by then: the peer
             // would wait for it until its retries are over.
             return Err(Failure::Unfinished);
