@@ -10,6 +10,7 @@
 //! *No event reaches a destroyed identifier*: as in [`events`](crate::events).
 
 pub mod address;
+pub mod addrinfo;
 pub mod choose;
 pub mod connect;
 pub mod devices;

@@ -12,7 +12,8 @@ use crate::errno::Errno;
 use crate::handle::{Object as _, end, maybe, the};
 use crate::objects::Qp;
 use crate::rdmacm::address::read;
-use crate::rdmacm::endpoint::{self, Found, RDMA_CM_EVENT_USER};
+use crate::rdmacm::addrinfo::{self, Found};
+use crate::rdmacm::endpoint::{self, RDMA_CM_EVENT_USER};
 use crate::rdmacm::event::{self, bytes, complete, forget, said};
 use crate::rdmacm::id::{EventChannel, Id, default_type};
 use crate::rdmacm::state::Data;
@@ -361,7 +362,7 @@ own! {
     /// `man 3 rdma_getaddrinfo`. Asks the C library, whosever the addresses are.
     fn rdma_getaddrinfo(node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo,
         list: *mut *mut rdma_addrinfo) -> c_int, as signed {
-        match endpoint::find(node, service, hints.as_ref()) {
+        match addrinfo::find(node, service, hints.as_ref()) {
             Ok(found) => {
                 list.write(found);
                 Ok(0)
@@ -373,7 +374,7 @@ own! {
 
     /// `man 3 rdma_getaddrinfo`.
     fn rdma_freeaddrinfo(list: *mut rdma_addrinfo), as plain {
-        endpoint::free(list);
+        addrinfo::free(list);
         Ok(())
     }
 }

@@ -16,8 +16,8 @@ use vnic_verbs::Gid;
 use vnic_verbs::connection::Transport;
 
 use super::address::storage;
+use super::addrinfo::Resolved;
 use super::devices::CmDevice;
-use super::endpoint::Resolved;
 use super::queue::Queue;
 use super::state::{Letter, State};
 use crate::abi::*;
