@@ -195,9 +195,11 @@ fn start(
 /// Shows the devices to this process, which becomes the program, in files.
 fn show(options: &DeviceOptions, shown: Shown, environment: &mut Environment) -> Result<(), Refusal> {
     let found = devices::found(options)?;
+    // In a chroot its path is that of the machine as soon as the process has mounts of its own.
+    let own = std::env::current_exe().map_err(|e| Refusal::new(format!("the path of this program: {e}")))?;
     let root = view::enter(found.len())?;
     if shown == Shown::Only {
-        files::start_keeper(&root, &found, &options.name)?;
+        files::start_keeper(&own, &root, &found, &options.name)?;
     } else {
         // The device is the program's: the library keeps the files.
         for made in files::write(&root, &found, &options.name) {

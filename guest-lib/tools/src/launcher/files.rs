@@ -158,10 +158,15 @@ impl Keeper<'_> {
     }
 }
 
-/// Starts a keeper of the files below `root`, which ends with this process, and waits until they are written.
-pub fn start_keeper(root: &Path, devices: &[DeviceAddress], names: &[String]) -> Result<(), Refusal> {
+/// Starts a keeper of the files below `root`, which ends with this process, and waits until they are written. `own`: this program.
+pub fn start_keeper(
+    own: &Path,
+    root: &Path,
+    devices: &[DeviceAddress],
+    names: &[String],
+) -> Result<(), Refusal> {
     let trouble = |e: std::io::Error| Refusal::new(format!("the keeper of the devices' files: {e}"));
-    let mut command = Command::new(std::env::current_exe().map_err(trouble)?);
+    let mut command = Command::new(own);
     command.arg("files").arg(root).arg("--with-parent");
     for address in devices {
         match address {
