@@ -364,7 +364,7 @@ own! {
         list: *mut *mut rdma_addrinfo) -> c_int, as signed {
         match addrinfo::find(node, service, hints.as_ref()) {
             Ok(found) => {
-                list.write(found);
+                list.write(found.take());
                 Ok(0)
             }
             Err(Found::NoAddress(code)) => Ok(code),

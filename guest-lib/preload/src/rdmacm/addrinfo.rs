@@ -17,7 +17,7 @@ pub unsafe fn find(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
-) -> Result<*mut rdma_addrinfo, Found> {
+) -> Result<Resolved, Found> {
     // SAFETY: by the caller's promise; zeros are a value, and the list is the C library's until it is freed.
     unsafe {
         let mut wanted: libc::addrinfo = std::mem::zeroed();
@@ -41,7 +41,7 @@ pub unsafe fn find(
             libc::SOCK_STREAM
         };
         if node.is_null() && service.is_null() {
-            return of_hints(hints, datagrams);
+            return of_hints(hints, datagrams).map(Resolved);
         }
         let mut list = std::ptr::null_mut();
         match libc::getaddrinfo(node, service, &raw const wanted, &raw mut list) {
@@ -72,7 +72,7 @@ pub unsafe fn find(
         if first.is_null() {
             Err(Found::NoAddress(libc::EAI_NONAME))
         } else {
-            Ok(first)
+            Ok(Resolved(first))
         }
     }
 }
@@ -86,7 +86,7 @@ pub enum Found {
 }
 
 /// A list of [`find`] that no program has.
-pub struct Resolved(pub *mut rdma_addrinfo);
+pub struct Resolved(*mut rdma_addrinfo);
 
 impl Resolved {
     /// Gives it to the program.

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::time::Duration;
 
 use super::address::read;
-use super::addrinfo::{Found, Resolved, find};
+use super::addrinfo::{Found, find};
 use super::event::{bytes, complete, forget};
 use super::id::Id;
 use super::state::Data;
@@ -172,7 +172,7 @@ pub unsafe fn look_up(
     // SAFETY: by the caller's promise.
     let (kind, status) = match unsafe { find(node, service, hints) } {
         Ok(list) => {
-            lock(&id.kept).found = Some(Resolved(list));
+            lock(&id.kept).found = Some(list);
             (RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
         }
         Err(Found::NoAddress(code)) => (RDMA_CM_EVENT_ADDRINFO_ERROR, code),
