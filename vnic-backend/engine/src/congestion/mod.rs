@@ -24,6 +24,7 @@ pub mod notification;
 pub mod proxy;
 pub mod swift;
 pub mod timely;
+pub mod zero_touch;
 
 use alloc::boxed::Box;
 use core::fmt;

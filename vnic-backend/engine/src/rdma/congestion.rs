@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use crate::congestion::none;
 use crate::congestion::notification;
+use crate::congestion::zero_touch::ZeroTouch;
 use crate::congestion::{CongestionControl, Limits, State};
 
 use super::types::QpNumber;
@@ -22,10 +23,8 @@ pub struct Congestion {
     pub point: notification::Settings,
     /// Speed of the port in bit/s; 0: as at 100 Gbit/s.
     pub line_rate: u64,
-    /// Whether a loss slows a flow down as a notification does (`roce_slow_restart_en`).
-    pub slow_restart: bool,
-    /// Whether an idle time does so, too (`roce_slow_restart_idle_en`).
-    pub slow_restart_idle: bool,
+    /// Zero touch RoCE: timers, window and restarts of the senders of all priorities.
+    pub zero_touch: ZeroTouch,
     /// Credit that a flow gathers at its rate while it sends nothing.
     pub slack: Duration,
 }
@@ -38,8 +37,7 @@ impl Default for Congestion {
             notification: 0,
             point: notification::Settings::default(),
             line_rate: 0,
-            slow_restart: true,
-            slow_restart_idle: false,
+            zero_touch: ZeroTouch::default(),
             slack: Duration::from_micros(200),
         }
     }

@@ -175,7 +175,7 @@ impl Device {
                 timers: Timers::default(),
                 paced: Wheel::default(),
                 held: 0,
-                window: qp::WINDOW,
+                window: Congestion::default().zero_touch.most(),
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),

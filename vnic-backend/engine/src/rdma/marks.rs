@@ -32,6 +32,18 @@ marks! {
     // Requester: what makes it send again or wait.
     /// The ACK timer ran out and packets are sent again (9.7.6.1.3).
     AckTimeout,
+    /// The adaptive ACK timer ran out before the queue pair's own (zero touch RoCE, `AdpRetrans`).
+    AdaptiveTimeout,
+    /// The adaptive ACK timer was doubled (RFC 6298, 5.5).
+    AdaptiveBackoff,
+    /// A round trip was not measured, because its packet was sent again (Karn).
+    KarnSkipped,
+    /// A queue pair without a limited rate restarted with a small window (zero touch RoCE, `SlowStart`).
+    SlowRestarted,
+    /// It did so after an idle time.
+    IdleRestarted,
+    /// A packet waited because as many as allowed were unacknowledged (zero touch RoCE, `TxWindow`).
+    WindowClosed,
     /// A NAK for a sequence error came (9.7.5.2.8).
     SequenceNakReceived,
     /// An RNR NAK came, and the requester waits for its time (9.7.5.2.8).

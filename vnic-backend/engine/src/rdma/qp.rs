@@ -36,7 +36,7 @@ use super::types::{
 use requester::{Finished, Requester, Stage, Turn};
 use responder::Responder;
 
-pub(super) use requester::{SendWqe as PooledSend, WINDOW};
+pub(super) use requester::SendWqe as PooledSend;
 
 /// Steps of a QP, packets or requests that need none, before the next one has its turn.
 const QUANTUM: u32 = 16;
@@ -244,7 +244,7 @@ impl Qp {
             if self.permissions().receive_responses {
                 let before = self.requester.oldest;
                 self.complete(shared, now, operation, packet, memory);
-                let controlled = self.pace.is_some() || packet.headers.bth.becn;
+                let controlled = self.pace.is_some() || packet.headers.bth.becn || self.requester.timed.is_some();
                 if controlled && self.requester.oldest != before {
                     self.heard(shared, now, packet);
                 }

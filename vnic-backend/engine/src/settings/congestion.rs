@@ -13,6 +13,7 @@ use super::table::{CONGESTION, CONGESTION_ENABLE, CONGESTION_OWN};
 use super::{Field, KeyDef, Value};
 use crate::congestion::dcqcn::{AlphaClock, Hyper, Order, Parameters};
 use crate::congestion::notification::{CnpPriority, Scope, Settings};
+use crate::congestion::zero_touch::ZeroTouch;
 
 /// End of a flow to which a parameter belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +35,8 @@ pub struct Points {
     pub notification: Settings,
     /// Priority of notifications, if it is not copied.
     pub cnp_priority: u8,
-    /// Whether flows restart slowly after a loss.
-    pub slow_restart: bool,
-    /// Whether flows restart slowly after an idle time.
-    pub slow_restart_idle: bool,
+    /// Zero touch RoCE.
+    pub zero_touch: ZeroTouch,
     /// Credit of an idle flow.
     pub idle_credit: Duration,
     /// Whether RoCE that the guest runs over Ethernet is limited, too.
@@ -98,8 +97,7 @@ impl Preset {
                 ..plain
             },
             cnp_priority,
-            slow_restart: true,
-            slow_restart_idle: false,
+            zero_touch: ZeroTouch::default(),
             idle_credit: Duration::from_micros(200),
             soft_roce: false,
             pin_source_port: false,
@@ -273,8 +271,8 @@ parameters! {
         |p| p.notification.told.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX)),
         |p, v| p.notification.told = (v != 0).then(|| Duration::from_nanos(v.into()))
     );
-    CONGESTION_OWN[12] "roce_slow_restart_en" Device(flag slow_restart);
-    CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device(flag slow_restart_idle);
+    CONGESTION_OWN[12] "roce_slow_restart_en" Device(flag zero_touch.slow_restart);
+    CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device(flag zero_touch.slow_restart_idle);
     CONGESTION_OWN[14] "soft_roce" Device(flag soft_roce);
     CONGESTION_OWN[15] "roce_pin_source_port" Device(flag pin_source_port);
 }

@@ -19,3 +19,4 @@ mod status;
 mod strangers;
 mod turns;
 mod unreliable;
+mod zero_touch;

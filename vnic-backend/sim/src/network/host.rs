@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 
+use vnic_engine::congestion::zero_touch::ZeroTouch;
 use vnic_engine::rdma::{
     Access, AddressVector, AttributeMask, Congestion, CqHandle, Device, DeviceConfig, GidEntry, GidKind,
     Limits, Marking, Memory, Mtu, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, SendData,
@@ -45,8 +46,6 @@ const REGION: u64 = 1 << 40;
 pub const TTL: u8 = 64;
 /// Priority of acknowledges where they go before data.
 pub const CONTROL: u8 = 7;
-/// Request packets that may be unacknowledged: as good as any number, as in adapters.
-const WINDOW: u32 = 1 << 22;
 /// Work requests of a queue pair.
 const WORK: u32 = 8;
 
@@ -129,7 +128,6 @@ impl Host {
                 mac: mac(host),
             }),
         )?;
-        device.set_window(WINDOW)?;
         // A DSCP names a priority, eight each.
         device.set_marking(Marking {
             priorities: Trust::Dscp.into(),
@@ -144,18 +142,20 @@ impl Host {
             priorities |= 1 << (flow.priority & 7);
         }
         let control = &scenario.control;
+        let limits = control.algorithm.name() != "none";
+        let zero_touch = scenario.host.zero_touch;
         device.set_congestion(
             Congestion {
                 control: control.algorithm.clone(),
-                reaction: if control.algorithm.name() == "none" {
-                    0
-                } else {
-                    priorities
-                },
+                reaction: if limits { priorities } else { 0 },
                 notification: if control.point.is_some() { priorities } else { 0 },
                 point: control.point.unwrap_or_default(),
                 line_rate,
                 slack: std::time::Duration::from_micros(1),
+                zero_touch: ZeroTouch {
+                    slow_restart: zero_touch.slow_restart || limits,
+                    ..zero_touch
+                },
                 ..Congestion::default()
             },
             now,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vnic_engine::congestion::CongestionControl;
 use vnic_engine::congestion::none;
 use vnic_engine::congestion::notification;
+use vnic_engine::congestion::zero_touch::ZeroTouch;
 use vnic_fabric::qos::Red;
 use vnic_fabric::qos::red::MILLION;
 
@@ -108,6 +109,8 @@ pub struct HostSettings {
     pub control_first: bool,
     /// ACK timeout of queue pairs: 4.096 us times 2 to the power of this, 0..=31; 0: none.
     pub timeout: u8,
+    /// Zero touch RoCE. Published networks have none of it; their senders restart slowly where congestion control limits them.
+    pub zero_touch: ZeroTouch,
     /// Received packets are not worked through for the second time at the beginning of each of the first time, in ns: the software
     /// there does something else. The first one 0: it never does.
     pub receive_stall: (u64, u64),
@@ -252,6 +255,7 @@ impl Default for HostSettings {
             receive_queue: 0,
             control_first: true,
             timeout: 14,
+            zero_touch: ZeroTouch::OFF,
             receive_stall: (0, 0),
         }
     }

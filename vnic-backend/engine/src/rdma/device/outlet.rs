@@ -132,14 +132,6 @@ impl Device {
         handled
     }
 
-    /// Sets how many request packets a queue pair may have unacknowledged, 1..=2^22, from its next turn on. The default is
-    /// 1024: a loss makes so many be sent again. Adapters have no such limit unless `roce_tx_window` is on, so networks of many
-    /// of them are simulated without.
-    pub fn set_window(&mut self, packets: u32) -> Result<(), VerbsError> {
-        self.shared.window = in_range("window", packets, 1, 1 << 22).map(|()| packets)?;
-        Ok(())
-    }
-
     /// Rules of marking.
     pub fn marking(&self) -> &Marking {
         &self.shared.marking
@@ -194,7 +186,9 @@ impl Device {
         shared.now = now;
         shared.needs = shared.congestion.control.needs();
         // An idle time is only seen if there is a flow.
-        shared.needs.from_start |= shared.congestion.slow_restart_idle;
+        let zero_touch = shared.congestion.zero_touch;
+        shared.needs.from_start |= zero_touch.slow_restart_idle;
+        let window = core::mem::replace(&mut shared.window, zero_touch.most());
         shared.notifier.set(shared.congestion.point);
         let restart = !Arc::ptr_eq(&before.control, &shared.congestion.control)
             || before.line_rate != shared.congestion.line_rate;
@@ -203,6 +197,9 @@ impl Device {
         }
         for (_, qp) in self.qps.iter_mut() {
             qp.adopt_congestion(&mut self.shared, now, restart);
+            if before.zero_touch != zero_touch {
+                qp.adopt_zero_touch(&mut self.shared, now, window);
+            }
         }
     }
 

@@ -30,6 +30,16 @@ enum Again {
     ImpliedNak,
     /// Nothing came back in time.
     Timeout,
+    /// Nothing came back in the time that the adaptive timer expects. That costs none of the retries.
+    Early,
+}
+
+/// The ACK timeout of a queue pair in ns (IBTA 9.7.6.1.3: 4.096 µs · 2^timeout); 0: none.
+fn own_timeout(timeout: u8) -> u64 {
+    match timeout {
+        0 => 0,
+        t => 4096 << t.min(31),
+    }
 }
 
 impl Qp {
@@ -178,7 +188,7 @@ impl Qp {
             self.requester.oldest = reached;
         }
         if self.requester.oldest != before {
-            self.refill(shared);
+            self.refill(shared, before);
         }
         self.retire(shared);
         if missing.is_some() {
@@ -269,7 +279,7 @@ impl Qp {
             return self.end_request(shared, slot, status);
         }
         self.requester.oldest = psn.next();
-        self.refill(shared);
+        self.refill(shared, psn);
         if let Some(aeth) = aeth
             && let Syndrome::Ack { credits } = aeth.syndrome
         {
@@ -281,9 +291,9 @@ impl Qp {
         self.progress(shared, now);
     }
 
-    /// Something was acknowledged. Retries count anew after every progress (IBTA 9.7.6.1.2), and an acknowledge may
-    /// overtake what is being sent again.
-    fn refill(&mut self, shared: &Shared) {
+    /// What is between `before` and the oldest PSN was acknowledged. Retries count anew after every progress (IBTA 9.7.6.1.2),
+    /// and an acknowledge may overtake what is being sent again.
+    fn refill(&mut self, shared: &Shared, before: Psn) {
         let oldest = self.requester.oldest;
         if self.requester.next_psn().before(oldest) {
             self.requester.go_back(shared, oldest);
@@ -291,14 +301,18 @@ impl Qp {
         self.requester.retries_left = self.attributes.retry_count;
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
-        self.requester.window = (2 * self.requester.window).min(shared.window);
+        if self.requester.window != shared.window {
+            let grown = self.requester.window + oldest.distance(before).max(0) as u32;
+            self.requester.window = grown.min(shared.window);
+        }
     }
 
     /// Something was acknowledged: the clock begins anew, what waited may go on.
     fn progress(&mut self, shared: &mut Shared, now: Instant) {
         self.requester.rnr_until = None;
         if self.requester.quiet() {
-            self.requester.deadline = None;
+            self.requester.stop_timer();
+            self.requester.quiet_since = now;
         } else {
             self.start_timer(shared, now);
         }
@@ -326,29 +340,42 @@ impl Qp {
 
     /// Sends again from `psn`, unless that was tried often enough.
     fn again(&mut self, shared: &mut Shared, now: Instant, psn: Psn, why: Again) {
-        if self.requester.retries_left == 0 {
+        if self.requester.retries_left == 0 && why != Again::Early {
             shared.marks.hit(Mark::RetryExceeded);
+            let adaptive = why == Again::Timeout && shared.congestion.zero_touch.adaptive;
+            shared.counters.roce_adp_retrans_to += u64::from(adaptive);
             return self.give_up(shared, Status::RetryExceeded);
         }
+        self.untimed(shared);
         match why {
             Again::SequenceNak => {
                 shared.counters.packet_seq_err += 1;
                 self.went_wrong(shared, |errors| &mut errors.packet_seq_err);
             }
-            Again::Timeout => {
+            Again::Timeout | Again::Early => {
                 shared.counters.local_ack_timeout_err += 1;
                 self.went_wrong(shared, |errors| &mut errors.local_ack_timeout_err);
-                self.requester.window = WINDOW_RESTART;
+                self.requester.window = WINDOW_RESTART.min(shared.window);
             }
             Again::ImpliedNak => {}
         }
-        self.requester.retries_left -= 1;
+        match why {
+            Again::Early => {
+                shared.marks.hit(Mark::AdaptiveTimeout);
+                shared.counters.roce_adp_retrans += 1;
+            }
+            _ => {
+                // The queue pair's own timeout begins anew.
+                self.requester.trips.stuck = None;
+                self.requester.retries_left -= 1;
+            }
+        }
         self.requester.go_back(shared, psn);
         self.lost(
             shared,
             now,
             match why {
-                Again::Timeout => Loss::Timeout,
+                Again::Timeout | Again::Early => Loss::Timeout,
                 Again::SequenceNak | Again::ImpliedNak => Loss::OutOfSequence,
             },
         );
@@ -386,10 +413,12 @@ impl Qp {
         }
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
+        self.untimed(shared);
         let until = now + aeth::rnr_timer(timer);
         self.requester.rnr_until = Some(until);
         // The peer is alive: the ACK clock stands still while we wait.
-        self.requester.deadline = None;
+        self.requester.stop_timer();
+        self.requester.trips.stuck = None;
         shared.timers.arm(&mut self.timer, self.number, until);
     }
 
@@ -432,20 +461,120 @@ impl Qp {
                 shared.timers.arm(&mut self.timer, self.number, until);
             }
         }
+        // So often a round trip is measured.
+        self.requester.trips.fresh = false;
+        self.requester.unwatched = true;
         if let Some(deadline) = self.requester.deadline {
             if deadline <= now {
-                self.requester.deadline = None;
+                self.requester.stop_timer();
                 if !self.requester.quiet() && held {
+                    self.requester.trips.stuck = None;
                     self.start_timer(shared, now);
                 } else if !self.requester.quiet() {
                     shared.marks.hit(Mark::AckTimeout);
-                    let oldest = self.requester.oldest;
-                    self.again(shared, now, oldest, Again::Timeout);
-                    self.requester.implied_at = None;
+                    self.timed_out(shared, now, deadline);
                 }
             } else {
                 shared.timers.arm(&mut self.timer, self.number, deadline);
             }
+        }
+    }
+
+    /// The ACK timer, which was to end at `deadline`, has run out. A retry is used when the QP's own timeout has passed
+    /// without progress, so that an adaptive timer tries more often and not for less time.
+    fn timed_out(&mut self, shared: &mut Shared, now: Instant, deadline: Instant) {
+        let (oldest, own) = (self.requester.oldest, own_timeout(self.attributes.timeout));
+        let after = |at: Instant, ns: u64| Instant(at.0.saturating_add(ns));
+        let started = Instant(deadline.0.saturating_sub(self.requester.ack_timer));
+        let mut due = match self.requester.trips.stuck {
+            Some((stuck, due)) if stuck == oldest => due,
+            _ => after(started, own),
+        };
+        let adaptive = shared.congestion.zero_touch.adaptive;
+        if adaptive {
+            let before = self.requester.ack_timer;
+            self.requester.trips.estimate.back_off();
+            self.set_ack_timer(shared);
+            if self.requester.ack_timer > before {
+                shared.marks.hit(Mark::AdaptiveBackoff);
+            }
+        }
+        if adaptive && now < due {
+            self.again(shared, now, oldest, Again::Early);
+        } else {
+            due = after(now, own);
+            self.again(shared, now, oldest, Again::Timeout);
+            self.requester.implied_at = None;
+        }
+        if let Some(deadline) = &mut self.requester.deadline
+            && adaptive
+        {
+            *deadline = due.min(*deadline);
+            shared.timers.arm(&mut self.timer, self.number, *deadline);
+            self.requester.trips.stuck = Some((oldest, due));
+        }
+    }
+
+    /// Works out the time of the ACK timer. One that runs is not changed.
+    pub(super) fn set_ack_timer(&mut self, shared: &Shared) {
+        let own = own_timeout(self.attributes.timeout);
+        let estimate = &self.requester.trips.estimate;
+        self.requester.ack_timer = shared.congestion.zero_touch.timeout(own, estimate);
+        // (There was perhaps none.)
+        self.requester.unwatched = true;
+    }
+
+    /// The packet with this PSN was sent for the first time, when the timer did not run or its estimate is old.
+    pub(super) fn time(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
+        let settings = &shared.congestion.zero_touch;
+        let requester = &mut self.requester;
+        if settings.adaptive && !requester.trips.fresh && requester.timed.is_none() && requester.ack_timer != 0 {
+            requester.timed = Some((psn, now));
+        }
+        if settings.slow_restart_idle && psn == requester.oldest {
+            self.was_quiet(shared, now);
+        }
+    }
+
+    /// The round trip that is measured has ended, if its packet was acknowledged.
+    pub(super) fn measured(&mut self, shared: &mut Shared, now: Instant) {
+        let requester = &mut self.requester;
+        let Some((psn, at)) = requester.timed else { return };
+        if !psn.before(requester.oldest) {
+            return;
+        }
+        requester.timed = None;
+        requester.trips.fresh = true;
+        requester.trips.estimate.measure(now.since(at));
+        self.set_ack_timer(shared);
+        if self.requester.deadline.is_some() {
+            self.start_timer(shared, now);
+        }
+    }
+
+    /// Packets are sent again: an acknowledge may be for either (Karn).
+    fn untimed(&mut self, shared: &mut Shared) {
+        if self.requester.timed.take().is_some() {
+            shared.marks.hit(Mark::KarnSkipped);
+        }
+    }
+
+    /// The device's settings of zero touch RoCE have changed. What was measured is forgotten where it is not used. A window that
+    /// was as large as it may be, `window`, is so again; a smaller one grows on.
+    pub fn adopt_zero_touch(&mut self, shared: &mut Shared, now: Instant, window: u32) {
+        let mine = &mut self.requester.window;
+        *mine = match *mine < window {
+            true => shared.window.min(*mine),
+            false => shared.window,
+        };
+        if !shared.congestion.zero_touch.adaptive {
+            self.requester.trips.estimate = Default::default();
+            self.requester.timed = None;
+        }
+        self.set_ack_timer(shared);
+        self.requester.trips.stuck = None;
+        if self.requester.deadline.is_some() {
+            self.start_timer(shared, now);
         }
     }
 }

@@ -176,6 +176,9 @@ impl Qp {
         if mask.contains(AttributeMask::SQ_PSN) {
             self.requester.start(next.sq_psn, shared.window);
         }
+        if mask.contains(AttributeMask::TIMEOUT) {
+            self.set_ack_timer(shared);
+        }
         if mask.contains(AttributeMask::RETRY_COUNT) {
             self.requester.retries_left = next.retry_count;
         }

@@ -33,7 +33,7 @@ use super::super::packet::Incoming;
 use super::super::shared::Shared;
 use super::super::types::{QpNumber, QpState, QpType};
 use super::Qp;
-use super::requester::Stage;
+use super::requester::{Stage, WINDOW_RESTART};
 
 /// Speed of a port that does not say its own, in bit/s.
 const LINE_RATE: u64 = 100_000_000_000;
@@ -243,6 +243,7 @@ impl Qp {
     #[cold]
     #[inline(never)]
     pub(super) fn heard(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>) {
+        self.measured(shared, now);
         let bth = &packet.headers.bth;
         let oldest = self.requester.oldest;
         if bth.becn {
@@ -265,17 +266,23 @@ impl Qp {
 
     /// Something was lost, and is sent again.
     pub(super) fn lost(&mut self, shared: &mut Shared, now: Instant, loss: Loss) {
+        let slow = shared.congestion.zero_touch.slow_restart;
         if shared.congestion.reaction == 0 || !self.reacts(shared) {
+            // (A receiver that is not ready is no loss of the network.)
+            if slow && loss != Loss::NotReady {
+                self.restart_window(shared);
+            }
             return;
         }
-        let slow = shared.congestion.slow_restart;
         let closed = self.closed(shared);
         if self.flow().is_none() && !shared.needs.loss && !slow {
             return;
         }
         self.ensure_flow(shared, now).lost(now, loss);
         if slow {
-            self.slow_restart(shared, now);
+            if !self.slow_restart(shared, now) && loss != Loss::NotReady {
+                self.restart_window(shared);
+            }
         } else if let Some(flow) = self.flow_mut() {
             flow.advance(now, closed);
             if flow.is_released() {
@@ -285,16 +292,42 @@ impl Qp {
         self.look_again(shared, now);
     }
 
+    /// It restarts with a small window (`roce_slow_restart_en`), where no flow limits its rate.
+    fn restart_window(&mut self, shared: &mut Shared) {
+        if !self.init.qp_type.reliable() {
+            return;
+        }
+        shared.marks.hit(Mark::SlowRestarted);
+        let requester = &mut self.requester;
+        let restarting = requester.trips.restarting;
+        shared.counters.roce_slow_restart += 1;
+        let new = restarting.is_none_or(|end| !requester.oldest.before(end));
+        shared.counters.roce_slow_restart_trans += u64::from(new);
+        requester.trips.restarting = Some(requester.end);
+        requester.window = WINDOW_RESTART.min(shared.window);
+    }
+
+    /// The first packet since everything was acknowledged is out: behind it, the window is small after an idle time. (A flow
+    /// that is limited restarts at its next look.)
+    #[inline(never)]
+    pub(super) fn was_quiet(&mut self, shared: &mut Shared, now: Instant) {
+        if now.since(self.requester.quiet_since) > IDLE && !(self.flow().is_some() && self.reacts(shared)) {
+            shared.marks.hit(Mark::IdleRestarted);
+            self.restart_window(shared);
+        }
+    }
+
     /// It slows down by itself, as if it had been notified (`roce_slow_restart_en`). What the adapters do is published by
     /// name only (NVIDIA, How-to Enable/Disable Lossy RoCE Accelerations); the sender counts it as a handled notification.
-    fn slow_restart(&mut self, shared: &mut Shared, now: Instant) {
+    /// No: no flow limits it.
+    fn slow_restart(&mut self, shared: &mut Shared, now: Instant) -> bool {
         let told = self.flow().and_then(|flow| flow.notified);
         if told.is_some_and(|at| now.since(at) < ONE_CAUSE) {
-            return;
+            return true;
         }
         let restarting = self.flow().is_some_and(|flow| flow.restarting.is_some());
         if !self.notify(shared, now, &Notification::default()) {
-            return;
+            return false;
         }
         let end = self.requester.end;
         if let Some(flow) = self.flow_mut() {
@@ -305,16 +338,20 @@ impl Qp {
         counters.roce_slow_restart += 1;
         counters.roce_slow_restart_cnps += 1;
         counters.roce_slow_restart_trans += u64::from(!restarting);
+        true
     }
 
     /// Must the next request wait, because of the flow's rate or window? `at`: as long as it waits in any case.
     pub(super) fn flow_waits(&mut self, shared: &mut Shared, now: Instant, at: Option<Instant>) -> bool {
-        let idle = shared.congestion.slow_restart_idle && self.requester.quiet();
+        let idle = shared.congestion.zero_touch.slow_restart_idle && self.requester.quiet();
         if idle && self.flow().is_some_and(|flow| now.since(flow.sent_at) > IDLE) && self.reacts(shared) {
             if let Some(flow) = self.flow_mut() {
                 flow.sent_at = now;
             }
-            self.slow_restart(shared, now);
+            self.requester.quiet_since = now;
+            if !self.slow_restart(shared, now) {
+                self.restart_window(shared);
+            }
         }
         let (next, bytes) = (self.requester.next_psn(), self.next_payload(shared));
         let reliable = self.init.qp_type.reliable();
@@ -409,7 +446,7 @@ impl Qp {
         let priority = shared.marking.received(&packet.path) & 7;
         let congestion = &shared.congestion;
         let known = !matches!(packet.path.network, Network::V1 { .. });
-        if known && congestion.slow_restart && congestion.notification >> priority & 1 == 1 {
+        if known && congestion.zero_touch.slow_restart && congestion.notification >> priority & 1 == 1 {
             let (now, to) = (shared.now, self.attributes.destination_qp);
             shared.notifier.marked(now, packet, self.number, to, priority);
         }

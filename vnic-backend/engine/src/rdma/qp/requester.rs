@@ -14,6 +14,8 @@ use vnic_wire::time::Instant;
 use vnic_wire::transport::Headers;
 use vnic_wire::{bth, xrceth};
 
+use crate::congestion::zero_touch::{RoundTrips, ZeroTouch};
+
 use super::super::address_handle::AddressHandle;
 use super::super::handle::Table;
 use super::super::marks::Mark;
@@ -30,10 +32,8 @@ use super::super::types::{
 use super::{Qp, notes, state};
 use headers::request;
 
-/// Request packets that may be unacknowledged, unless the device says so. It bounds what a loss makes us send again.
-pub(in super::super) const WINDOW: u32 = 1024;
-/// What may be unacknowledged after a timeout; it doubles with each acknowledge. A slow receiver, whose buffers a full
-/// window would flood again and again, gets on.
+/// What may be unacknowledged after a timeout, and after each loss with slow restart. It grows by what is acknowledged, which
+/// doubles it each round trip. A slow receiver, whose buffers a full window would flood again and again, gets on.
 pub(super) const WINDOW_RESTART: u32 = 16;
 /// Every so many packets of a long message ask for an acknowledge.
 const ACK_EVERY: u32 = 64;
@@ -189,6 +189,19 @@ impl SendWqe {
     }
 }
 
+/// What a sender knows of its network, for zero touch RoCE.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Trips {
+    /// Estimate of the round trips.
+    pub estimate: RoundTrips,
+    /// No round trip need be measured until the timer is looked at again.
+    pub fresh: bool,
+    /// Oldest PSN when the timer ran out early, and when the QP's own timeout would have.
+    pub stuck: Option<(Psn, Instant)>,
+    /// It restarts slowly until this PSN is acknowledged.
+    pub restarting: Option<Psn>,
+}
+
 /// The sending half of a QP.
 // Wide: the variables of one state machine (IBTA 9.7), which each packet reads together.
 #[derive(Debug)]
@@ -214,8 +227,18 @@ pub(super) struct Requester {
     pub rnr_until: Option<Instant>,
     /// Request packets that may be unacknowledged now.
     pub window: u32,
+    /// Time of the ACK timer in ns; 0: there is none.
+    pub ack_timer: u64,
     /// When the oldest packet is given up for lost.
     pub deadline: Option<Instant>,
+    /// The next packet starts the ACK timer, or is timed.
+    pub unwatched: bool,
+    /// The packet whose round trip is measured, and when it was sent.
+    pub timed: Option<(Psn, Instant)>,
+    /// When everything was acknowledged.
+    pub quiet_since: Instant,
+    /// What zero touch RoCE knows of it.
+    pub trips: Trips,
     /// Number of the next request.
     ssn: u32,
     /// Highest request number the peer has a receive for, when it says so (IBTA 9.7.7.2: LSN).
@@ -238,8 +261,14 @@ impl Default for Requester {
             rnr_retries_left: 0,
             implied_at: None,
             rnr_until: None,
-            window: WINDOW,
+            window: ZeroTouch::default().window,
+            ack_timer: 0,
             deadline: None,
+            unwatched: true,
+            timed: None,
+            // Who has sent nothing is not idle.
+            quiet_since: Instant(u64::MAX),
+            trips: Trips::default(),
             ssn: 1,
             credit_limit: None,
             drained_told: false,
@@ -317,8 +346,16 @@ impl Requester {
         self.oldest = self.end;
         self.next = self.end;
         self.rnr_until = None;
-        self.deadline = None;
+        self.stop_timer();
+        self.timed = None;
+        self.trips.stuck = None;
         self.implied_at = None;
+    }
+
+    /// Stops the ACK timer; the next packet starts it.
+    pub fn stop_timer(&mut self) {
+        self.deadline = None;
+        self.unwatched = true;
     }
 
     /// Slot of the oldest request, or [`NONE`].
@@ -580,6 +617,7 @@ impl Qp {
         if reliable {
             let waiting = requester.next != requester.oldest;
             if !wqe.awaits_response() && requester.in_flight() >= requester.window {
+                shared.marks.hit(Mark::WindowClosed);
                 return Turn::Blocked;
             }
             let limit = requester.credit_limit;
@@ -725,16 +763,17 @@ impl Qp {
     /// The packet at the cursor is out.
     fn advance(&mut self, shared: &mut Shared, slot: u32, next: Psn, done: bool, now: Instant) {
         let requester = &mut self.requester;
-        requester.next = next;
-        if requester.end.before(next) {
+        let psn = core::mem::replace(&mut requester.next, next);
+        let fresh = requester.end.before(next);
+        if fresh {
             requester.end = next;
         }
         if done {
             requester.cursor = shared.sends.next(slot);
         }
         if self.init.qp_type.reliable() {
-            if self.requester.deadline.is_none() {
-                self.start_timer(shared, now);
+            if self.requester.unwatched {
+                self.watch(shared, now, psn, fresh);
             }
         } else {
             self.requester.oldest = next;
@@ -750,12 +789,26 @@ impl Qp {
         self.advance(shared, slot, next, true, now);
     }
 
-    /// Starts the ACK timer (IBTA 9.7.6.1.3: 4.096 µs · 2^timeout; 0: none).
+    /// The packet with this PSN is out, and the ACK timer does not run, or a round trip is to be measured. `fresh`: it was
+    /// sent for the first time.
+    #[inline(never)]
+    fn watch(&mut self, shared: &mut Shared, now: Instant, psn: Psn, fresh: bool) {
+        self.requester.unwatched = false;
+        if self.requester.deadline.is_none() {
+            self.start_timer(shared, now);
+        }
+        if fresh {
+            self.time(shared, now, psn);
+        }
+    }
+
+    /// Starts the ACK timer.
+    #[inline]
     pub(super) fn start_timer(&mut self, shared: &mut Shared, now: Instant) {
-        self.requester.deadline = match self.attributes.timeout {
+        self.requester.deadline = match self.requester.ack_timer {
             0 => None,
-            t => {
-                let at = Instant(now.0.saturating_add(4096 << t.min(31)));
+            ns => {
+                let at = Instant(now.0.saturating_add(ns));
                 shared.timers.arm(&mut self.timer, self.number, at);
                 Some(at)
             }

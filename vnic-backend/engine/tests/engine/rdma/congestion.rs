@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vnic_engine::congestion::zero_touch::ZeroTouch;
 use vnic_engine::congestion::{
     Ack, Algorithm, CongestionControl, Limits, Loss, Needs, Notification, Start, UNLIMITED,
 };
@@ -188,7 +189,7 @@ impl Scripted {
         Congestion {
             control: Arc::new(self.clone()),
             reaction: 0xff,
-            slow_restart: false,
+            zero_touch: ZeroTouch::OFF,
             slack: Duration::from_nanos(1),
             ..Congestion::default()
         }

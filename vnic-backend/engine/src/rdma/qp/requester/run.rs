@@ -134,11 +134,12 @@ impl Qp {
     /// So many packets of a run are out.
     fn run_sent(&mut self, shared: &mut Shared, now: Instant, taken: u32, mtu: u32) {
         let requester = &mut self.requester;
-        let end = requester.next.add(taken);
+        let first = requester.next;
+        let end = first.add(taken);
         if end.value() < requester.next.value() {
             shared.marks.hit(Mark::PsnWrap);
         }
-        let mut at = requester.next;
+        let mut at = first;
         while at != end {
             let slot = requester.cursor;
             let next_slot = shared.sends.next(slot);
@@ -158,8 +159,8 @@ impl Qp {
             at = reached;
         }
         (requester.next, requester.end) = (end, end);
-        if requester.deadline.is_none() {
-            self.start_timer(shared, now);
+        if requester.unwatched {
+            self.watch(shared, now, first, true);
         }
     }
 }

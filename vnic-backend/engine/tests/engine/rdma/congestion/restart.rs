@@ -21,7 +21,10 @@ fn counts(pair: &Pair) -> [u64; 4] {
 fn writes(control: &Scripted, slow: bool, messages: u64) -> Pair {
     let mut pair = Pair::new(QpType::Rc, Connection::default());
     let congestion = Congestion {
-        slow_restart: slow,
+        zero_touch: ZeroTouch {
+            slow_restart: slow,
+            ..ZeroTouch::OFF
+        },
         ..control.congestion()
     };
     pair.sides[0].device.set_congestion(congestion, Instant(0));
@@ -132,7 +135,11 @@ fn an_idle_time_slows_down_where_that_is_on() {
         let control = Scripted::rate(UNLIMITED);
         let mut pair = writes(&control, true, 1);
         let congestion = Congestion {
-            slow_restart_idle: idle,
+            zero_touch: ZeroTouch {
+                slow_restart: true,
+                slow_restart_idle: idle,
+                ..ZeroTouch::OFF
+            },
             ..control.congestion()
         };
         pair.sides[0].device.set_congestion(congestion, Instant(0));
@@ -158,7 +165,10 @@ fn a_limiter_that_is_kept_begins_anew_after_its_release() {
     let control = Scripted::rate(UNLIMITED);
     let mut pair = writes(&control, false, 1);
     let congestion = Congestion {
-        slow_restart_idle: true,
+        zero_touch: ZeroTouch {
+            slow_restart_idle: true,
+            ..ZeroTouch::OFF
+        },
         ..control.congestion()
     };
     pair.sides[0].device.set_congestion(congestion, Instant(0));
@@ -181,7 +191,10 @@ fn a_responder_that_misses_a_packet_notifies_if_it_does() {
         let mut pair = writes(&control, false, 2);
         let point = Congestion {
             notification: enabled,
-            slow_restart: slow,
+            zero_touch: ZeroTouch {
+                slow_restart: slow,
+                ..ZeroTouch::OFF
+            },
             ..Congestion::default()
         };
         pair.sides[1].device.set_congestion(point, Instant(0));
