@@ -1,6 +1,7 @@
 //! `vnicctl mlx5cmd`: verbs in the syntax of the Windows tool, with its single-dash options.
 
 mod dcqcn;
+mod zt_roce;
 
 use std::fmt::Write as _;
 
@@ -26,6 +27,8 @@ Examples:
   vnicctl mlx5cmd -QosConfig -Dcqcn -Name vf0 -Set -DcqcnClampTgtRate 1 -DcqcnCnpDscp 3
   vnicctl mlx5cmd -QosConfig -Dcqcn -Name vf0 -Defaults
   vnicctl mlx5cmd -Dcqcn -Name vf0 -Restore
+  vnicctl mlx5cmd -ZtRoce -Name vf0 -Get
+  vnicctl mlx5cmd -ZtRoce -Name vf0 -Set -AdpRetrans 0 -TxWindow 1 -SlowStart 1
   vnicctl mlx5cmd -Features -Name vf0
   vnicctl mlx5cmd -Stat
   vnicctl mlx5cmd -NdStat -ece
@@ -46,6 +49,7 @@ enum Wish {
     PriorityGet(String),
     PrioritySet(String, String),
     Dcqcn(String, dcqcn::Act),
+    ZtRoce(String, zt_roce::Act),
     Features(String),
     Stat,
     /// Connections; whether with their ECE.
@@ -97,6 +101,7 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
             })
         }
         Wish::Dcqcn(name, act) => dcqcn::run(&name, act, client, out).await,
+        Wish::ZtRoce(name, act) => zt_roce::run(&name, act, client, out).await,
         Wish::Features(name) => {
             let adapter = adapter_mac::list(client, &name).await?;
             let mut registry = client.registry().await?;
@@ -148,6 +153,9 @@ fn parse(words: &[String]) -> Result<Wish, String> {
     }
     if let Some(wish) = dcqcn::parse(words) {
         return wish.map(|(name, act)| Wish::Dcqcn(name, act));
+    }
+    if let Some(wish) = zt_roce::parse(words) {
+        return wish.map(|(name, act)| Wish::ZtRoce(name, act));
     }
     let (mut name, mut query, mut edit) = (None, false, None);
     let (mut priority, mut get, mut set) = (false, false, None);

@@ -2,6 +2,7 @@
 
 mod args;
 mod mlxreg;
+mod roce_accl;
 mod show;
 
 use prost_types::FieldMask;
@@ -11,11 +12,12 @@ use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
 use super::Failure;
 use super::client::{Client, resource};
+use super::congestion;
 use super::output::Output;
 use super::paging;
 use crate::check::qos as check;
 use crate::names::{self, ADAPTERS};
-use args::{PolicyAdd, Protocol, QosLimit, QosSet};
+use args::{PolicyAdd, Protocol, QosLimit, QosSet, Register};
 pub use args::{PolicyVerb, QosVerb};
 
 /// Runs a command.
@@ -62,15 +64,26 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             service.set_queue_pair_rate(request).await?;
             return Ok(());
         }
+        QosVerb::Mlxreg(access) if access.register == Register::RoceAccl => {
+            let now = match &access.set {
+                Some(fields) => {
+                    let wanted = congestion::parameters(&access.name, roce_accl::parameters(fields)?);
+                    congestion::set(client, wanted).await?
+                }
+                None => congestion::get(client, &access.name).await?,
+            };
+            return out.message("Congestion", &now, || roce_accl::text(&now));
+        }
         QosVerb::Mlxreg(access) => {
             let owner = client.present(&access.name).await?;
             let mut now = get(client, &owner).await?;
-            let class = mlxreg::class(&access.indexes)?;
+            let indexes = access.indexes.as_deref().map_or(&[][..], Vec::as_slice);
+            let class = mlxreg::class(indexes)?;
             if let Some(fields) = &access.set {
                 mlxreg::write(access.register, class, fields, &mut now)?;
                 now = update(client, now, vec!["ecn"]).await?;
             }
-            let shown = || mlxreg::text(access.register, class, &access.indexes, &now);
+            let shown = || mlxreg::text(access.register, class, indexes, &now);
             return out.message("Qos", &now, shown);
         }
         QosVerb::Reset { name } => {

@@ -74,17 +74,21 @@ impl Congestion<'_> {
         self.changed(by, adapter, what)
     }
 
-    /// Resets congestion control of an adapter to the defaults. May block.
+    /// Resets congestion control of an adapter to the defaults; zero touch RoCE stays. May block.
     pub fn reset(&self, by: &str, adapter: &str) -> Result<CongestionNow, Refused> {
         let _order = self.0.change_order();
         let now = self.look(adapter)?;
         let operations = change::forget_keys(adapter);
-        let plain = (CongestionSpec::default(), operations.as_slice());
+        let spec = CongestionSpec {
+            own: now.spec.own.zero_touch(),
+            ..CongestionSpec::default()
+        };
+        let plain = (spec, operations.as_slice());
         self.carry_out(adapter, &now.spec, plain)?;
         self.changed(
             by,
             adapter,
-            "everything is as while nothing is configured".to_owned(),
+            "everything but zero touch RoCE is as while nothing is configured".to_owned(),
         )
     }
 

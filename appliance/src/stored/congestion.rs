@@ -44,7 +44,8 @@ pub fn decode(bytes: &[u8]) -> Result<CongestionSpec, String> {
         ..CongestionSpec::default()
     };
     for p in &message.parameters {
-        let known = parameter(&p.name).filter(|known| !known.keyed);
+        // (`roce_slow_restart_en` was no key once.)
+        let known = parameter(&p.name).filter(|known| !known.keyed || known.is_zero_touch());
         let (known, value) = known
             .zip(p.value.parse().ok())
             .ok_or_else(|| format!("{} = {:?}", p.name, p.value))?;

@@ -1,4 +1,5 @@
-//! Congestion control by `vnicctl cc` and `vnicctl mlx5cmd -QosConfig -Dcqcn`.
+//! Congestion control by `vnicctl cc` and `vnicctl mlx5cmd -QosConfig -Dcqcn`; zero touch RoCE by `-ZtRoce` and register
+//! ROCE_ACCL.
 
 use crate::common::lab::Lab;
 use serde_json::json;
@@ -216,5 +217,100 @@ async fn the_verbs_of_mlx5cmd() {
     assert!(refused.contains("is above the line rate"), "{refused}");
     assert!(dcqcn(&["-Get"]).await.contains("DcqcnRpgHaiRate: 100000\n"));
     lab.refused(2, &words).await;
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zero_touch_roce_by_all_its_words() {
+    let mut lab = Lab::start(2).await;
+    const DONE: &str = "The command was executed successfully\n";
+    async fn tool(lab: &Lab, arguments: &[&str]) -> String {
+        lab.said(&[&["mlx5cmd", "-ZtRoce", "-Name", "vf0"], arguments].concat())
+            .await
+    }
+    let text = |title: &str, on: [bool; 3]| {
+        let word = |on: bool| if on { "Enabled" } else { "Disabled" };
+        let [adaptive, window, slow] = on.map(word);
+        format!(
+            "{title} for Adapter 'vf0':\nAdpRetrans {adaptive}\nTxWindow {window}\nSlowStart {slow}\n{DONE}"
+        )
+    };
+    let now = |on| text("Current configuration", on);
+    assert_eq!(tool(&lab, &["-Get"]).await, now([true; 3]));
+    assert_eq!(tool(&lab, &["-Caps"]).await, text("FW capabilities", [true; 3]));
+    // As in the document: each on its own, and no other adapter's.
+    let set = ["-Set", "-AdpRetrans", "0", "-TxWindow", "1", "-SlowStart", "1"];
+    assert_eq!(tool(&lab, &set).await, DONE);
+    assert_eq!(tool(&lab, &["-Get"]).await, now([false, true, true]));
+    tool(&lab, &["-Set", "-SlowStart", "0"]).await;
+    assert_eq!(tool(&lab, &["-Get"]).await, now([false, true, false]));
+    assert_eq!(
+        tool(&lab, &["-Defaults"]).await,
+        text("Default configuration", [true; 3])
+    );
+    let other = lab.said(&["mlx5cmd", "-ZtRoce", "-Name", "vf1", "-Get"]).await;
+    assert!(!other.contains("Disabled"), "{other}");
+    // Keys of the registry, parameters of `cc` with the register's names, and attributes.
+    let entry = lab.json(&["registry", "get", "vf0", "AdpRetrans"]).await;
+    assert_eq!(entry["effective"], "0", "{entry}");
+    assert_eq!(value(&lab, "roce_slow_restart_en").await, "SlowStart=0");
+    let attributes = ["roce_tx_window_size=64", "roce_adp_retrans_floor=100"];
+    lab.said(&[&["cc", "set", "vf0"], &attributes[..]].concat()).await;
+    for (wrong, problem) in [
+        ("roce_tx_window_size=0", "1 to 4194304"),
+        ("roce_adp_retrans_floor=3", "4 to 1000000"),
+        ("AdpRetrans=2", "0 and 1"),
+    ] {
+        let refused = lab.refused(1, &["cc", "set", "vf0", wrong]).await;
+        assert!(refused.contains(problem), "{wrong}: {refused}");
+    }
+    // The register, field by field.
+    let register = ["qos", "mlxreg", "vf0", "--reg_name", "ROCE_ACCL"];
+    let fields = "roce_slow_restart_idle_en=1,roce_adp_retrans_en=1,roce_adp_retrans_field_select=0";
+    let said = lab
+        .said(&[&register[..], &["--set", fields, "-y"]].concat())
+        .await;
+    let ruler = "=".repeat(52);
+    assert_eq!(
+        said,
+        format!(
+            "Sending access register...\n\
+             Field Name                             | Data\n{ruler}\n\
+             roce_adp_retrans_field_select          | 0x00000001\n\
+             roce_tx_window_field_select            | 0x00000001\n\
+             roce_slow_restart_field_select         | 0x00000001\n\
+             roce_slow_restart_idle_field_select    | 0x00000001\n\
+             roce_adp_retrans_en                    | 0x00000000\n\
+             roce_tx_window_en                      | 0x00000001\n\
+             roce_slow_restart_en                   | 0x00000000\n\
+             roce_slow_restart_idle_en              | 0x00000001\n{ruler}\n"
+        )
+    );
+    let refused = lab
+        .refused(2, &[&register[..], &["--set", "adp_retx_profile_id=1"]].concat())
+        .await;
+    assert!(refused.contains("no field of ROCE_ACCL"), "{refused}");
+    // All of it stays over the daemon's end; congestion control is restored without it.
+    lab = lab.restart(2).await;
+    lab.said(&["cc", "restore", "vf0"]).await;
+    assert_eq!(tool(&lab, &["-Get"]).await, now([false, true, false]));
+    assert_eq!(value(&lab, "roce_tx_window_size").await, "roce_tx_window_size=64");
+    assert_eq!(
+        value(&lab, "roce_slow_restart_idle_en").await,
+        "roce_slow_restart_idle_en=1"
+    );
+    assert_eq!(lab.said(&[&register[..], &["--get"]].concat()).await, said);
+    assert_eq!(tool(&lab, &["-Disable"]).await, DONE);
+    assert_eq!(tool(&lab, &["-Get"]).await, now([false; 3]));
+    assert_eq!(tool(&lab, &["-Enable"]).await, DONE);
+    assert_eq!(tool(&lab, &["-Get"]).await, now([true; 3]));
+    tool(&lab, &["-Set", "-TxWindow", "0"]).await;
+    assert_eq!(tool(&lab, &["-Restore"]).await, DONE);
+    assert_eq!(tool(&lab, &["-Get"]).await, now([true; 3]));
+    let entry = lab.json(&["registry", "get", "vf0", "TxWindow"]).await;
+    assert!(
+        entry.get("stored").is_none_or(serde_json::Value::is_null),
+        "{entry}"
+    );
     lab.end().await;
 }

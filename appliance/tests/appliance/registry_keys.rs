@@ -470,6 +470,9 @@ async fn all_keys_together_survive_the_daemon() {
         ("DcqcnDceTcpRtt", "1"),
         ("DcqcnRateReduceMonitorPeriod", "4"),
         ("DcqcnInitialAlphaValue", "1023"),
+        ("AdpRetrans", "0"),
+        ("TxWindow", "0"),
+        ("SlowStart", "0"),
     ];
     let tables = [
         ("DscpToPriorityMappingTable_", 64, ""),

@@ -89,7 +89,7 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
     for (parameter, value) in spec.own.iter() {
         // A link may become slower than a rate that was set, which then acts as the line rate.
         let checked = parameter.def.check_value(&Value::Dword(value), u32::MAX);
-        if let (false, Ok(_)) = (parameter.keyed, &checked) {
+        if let (false, Ok(_)) = (parameter.keyed && !parameter.is_zero_touch(), &checked) {
             continue;
         }
         let problem = format!("{value} is not allowed; allowed: {}", parameter.def.allowed());

@@ -82,8 +82,8 @@ impl CongestionSpec {
             points.notification.spacing = told.spacing;
             points.notification.told = told.told;
         }
-        let points = keys.parameters.over(points, line_rate);
-        self.own.over(points, line_rate)
+        let points = self.own.over(points, line_rate);
+        keys.parameters.over(points, line_rate)
     }
 }
 

@@ -33,7 +33,7 @@ pub enum CcVerb {
                       rp_rate_reduce_monitor_period=2 np_min_time_between_cnps=2\n  vnicctl cc set vf0 --preset mlx-fw\n  \
                       vnicctl cc set vf0 --algorithm swift\n  vnicctl cc set vf0 np_cnp_scope=ip-pair\n  vnicctl cc set vf0 \
                       DcqcnRpgAiRate=      (as the preset has it)\n\nNames are those of WinOF-2 (DcqcnRpgAiRate), of sysfs \
-                      (rpg_ai_rate) or of debugfs (rp_ai_rate). A preset forgets what was set before. A rate above the line \
+                      (rpg_ai_rate) or of debugfs (rp_ai_rate). A preset forgets what was set before, but for zero touch RoCE. A rate above the line \
                       rate fails; alone, the line rate is stored instead, as WinOF-2 has it."
     )]
     Set(CcSet),
@@ -52,7 +52,7 @@ pub enum CcVerb {
         /// Name of the adapter
         name: String,
     },
-    /// Put everything back to what it is while nobody has configured anything: off, dcqcn, winof2-doc
+    /// Put everything but zero touch RoCE back to what it is while nobody has configured anything: off, dcqcn, winof2-doc
     #[command(after_help = "Example:\n  vnicctl cc restore vf0")]
     Restore {
         /// Name of the adapter

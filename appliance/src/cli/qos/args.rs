@@ -60,12 +60,13 @@ pub enum QosVerb {
         #[arg(value_parser = read::rate)]
         rate: Option<u64>,
     },
-    /// Read or write the registers CWTP and CWTPM, the congestion point of a traffic class, as mlxreg does
+    /// Read or write the registers CWTP and CWTPM, the congestion point of a traffic class, and ROCE_ACCL, as mlxreg does
     #[command(
         after_help = "Examples:\n  vnicctl qos mlxreg p0 --reg_name CWTP --get --indexes local_port=0,pnat=2,traffic_class=5\n  \
                       vnicctl qos mlxreg p0 --reg_name CWTP --indexes local_port=0,pnat=2,traffic_class=5 --set \
                       mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20\n  vnicctl qos mlxreg p0 --reg_name \
-                      CWTPM --indexes local_port=0,pnat=2,traffic_class=5 --set ee=1,ew=0\n\nThresholds are in cells of 128 \
+                      CWTPM --indexes local_port=0,pnat=2,traffic_class=5 --set ee=1,ew=0\n  vnicctl qos mlxreg vf0 --reg_name ROCE_ACCL \
+                      --set roce_slow_restart_idle_en=1\n\nThresholds are in cells of 128 \
                       bytes. local_port and pnat are taken and say nothing: NAME is the port. All three profiles are the same: \
                       packets have no colours here."
     )]
@@ -277,6 +278,9 @@ pub enum Register {
     Cwtp,
     /// Congestion WRED ECN TClass and Pool Mapping: switches
     Cwtpm,
+    /// RoCE accelerations: zero touch RoCE of an adapter
+    #[value(name = "ROCE_ACCL")]
+    RoceAccl,
 }
 
 fn assignments(text: &str) -> Result<Arc<Vec<(String, u32)>>, String> {
@@ -302,9 +306,9 @@ pub struct Mlxreg {
     /// Write these fields, such as ee=1,ew=0; others stay
     #[arg(long, value_name = "FIELDS", value_parser = assignments, group = "access")]
     pub set: Option<Arc<Vec<(String, u32)>>>,
-    /// traffic_class=0 to 7; local_port and pnat
+    /// traffic_class=0 to 7; local_port and pnat. ROCE_ACCL needs none
     #[arg(long, value_name = "FIELDS", value_parser = assignments)]
-    pub indexes: Arc<Vec<(String, u32)>>,
+    pub indexes: Option<Arc<Vec<(String, u32)>>>,
     /// Taken, as mlxreg has it: nobody is asked
     #[arg(short = 'y', long)]
     pub yes: bool,

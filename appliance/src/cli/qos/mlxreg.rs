@@ -16,7 +16,7 @@ const CELLS_MAX: u32 = (256 << 20) / CELL;
 /// Parts per million in one per cent.
 const PERCENT: u32 = 10_000;
 
-type Fields = [(String, u32)];
+pub type Fields = [(String, u32)];
 
 fn usage(problem: impl Into<String>) -> Failure {
     Failure::Usage(problem.into())
@@ -50,6 +50,7 @@ pub fn write(register: Register, class: usize, fields: &Fields, qos: &mut v1::Qo
     let known: &[&str] = match register {
         Register::Cwtp => &["mode", "min", "max", "percent"],
         Register::Cwtpm => &["ee", "ew"],
+        Register::RoceAccl => &[],
     };
     for (name, value) in fields {
         // `profile1_min` is `min` of profile 1.
@@ -121,7 +122,13 @@ pub fn text(register: Register, class: usize, indexes: &Fields, qos: &v1::Qos) -
             rows.push(("ee".to_owned(), profile.ecn.into()));
             rows.push(("ew".to_owned(), profile.wred.into()));
         }
+        Register::RoceAccl => {}
     }
+    self::rows(&rows)
+}
+
+/// Fields as mlxreg shows them.
+pub fn rows(rows: &Fields) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 4;
     let ruler = "=".repeat(width + 13);
     let mut out = String::from("Sending access register...\n");

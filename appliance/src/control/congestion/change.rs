@@ -19,7 +19,7 @@ const KEPT: [&str; 2] = ["rp_dce_tcp_g", "dce_tcp_g"];
 pub struct Wish {
     /// Name of an algorithm.
     pub algorithm: Option<String>,
-    /// Name of a preset; it removes all parameters that were set.
+    /// Name of a preset; it removes all parameters that were set, but for those of zero touch RoCE.
     pub preset: Option<String>,
     /// Values by name, as text; empty: the preset's value.
     pub parameters: BTreeMap<String, String>,
@@ -50,10 +50,13 @@ fn operation(adapter: &str, def: &KeyDef, number: Option<u32>) -> Operation {
 }
 
 fn keyed() -> impl Iterator<Item = &'static KeyDef> {
-    PARAMETERS.iter().filter(|p| p.keyed).map(|p| p.def)
+    PARAMETERS
+        .iter()
+        .filter(|p| p.keyed && !p.is_zero_touch())
+        .map(|p| p.def)
 }
 
-/// Operations that delete all keys of congestion control.
+/// Operations that delete all keys of congestion control, but for those of zero touch RoCE.
 pub fn forget_keys(adapter: &str) -> Vec<Operation> {
     let enables = (0..8).filter_map(CongestionKeys::enable_key);
     enables
@@ -124,7 +127,7 @@ impl Reader<'_> {
             match Preset::by_name(name) {
                 Some(preset) => {
                     self.change.spec.preset = preset;
-                    self.change.spec.own = Default::default();
+                    self.change.spec.own = self.change.spec.own.zero_touch();
                     let adapter = self.adapter;
                     self.change
                         .operations
@@ -210,6 +213,8 @@ impl Reader<'_> {
         if !p.keyed {
             return self.change.spec.own.put(p, number);
         }
+        // (Rows of older versions may have it here.)
+        self.change.spec.own.put(p, None);
         self.change
             .operations
             .retain(|operation| operation.key != p.def.name);

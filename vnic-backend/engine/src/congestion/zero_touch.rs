@@ -93,7 +93,7 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// A round trip was measured, of a packet that was sent once (Karn: an answer to one that was sent again may be to either).
+    /// A round trip was measured, of a packet that has one answer (Karn: an answer to one that was sent again may be to either).
     pub fn measure(&mut self, trip: Duration) {
         let trip = u32::try_from(trip.as_nanos()).unwrap_or(u32::MAX).max(1);
         if self.smoothed == 0 {
@@ -124,7 +124,8 @@ impl RoundTrips {
 
     /// SRTT, if anything was measured.
     pub fn smoothed(&self) -> Option<Duration> {
-        self.measured().then(|| Duration::from_nanos(self.smoothed.into()))
+        self.measured()
+            .then(|| Duration::from_nanos(self.smoothed.into()))
     }
 }
 

@@ -244,7 +244,8 @@ impl Qp {
             if self.permissions().receive_responses {
                 let before = self.requester.oldest;
                 self.complete(shared, now, operation, packet, memory);
-                let controlled = self.pace.is_some() || packet.headers.bth.becn || self.requester.timed.is_some();
+                let controlled =
+                    self.pace.is_some() || packet.headers.bth.becn || self.requester.timed.is_some();
                 if controlled && self.requester.oldest != before {
                     self.heard(shared, now, packet);
                 }

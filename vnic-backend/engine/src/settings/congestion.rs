@@ -9,8 +9,8 @@
 
 use core::time::Duration;
 
-use super::table::{CONGESTION, CONGESTION_ENABLE, CONGESTION_OWN};
-use super::{Field, KeyDef, Value};
+use super::table::{CONGESTION, CONGESTION_ENABLE, CONGESTION_OWN, ZERO_TOUCH};
+use super::{Field, KeyDef, Place, Value};
 use crate::congestion::dcqcn::{AlphaClock, Hyper, Order, Parameters};
 use crate::congestion::notification::{CnpPriority, Scope, Settings};
 use crate::congestion::zero_touch::ZeroTouch;
@@ -135,6 +135,12 @@ impl Parameter {
         (self.access.set)(points, value);
     }
 
+    /// Whether it is one of zero touch RoCE, which is set by itself: no preset has values of its own, and choosing a preset or
+    /// restoring congestion control leaves it.
+    pub fn is_zero_touch(&self) -> bool {
+        self.def.place == Place::Tool(ZERO_TOUCH)
+    }
+
     /// Index in [`PARAMETERS`].
     fn at(&self) -> usize {
         PARAMETERS
@@ -250,6 +256,9 @@ parameters! {
     CONGESTION[15] "DcqcnDceTcpRtt" Reaction(micros reaction.alpha_period);
     CONGESTION[16] "DcqcnRateReduceMonitorPeriod" Reaction(micros reaction.cut_period);
     CONGESTION[17] "DcqcnInitialAlphaValue" Reaction(number reaction.initial_alpha);
+    CONGESTION[18] "AdpRetrans" Device(flag zero_touch.adaptive);
+    CONGESTION[19] "TxWindow" Device(flag zero_touch.limited);
+    CONGESTION[20] "SlowStart" Device(flag zero_touch.slow_restart);
     CONGESTION_OWN[0] "rp_max_rate" Reaction(mbps reaction.max_rate);
     CONGESTION_OWN[1] "rp_alpha_clock" Reaction(
         choice reaction.alpha_clock of AlphaClock { Notification, Period }
@@ -271,10 +280,15 @@ parameters! {
         |p| p.notification.told.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX)),
         |p, v| p.notification.told = (v != 0).then(|| Duration::from_nanos(v.into()))
     );
-    CONGESTION_OWN[12] "roce_slow_restart_en" Device(flag zero_touch.slow_restart);
-    CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device(flag zero_touch.slow_restart_idle);
-    CONGESTION_OWN[14] "soft_roce" Device(flag soft_roce);
-    CONGESTION_OWN[15] "roce_pin_source_port" Device(flag pin_source_port);
+    CONGESTION_OWN[12] "roce_adp_retrans_floor" Device(micros zero_touch.floor);
+    CONGESTION_OWN[13] "roce_adp_retrans_ceiling" Device(
+        |p| p.zero_touch.ceiling.map_or(0, micros),
+        |p, v| p.zero_touch.ceiling = (v != 0).then(|| us(v))
+    );
+    CONGESTION_OWN[14] "roce_tx_window_size" Device(number zero_touch.window);
+    CONGESTION_OWN[15] "roce_slow_restart_idle_en" Device(flag zero_touch.slow_restart_idle);
+    CONGESTION_OWN[16] "soft_roce" Device(flag soft_roce);
+    CONGESTION_OWN[17] "roce_pin_source_port" Device(flag pin_source_port);
 }
 
 /// Parameter of a name or one of its other spellings; case does not matter.
@@ -324,6 +338,16 @@ impl Chosen {
             .iter()
             .zip(&self.0)
             .filter_map(|(p, value)| Some((p, (*value)?)))
+    }
+
+    /// Those of zero touch RoCE alone.
+    #[must_use]
+    pub fn zero_touch(&self) -> Chosen {
+        let mut kept = Chosen::default();
+        self.iter()
+            .filter(|(p, _)| p.is_zero_touch())
+            .for_each(|(p, value)| kept.put(p, Some(value)));
+        kept
     }
 
     /// Parameters that act. `line_rate` is in bit/s: no rate is above it.

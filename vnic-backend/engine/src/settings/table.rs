@@ -25,7 +25,9 @@ macro_rules! family {
 }
 use family;
 
-pub(super) use congestion::{ENABLE as CONGESTION_ENABLE, OWN as CONGESTION_OWN, PARAMETERS as CONGESTION};
+pub(super) use congestion::{
+    ENABLE as CONGESTION_ENABLE, OWN as CONGESTION_OWN, PARAMETERS as CONGESTION, ZERO_TOUCH,
+};
 
 const PARTS: &[&[KeyDef]] = &[
     receive::KEYS,

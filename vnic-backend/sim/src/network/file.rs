@@ -256,6 +256,19 @@ struct HostTable {
     receive_rate: Option<Rate>,
     receive_queue: Option<u32>,
     control_first: Option<bool>,
+    loss: Option<Spanned<f64>>,
+    timeout: Option<Spanned<u8>>,
+    zero_touch: Option<ZeroTouchTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ZeroTouchTable {
+    adp_retrans: Option<bool>,
+    adp_retrans_floor: Option<Time>,
+    tx_window: Option<Spanned<u32>>,
+    slow_restart: Option<bool>,
+    slow_restart_idle: Option<bool>,
 }
 
 #[derive(Deserialize)]

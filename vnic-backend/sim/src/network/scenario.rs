@@ -107,6 +107,8 @@ pub struct HostSettings {
     pub receive_queue: u32,
     /// Acknowledges and CNPs go before data.
     pub control_first: bool,
+    /// Packets of a million that are lost on their way into a host, at random.
+    pub loss: u32,
     /// ACK timeout of queue pairs: 4.096 us times 2 to the power of this, 0..=31; 0: none.
     pub timeout: u8,
     /// Zero touch RoCE. Published networks have none of it; their senders restart slowly where congestion control limits them.
@@ -253,6 +255,7 @@ impl Default for HostSettings {
             delay: 0,
             receive_rate: 0,
             receive_queue: 0,
+            loss: 0,
             control_first: true,
             timeout: 14,
             zero_touch: ZeroTouch::OFF,

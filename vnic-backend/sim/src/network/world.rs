@@ -305,6 +305,13 @@ impl<'a> World<'a> {
     /// A packet is at its host.
     fn reaches(&mut self, host: u32, number: u32) -> Result<()> {
         let settings = self.scenario.host;
+        if settings.loss > 0 {
+            let dice = mix(self.scenario.seed ^ mix(self.net.now ^ u64::from(host) << 48));
+            if dice % 1_000_000 < u64::from(settings.loss) {
+                self.net.drop(number);
+                return Ok(());
+            }
+        }
         if settings.delay == 0 && settings.receive_rate == 0 {
             return self.receive(host, number);
         }

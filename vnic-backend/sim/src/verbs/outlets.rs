@@ -1,10 +1,32 @@
-//! Rates of queue pairs, rules of marking, and priorities that close: nothing of it may change what happens, only when.
+//! Rates of queue pairs, rules of marking, zero touch RoCE, and priorities that close: nothing of it may change what happens,
+//! only when.
 
-use vnic_engine::rdma::{Device, Marking, RateLimit};
+use std::time::Duration;
+
+use fastrand::Rng;
+use vnic_engine::congestion::zero_touch::ZeroTouch;
+use vnic_engine::rdma::{Congestion, Device, Marking, RateLimit};
 use vnic_wire::qos::{MarkRules, PriorityRules, Trust};
 use vnic_wire::time::Instant;
 
+use super::plan::Profile;
 use super::world::World;
+
+/// Settings of zero touch RoCE: each facility on or off. In a network that does nothing wrong no timer may be shorter than the
+/// time that a packet waits for its rate.
+pub(super) fn zero_touch(rng: &mut Rng, profile: Profile) -> ZeroTouch {
+    let us = Duration::from_micros;
+    let calm = profile == Profile::Clean;
+    ZeroTouch {
+        adaptive: rng.bool() && !calm,
+        floor: us([4, 20, 100, 1_000, 4_000][rng.usize(0..5)]),
+        ceiling: (rng.u32(0..4) == 0).then(|| us(rng.u64(100..200_000))),
+        limited: rng.bool(),
+        window: [1, 2, 16, 100, 1024, 5000][rng.usize(0..6)],
+        slow_restart: rng.bool(),
+        slow_restart_idle: rng.bool(),
+    }
+}
 
 impl World {
     /// Changes something now and then, and says which priorities are open.
@@ -13,6 +35,13 @@ impl World {
             return 0xff;
         }
         let rng = &mut self.outlets;
+        if rng.u32(0..60) == 0 {
+            let congestion = Congestion {
+                zero_touch: zero_touch(rng, self.plan.profile),
+                ..Congestion::default()
+            };
+            device.set_congestion(congestion, Instant(self.now));
+        }
         if rng.u32(0..40) == 0 {
             let mut dscp_to_priority = [0; 64];
             dscp_to_priority.fill_with(|| rng.u8(0..8));

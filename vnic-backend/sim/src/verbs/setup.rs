@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 use vnic_engine::rdma::{
-    Access, AddressVector, AttributeMask, Device, DeviceConfig, GidEntry, GidKind, Limits, Mtu, MwType,
-    QpAttributes, QpInit, QpNumber, QpState, QpType, Span, SrqInit, state,
+    Access, AddressVector, AttributeMask, Congestion, Device, DeviceConfig, GidEntry, GidKind, Limits, Mtu,
+    MwType, QpAttributes, QpInit, QpNumber, QpState, QpType, Span, SrqInit, state,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -14,6 +14,7 @@ use vnic_wire::time::Instant;
 
 use super::arena::Arena;
 use super::node::{AhSlot, CqSlot, GID_COUNT, Node, Policy, QpSlot, ReceiveSlot, RegionSlot, WindowSlot};
+use super::outlets::zero_touch;
 use super::plan::{Pair, Service, percent};
 use super::world::{World, granted};
 use crate::oracle::Judgement;
@@ -108,6 +109,13 @@ impl World {
             place: None,
         };
         let mut device = Box::new(granted("new", Device::new(config))?);
+        // Of its own, so that the rest of the node stays what it was.
+        let mut choice = Rng::with_seed(seed ^ 0x7a_746f_7563_68);
+        let congestion = Congestion {
+            zero_touch: zero_touch(&mut choice, self.plan.profile),
+            ..Congestion::default()
+        };
+        device.set_congestion(congestion, Instant(self.now));
         self.oracle.named(dev, mac(dev));
         for index in 0..GID_COUNT {
             let entry = gid_entry(dev, index);

@@ -347,6 +347,9 @@ impl Qp {
             return self.give_up(shared, Status::RetryExceeded);
         }
         self.untimed(shared);
+        // After a timeout an acknowledge may be for any copy of what is sent again.
+        self.requester.trips.alone = why == Again::SequenceNak;
+        self.requester.unwatched = true;
         match why {
             Again::SequenceNak => {
                 shared.counters.packet_seq_err += 1;
@@ -524,11 +527,15 @@ impl Qp {
         self.requester.unwatched = true;
     }
 
-    /// The packet with this PSN was sent for the first time, when the timer did not run or its estimate is old.
+    /// The packet with this PSN was sent, and has one answer; the timer did not run or its estimate is old.
     pub(super) fn time(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
         let settings = &shared.congestion.zero_touch;
         let requester = &mut self.requester;
-        if settings.adaptive && !requester.trips.fresh && requester.timed.is_none() && requester.ack_timer != 0 {
+        if settings.adaptive
+            && !requester.trips.fresh
+            && requester.timed.is_none()
+            && requester.ack_timer != 0
+        {
             requester.timed = Some((psn, now));
         }
         if settings.slow_restart_idle && psn == requester.oldest {
@@ -554,6 +561,7 @@ impl Qp {
 
     /// Packets are sent again: an acknowledge may be for either (Karn).
     fn untimed(&mut self, shared: &mut Shared) {
+        self.requester.trips.fresh = false;
         if self.requester.timed.take().is_some() {
             shared.marks.hit(Mark::KarnSkipped);
         }

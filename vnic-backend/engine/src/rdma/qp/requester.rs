@@ -196,6 +196,8 @@ pub(super) struct Trips {
     pub estimate: RoundTrips,
     /// No round trip need be measured until the timer is looked at again.
     pub fresh: bool,
+    /// What is sent again is answered once: the peer said that it has dropped the rest (9.7.5.2.8), and no timeout came since.
+    pub alone: bool,
     /// Oldest PSN when the timer ran out early, and when the QP's own timeout would have.
     pub stuck: Option<(Psn, Instant)>,
     /// It restarts slowly until this PSN is acknowledged.
@@ -797,8 +799,11 @@ impl Qp {
         if self.requester.deadline.is_none() {
             self.start_timer(shared, now);
         }
-        if fresh {
+        if fresh || self.requester.trips.alone {
             self.time(shared, now, psn);
+        } else {
+            // The first one that can be measured.
+            self.requester.unwatched = !self.requester.trips.fresh;
         }
     }
 

@@ -1,9 +1,14 @@
-//! RoCEv2 congestion management (DCQCN).
+//! RoCEv2 congestion management (DCQCN), and zero touch RoCE.
 //!
-//! The defaults are those of the example of `-Get`: preset `winof2-doc`. With another preset, its values act while nothing is stored.
+//! The defaults of DCQCN are those of the example of `-Get`: preset `winof2-doc`. With another preset, its values act while nothing
+//! is stored. Zero touch RoCE is the same in all presets.
 
 use super::super::congestion::{self, PARAMETER};
 use super::KeyDef;
+use crate::congestion::zero_touch::WINDOW_MAX;
+
+/// Tool of zero touch RoCE.
+pub(in super::super) const ZERO_TOUCH: &str = "-ZtRoce";
 
 const SECTION: &str = "WinOF-2 Ethernet Network, RCM Parameters";
 
@@ -104,7 +109,33 @@ pub(in super::super) const PARAMETERS: &[KeyDef] = &[
     parameter(KeyDef::number("DcqcnInitialAlphaValue", 0, 1023).default(0).unit("1/1024"))
         .alias(&["rp_initial_alpha_value", "initial_alpha_value"])
         .help("Alpha at the first congestion notification of a flow."),
+    facility("AdpRetrans", &["roce_adp_retrans_en"])
+        .help("The ACK timer of RDMA follows measured round trips.")
+        .note(
+            "By RFC 6298, from roce_adp_retrans_floor to the queue pair's own timeout. It uses no retry before that timeout has \
+             passed, so that a program waits as long as it asked for.",
+        ),
+    facility("TxWindow", &["roce_tx_window_en"])
+        .help("A queue pair has no more than roce_tx_window_size packets unacknowledged.")
+        .note("A ConnectX-5 shows 0. What the tool calls automatic is the growth to that size after a restart."),
+    facility("SlowStart", &["SlowRestart", "roce_slow_restart_en"])
+        .help("RDMA begins again with a small window, or at a low rate, after a retransmission.")
+        .note(
+            "A queue pair that congestion control limits restarts as if it had been notified; any other one with 16 packets, \
+             and what is acknowledged makes them more.",
+        ),
 ];
+
+/// Facility of zero touch RoCE.
+const fn facility(name: &'static str, aliases: &'static [&'static str]) -> KeyDef {
+    KeyDef::switch(name)
+        .default(1)
+        .dynamic()
+        .alias(aliases)
+        .tool(ZERO_TOUCH)
+        .acts(PARAMETER)
+        .source("WinOF-2 Ethernet Network, Zero Touch RoCE")
+}
 
 const fn own(row: KeyDef) -> KeyDef {
     row.dynamic().tool("-QosConfig -Dcqcn").acts(PARAMETER)
@@ -157,11 +188,21 @@ pub(in super::super) const OWN: &[KeyDef] = &[
     own(KeyDef::number("np_told_interval", 0, 131_071).unit("ns"))
         .help("Time to make one notification, of which the period follows that is told (DCQCN+); 0: nothing is told.")
         .source("DCQCN+, ICNP 2018"),
-    own(KeyDef::switch("roce_slow_restart_en"))
-        .help("1: a loss slows a flow down as a notification does.")
-        .source(LOSSY),
+    own(KeyDef::number("roce_adp_retrans_floor", 4, 1_000_000).unit("us"))
+        .tool(ZERO_TOUCH)
+        .help("Shortest time of the adaptive ACK timer.")
+        .source("NVIDIA, Adaptive Retransmission: Parameters Control: adp_retx_base_timeout_min"),
+    own(KeyDef::number("roce_adp_retrans_ceiling", 0, 100_000_000).unit("us"))
+        .tool(ZERO_TOUCH)
+        .help("Longest time of the adaptive ACK timer; 0: the queue pair's own timeout.")
+        .source("RFC 6298, 2.5"),
+    own(KeyDef::number("roce_tx_window_size", 1, WINDOW_MAX).unit("packets"))
+        .tool(ZERO_TOUCH)
+        .help("Request packets of a queue pair that may be unacknowledged, where TxWindow is 1.")
+        .source("ours"),
     own(KeyDef::switch("roce_slow_restart_idle_en"))
-        .help("1: so does an idle time.")
+        .tool(ZERO_TOUCH)
+        .help("1: RDMA restarts slowly after an idle time, too.")
         .source(LOSSY),
     own(KeyDef::switch("soft_roce"))
         .help("1: RoCE of the guest's own, over the Ethernet function, is limited, too.")

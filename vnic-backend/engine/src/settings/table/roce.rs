@@ -3,22 +3,6 @@
 use super::super::Scopes;
 use super::{KeyDef, field};
 
-const ZERO_TOUCH: &str = "WinOF-2 Ethernet Network, Zero Touch RoCE";
-
-const fn facility(name: &'static str, help: &'static str) -> KeyDef {
-    KeyDef::switch(name)
-        .default(1)
-        .dynamic()
-        .tool("-ZtRoce")
-        .waits_for("zero touch RoCE")
-        .help(help)
-        .note(
-            "On by default in software; firmware may lack it, and then it cannot be switched on. WinOF-2 keeps it with its \
-             tool, over restarts of the driver.",
-        )
-        .source(ZERO_TOUCH)
-}
-
 pub(super) const KEYS: &[KeyDef] = &[
     KeyDef::one_of("roce_mode", &[(0, "RoCEv1"), (2, "RoCEv2"), (4, "no RoCE")])
         .acts(field!(roce_mode))
@@ -43,12 +27,6 @@ pub(super) const KEYS: &[KeyDef] = &[
              programmable congestion control) are other features. When it acts is not documented.",
         )
         .source("WinOF-2 Ethernet Network, Enhanced Connection Establishment"),
-    facility(
-        "AdpRetrans",
-        "RDMA adapts its retransmission timeouts to the network.",
-    ),
-    facility("TxWindow", "RDMA adapts how much it has in flight."),
-    facility("SlowStart", "RDMA begins again at a low rate after a retransmission.").alias(&["SlowRestart"]),
     KeyDef::switch("EnableGpuDirect")
         .acts(field!(gpu_direct))
         .default(0)

@@ -80,11 +80,7 @@ fn run(pair: &mut Pair, mut keep: impl FnMut(usize, &Packet) -> bool) -> Vec<u64
 /// Early retransmissions, queue pairs that gave up, expiries of the ACK timer.
 fn timers(pair: &Pair) -> [u64; 3] {
     let c = pair.sides[0].device.counters();
-    [
-        c.roce_adp_retrans,
-        c.roce_adp_retrans_to,
-        c.local_ack_timeout_err,
-    ]
+    [c.roce_adp_retrans, c.roce_adp_retrans_to, c.local_ack_timeout_err]
 }
 
 fn restarts(pair: &Pair) -> [u64; 3] {
@@ -126,7 +122,9 @@ fn a_lost_packet_costs_a_few_round_trips() {
         run(&mut pair, |_, _| true);
         write(&mut pair, 2, 100);
         let mut lost = false;
-        let sent = run(&mut pair, |from, _| from == 1 || std::mem::replace(&mut lost, true));
+        let sent = run(&mut pair, |from, _| {
+            from == 1 || std::mem::replace(&mut lost, true)
+        });
         assert_eq!(sent[1] - sent[0], expected, "{settings:?}");
         assert_eq!(timers(&pair), [early, 0, 1], "{settings:?}");
         assert_eq!(statuses(&mut pair), [(1, Status::Success), (2, Status::Success)]);
@@ -138,7 +136,9 @@ fn nothing_measured_leaves_the_queue_pairs_own_timeout() {
     let mut pair = with(Connection::default(), adaptive(1));
     write(&mut pair, 1, 100);
     let mut lost = false;
-    let sent = run(&mut pair, |from, _| from == 1 || std::mem::replace(&mut lost, true));
+    let sent = run(&mut pair, |from, _| {
+        from == 1 || std::mem::replace(&mut lost, true)
+    });
     assert_eq!((sent[1] - sent[0], timers(&pair)), (OWN, [0, 0, 1]));
 }
 
@@ -211,7 +211,11 @@ fn responses_that_are_missing_shorten_nothing() {
         let all = statuses(&mut pair);
         assert_eq!(all[1], (2, Status::RetryExceeded));
         // Each timeout allows one report that the response is missing (9.7.5.1.1), which uses a retry as well.
-        assert!(pair.now.0 - sent[0] >= 2 * OWN, "{settings:?}: {}", pair.now.0 - sent[0]);
+        assert!(
+            pair.now.0 - sent[0] >= 2 * OWN,
+            "{settings:?}: {}",
+            pair.now.0 - sent[0]
+        );
     }
 }
 
@@ -236,6 +240,27 @@ fn a_timer_that_doubled_stays_so_until_a_packet_is_acknowledged_that_was_sent_on
     assert_eq!(wait_after(1), [100_000]);
     let marks = pair.sides[0].device.marks();
     assert!(marks.get(Mark::KarnSkipped) > 0 && marks.get(Mark::AdaptiveBackoff) > 2);
+}
+
+#[test]
+fn what_is_sent_again_after_a_nak_is_measured_and_after_a_timeout_is_not() {
+    // All is lost, then all but the first packet or the last one: a NAK, or the timeout again.
+    for (lost, expected) in [(3, 100_000), (5, 400_000)] {
+        let mut pair = with(Connection::default(), adaptive(100));
+        write(&mut pair, 1, 100);
+        run(&mut pair, |_, _| true);
+        write(&mut pair, 2, 600);
+        let mut count = 0;
+        run(&mut pair, |from, _| {
+            let number = count;
+            count += usize::from(from == 0);
+            from == 1 || number > 2 && number != lost
+        });
+        write(&mut pair, 3, 100);
+        let mut first = true;
+        let sent = run(&mut pair, |from, _| from == 1 || !std::mem::take(&mut first));
+        assert_eq!(sent[1] - sent[0], expected, "{lost}");
+    }
 }
 
 #[test]
@@ -323,7 +348,11 @@ fn slow_restart_needs_no_congestion_control() {
         assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
         assert_eq!(pair.sides[0].device.counters().rp_flows_started, 0);
         // From 16 packets, by what is acknowledged: all that was sent again.
-        let wanted = if settings.slow_restart { 16 + 199 } else { WINDOW_MAX };
+        let wanted = if settings.slow_restart {
+            16 + 199
+        } else {
+            WINDOW_MAX
+        };
         assert_eq!(window(&mut pair), wanted);
     }
 }

@@ -1,9 +1,12 @@
 //! From the tables of a file to a scenario.
 
+use std::time::Duration;
+
 use anyhow::{Result, anyhow};
 use toml::{Spanned, Value};
 use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::notification::{self, CnpPriority, Scope};
+use vnic_engine::congestion::zero_touch::{WINDOW_MAX, ZeroTouch};
 use vnic_fabric::qos::Red;
 use vnic_fabric::qos::red::{MILLION, MarkAt};
 
@@ -33,7 +36,7 @@ pub(super) fn build(file: File, place: &Place<'_>) -> Result<Loaded> {
         scenario.switch = switch(table, place)?;
     }
     if let Some(table) = file.host {
-        scenario.host = host(&table);
+        scenario.host = host(&table, place)?;
     }
     scenario.control = control;
     for (number, table) in file.flows.iter().enumerate() {
@@ -176,15 +179,52 @@ fn red_of(from: Red, table: RedTable, place: &Place<'_>) -> Result<Red> {
     Ok(red)
 }
 
-fn host(table: &HostTable) -> HostSettings {
+fn host(table: &HostTable, place: &Place<'_>) -> Result<HostSettings> {
     let old = HostSettings::default();
-    HostSettings {
+    let loss = match &table.loss {
+        None => old.loss,
+        Some(part) if (0.0..=1.0).contains(part.get_ref()) => (part.get_ref() * f64::from(MILLION)) as u32,
+        Some(part) => return Err(place.wrong(part, "host.loss", "0 to 1")),
+    };
+    let timeout = match &table.timeout {
+        None => old.timeout,
+        Some(n) if *n.get_ref() < 32 => *n.get_ref(),
+        Some(n) => return Err(place.wrong(n, "host.timeout", "0 to 31")),
+    };
+    Ok(HostSettings {
+        loss,
+        timeout,
+        zero_touch: match &table.zero_touch {
+            None => old.zero_touch,
+            Some(table) => zero_touch(table, place)?,
+        },
         delay: table.delay.map_or(old.delay, |t| t.0),
         receive_rate: table.receive_rate.map_or(old.receive_rate, |r| r.0),
         receive_queue: table.receive_queue.unwrap_or(old.receive_queue),
         control_first: table.control_first.unwrap_or(old.control_first),
         ..old
-    }
+    })
+}
+
+fn zero_touch(table: &ZeroTouchTable, place: &Place<'_>) -> Result<ZeroTouch> {
+    let old = ZeroTouch::OFF;
+    let window = match &table.tx_window {
+        Some(n) if !(1..=WINDOW_MAX).contains(n.get_ref()) => {
+            return Err(place.wrong(n, "host.zero_touch.tx_window", format!("1 to {WINDOW_MAX}")));
+        }
+        window => window.as_ref().map(|n| *n.get_ref()),
+    };
+    Ok(ZeroTouch {
+        adaptive: table.adp_retrans.unwrap_or(old.adaptive),
+        floor: table
+            .adp_retrans_floor
+            .map_or(old.floor, |t| Duration::from_nanos(t.0)),
+        limited: window.is_some(),
+        window: window.unwrap_or(old.window),
+        slow_restart: table.slow_restart.unwrap_or(old.slow_restart),
+        slow_restart_idle: table.slow_restart_idle.unwrap_or(old.slow_restart_idle),
+        ..old
+    })
 }
 
 /// How marked packets are answered where the file says nothing: as the algorithm's paper has it.
@@ -245,11 +285,11 @@ fn notification_of(
         };
     }
     if let Some(time) = table.spacing {
-        settings.spacing = std::time::Duration::from_nanos(time.0);
+        settings.spacing = Duration::from_nanos(time.0);
     }
     settings.trailing = table.trailing.unwrap_or(settings.trailing);
     if let Some(time) = table.told {
-        settings.told = Some(std::time::Duration::from_nanos(time.0));
+        settings.told = Some(Duration::from_nanos(time.0));
     }
     if let Some(priority) = table.priority {
         if *priority.get_ref() > 7 {

@@ -88,6 +88,9 @@ delay = \"3us\"
 receive_rate = \"20Gb/s\"
 receive_queue = 9
 control_first = false
+loss = 0.25
+timeout = 9
+zero_touch = { adp_retrans = true, adp_retrans_floor = \"7us\", tx_window = 99, slow_restart = true }
 [control]
 algorithm = \"timely\"
 parameters = { beta = 0.5 }
@@ -165,6 +168,18 @@ fn what_is_wrong_has_a_line_and_a_key() {
         (
             format!("{SMALL}[switch]\nred = {{ pmax = 2.0 }}\n"),
             "x.toml:9: switch.red.pmax: a probability",
+        ),
+        (
+            format!("{SMALL}[host]\nloss = 1.5\n"),
+            "x.toml:9: host.loss: 0 to 1",
+        ),
+        (
+            format!("{SMALL}[host]\ntimeout = 32\n"),
+            "x.toml:9: host.timeout: 0 to 31",
+        ),
+        (
+            format!("{SMALL}[host]\nzero_touch = {{ tx_window = 0 }}\n"),
+            "x.toml:9: host.zero_touch.tx_window: 1 to 4194304",
         ),
         (
             format!("{SMALL}[record]\nqueues = [\"h0 > h1\"]\n"),
