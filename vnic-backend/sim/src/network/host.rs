@@ -156,7 +156,6 @@ impl Host {
                     slow_restart: zero_touch.slow_restart || limits,
                     ..zero_touch
                 },
-                ..Congestion::default()
             },
             now,
         );

@@ -110,7 +110,7 @@ impl World {
         };
         let mut device = Box::new(granted("new", Device::new(config))?);
         // Of its own, so that the rest of the node stays what it was.
-        let mut choice = Rng::with_seed(seed ^ 0x7a_746f_7563_68);
+        let mut choice = Rng::with_seed(seed ^ 0x7a74_6f75_6368);
         let congestion = Congestion {
             zero_touch: zero_touch(&mut choice, self.plan.profile),
             ..Congestion::default()
