@@ -257,7 +257,7 @@ def one_program(operation, kind, transport):
     yield case("", transport != "XRC")
     if not atomic:
         # (Small machines take long for all sizes: the bounded form has one of each kind.)
-        brief = f"{operation}-{transport}" in ("write-RC", "read-RC", "send-UD")
+        brief = bandwidth and f"{operation}-{transport}" in ("write-RC", "read-RC", "send-UD")
         yield case("-a", brief, DATAGRAMS if datagram else SIZES, 20)
     yield case("-x 0")
     if not datagram:
