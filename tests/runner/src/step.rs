@@ -310,10 +310,12 @@ pub struct Background {
 
 impl Background {
     /// Starts it.
-    pub fn start(suite: &Suite, name: &'static str, command: &mut Command) -> Background {
+    pub fn start(suite: &mut Suite, name: &'static str, command: &mut Command) -> Background {
+        let child = suite.start(name, command);
+        suite.deadline = DEADLINE;
         Background {
             name,
-            child: suite.start(name, command),
+            child,
             started: Instant::now(),
         }
     }
