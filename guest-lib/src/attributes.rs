@@ -303,7 +303,7 @@ impl From<ResourceRecord> for Resource {
 }
 
 /// The way to a peer (`ibv_ah_attr`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AddressVector {
     /// GID of the destination.
     pub dgid: Gid,

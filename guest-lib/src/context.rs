@@ -91,10 +91,18 @@ impl Context {
         Ok(records.into_iter().map(GidEntry::from).collect())
     }
 
+    /// The same, without asking the device while it has told of no change since it was asked
+    /// ([`AsyncEvent::GidChange`], which an interrupt brings).
+    pub fn known_gids(&self) -> Result<Vec<GidEntry>, Error> {
+        self.core.known_gids(|| self.gids())
+    }
+
     /// Sets an entry of the GID table, or with [`GidKind::None`](crate::GidKind::None) clears it.
     pub fn set_gid(&self, entry: &GidEntry) -> Result<(), Error> {
         let record = GidRecord::from(*entry);
-        self.core.call(self.core.epoch()?, Opcode::SetGid, &record)
+        let set = self.core.call(self.core.epoch()?, Opcode::SetGid, &record);
+        self.core.gids_changed();
+        set
     }
 
     /// The device's counters.

@@ -105,8 +105,8 @@ impl XrcDomain {
     }
 }
 
-/// The way to a peer, for datagrams. Clones are the same handle. A datagram whose handle is destroyed before the
-/// device has sent it completes with an error.
+/// The way to a peer, for datagrams. Clones are the same handle. It may be dropped behind datagrams that were posted; one whose handle
+/// has been gone for 256 others, or since the GID table changed, completes with an error.
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Ah>);
 

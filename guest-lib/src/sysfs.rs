@@ -63,7 +63,7 @@ impl Files {
     /// Writes the files as the device is now. What has not changed is not touched; who reads a file while it changes reads the old
     /// one or the new one.
     pub fn keep(&mut self, device: &Context) -> Result<(), Error> {
-        let (port, gids, counters) = (device.query_port()?, device.gids()?, device.counters()?);
+        let (port, gids, counters) = (device.query_port()?, device.known_gids()?, device.counters()?);
         let mut now = BTreeMap::new();
         describe(&self.place, &device.query_device(), &mut now);
         describe_port(&self.place, &port, &gids, &mut now);
@@ -204,6 +204,8 @@ fn describe_port(place: &Place, port: &PortAttributes, gids: &[GidEntry], now: &
     ] {
         put(now, format!("{dir}/{name}"), text);
     }
+    // (Most entries are of one address.)
+    let mut interfaces = BTreeMap::new();
     for index in 0..port.gid_table_len {
         let entry = gids.iter().find(|e| e.index == index && e.kind != GidKind::None);
         let gid = entry.map(|e| e.gid).unwrap_or_default();
@@ -216,8 +218,8 @@ fn describe_port(place: &Place, port: &PortAttributes, gids: &[GidEntry], now: &
                 "IB/RoCE v1"
             };
             put(now, format!("{dir}/gid_attrs/types/{index}"), kind);
-            let (_, interface) = entry.interface();
-            put(now, format!("{dir}/gid_attrs/ndevs/{index}"), &interface);
+            let (_, interface) = interfaces.entry(entry.mac).or_insert_with(|| entry.interface());
+            put(now, format!("{dir}/gid_attrs/ndevs/{index}"), interface);
         }
     }
 }

@@ -97,7 +97,7 @@ impl Manager {
             (IpAddr::V6(own), IpAddr::V6(to)) => (own.to_bits() ^ to.to_bits()).leading_zeros(),
             _ => 0,
         };
-        let gids = self.context.gids()?;
+        let gids = self.context.known_gids()?;
         let fits = gids.into_iter().filter(|entry| {
             let ip = entry.gid.ip();
             entry.kind == GidKind::RoceV2 && same(ip) && source.is_none_or(|source| source == ip)

@@ -149,9 +149,15 @@ fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
         },
         EventKind::SrqLimitReached => AsyncEvent::SrqLimitReached { srq: object },
         EventKind::LastWqeReached => AsyncEvent::LastWqeReached { qp: object },
-        EventKind::GidChange => AsyncEvent::GidChange { index: object },
+        EventKind::GidChange => {
+            shared.gids_changed();
+            AsyncEvent::GidChange { index: object }
+        }
         EventKind::MrLost => AsyncEvent::MrLost { mr: object },
-        EventKind::EventsLost => AsyncEvent::EventsLost { count: record.detail },
+        EventKind::EventsLost => {
+            shared.gids_changed();
+            AsyncEvent::EventsLost { count: record.detail }
+        }
         EventKind::ConnectionEvents => return shared.connections_told(),
         EventKind::PageFault => return shared.paging.fault(object, pages(record.detail)),
         EventKind::QueueFault => {

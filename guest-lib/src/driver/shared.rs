@@ -12,11 +12,11 @@ use super::control::Control;
 use super::paging::Paging;
 use super::posts::WatchedPosts;
 use super::waiting::{Closing, News};
-use crate::Error;
 use crate::event::AsyncEvent;
 use crate::shared::Memory;
 use crate::sync::lock;
 use crate::transport::Transport;
+use crate::{Error, GidEntry};
 
 /// Most asynchronous events that wait for the program; the oldest give way.
 const ASYNC_LIMIT: usize = 4096;
@@ -45,6 +45,14 @@ pub(super) struct Kept {
     pub lingering: Mutex<Vec<Lingering>>,
 }
 
+/// The GID table, as it was when it was last asked for.
+#[derive(Default)]
+struct KnownGids {
+    /// How often the device has told of a change.
+    changes: u64,
+    entries: Option<Vec<GidEntry>>,
+}
+
 /// What the thread of interrupts shares with the objects.
 // Wide: a device has one, and each part its own lock.
 pub(crate) struct Shared {
@@ -70,6 +78,8 @@ pub(crate) struct Shared {
     connections: Mutex<Weak<News<()>>>,
     /// Regions on demand.
     pub(super) paging: Paging,
+    /// What is known of the GID table.
+    gids: Mutex<KnownGids>,
     /// Memory of virtqueues that never carry a buffer. The device may look at them all the same.
     _wakes: Vec<Memory>,
 }
@@ -97,6 +107,7 @@ impl Shared {
             kept: Kept::default(),
             connections: Mutex::default(),
             paging: Paging::default(),
+            gids: Mutex::default(),
             _wakes: wakes,
             transport,
         })
@@ -169,6 +180,7 @@ impl Shared {
         lock(&self.sinks).clear();
         // Who opens the device anew waits for other events.
         *lock(&self.connections) = Weak::new();
+        self.gids_changed();
         for one in lock(&self.waiting).drain(..).filter_map(|w| w.upgrade()) {
             one.close(why);
         }
@@ -254,6 +266,34 @@ impl Shared {
         if let Some(news) = lock(&self.connections).upgrade() {
             news.push((), 1);
         }
+    }
+
+    /// The GID table, by `ask` unless it is known and the device has told of no change since.
+    pub fn known_gids(
+        &self,
+        ask: impl FnOnce() -> Result<Vec<GidEntry>, Error>,
+    ) -> Result<Vec<GidEntry>, Error> {
+        let changes = {
+            let known = lock(&self.gids);
+            if let (Some(entries), Ok(_)) = (&known.entries, self.epoch()) {
+                return Ok(entries.clone());
+            }
+            known.changes
+        };
+        let entries = ask()?;
+        let mut known = lock(&self.gids);
+        // The answer may be older than a change that was told of meanwhile.
+        if known.changes == changes {
+            known.entries = Some(entries.clone());
+        }
+        Ok(entries)
+    }
+
+    /// The GID table has changed, or may have.
+    pub fn gids_changed(&self) {
+        let mut known = lock(&self.gids);
+        known.changes += 1;
+        known.entries = None;
     }
 
     /// Registers a wait, which ends when all ends.

@@ -141,6 +141,40 @@ fn events_find_their_way() {
     assert!(channel.try_event().expect("alive").is_none());
 }
 
+/// The table is asked for once, and again after each word that it has changed.
+#[test]
+fn the_gid_table_is_known_until_it_changes() {
+    let fake = Fake::shared(4096);
+    let context = open(&fake);
+    let asked = || {
+        for _ in 0..3 {
+            assert_eq!(context.known_gids().expect("alive"), []);
+        }
+        let commands = lock(&fake.commands);
+        commands.iter().filter(|c| **c == Opcode::QueryGids).count()
+    };
+    let heard = || {
+        context
+            .wait_async_event(SOME_TIME)
+            .expect("alive")
+            .expect("an event")
+    };
+    assert_eq!(asked(), 1);
+    for (number, kind) in [EventKind::GidChange, EventKind::EventsLost]
+        .into_iter()
+        .enumerate()
+    {
+        fake.raise(event(kind, 2, 1));
+        heard();
+        assert_eq!(asked(), 2 + number);
+    }
+    fake.raise(event(EventKind::PortError, 1, 0));
+    heard();
+    assert_eq!(asked(), 3);
+    context.reset().expect("alive");
+    assert_eq!(asked(), 4);
+}
+
 #[test]
 fn when_the_daemon_ends_everything_ends() {
     let fake = Fake::shared(4096);

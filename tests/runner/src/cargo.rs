@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::step::Suite;
-use crate::times;
 
 /// What is shipped, and what attacks it.
 pub const SHIPPED: [&str; 10] = [
@@ -22,10 +21,8 @@ pub const SHIPPED: [&str; 10] = [
 ];
 /// Attackers in process.
 pub const HOSTILE: [&str; 2] = ["--test", "hostile"];
-/// The step that builds tests.
-pub const TEST_BUILD: &str = "test build";
 /// The tests that need virtual machines.
-pub const MACHINES: &str = "vm";
+const MACHINES: &str = "vm";
 
 /// Cargo, with these words.
 pub fn cargo(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
@@ -45,11 +42,23 @@ pub struct Tests {
 
 /// A program of integration tests.
 #[derive(Debug, PartialEq, Eq)]
-struct Program {
+pub struct Program {
     name: String,
     path: PathBuf,
     /// Directory of its package, in which cargo would run it.
     dir: PathBuf,
+}
+
+impl Program {
+    /// The program, as cargo would run it.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        // Snapshots are found by it.
+        command
+            .current_dir(&self.dir)
+            .env("CARGO_MANIFEST_DIR", &self.dir);
+        command
+    }
 }
 
 impl Tests {
@@ -81,14 +90,21 @@ impl Tests {
         }
         tests
     }
+
+    /// The program of tests that need virtual machines.
+    pub fn machines(&self) -> Option<&Program> {
+        self.programs.iter().find(|program| program.name == MACHINES)
+    }
 }
 
-/// Builds all tests, and says which there are; none if they cannot be built.
-pub fn build_tests(suite: &mut Suite) -> Option<Tests> {
+/// Builds tests, all or those that need virtual machines, and says which there are; none if they cannot be built.
+pub fn build_tests(suite: &mut Suite, all: bool) -> Option<Tests> {
     const LIST: &str = "test list";
-    let words = "test --locked --workspace --no-run";
-    let built = suite.step(TEST_BUILD, &mut cargo(words.split(' ')));
-    let mut list = cargo(words.split(' '));
+    // (--workspace: for vnic-tests alone, cargo would build dependencies again with other features.)
+    let mut words = vec!["test", "--locked", "--workspace", "--no-run"];
+    words.extend((!all).then_some(["--test", MACHINES]).into_iter().flatten());
+    let built = suite.step("test build", &mut cargo(&words));
+    let mut list = cargo(&words);
     list.arg("--message-format=json-render-diagnostics");
     let listed = built && suite.quietly(LIST, &mut list);
     listed.then(|| Tests::of(&suite.log_of(LIST).text()))
@@ -96,7 +112,7 @@ pub fn build_tests(suite: &mut Suite) -> Option<Tests> {
 
 /// Each program of tests is a step, so that its seconds are known. `alone`: nothing is built meanwhile, and two run at a time, those
 /// first that took the most CPU time when it was recorded.
-pub fn run_tests(suite: &mut Suite, tests: Option<Tests>, alone: bool) {
+pub fn run_tests(suite: &mut Suite, tests: Option<&Tests>, alone: bool) {
     const PAGES: &str = "tests of pages";
     let Some(tests) = tests else {
         suite.skip("unit tests", "they could not be built");
@@ -115,20 +131,14 @@ pub fn run_tests(suite: &mut Suite, tests: Option<Tests>, alone: bool) {
     targets.extend(tests.examples.iter().flat_map(|name| ["--example", name]));
     let mut steps = vec![("unit tests".to_owned(), by_cargo(&targets))];
     for program in tests.programs.iter().filter(|program| program.name != MACHINES) {
-        let mut command = Command::new(&program.path);
-        command.arg("--show-output").current_dir(&program.dir);
-        // Snapshots are found by it.
-        command.env("CARGO_MANIFEST_DIR", &program.dir);
+        let mut command = program.command();
+        command.arg("--show-output");
         steps.push((format!("tests {}", program.name), command));
     }
     steps.push((PAGES.to_owned(), by_cargo(&["--doc"])));
     for (_, command) in &mut steps {
         command.env_remove("VNIC_BIN_DIR").env("VNIC_TEST_PROGRAMS", &bin);
     }
-    // What is not recorded goes first: it may be long.
-    let recorded = times::read(Path::new(times::FILE)).unwrap_or_default();
-    let seconds = |name: &str| recorded.get(name).copied().unwrap_or(f64::MAX);
-    steps.sort_by(|(a, _), (b, _)| seconds(b).total_cmp(&seconds(a)));
     let names: Vec<String> = steps.iter().map(|(name, _)| name.clone()).collect();
     suite.side_by_side(if alone { 2 } else { 1 }, steps);
     // Tests outside the lab say in their output what they skip.

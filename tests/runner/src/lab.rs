@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crate::cargo::{HOSTILE, MACHINES, SHIPPED, TEST_BUILD, cargo};
+use crate::cargo::{HOSTILE, Program, SHIPPED, cargo};
 use crate::shell;
 use crate::step::Suite;
 
@@ -14,65 +14,64 @@ pub fn programs(suite: &Suite, program: &str) -> Command {
     command
 }
 
-/// All of them.
-pub fn run(suite: &mut Suite, built: bool) {
-    let bin = suite.target.join("release");
-    // Attackers in process, at what is shipped: unit tests are debug builds, another program.
-    let mut hostile = cargo("test --release --locked --no-fail-fast".split(' '));
-    hostile.args(SHIPPED).args(HOSTILE).env("VNIC_BIN_DIR", &bin);
-    suite.step_if(built, "hostile, release build", &mut hostile);
+/// Steps at a time: each waits half of its time, for timers and for its own other processes.
+const LANES: usize = 2;
 
-    // Programs that use libibverbs, in processes of this machine: some of each; `tests/verbs/matrix --full` runs all.
-    let found = built
-        && suite.quietly(
-            "pyverbs",
-            &mut shell("source deploy/guest/lib.sh; lab_pyverbs_tests"),
-        );
-    let json = suite.logs.join("verbs-matrix.json");
-    let mut matrix = programs(suite, "tests/verbs/matrix");
-    suite.step_if(
-        found,
-        "verbs matrix",
-        matrix.arg("--bin").arg(&bin).arg("--json").arg(json),
-    );
-
-    // The pages of docs/quickstart, as they stand.
-    let mut pages = programs(suite, "tests/quickstart");
-    suite.step_if(built, "quickstarts", pages.arg("--bin").arg(&bin));
-
-    // Instructions of packets and work requests, beside tests/costs.toml. With another compiler it cannot be judged (3).
-    suite.skip_code = Some((3, "instruction-costs: recorded with another compiler"));
-    let mut bench = suite.program("vnic-bench");
-    suite.step_if(
-        built,
-        "instruction costs",
-        bench.arg("costs").env("VNIC_BIN_DIR", &bin),
-    );
-
-    // Each module of cases is a step; machines run one case at a time, for they are heavy.
-    // (--workspace: for vnic-tests alone, cargo would build dependencies again with other features.)
-    let vm = |words: &str| {
-        let mut command = cargo("test --locked --workspace --no-fail-fast --test".split(' '));
-        command.arg(MACHINES).args(words.split(' '));
-        command
-    };
-    if suite.outcomes.iter().all(|o| o.name != TEST_BUILD) {
-        suite.step(TEST_BUILD, &mut vm("--no-run"));
-    }
-    let listed = |suite: &mut Suite, name: &str, words: &str| {
-        let made = suite.quietly(name, &mut vm(words));
-        made.then(|| suite.log_of(name).text())
-    };
-    let Some(all) = listed(suite, "cases", "-- --list --format terse").filter(|_| built) else {
+/// All of them, and what else may run beside them. `machines`: the program of tests that need virtual machines, if all that they need
+/// could be built.
+pub fn run(suite: &mut Suite, machines: Option<&Program>, beside: Option<(String, Command)>) {
+    let Some(machines) = machines else {
         suite.skip("e2e", "what it needs could not be built");
         return;
     };
-    let by_hand = listed(suite, "cases by hand", "-- --list --format terse --ignored").unwrap_or_default();
-    for (module, cases) in modules(&all, &by_hand) {
-        let mut command = vm("-- --test-threads 1 --exact");
-        command.args(cases).env("VNIC_BIN_DIR", &bin);
-        suite.step(&format!("e2e {module}"), &mut command);
+    let bin = suite.target.join("release");
+    // Instructions of packets and work requests, beside tests/costs.toml, with nothing else on the machine. With another compiler they
+    // cannot be judged (3).
+    suite.skip_code = Some((3, "instruction-costs: recorded with another compiler"));
+    let mut costs = suite.program("vnic-bench");
+    suite.step("instruction costs", costs.arg("costs").env("VNIC_BIN_DIR", &bin));
+
+    let mut steps: Vec<_> = beside.into_iter().collect();
+    let mut add = |name: &str, command: Command| steps.push((name.to_owned(), command));
+    // Attackers in process, at what is shipped: unit tests are debug builds, another program.
+    let mut hostile = cargo("test --release --locked --no-fail-fast".split(' '));
+    hostile.args(SHIPPED).args(HOSTILE).env("VNIC_BIN_DIR", &bin);
+    add("hostile, release build", hostile);
+    // The pages of docs/quickstart, as they stand.
+    let mut pages = programs(suite, "tests/quickstart");
+    pages.arg("--bin").arg(&bin);
+    add("quickstarts", pages);
+    // Programs that use libibverbs, in processes of this machine: some of each; `tests/verbs/matrix --full` runs all.
+    let mut matrix = programs(suite, "tests/verbs/matrix");
+    let json = suite.logs.join("verbs-matrix.json");
+    matrix.arg("--bin").arg(&bin).arg("--json").arg(json);
+    let tests = "source deploy/guest/lib.sh; lab_pyverbs_tests";
+    if suite.quietly("pyverbs", &mut shell(tests)) {
+        add("verbs matrix", matrix);
+    } else {
+        suite.skip("verbs matrix", "rdma-core's tests could not be fetched");
     }
+    // Each module of cases is a step; of its machines, which are heavy, one case at a time.
+    let listed = |suite: &mut Suite, name: &str, words: &str| {
+        let mut command = machines.command();
+        let made = suite.quietly(name, command.args(words.split(' ')));
+        made.then(|| suite.log_of(name).text())
+    };
+    let (all, hand) = ("--list --format terse", "--list --format terse --ignored");
+    let (Some(all), Some(by_hand)) = (listed(suite, "cases", all), listed(suite, "cases by hand", hand))
+    else {
+        suite.fail("e2e", "its cases cannot be listed: target/test-logs/cases.log");
+        return;
+    };
+    for (module, cases) in modules(&all, &by_hand) {
+        let mut command = machines.command();
+        command
+            .args(["--test-threads", "1", "--exact"])
+            .args(cases)
+            .env("VNIC_BIN_DIR", &bin);
+        steps.push((format!("e2e {module}"), command));
+    }
+    suite.side_by_side(LANES, steps);
 }
 
 /// Cases by their modules, from lists of tests like `two::machines_with_unequal_features: test`.

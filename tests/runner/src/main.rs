@@ -66,7 +66,8 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         let mut rustdoc = cargo(words.split(' '));
         suite.step("rustdoc", rustdoc.env("RUSTDOCFLAGS", "-D warnings"));
     }
-    let tests = wants("unit").then(|| cargo::build_tests(suite));
+    let tests = (wants("unit") || wants("e2e")).then(|| cargo::build_tests(suite, wants("unit")));
+    let tests = tests.flatten();
     // Beside the unit tests, which wait much of their time; they go first. One build of all: cargo would build dependencies again for
     // other sets of packages, which want other features of them.
     let build = (machines || wants("sim") || wants("torture")).then(|| {
@@ -74,8 +75,8 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         command.args(["cargo", "build", "--release", "--locked", "--bins", "--lib"]);
         Background::start(suite, "release build", command.args(SHIPPED).args(HOSTILE))
     });
-    if let Some(tests) = tests {
-        cargo::run_tests(suite, tests, build.is_none());
+    if wants("unit") {
+        cargo::run_tests(suite, tests.as_ref(), build.is_none());
     }
     let mut built = build.is_some_and(|build| build.end(suite));
     if wants("sim") {
@@ -93,11 +94,6 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         let words = "test --profile checked --locked -p vnic-tests --no-fail-fast";
         suite.step("hostile, overflow checks", cargo(words.split(' ')).args(HOSTILE));
     }
-    if wants("fuzz") {
-        suite
-            .deadline(LONG)
-            .step("fuzz", Command::new("tests/fuzz/run").args(minutes));
-    }
     if wants("torture") {
         let mut bench = suite.program("vnic-bench");
         suite
@@ -107,11 +103,25 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
     if let Some(image) = image {
         built &= image.end(suite);
     }
+    // It takes what machines, which wait half of their time, leave.
+    let fuzz = wants("fuzz").then(|| {
+        let mut fuzz = Command::new("nice");
+        fuzz.args(["-n", "19", "tests/fuzz/run"]).args(minutes);
+        Background::start(suite.deadline(LONG), "fuzz", &mut fuzz)
+    });
+    let demo = wants("demo").then(|| {
+        let mut demo = lab::programs(suite, "deploy/demo");
+        demo.arg("--check");
+        ("demo".to_owned(), demo)
+    });
     if wants("e2e") {
-        lab::run(suite, built);
+        let machines = tests.as_ref().filter(|_| built).and_then(cargo::Tests::machines);
+        lab::run(suite, machines, demo);
+    } else if let Some((name, mut demo)) = demo {
+        suite.step_if(built, &name, &mut demo);
     }
-    if wants("demo") {
-        suite.step_if(built, "demo", lab::programs(suite, "deploy/demo").arg("--check"));
+    if let Some(fuzz) = fuzz {
+        fuzz.end(suite);
     }
     if wants("supply") {
         // All else is in order then.

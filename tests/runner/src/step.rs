@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::log::Log;
+use crate::times;
 
 /// A step that hangs must not hang the machine. Nothing is judged by this deadline.
 const DEADLINE: u64 = 2400;
@@ -168,8 +169,12 @@ impl Suite {
         }
     }
 
-    /// Runs steps in so many lanes, each of which takes the next step when its last has ended.
-    pub fn side_by_side(&mut self, lanes: usize, steps: Vec<(String, Command)>) {
+    /// Runs steps in so many lanes, each of which takes the next step when its last has ended: those first that took the most CPU time
+    /// when it was recorded. What is not recorded goes before all: it may be long.
+    pub fn side_by_side(&mut self, lanes: usize, mut steps: Vec<(String, Command)>) {
+        let recorded = times::read(Path::new(times::FILE)).unwrap_or_default();
+        let seconds = |name: &str| recorded.get(name).copied().unwrap_or(f64::MAX);
+        steps.sort_by(|(a, _), (b, _)| seconds(b).total_cmp(&seconds(a)));
         let waiting = Mutex::new(steps.into_iter());
         let ended = Mutex::new(Vec::new());
         let suite = &*self;
@@ -305,10 +310,12 @@ pub struct Background {
 
 impl Background {
     /// Starts it.
-    pub fn start(suite: &Suite, name: &'static str, command: &mut Command) -> Background {
+    pub fn start(suite: &mut Suite, name: &'static str, command: &mut Command) -> Background {
+        let child = suite.start(name, command);
+        suite.deadline = DEADLINE;
         Background {
             name,
-            child: suite.start(name, command),
+            child,
             started: Instant::now(),
         }
     }

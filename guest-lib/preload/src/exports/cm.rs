@@ -273,7 +273,7 @@ export! {
 
     /// `man 3 rdma_get_devices`.
     "RDMACM_1.0" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context, if ours(), as pointer {
-        let mut all: Vec<_> = devices::all().iter().map(|device| device.verbs()).collect();
+        let mut all: Vec<_> = devices::all(true).iter().map(|device| device.verbs()).collect();
         if let Some(count) = count.as_mut() {
             *count = all.len() as c_int;
         }

@@ -80,7 +80,7 @@ pub fn listen(id: &Id, backlog: i32) -> Result<(), Errno> {
         let source = inner.source.ok_or(Errno::INVALID)?;
         (inner.device.clone(), source, inner.options.only_family)
     };
-    let devices = devices.map_or_else(all, |device| vec![device]);
+    let devices = devices.map_or_else(|| all(true), |device| vec![device]);
     let whom = match source.ip() {
         ip if !is_any(ip) => Whom::One(plain(ip)),
         IpAddr::V4(_) => Whom::AnyV4,

@@ -10,11 +10,14 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, Once, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
 use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage};
-use vnic_verbs::{ConnectionEvent, Connections, Error, GidEntry, NoFork, ProtectionDomain, block_signals};
+use vnic_verbs::{
+    AddressVector, ConnectionEvent, Connections, Error, GidEntry, NoFork, ProtectionDomain, block_signals,
+};
 
 use super::header::Header;
 use crate::abi::{
@@ -55,6 +58,8 @@ pub struct CmDevice {
     /// Management of connections, unless the device has none.
     connections: Option<Connections>,
     parties: Mutex<Parties>,
+    /// Ways to peers, the numbers of the MTU there, and when they were found.
+    ways: Mutex<HashMap<AddressVector, (u8, Instant)>>,
     gone: AtomicBool,
 }
 
@@ -106,33 +111,59 @@ unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
-static OPEN: Mutex<Vec<Arc<CmDevice>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Open> = Mutex::new(Open {
+    devices: Vec::new(),
+    looked: None,
+});
 
-/// All devices of ours that are there, open.
-pub fn all() -> Vec<Arc<CmDevice>> {
-    let mut open = lock(&OPEN);
-    // Who is gone, or is a parent's, stays with whoever still has it.
-    open.retain(|device| device.is_there());
-    let places = crate::devices::list();
-    for place in places {
-        if open.iter().all(|d| !std::ptr::eq(d.place, place)) {
-            match CmDevice::open(place) {
-                Ok(device) => open.push(device),
-                Err(e) => complain(&format_args!("{}: {e:?}", place.name().to_string_lossy())),
-            }
-        }
-    }
-    open.clone()
+struct Open {
+    devices: Vec<Arc<CmDevice>>,
+    /// When it was looked for devices.
+    looked: Option<Instant>,
 }
 
-/// All devices that are there, and the GIDs of each.
-pub fn with_gids() -> (Vec<Arc<CmDevice>>, Vec<Vec<GidEntry>>) {
-    let devices = all();
-    let gids = devices
-        .iter()
-        .map(|d| d.device().gids().unwrap_or_default())
-        .collect();
-    (devices, gids)
+/// Time between two looks for new devices, for who has found what it wants.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the way to a peer is taken for one. (Linux believes its neighbours for 15 s and more, `base_reachable_time_ms`.)
+const BELIEVED: Duration = Duration::from_secs(1);
+/// Ways that are known.
+const WAYS: usize = 256;
+
+/// All devices of ours that are there, open. `fresh`: it is looked for new ones now.
+pub fn all(fresh: bool) -> Vec<Arc<CmDevice>> {
+    let mut open = lock(&OPEN);
+    let before = open.devices.len();
+    // Who is gone, or is a parent's, stays with whoever still has it.
+    open.devices.retain(|device| device.is_there());
+    let lately = open.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY);
+    if fresh || !lately || open.devices.len() < before {
+        for place in crate::devices::list() {
+            if open.devices.iter().all(|d| !std::ptr::eq(d.place, place)) {
+                match CmDevice::open(place) {
+                    Ok(device) => open.devices.push(device),
+                    Err(e) => complain(&format_args!("{}: {e:?}", place.name().to_string_lossy())),
+                }
+            }
+        }
+        open.looked = Some(Instant::now());
+    }
+    open.devices.clone()
+}
+
+/// The device and the GID that `choose` takes of all devices' GIDs: of what is known, or else of what there is now.
+pub fn chosen(
+    choose: impl Fn(&[Vec<GidEntry>]) -> Option<(usize, GidEntry)>,
+) -> Option<(Arc<CmDevice>, GidEntry)> {
+    [false, true].into_iter().find_map(|fresh| {
+        let mut devices = all(fresh);
+        let gids = devices.iter().map(|d| {
+            let device = d.device();
+            let gids = if fresh { device.gids() } else { device.known_gids() };
+            gids.unwrap_or_default()
+        });
+        let (at, entry) = choose(&gids.collect::<Vec<_>>())?;
+        (at < devices.len()).then(|| (devices.swap_remove(at), entry))
+    })
 }
 
 impl CmDevice {
@@ -148,6 +179,7 @@ impl CmDevice {
             xrc_domain: Mutex::default(),
             connections,
             parties: Mutex::default(),
+            ways: Mutex::default(),
             gone: AtomicBool::new(false),
         });
         if device.connections.is_some() {
@@ -224,6 +256,31 @@ impl CmDevice {
         let pd = self.domain()?;
         // SAFETY: never freed.
         Ok(unsafe { the::<Pd>(pd) }.inner.clone())
+    }
+
+    /// Finds the way to a peer: the number of the MTU there. EHOSTUNREACH: nobody knows the peer's Ethernet address yet.
+    pub fn reach(&self, way: &AddressVector) -> Result<u8, Errno> {
+        if let Some((mtu, found)) = lock(&self.ways).get(way)
+            && found.elapsed() < BELIEVED
+        {
+            return Ok(*mtu);
+        }
+        let mtu = self.mtu()?;
+        // (What a handle says is not needed: the device finds the address again.)
+        self.own_domain()?.create_ah(way)?;
+        let mut ways = lock(&self.ways);
+        if ways.len() >= WAYS {
+            ways.retain(|_, (_, found)| found.elapsed() < BELIEVED);
+        }
+        if ways.len() < WAYS {
+            ways.insert(*way, (mtu, Instant::now()));
+        }
+        Ok(mtu)
+    }
+
+    /// The number of the port's MTU.
+    pub fn mtu(&self) -> Result<u8, Errno> {
+        Ok(self.device().query_port()?.active_mtu().number())
     }
 
     /// Adds an identifier, which hears when the device goes.
@@ -388,7 +445,7 @@ extern "C" fn leave() {
     let Ok(open) = OPEN.try_lock() else {
         return;
     };
-    for device in open.iter().filter(|device| device.is_there()) {
+    for device in open.devices.iter().filter(|device| device.is_there()) {
         let Ok(mut parties) = device.parties.try_lock() else {
             continue;
         };

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vnic_verbs::{AddressVector, GidEntry, NoFork, ProtectionDomain, block_signals};
+use vnic_verbs::{AddressVector, GidEntry, NoFork, block_signals};
 
 use super::address::{any_like, gid, is_any, loopback_like, plain};
 use super::choose;
-use super::devices::{CmDevice, all, with_gids};
+use super::devices::{CmDevice, all, chosen};
 use super::id::Id;
 use super::ports::{PORTS, Wanted};
 use super::state::{Data, Inner, Phase, State};
@@ -28,18 +28,18 @@ pub fn bind(id: &Id, address: SocketAddr) -> Result<(), Errno> {
     }
     let found = if is_any(address.ip()) {
         // Devices are opened here: programs that tell their port before they listen (qperf) listen soon after.
-        all();
+        all(true);
         None
     } else {
-        let (devices, gids) = with_gids();
-        let (device, entry) = choose::local(&gids, address.ip()).ok_or_else(|| {
+        let found = chosen(|gids| choose::local(gids, address.ip()));
+        if found.is_none() {
             complain(&format_args!(
                 "{}: no GID of RoCEv2 of a device of ours",
                 address.ip()
             ));
-            NOT_OURS
-        })?;
-        Some((devices.get(device).cloned().ok_or(NOT_OURS)?, entry))
+            return Err(NOT_OURS);
+        }
+        found
     };
     take_port(&mut id.state.lock(), id.state.space, address)?;
     if let Some((device, entry)) = found {
@@ -88,12 +88,10 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
         Ok(device) => device,
         Err(_) => find(id, peer)?,
     };
-    let port = device.device().query_port()?;
     let way = {
         let mut inner = id.state.lock();
         inner.phase = Phase::Resolving;
         inner.peer = Some(peer);
-        inner.path_mtu = port.active_mtu().number();
         inner.way.dgid = if is_any(peer.ip()) {
             inner.own_gid
         } else {
@@ -104,19 +102,18 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
     };
     id.show_addresses();
     if peer.ip().is_multicast() {
-        resolved(&id.state);
+        resolved(&id.state, device.mtu()?);
         return Ok(());
     }
-    let domain = device.own_domain()?;
-    match domain.create_ah(&way).map_err(Errno::from) {
-        Ok(_) => resolved(&id.state),
+    match device.reach(&way) {
+        Ok(mtu) => resolved(&id.state, mtu),
         Err(Errno(libc::EHOSTUNREACH)) => {
             let state = Arc::clone(&id.state);
             let end = Instant::now() + patience;
             let thread = std::thread::Builder::new().name("vnic-resolve".into());
             thread.spawn(move || {
                 block_signals();
-                look(&state, &domain, &way, end);
+                look(&state, &device, &way, end);
             })?;
         }
         Err(Errno(e)) => failed(&id.state, -e),
@@ -126,10 +123,8 @@ pub fn address(id: &Id, from: Option<SocketAddr>, peer: SocketAddr, patience: Du
 
 /// Chooses the device, and the address on it.
 fn find(id: &Id, peer: SocketAddr) -> Result<Arc<CmDevice>, Errno> {
-    let (devices, gids) = with_gids();
     let route = choose::route(peer);
-    let (device, entry) = choose::towards(&gids, peer.ip(), route).ok_or(NO_DEVICE)?;
-    let device = devices.get(device).cloned().ok_or(NO_DEVICE)?;
+    let (device, entry) = chosen(|gids| choose::towards(gids, peer.ip(), route)).ok_or(NO_DEVICE)?;
     {
         let mut inner = id.state.lock();
         let own = own_address(peer, &entry);
@@ -156,22 +151,26 @@ fn own_address(peer: SocketAddr, entry: &GidEntry) -> SocketAddr {
 }
 
 /// Asks until somebody knows the peer's Ethernet address, or the time is over.
-fn look(state: &Arc<State>, domain: &ProtectionDomain, way: &AddressVector, end: Instant) {
+fn look(state: &Arc<State>, device: &CmDevice, way: &AddressVector, end: Instant) {
     loop {
         std::thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
         // A forked child would wait for ever for what this thread has locked.
         let _no_fork = NoFork::hold();
-        match domain.create_ah(way) {
-            Ok(_) => return resolved(state),
-            Err(e) if e.errno() == libc::EHOSTUNREACH && Instant::now() < end => {}
-            Err(e) if e.errno() == libc::EHOSTUNREACH => return failed(state, -libc::ETIMEDOUT),
-            Err(e) => return failed(state, -e.errno()),
+        match device.reach(way) {
+            Ok(mtu) => return resolved(state, mtu),
+            Err(Errno(libc::EHOSTUNREACH)) if Instant::now() < end => {}
+            Err(Errno(libc::EHOSTUNREACH)) => return failed(state, -libc::ETIMEDOUT),
+            Err(Errno(e)) => return failed(state, -e),
         }
     }
 }
 
-fn resolved(state: &Arc<State>) {
-    state.lock().phase = Phase::AddressResolved;
+/// The way is found. `mtu`: the number of the MTU there.
+fn resolved(state: &Arc<State>, mtu: u8) {
+    {
+        let mut inner = state.lock();
+        (inner.phase, inner.path_mtu) = (Phase::AddressResolved, mtu);
+    }
     state.put(RDMA_CM_EVENT_ADDR_RESOLVED, 0, Data::Nothing);
 }
 

@@ -19,7 +19,7 @@ use vnic_wire::time::Instant;
 
 use crate::congestion::Needs;
 
-use super::address_handle::{AddressHandle, Destinations};
+use super::address_handle::{AddressHandle, AddressHandles};
 use super::attributes::check_address;
 use super::completion_queue::{CompletionQueue, Member};
 use super::congestion::Congestion;
@@ -168,8 +168,7 @@ impl Device {
                 regions: Regions::at(&limits, place).scattered(seed(2)),
                 cqs: table(Object::Cq, limits.max_cq, place),
                 srqs: table(Object::Srq, limits.max_srq, place),
-                ahs: table(Object::Ah, limits.max_ah, place),
-                destinations: Destinations::default(),
+                ahs: AddressHandles::new(table(Object::Ah, limits.max_ah, place)),
                 counters: Counters::default(),
                 marks: Marks::default(),
                 timers: Timers::default(),
@@ -232,7 +231,7 @@ impl Device {
             mr_extents: shared.regions.extent_usage(),
             mw: shared.regions.window_usage(),
             srq: usage(&shared.srqs),
-            ah: usage(&shared.ahs),
+            ah: usage(&shared.ahs.table),
             xrcd: usage(&self.xrcds),
             cm_id: Usage {
                 used: self.gsi.as_ref().map_or(0, |gsi| gsi.cm.used() as u32),
@@ -272,6 +271,7 @@ impl Device {
 
     /// Sets or clears an entry of the GID table. Connected QPs keep the addresses they have.
     pub fn set_gid(&mut self, index: u16, entry: Option<GidEntry>) -> Result<(), VerbsError> {
+        self.shared.ahs.forget_late();
         self.shared.gids.set(index, entry)
     }
 
@@ -542,22 +542,20 @@ impl Device {
             priority,
         };
         let handle = self.shared.ahs.insert(handle)?;
-        self.shared.destinations.add(&path);
         self.use_pd(pd);
         Ok(AhHandle(handle))
     }
 
     /// What an address handle was made with.
     pub fn query_ah(&self, ah: AhHandle) -> Result<AddressVector, VerbsError> {
-        let handle = self.shared.ahs.get(ah.0);
+        let handle = self.shared.ahs.table.get(ah.0);
         Ok(handle.ok_or(VerbsError::NoSuch(Object::Ah))?.address)
     }
 
     /// Ends an address handle.
     pub fn destroy_ah(&mut self, ah: AhHandle) -> Result<(), VerbsError> {
-        let handle = self.shared.ahs.remove(ah.0);
+        let handle = self.shared.ahs.destroy(ah.0);
         let handle = handle.ok_or(VerbsError::NoSuch(Object::Ah))?;
-        self.shared.destinations.remove(&handle.path);
         self.leave_pd(handle.pd);
         Ok(())
     }

@@ -10,7 +10,7 @@ use vnic_wire::time::Instant;
 
 use crate::congestion::Needs;
 
-use super::address_handle::{AddressHandle, Destinations};
+use super::address_handle::AddressHandles;
 use super::completion_queue::{CompletionQueue, Spares};
 use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
@@ -77,9 +77,7 @@ pub(super) struct Shared {
     pub faults: Faults,
     pub cqs: Table<CompletionQueue>,
     pub srqs: Table<SharedReceiveQueue>,
-    pub ahs: Table<AddressHandle>,
-    /// Ends that datagrams may go to.
-    pub destinations: Destinations,
+    pub ahs: AddressHandles,
     pub counters: Counters,
     pub marks: Marks,
     pub timers: Timers,

@@ -163,7 +163,7 @@ impl Device {
     /// Marks the packets of all QPs and address handles anew.
     fn remark(&mut self) {
         let shared = &mut self.shared;
-        for (_, handle) in shared.ahs.iter_mut() {
+        for handle in shared.ahs.iter_mut() {
             let reaction = shared.congestion.reaction;
             handle.priority = shared
                 .marking

@@ -6,8 +6,7 @@ use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{bth, deth, grh, ipv4};
 
-use super::super::address_handle::AddressHandle;
-use super::super::handle::Table;
+use super::super::address_handle::{AddressHandle, AddressHandles};
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
@@ -30,10 +29,10 @@ impl Qp {
     /// Does the destination exist?
     pub(super) fn check_destination(
         &self,
-        ahs: &Table<AddressHandle>,
+        ahs: &AddressHandles,
         to: &UdDestination,
     ) -> Result<(), VerbsError> {
-        let handle = ahs.get(to.ah.0).ok_or(VerbsError::NoSuch(Object::Ah))?;
+        let handle = ahs.of_datagram(to.ah.0).ok_or(VerbsError::NoSuch(Object::Ah))?;
         if Some(handle.pd) != self.init.pd {
             return Err(VerbsError::OtherDomain(Object::Ah));
         }
@@ -53,7 +52,10 @@ impl Qp {
             return Turn::Blocked;
         };
         let number = self.number;
-        let handle = wqe.wr.ud.and_then(|to| Some((to, shared.ahs.get(to.ah.0)?)));
+        let handle = wqe
+            .wr
+            .ud
+            .and_then(|to| Some((to, shared.ahs.of_datagram(to.ah.0)?)));
         let (
             Some((
                 to,

@@ -204,7 +204,7 @@ impl Qp {
         };
         // Nobody slows a connection down but the peer, and datagrams but those to whom they go.
         let known = match self.init.qp_type {
-            QpType::Ud => shared.destinations.have(&packet.path),
+            QpType::Ud => shared.ahs.lead_to(&packet.path),
             _ => self.is_peers(&packet.path),
         };
         if known && self.notify(shared, now, &Notification { period }) {

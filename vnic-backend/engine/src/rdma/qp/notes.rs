@@ -24,7 +24,7 @@ pub fn begun(of: &Qp, shared: &mut Shared, slot: u32) {
         return;
     };
     let to = match &wqe.wr.ud {
-        Some(to) => shared.ahs.get(to.ah.0).map(|ah| End {
+        Some(to) => shared.ahs.of_datagram(to.ah.0).map(|ah| End {
             mac: ah.path.eth.destination,
             qp: to.qp,
         }),

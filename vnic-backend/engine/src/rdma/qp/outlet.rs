@@ -54,7 +54,7 @@ impl Qp {
             .sends
             .get(self.requester.cursor())
             .and_then(|wqe| wqe.wr.ud);
-        let handle = next.and_then(|to| shared.ahs.get(to.ah.0));
+        let handle = next.and_then(|to| shared.ahs.of_datagram(to.ah.0));
         handle.map_or(self.priority, |handle| handle.priority)
     }
 

@@ -16,8 +16,7 @@ use vnic_wire::{bth, xrceth};
 
 use crate::congestion::zero_touch::{RoundTrips, ZeroTouch};
 
-use super::super::address_handle::AddressHandle;
-use super::super::handle::Table;
+use super::super::address_handle::AddressHandles;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::on_demand::{self, Half, Missing, Verdict};
@@ -421,7 +420,7 @@ pub(super) enum Turn {
 impl Qp {
     /// Refuses send work requests that can never be carried out (IBTA 10.8.3.1: immediate errors).
     #[inline]
-    pub(super) fn check_send(&self, ahs: &Table<AddressHandle>, wr: &SendWr) -> Result<(), VerbsError> {
+    pub(super) fn check_send(&self, ahs: &AddressHandles, wr: &SendWr) -> Result<(), VerbsError> {
         let kind = self.init.qp_type;
         let operation = wr.op.operation();
         if !kind.allows(operation) {

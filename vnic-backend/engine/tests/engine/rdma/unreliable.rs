@@ -1,6 +1,9 @@
 //! Unreliable connections and datagrams.
 
-use vnic_engine::rdma::{AttributeMask as A, COPIES_AT_ONCE, QpAttributes, QpState, QpType, SendOp, Status};
+use vnic_engine::rdma::{
+    AhHandle, AttributeMask as A, COPIES_AT_ONCE, Completion, GidEntry, Object, QpAttributes, QpState,
+    QpType, SendOp, SendWr, Status, VerbsError,
+};
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
 
@@ -86,6 +89,55 @@ fn a_local_error_stops_the_send_queue_only_and_it_can_be_mended() {
     let [a, b] = &mut pair.sides;
     assert_eq!(a.completions()[0].status, Status::Success);
     assert_eq!(b.completions()[0].wr_id, 9);
+}
+
+/// As with cards, whose work requests hold the address: `mckey` destroys its handles behind its datagrams.
+#[test]
+fn datagrams_go_out_whose_handles_were_destroyed_behind_them() {
+    let mut pair = datagrams();
+    fn datagram(pair: &mut Pair, id: u64) -> (SendWr, AhHandle) {
+        let to = pair.destination(pair.sides[1].gid, 0x1111, false);
+        let mut wr = send(id, SendOp::Send, &[pair.sides[0].sge(0, 8)]);
+        wr.ud = Some(to);
+        (wr, to.ah)
+    }
+    let mut posted = Vec::new();
+    for id in 0..10 {
+        let (wr, ah) = datagram(&mut pair, id);
+        let [a, b] = &mut pair.sides;
+        b.post_recv(id, &[b.sge(0, 48)]);
+        a.device.post_send(a.qp, wr).unwrap();
+        posted.push(ah);
+    }
+    let a = &mut pair.sides[0];
+    for ah in &posted {
+        a.device.destroy_ah(*ah).unwrap();
+        assert_eq!(a.device.query_ah(*ah), Err(VerbsError::NoSuch(Object::Ah)));
+    }
+    assert_eq!(a.device.resources().ah.used, 0);
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    let all = |c: Vec<Completion>| c.len() == 10 && c.iter().all(|c| c.status == Status::Success);
+    assert!(all(a.completions()) && all(b.completions()));
+
+    // A handle that 256 others have followed is gone, and so is one from before another GID table.
+    let gone = Err(VerbsError::NoSuch(Object::Ah));
+    let (wr, ah) = datagram(&mut pair, 10);
+    let a = &mut pair.sides[0];
+    let address = a.device.query_ah(ah).unwrap();
+    a.device.destroy_ah(ah).unwrap();
+    for _ in 0..256 {
+        let other = a.device.create_ah(a.pd, address).unwrap();
+        a.device.destroy_ah(other).unwrap();
+    }
+    assert_eq!(a.device.post_send(a.qp, wr), gone);
+    let (wr, ah) = datagram(&mut pair, 11);
+    let a = &mut pair.sides[0];
+    a.device.destroy_ah(ah).unwrap();
+    let entry = a.device.gids().get(0).unwrap();
+    let gid = Gid([0xfe; 16]);
+    a.device.set_gid(5, Some(GidEntry { gid, ..*entry })).unwrap();
+    assert_eq!(a.device.post_send(a.qp, wr), gone);
 }
 
 #[test]
