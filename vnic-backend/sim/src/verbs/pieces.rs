@@ -94,9 +94,12 @@ impl World {
                 let Some(b) = &node.windows[window].bound else {
                     return Vec::new();
                 };
-                let zero = b.base;
+                // (It may have been bound anew since, elsewhere.)
+                let Some(offset) = piece.at.checked_sub(b.base) else {
+                    return Vec::new();
+                };
                 let r = &node.regions[b.region];
-                let at = b.at.wrapping_sub(r.base) + (piece.at - zero);
+                let at = b.at.wrapping_sub(r.base) + offset;
                 slice(&r.spans, at, piece.len).to_vec()
             }
         }
