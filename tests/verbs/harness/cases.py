@@ -331,7 +331,6 @@ def odd_ends():
     yield bw("--report-both -b -n 100")
     yield bw("--report_gbits -n 100")
     yield bw("--tclass 104 -n 100")
-    yield bw("--hop_limit 3 -n 100")
     yield bw("-S 3 -n 100")
     yield bw("-u 18 -n 100")
     yield bw("--pkey_index 0 -n 100")

@@ -67,9 +67,9 @@ layouts! {
     struct CopyDm: 16 {
         /// The device memory.
         0 dm: u32,
-        /// Bytes, a multiple of 4.
+        /// Bytes.
         4 len: u32,
-        /// First byte, a multiple of 4.
+        /// First byte; of COPY_TO_DM a multiple of 4.
         8 offset: u64,
     }
 
@@ -83,9 +83,9 @@ layouts! {
         8 dm: u32,
         /// Zero.
         12 reserved: u32,
-        /// First byte, a multiple of 4.
+        /// First byte.
         16 offset: u64,
-        /// Bytes, a multiple of 4.
+        /// Bytes.
         24 len: u64,
     }
 

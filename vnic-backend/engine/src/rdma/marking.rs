@@ -49,6 +49,9 @@ pub struct Marking {
     /// DSCP by priority, written with `marks.dscp_by_priority`, and if the DSCP names the priority and only a service level is
     /// given.
     pub priority_to_dscp: [u8; 8],
+    /// Priorities, a bit each, whose DSCP of that map was named for RDMA (`RroceDscpMarkPriorityFlowControl`): packets to which a
+    /// policy gives such a priority have it, whatever names the priority elsewhere.
+    pub named_dscp: u8,
     /// The DSCP beside that map.
     pub marks: MarkRules,
     /// Traffic class of all packets, whatever queue pairs and address handles say.
@@ -63,6 +66,7 @@ impl Default for Marking {
             priorities: PriorityRules::default(),
             dscp_to_priority: core::array::from_fn(|i| (i / 8) as u8),
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
+            named_dscp: 0,
             marks: MarkRules::default(),
             forced_traffic_class: None,
             policies: Vec::new(),
@@ -131,9 +135,10 @@ impl Marking {
                 (None, Some(dscp)) if by_dscp => self.by_dscp(dscp),
                 (None, _) => by_level,
             };
+            let named = policy_priority.is_some() && self.named_dscp >> priority & 1 == 1;
             let class = match policy_dscp {
                 Some(dscp) => (dscp & 63) << 2 | ecn,
-                None if by_dscp || self.marks.dscp_by_priority => self.dscp_of(priority) << 2 | ecn,
+                None if by_dscp || self.marks.dscp_by_priority || named => self.dscp_of(priority) << 2 | ecn,
                 None => traffic_class,
             };
             return marked(class, policy_priority.map_or(level, |p| p & 7), priority);
@@ -316,6 +321,33 @@ mod tests {
         assert_eq!(two(&policy(Trust::Pcp, None, Some(46)), 9, 1), (46 << 2 | 1, 1));
         let tagged = policy(Trust::Pcp, Some(4), None).mark(0, 0, 1, true, true);
         assert_eq!(tagged.pcp, 4);
+    }
+
+    /// "The NIC uses a mapping table between the CoS value and the DSCP value" (WinOF-2, Setting the DSCP in the IP Header), in
+    /// whatever trust.
+    #[test]
+    fn the_priority_of_a_policy_has_the_dscp_that_was_named_for_it() {
+        let marking = |trust, priority, dscp| Marking {
+            policies: vec![about(None, priority, dscp)],
+            priority_to_dscp: [8, 9, 10, 30, 12, 13, 14, 15],
+            named_dscp: 1 << 3,
+            ..by(trust)
+        };
+        for trust in [Trust::Port, Trust::Pcp] {
+            assert_eq!(two(&marking(trust, Some(3), None), 9, 1), (30 << 2 | 1, 3));
+            assert_eq!(two(&marking(trust, Some(3), Some(46)), 9, 1), (46 << 2 | 1, 3));
+            assert_eq!(
+                two(&marking(trust, Some(2), None), 9, 1),
+                (9, 2),
+                "nothing was named"
+            );
+        }
+        // A service level is no class that the operator has programmed.
+        let alone = Marking {
+            policies: Vec::new(),
+            ..marking(Trust::Pcp, None, None)
+        };
+        assert_eq!(two(&alone, 9, 3), (9, 3));
     }
 
     #[test]

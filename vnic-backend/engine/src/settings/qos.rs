@@ -156,4 +156,12 @@ impl QosKeys {
             self.priority_marks[priority].unwrap_or(self.priority_to_dscp[priority])
         })
     }
+
+    /// Priorities, a bit each, whose DSCP was named for RDMA.
+    pub fn named_dscp(&self) -> u8 {
+        let named = self.priority_marks.iter().enumerate();
+        named.fold(0, |all, (priority, mark)| {
+            all | u8::from(mark.is_some()) << priority
+        })
+    }
 }

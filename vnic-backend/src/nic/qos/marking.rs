@@ -23,6 +23,7 @@ pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Op
         priorities: acting.priorities,
         dscp_to_priority: acting.dscp_to_priority,
         priority_to_dscp: keys.acting_priority_to_dscp(),
+        named_dscp: keys.named_dscp(),
         marks: keys.marks,
         forced_traffic_class,
         policies: rdma.chain(rest.map(|p| policy(p, None))).collect(),

@@ -35,7 +35,8 @@ const fn mark(name: &'static str, (): ()) -> KeyDef {
         .help("DSCP of RDMA packets of this priority; older name of PriorityToDscpMappingTable.")
         .note(
             "No default is documented: while it is not stored, PriorityToDscpMappingTable of the same priority counts. Where \
-             it is stored, it wins: it acts only for who wrote it on purpose.",
+             it is stored, it wins, and packets of RDMA to which a policy gives this priority have it also where \
+             RxTrustedState is 1 and DscpBasedpfcEnabled is 0.",
         )
         .source(MARK)
 }
