@@ -2,14 +2,33 @@
 //! QP puts itself in again. So acknowledged traffic touches the set once a timeout, not once a packet.
 
 use alloc::collections::BTreeSet;
+use core::num::NonZeroU64;
 
 use vnic_wire::time::Instant;
 
 use super::types::QpNumber;
 
+/// An [`Instant`] of which an `Option` is as large as itself: a device has 2^17 QPs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment(NonZeroU64);
+
+impl Moment {
+    /// For a point in time; the last one of all is the one before it.
+    #[inline]
+    pub const fn of(at: Instant) -> Moment {
+        Moment(NonZeroU64::MIN.saturating_add(at.0))
+    }
+
+    /// The point in time.
+    #[inline]
+    pub const fn at(self) -> Instant {
+        Instant(self.0.get() - 1)
+    }
+}
+
 /// The entry of a QP among the [`Timers`], kept by the QP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Entry(Option<Instant>);
+pub(super) struct Entry(Option<Moment>);
 
 /// All deadlines of a device.
 #[derive(Debug, Default)]
@@ -21,9 +40,9 @@ impl Timers {
     /// Makes sure that `qp` is called at `at` or earlier.
     #[inline]
     pub fn arm(&mut self, entry: &mut Entry, qp: QpNumber, at: Instant) {
-        if entry.0.is_none_or(|there| at < there) {
+        if entry.0.is_none_or(|there| at < there.at()) {
             self.disarm(entry, qp);
-            entry.0 = Some(at);
+            entry.0 = Some(Moment::of(at));
             self.entries.insert((at, qp));
         }
     }
@@ -31,7 +50,7 @@ impl Timers {
     /// Removes the deadline of a QP.
     pub fn disarm(&mut self, entry: &mut Entry, qp: QpNumber) {
         if let Some(there) = entry.0.take() {
-            self.entries.remove(&(there, qp));
+            self.entries.remove(&(there.at(), qp));
         }
     }
 

@@ -164,7 +164,10 @@ impl Function {
         }
         let at = self.dm_copy(&body)?;
         if !body.offset.is_multiple_of(4) {
-            return fail(S::Invalid, "device memory is written from multiples of 4 bytes on");
+            return fail(
+                S::Invalid,
+                "device memory is written from multiples of 4 bytes on",
+            );
         }
         match self.memory.write(at, r.list) {
             Ok(()) => Ok(()),

@@ -14,6 +14,7 @@ use super::super::on_demand::{Half, Verdict};
 use super::super::packet::{Incoming, Payload, SpanList};
 use super::super::pool::NONE;
 use super::super::shared::Shared;
+use super::super::timer::Moment;
 use super::super::types::{Access, SendData, Status};
 use super::Qp;
 use super::requester::{Stage, WINDOW_RESTART};
@@ -110,7 +111,7 @@ impl Qp {
                     return;
                 }
                 // A second one for the same packet, from before we began to wait, changes nothing.
-                let waiting = self.requester.rnr_until.is_some_and(|t| now < t);
+                let waiting = self.requester.rnr_until.is_some_and(|t| now < t.at());
                 if !waiting || self.requester.oldest != before {
                     self.receiver_not_ready(shared, now, psn, timer);
                 }
@@ -301,6 +302,7 @@ impl Qp {
         self.requester.retries_left = self.attributes.retry_count;
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
+        self.requester.trips.stuck = None;
         if self.requester.window != shared.window {
             let grown = self.requester.window + oldest.distance(before).max(0) as u32;
             self.requester.window = grown.min(shared.window);
@@ -312,7 +314,9 @@ impl Qp {
         self.requester.rnr_until = None;
         if self.requester.quiet() {
             self.requester.stop_timer();
-            self.requester.quiet_since = now;
+            if self.requester.timed.is_none() {
+                self.requester.since = now;
+            }
         } else {
             self.start_timer(shared, now);
         }
@@ -418,7 +422,7 @@ impl Qp {
         self.lost(shared, now, Loss::NotReady);
         self.untimed(shared);
         let until = now + aeth::rnr_timer(timer);
-        self.requester.rnr_until = Some(until);
+        self.requester.rnr_until = Some(Moment::of(until));
         // The peer is alive: the ACK clock stands still while we wait.
         self.requester.stop_timer();
         self.requester.trips.stuck = None;
@@ -456,6 +460,7 @@ impl Qp {
             self.schedule(shared);
         }
         if let Some(until) = self.requester.rnr_until {
+            let until = until.at();
             if until <= now {
                 self.requester.rnr_until = None;
                 shared.marks.hit(Mark::RnrRetried);
@@ -467,7 +472,7 @@ impl Qp {
         // So often a round trip is measured.
         self.requester.trips.fresh = false;
         self.requester.unwatched = true;
-        if let Some(deadline) = self.requester.deadline {
+        if let Some(deadline) = self.requester.deadline.map(Moment::at) {
             if deadline <= now {
                 self.requester.stop_timer();
                 if !self.requester.quiet() && held {
@@ -490,8 +495,8 @@ impl Qp {
         let after = |at: Instant, ns: u64| Instant(at.0.saturating_add(ns));
         let started = Instant(deadline.0.saturating_sub(self.requester.ack_timer));
         let mut due = match self.requester.trips.stuck {
-            Some((stuck, due)) if stuck == oldest => due,
-            _ => after(started, own),
+            Some(due) => due.at(),
+            None => after(started, own),
         };
         let adaptive = shared.congestion.zero_touch.adaptive;
         if adaptive {
@@ -512,9 +517,10 @@ impl Qp {
         if let Some(deadline) = &mut self.requester.deadline
             && adaptive
         {
-            *deadline = due.min(*deadline);
-            shared.timers.arm(&mut self.timer, self.number, *deadline);
-            self.requester.trips.stuck = Some((oldest, due));
+            let at = due.min(deadline.at());
+            *deadline = Moment::of(at);
+            shared.timers.arm(&mut self.timer, self.number, at);
+            self.requester.trips.stuck = Some(Moment::of(due));
         }
     }
 
@@ -529,30 +535,31 @@ impl Qp {
 
     /// The packet with this PSN was sent, and has one answer; the timer did not run or its estimate is old.
     pub(super) fn time(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
-        let settings = &shared.congestion.zero_touch;
+        let settings = shared.congestion.zero_touch;
+        if settings.slow_restart_idle && psn == self.requester.oldest {
+            self.was_quiet(shared, now);
+        }
         let requester = &mut self.requester;
         if settings.adaptive
             && !requester.trips.fresh
             && requester.timed.is_none()
             && requester.ack_timer != 0
         {
-            requester.timed = Some((psn, now));
-        }
-        if settings.slow_restart_idle && psn == requester.oldest {
-            self.was_quiet(shared, now);
+            (requester.timed, requester.since) = (Some(psn), now);
         }
     }
 
     /// The round trip that is measured has ended, if its packet was acknowledged.
     pub(super) fn measured(&mut self, shared: &mut Shared, now: Instant) {
         let requester = &mut self.requester;
-        let Some((psn, at)) = requester.timed else { return };
+        let Some(psn) = requester.timed else { return };
         if !psn.before(requester.oldest) {
             return;
         }
         requester.timed = None;
         requester.trips.fresh = true;
-        requester.trips.estimate.measure(now.since(at));
+        let sent = core::mem::replace(&mut requester.since, now);
+        requester.trips.estimate.measure(now.since(sent));
         self.set_ack_timer(shared);
         if self.requester.deadline.is_some() {
             self.start_timer(shared, now);

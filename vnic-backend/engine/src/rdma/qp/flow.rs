@@ -311,7 +311,7 @@ impl Qp {
     /// that is limited restarts at its next look.)
     #[inline(never)]
     pub(super) fn was_quiet(&mut self, shared: &mut Shared, now: Instant) {
-        if now.since(self.requester.quiet_since) > IDLE && !(self.flow().is_some() && self.reacts(shared)) {
+        if now.since(self.requester.since) > IDLE && !(self.flow().is_some() && self.reacts(shared)) {
             shared.marks.hit(Mark::IdleRestarted);
             self.restart_window(shared);
         }
@@ -348,7 +348,7 @@ impl Qp {
             if let Some(flow) = self.flow_mut() {
                 flow.sent_at = now;
             }
-            self.requester.quiet_since = now;
+            self.requester.since = now;
             if !self.slow_restart(shared, now) {
                 self.restart_window(shared);
             }

@@ -24,6 +24,7 @@ use super::super::pacing::Request;
 use super::super::packet::{Outgoing, Payload, Sink, SpanList};
 use super::super::pool::{Item, NONE, Pool, Queue};
 use super::super::shared::Shared;
+use super::super::timer::Moment;
 use super::super::types::{
     Access, Completion, CompletionOp, Event, MESSAGE_MAX, QpNumber, QpState, QpType, SendData, SendFlags,
     SendOp, SendWr, Status, VerbsError,
@@ -197,8 +198,8 @@ pub(super) struct Trips {
     pub fresh: bool,
     /// What is sent again is answered once: the peer said that it has dropped the rest (9.7.5.2.8), and no timeout came since.
     pub alone: bool,
-    /// Oldest PSN when the timer ran out early, and when the QP's own timeout would have.
-    pub stuck: Option<(Psn, Instant)>,
+    /// The timer ran out early, and nothing was acknowledged since: when the QP's own timeout runs out.
+    pub stuck: Option<Moment>,
     /// It restarts slowly until this PSN is acknowledged.
     pub restarting: Option<Psn>,
 }
@@ -225,19 +226,19 @@ pub(super) struct Requester {
     /// Went back to this PSN because responses were missing; not again before there is progress.
     pub implied_at: Option<Psn>,
     /// The peer was not ready: wait until then.
-    pub rnr_until: Option<Instant>,
+    pub rnr_until: Option<Moment>,
     /// Request packets that may be unacknowledged now.
     pub window: u32,
     /// Time of the ACK timer in ns; 0: there is none.
     pub ack_timer: u64,
     /// When the oldest packet is given up for lost.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Moment>,
     /// The next packet starts the ACK timer, or is timed.
     pub unwatched: bool,
-    /// The packet whose round trip is measured, and when it was sent.
-    pub timed: Option<(Psn, Instant)>,
-    /// When everything was acknowledged.
-    pub quiet_since: Instant,
+    /// The packet whose round trip is measured.
+    pub timed: Option<Psn>,
+    /// When that packet was sent; if there is none, when everything was acknowledged.
+    pub since: Instant,
     /// What zero touch RoCE knows of it.
     pub trips: Trips,
     /// Number of the next request.
@@ -268,7 +269,7 @@ impl Default for Requester {
             unwatched: true,
             timed: None,
             // Who has sent nothing is not idle.
-            quiet_since: Instant(u64::MAX),
+            since: Instant(u64::MAX),
             trips: Trips::default(),
             ssn: 1,
             credit_limit: None,
@@ -465,7 +466,7 @@ impl Qp {
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> Turn {
-        if !self.permissions().drain || self.requester.rnr_until.is_some_and(|t| now < t) {
+        if !self.permissions().drain || self.requester.rnr_until.is_some_and(|t| now < t.at()) {
             return Turn::Blocked;
         }
         let slot = self.requester.cursor;
@@ -748,7 +749,7 @@ impl Qp {
                 true => on_demand::HELD,
                 false => on_demand::ASKED,
             };
-        self.requester.rnr_until = Some(until);
+        self.requester.rnr_until = Some(Moment::of(until));
         shared.timers.arm(&mut self.timer, self.number, until);
         Turn::Blocked
     }
@@ -814,7 +815,7 @@ impl Qp {
             ns => {
                 let at = Instant(now.0.saturating_add(ns));
                 shared.timers.arm(&mut self.timer, self.number, at);
-                Some(at)
+                Some(Moment::of(at))
             }
         };
     }
