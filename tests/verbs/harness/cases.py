@@ -344,8 +344,8 @@ def odd_ends():
     yield bw("-n 100000 -s 8", sizes=[8])
     yield Case("ib_send_lat -F -H -n 200 -s 64", lines_with("#, usec|usec"))
     yield Case("ib_write_lat -F -C -n 200 -s 64", rows([64]))
-    yield Case("ib_send_bw -F -c UD -g -n 100 -s 1024", rows([1024]), True)
-    yield Case("ib_send_lat -F -c UD -g -n 100 -s 1024", rows([1024]))
+    yield Case("ib_send_bw -F -c UD -g -x 1 -n 100 -s 1024", rows([1024]), True)
+    yield Case("ib_send_lat -F -c UD -g -x 1 -n 100 -s 1024", rows([1024]))
     for program in ("ib_write_bw", "ib_send_bw"):
         yield Case(f"{program} -F --odp -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
         yield Case(f"{program} -F -c DC -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
