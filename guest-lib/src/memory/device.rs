@@ -56,7 +56,7 @@ impl DeviceMemory {
         self.0.len
     }
 
-    /// Copies bytes in. The offset is a multiple of 4.
+    /// Copies bytes in. Offset and length are multiples of 4.
     pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         let mut at = offset;
         for piece in pieces(from.len()) {
@@ -67,7 +67,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out. Offset and length are multiples of 4.
     pub fn copy_from(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let mut at = offset;
         for piece in pieces(into.len()) {

@@ -446,10 +446,11 @@ def connections():
     yield case("rdma_server -p {port}", "rdma_client -s {server} -p {port}", "rdma_client: end 0", quick=True)
     for options in ("", " -c x"):
         yield case(f"rdma_xserver -p {{port}}{options}", f"rdma_xclient -s {{server}} -p {{port}}{options}", "rdma_xclient: end 0", quick=True)
-    # (The sender destroys its address handles without waiting for the end of its datagrams.)
-    for options in ("-m 239.1.2.3", "-m 239.1.2.3 -C 100 -S 1000"):
+    # The sender destroys its address handles without waiting for the end of its datagrams. (With more connections the receiver loses
+    # datagrams on a machine that is busy, and waits for them for ever.)
+    for options in ("-m 239.1.2.3", "-m 239.1.2.3 -C 20 -S 1000"):
         yield case(
-            f"mckey -b {{server}} {options}", f"mckey -b {{client}} -s {options}", r"^test complete\n^return status 0$", quick="-C" in options
+            f"mckey -b {{server}} {options}", f"mckey -b {{client}} -s {options}", r"^test complete\n^return status 0$", quick="-C" not in options
         )
 
     # Sockets. `-T v` compares data.

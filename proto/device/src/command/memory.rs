@@ -67,9 +67,9 @@ layouts! {
     struct CopyDm: 16 {
         /// The device memory.
         0 dm: u32,
-        /// Bytes.
+        /// Bytes, a multiple of 4.
         4 len: u32,
-        /// First byte; of COPY_TO_DM a multiple of 4.
+        /// First byte, a multiple of 4.
         8 offset: u64,
     }
 
@@ -83,9 +83,9 @@ layouts! {
         8 dm: u32,
         /// Zero.
         12 reserved: u32,
-        /// First byte.
+        /// First byte, a multiple of 4.
         16 offset: u64,
-        /// Bytes.
+        /// Bytes, a multiple of 4.
         24 len: u64,
     }
 

@@ -153,6 +153,9 @@ impl Function {
     /// Checks a copy. Returns its first address.
     fn dm_copy(&mut self, body: &CopyDm) -> Result<u64, Failure> {
         let piece = self.device_memory.find(body.dm)?;
+        if !body.len.is_multiple_of(4) || !body.offset.is_multiple_of(4) {
+            return fail(S::Invalid, "device memory is copied in multiples of 4 bytes");
+        }
         piece.address(body.offset, body.len.into())
     }
 
@@ -163,12 +166,6 @@ impl Function {
             return fail(S::Malformed, text);
         }
         let at = self.dm_copy(&body)?;
-        if !body.offset.is_multiple_of(4) {
-            return fail(
-                S::Invalid,
-                "device memory is written from multiples of 4 bytes on",
-            );
-        }
         match self.memory.write(at, r.list) {
             Ok(()) => Ok(()),
             Err(error) => fail(S::Internal, error.to_string()),
@@ -198,6 +195,9 @@ impl Function {
         if !rights.contains(Access::ZERO_BASED) {
             let text = "regions over device memory are zero-based: they have no address";
             return fail(S::Invalid, text);
+        }
+        if !body.len.is_multiple_of(4) || !body.offset.is_multiple_of(4) {
+            return fail(S::Invalid, "device memory is registered in multiples of 4 bytes");
         }
         let span = Span {
             at: piece.address(body.offset, body.len)?,
