@@ -94,6 +94,11 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         let words = "test --profile checked --locked -p vnic-tests --no-fail-fast";
         suite.step("hostile, overflow checks", cargo(words.split(' ')).args(HOSTILE));
     }
+    if wants("fuzz") {
+        suite
+            .deadline(LONG)
+            .step("fuzz", Command::new("tests/fuzz/run").args(minutes));
+    }
     if wants("torture") {
         let mut bench = suite.program("vnic-bench");
         suite
@@ -103,12 +108,6 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
     if let Some(image) = image {
         built &= image.end(suite);
     }
-    // It takes what machines, which wait half of their time, leave.
-    let fuzz = wants("fuzz").then(|| {
-        let mut fuzz = Command::new("nice");
-        fuzz.args(["-n", "19", "tests/fuzz/run"]).args(minutes);
-        Background::start(suite.deadline(LONG), "fuzz", &mut fuzz)
-    });
     let demo = wants("demo").then(|| {
         let mut demo = lab::programs(suite, "deploy/demo");
         demo.arg("--check");
@@ -119,9 +118,6 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         lab::run(suite, machines, demo);
     } else if let Some((name, mut demo)) = demo {
         suite.step_if(built, &name, &mut demo);
-    }
-    if let Some(fuzz) = fuzz {
-        fuzz.end(suite);
     }
     if wants("supply") {
         // All else is in order then.

@@ -310,12 +310,10 @@ pub struct Background {
 
 impl Background {
     /// Starts it.
-    pub fn start(suite: &mut Suite, name: &'static str, command: &mut Command) -> Background {
-        let child = suite.start(name, command);
-        suite.deadline = DEADLINE;
+    pub fn start(suite: &Suite, name: &'static str, command: &mut Command) -> Background {
         Background {
             name,
-            child,
+            child: suite.start(name, command),
             started: Instant::now(),
         }
     }
