@@ -155,16 +155,12 @@ pub fn connect(id: &Id, said: Said) -> Result<(), Errno> {
             ..ConnectionMessage::default()
         }
     };
-    match device.connect(&message, state.party()) {
-        Ok(connection) => {
-            state.lock().connection = Some(connection);
-            Ok(())
-        }
-        Err(e) => {
-            state.lock().phase = Phase::RouteResolved;
-            Err(e)
-        }
+    let begun = |connection| state.lock().connection = Some(connection);
+    let asked = device.connect(&message, state.party(), begun);
+    if asked.is_err() {
+        state.lock().phase = Phase::RouteResolved;
     }
+    asked
 }
 
 /// Accepts a request: what is said to the peer. The queue pair is ready.

@@ -294,14 +294,21 @@ impl CmDevice {
         lock(&self.parties).members.remove(&key(party));
     }
 
-    /// Asks for a connection, of which the party hears.
-    pub fn connect(&self, message: &ConnectionMessage, party: Arc<dyn Party>) -> Result<u32, Errno> {
+    /// Asks for a connection, of which the party hears. `begun` gets its number before any event of it comes: another thread of the
+    /// program may take that before this one is back.
+    pub fn connect(
+        &self,
+        message: &ConnectionMessage,
+        party: Arc<dyn Party>,
+        begun: impl FnOnce(u32),
+    ) -> Result<(), Errno> {
         let connections = self.connections()?;
         // Its first event waits for the lock.
         let mut parties = lock(&self.parties);
         let number = connections.connect(message)?;
+        begun(number);
         parties.connections.insert(number, party);
-        Ok(number)
+        Ok(())
     }
 
     /// Forgets a connection.
