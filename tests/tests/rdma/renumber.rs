@@ -126,7 +126,8 @@ fn files_alone_follow_the_device() -> Result<()> {
     }
     let world = World::new(1, &["vf0", "vf1"])?;
     let script = "await() { while [ \"$(echo $(ls /sys/class/infiniband))\" != \"$1\" ]; do sleep 0.05; done; echo $1; }
-        await 'mlx5_0 mlx5_1'; await mlx5_1; await 'mlx5_1 mlx5_7'; cat /sys/class/infiniband/mlx5_7/ports/1/state
+        await 'mlx5_0 mlx5_1'; await mlx5_1; await 'mlx5_1 mlx5_7'
+        until grep -s ACTIVE /sys/class/infiniband/mlx5_7/ports/1/state; do sleep 0.05; done
         await 'mlx5_0 mlx5_1'";
     let mut command = launcher(&world.socket("vf0"))?;
     command.arg("--socket").arg(world.socket("vf1"));
