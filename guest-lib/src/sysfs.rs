@@ -63,7 +63,7 @@ impl Files {
     /// Writes the files as the device is now. What has not changed is not touched; who reads a file while it changes reads the old
     /// one or the new one.
     pub fn keep(&mut self, device: &Context) -> Result<(), Error> {
-        let (port, gids, counters) = (device.query_port()?, device.known_gids()?, device.counters()?);
+        let (port, gids, counters) = (device.query_port()?, device.gids()?, device.counters()?);
         let mut now = BTreeMap::new();
         describe(&self.place, &device.query_device(), &mut now);
         describe_port(&self.place, &port, &gids, &mut now);

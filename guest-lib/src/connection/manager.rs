@@ -97,20 +97,26 @@ impl Manager {
             (IpAddr::V6(own), IpAddr::V6(to)) => (own.to_bits() ^ to.to_bits()).leading_zeros(),
             _ => 0,
         };
-        let gids = self.context.known_gids()?;
-        let fits = gids.into_iter().filter(|entry| {
-            let ip = entry.gid.ip();
-            entry.kind == GidKind::RoceV2 && same(ip) && source.is_none_or(|source| source == ip)
-        });
-        // The first of those that are as good.
-        let best = fits.reduce(|best, next| {
-            if alike(next.gid.ip()) > alike(best.gid.ip()) {
-                next
-            } else {
-                best
-            }
-        });
-        best.ok_or_else(|| {
+        let best = |gids: Vec<GidEntry>| {
+            let fits = gids.into_iter().filter(|entry| {
+                let ip = entry.gid.ip();
+                entry.kind == GidKind::RoceV2 && same(ip) && source.is_none_or(|source| source == ip)
+            });
+            // The first of those that are as good.
+            fits.reduce(|best, next| {
+                if alike(next.gid.ip()) > alike(best.gid.ip()) {
+                    next
+                } else {
+                    best
+                }
+            })
+        };
+        // (It may have come just now.)
+        let found = match best(self.context.known_gids()?) {
+            None => best(self.context.gids()?),
+            found => found,
+        };
+        found.ok_or_else(|| {
             let wanted = source.map_or_else(|| "of its version".to_owned(), |ip| ip.to_string());
             Error::Invalid(format!(
                 "the device has no address {wanted} to connect to {to} from"
