@@ -21,7 +21,9 @@ const LANES: usize = 2;
 /// could be built.
 pub fn run(suite: &mut Suite, machines: Option<&Program>, beside: Option<(String, Command)>) {
     let Some(machines) = machines else {
-        suite.skip("e2e", "what it needs could not be built");
+        for name in ["e2e"].into_iter().chain(beside.iter().map(|(name, _)| &**name)) {
+            suite.skip(name, "what it needs could not be built");
+        }
         return;
     };
     let bin = suite.target.join("release");

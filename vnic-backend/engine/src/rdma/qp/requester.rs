@@ -237,7 +237,7 @@ pub(super) struct Requester {
     pub unwatched: bool,
     /// The packet whose round trip is measured.
     pub timed: Option<Psn>,
-    /// When that packet was sent; if there is none, when everything was acknowledged.
+    /// When that packet was sent; if everything was acknowledged, when that was.
     pub since: Instant,
     /// What zero touch RoCE knows of it.
     pub trips: Trips,
