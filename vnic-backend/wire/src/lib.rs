@@ -8,7 +8,7 @@
 //! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the
 //! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
 //! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`], [`int`]);
-//! [`gid`] has the identifiers. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
+//! [`gid`] has the identifiers, [`sack`] the one thing that is ours. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
 //!
 //! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]. Between neighbours on a link:
 //! [`pause`], [`lacp`].
@@ -51,6 +51,7 @@ pub mod psn;
 pub mod qos;
 pub mod reth;
 pub mod roce;
+pub mod sack;
 pub mod tcp;
 pub mod time;
 pub mod transport;

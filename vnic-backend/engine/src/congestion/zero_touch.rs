@@ -23,6 +23,9 @@ pub struct ZeroTouch {
     pub slow_restart: bool,
     /// Whether it does so after an idle time, too (`roce_slow_restart_idle_en`).
     pub slow_restart_idle: bool,
+    /// Whether lost packets of WRITEs and READs are sent again one by one, to and from a peer that does so, too
+    /// (`RDMA_SELECTIVE_REPEAT_EN`, `selective_repeat_forced_en`).
+    pub selective: bool,
 }
 
 /// Most request packets that a queue pair may have unacknowledged: half of what PSNs can order (IBTA 9.7.2).
@@ -38,6 +41,7 @@ impl Default for ZeroTouch {
             window: 1024,
             slow_restart: true,
             slow_restart_idle: false,
+            selective: false,
         }
     }
 }
@@ -52,6 +56,7 @@ impl ZeroTouch {
         window: 1024,
         slow_restart: false,
         slow_restart_idle: false,
+        selective: false,
     };
 
     /// Request packets of a queue pair that may be unacknowledged.

@@ -56,6 +56,18 @@ marks! {
     RetryExceeded,
     /// A response passed over an outstanding READ or atomic: its own response was lost (9.7.5.1.1, 9.9.2.2.2).
     ImpliedNak,
+    /// A NAK said what has come behind a missing packet, and packets are sent again one by one (selective repeat).
+    SelectiveNakReceived,
+    /// Packets were lost again that were sent again one by one.
+    RepeatedOften,
+    /// The last packet of the window was sent behind those that were sent again.
+    RepeatProved,
+    /// A response landed before others that are missing.
+    FetchedAhead,
+    /// Missing responses were asked for again, and no others.
+    ReadGapAsked,
+    /// Responses that were asked for again did not come in time.
+    FetchedLate,
     /// A READ was asked for again from the middle, behind the responses that had come (9.7.4.4).
     ReadRetryPartial,
     /// A send queue came back to a message that had been sent in part, and went on inside it.
@@ -114,6 +126,16 @@ marks! {
     DuplicateRead,
     /// A READ was asked for again from the middle.
     ReadReplayPartial,
+    /// A part of a READ was answered again, before what else was due.
+    ReadGapAnswered,
+    /// A WRITE packet landed before others that are missing.
+    LandedAhead,
+    /// A request that came before others is none that may be carried out before its turn: dropped.
+    NotAhead,
+    /// A WRITE packet came when later ones had landed in the same place: they stay.
+    LandedUnder,
+    /// The last request that was missing came.
+    GapsClosed,
     /// An atomic that was carried out before came again: answered from the history (9.7.5.1.3).
     AtomicReplay,
     /// An atomic came again that the history no longer has: silently dropped.

@@ -9,6 +9,7 @@ mod notes;
 mod outlet;
 mod requester;
 mod responder;
+mod selective;
 pub mod state;
 
 use alloc::boxed::Box;
@@ -35,6 +36,7 @@ use super::types::{
 };
 use requester::{Finished, Requester, Stage, Turn};
 use responder::Responder;
+use selective::Trouble;
 
 pub(super) use requester::SendWqe as PooledSend;
 
@@ -72,8 +74,8 @@ pub(super) struct Qp {
     /// Its rate, if it has one.
     pace: Option<Box<Pace>>,
     timer: Entry,
-    /// Its errors, if there were any.
-    errors: Option<Box<QpErrors>>,
+    /// Its errors and losses, if there were any.
+    trouble: Option<Box<Trouble>>,
 }
 
 impl Qp {
@@ -90,7 +92,7 @@ impl Qp {
             service_port: 0,
             pace: None,
             timer: Entry::default(),
-            errors: None,
+            trouble: None,
         }
     }
 
@@ -290,7 +292,7 @@ impl Qp {
             }
             if self.send_response(shared, now, memory, sink) {
                 turned.sent = true;
-                turned.more = self.has_answers() || self.requester.cursor() != NONE;
+                turned.more = self.has_answers() || self.has_requests(shared);
                 if turned.more {
                     continue;
                 }
@@ -300,7 +302,7 @@ impl Qp {
             if taken > 0 {
                 steps += taken as u32 - 1;
                 turned.sent = true;
-                if self.requester.cursor() == NONE && !self.has_answers() {
+                if !self.has_requests(shared) && !self.has_answers() {
                     turned.more = false;
                     break;
                 }
@@ -313,8 +315,7 @@ impl Qp {
                         self.charge(shared, now);
                     }
                     // Whoever has nothing more, or has to wait, is not asked again before: its timer is set now.
-                    if !self.has_answers() && (self.requester.cursor() == NONE || self.must_wait(shared, now))
-                    {
+                    if !self.has_answers() && (!self.has_requests(shared) || self.must_wait(shared, now)) {
                         turned.more = false;
                         break;
                     }
@@ -333,6 +334,12 @@ impl Qp {
     /// Has it anything to send back?
     pub fn has_answers(&self) -> bool {
         self.responder.has_answers()
+    }
+
+    /// Has it anything to send, or to send again?
+    #[inline]
+    fn has_requests(&self, shared: &Shared) -> bool {
+        self.requester.cursor() != NONE || (self.trouble.is_some() && self.repeats(shared))
     }
 
     /// Puts it on the list of those that may have something to send.
@@ -377,6 +384,7 @@ impl Qp {
         }
         if next == QpState::Err {
             self.end_flow(shared);
+            self.forget_losses();
             shared.faults.forget(self.number);
         }
         let may = self.permissions();
@@ -422,6 +430,7 @@ impl Qp {
             self.complete_failed(shared, &finished, Status::FlushError);
         }
         self.requester.stop();
+        self.forget_repair();
     }
 
     /// The completion of a send work request that failed.
@@ -436,10 +445,10 @@ impl Qp {
     #[cold]
     #[inline(never)]
     fn went_wrong(&mut self, shared: &mut Shared, count: impl FnOnce(&mut QpErrors) -> &mut u32) {
-        let errors = self.errors.get_or_insert_default();
+        let errors = &mut self.trouble.get_or_insert_default().errors;
         let value = count(errors);
         *value = value.saturating_add(1);
-        shared.worst.note(self.number, **errors);
+        shared.worst.note(self.number, *errors);
     }
 
     /// What people see of it.
@@ -470,7 +479,7 @@ impl Qp {
             rate: self.rate(),
             ceiling: self.ceiling(),
             flow,
-            errors: self.errors.as_deref().copied().unwrap_or_default(),
+            errors: self.trouble.as_ref().map(|trouble| trouble.errors).unwrap_or_default(),
         }
     }
 

@@ -70,6 +70,8 @@ pub struct Run<'a> {
     pub(super) to: QpNumber,
     /// PSN of the first packet.
     pub(super) psn: Psn,
+    /// Whether the sender knows selective repeat.
+    pub(super) selective: bool,
     /// Memory of the sender.
     pub(super) memory: &'a dyn Memory,
     pub(super) packets: &'a [WritePacket<'a>],
@@ -143,6 +145,7 @@ impl<'a> Run<'a> {
                     bth: bth::Header {
                         pad: (packet.len.wrapping_neg() & 3) as u8,
                         ack_request: packet.asks,
+                        selective: self.selective,
                         ..bth::Header::new(opcode, self.to.0, self.psn.add(i as u32))
                     },
                     xrceth: None,

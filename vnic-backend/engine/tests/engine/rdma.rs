@@ -12,6 +12,7 @@ mod pacing;
 mod priorities;
 mod reliable;
 mod runs;
+mod selective;
 mod sharing;
 mod shell;
 mod source_ports;

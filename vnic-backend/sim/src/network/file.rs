@@ -269,6 +269,7 @@ struct ZeroTouchTable {
     tx_window: Option<Spanned<u32>>,
     slow_restart: Option<bool>,
     slow_restart_idle: Option<bool>,
+    selective_repeat: Option<bool>,
 }
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use vnic_wire::psn::Psn;
+use vnic_wire::sack;
 use vnic_wire::roce::Path;
 
 use super::host::End;
@@ -40,6 +41,8 @@ pub struct Progress {
     pub over: bool,
     /// PSN that the receiver expects.
     expected: Psn,
+    /// Payload of the packets that came, by the low bits of their PSN, where packets may land before others.
+    came: Vec<u16>,
     /// One beyond the highest PSN that was sent.
     highest: Psn,
     /// PSNs that asked for an acknowledge, and when they were sent, in ps; nothing that was sent twice.
@@ -89,6 +92,19 @@ impl Progress {
         self.sampled += payload;
         if measured {
             self.outcome.measured += payload;
+        }
+    }
+
+    /// A request is at a receiver where packets land before others, which expects `expected` now.
+    pub fn lands(&mut self, psn: Psn, payload: u16, expected: Psn, measured: bool) {
+        const SPAN: usize = 2 * sack::SPAN as usize;
+        let at = |psn: Psn| psn.value() as usize % SPAN;
+        self.came.resize(SPAN, 0);
+        // (What came before was as long.)
+        self.came[at(psn)] = payload;
+        while self.expected.before(expected) {
+            let payload = self.came[at(self.expected)];
+            self.arrives(self.expected, payload, measured);
         }
     }
 
@@ -174,6 +190,17 @@ mod tests {
             p.arrives(Psn::new(psn), payload, psn > 0);
         }
         assert_eq!((p.outcome.delivered, p.outcome.measured), (60, 50));
+    }
+
+    #[test]
+    fn what_lands_before_others_counts_when_they_are_there() {
+        let mut p = Progress::default();
+        for (psn, payload, expected) in [(0, 10, 1), (2, 30, 1), (4, 50, 1), (1, 20, 3)] {
+            p.lands(Psn::new(psn), payload, Psn::new(expected), true);
+        }
+        assert_eq!(p.outcome.delivered, 60);
+        p.lands(Psn::new(3), 40, Psn::new(5), true);
+        assert_eq!((p.outcome.delivered, p.outcome.measured), (150, 150));
     }
 
     #[test]

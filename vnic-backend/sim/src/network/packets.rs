@@ -1,6 +1,8 @@
 //! Packets under way: a slab, by number. What each hop needs is small and lies together; what only the receiver needs lies
 //! elsewhere and is written and read once.
 
+use std::collections::BTreeMap;
+
 use vnic_wire::int::Telemetry;
 use vnic_wire::transport::Headers;
 
@@ -54,6 +56,8 @@ pub struct Packets {
     free: Vec<u32>,
     telemetry: Vec<Telemetry>,
     telemetry_free: Vec<u32>,
+    /// Payload of acknowledges, which say by it what is missing. (That of requests is the same everywhere.)
+    missing: BTreeMap<u32, Vec<u8>>,
 }
 
 impl Packets {
@@ -81,7 +85,21 @@ impl Packets {
         if telemetry != NONE {
             self.telemetry_free.push(telemetry);
         }
+        let packet = self.get(at);
+        if packet.kind == Kind::Ack && packet.payload > 0 {
+            self.missing.remove(&at);
+        }
         self.free.push(at);
+    }
+
+    /// Payload of an acknowledge.
+    pub fn set_missing(&mut self, at: u32, payload: Vec<u8>) {
+        self.missing.insert(at, payload);
+    }
+
+    /// Payload of an acknowledge.
+    pub fn missing(&self, at: u32) -> &[u8] {
+        self.missing.get(&at).map_or(&[], Vec::as_slice)
     }
 
     /// What each hop needs.

@@ -1,7 +1,7 @@
 //! A run: events in order, hosts that answer them, and what is written down.
 
 use anyhow::{Context, Result, ensure};
-use vnic_engine::rdma::{Incoming, Outgoing, Payload, Sink};
+use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Sink};
 use vnic_wire::aeth::Syndrome;
 use vnic_wire::opcode::Transport;
 use vnic_wire::roce::{Ecn, Path};
@@ -83,6 +83,12 @@ impl Sink for Outlet<'_> {
             *path = Some(Box::new(seen));
         }
         let payload = packet.payload.len();
+        let mut missing = Vec::new();
+        if kind == Kind::Ack && payload > 0 {
+            missing.resize(payload, 0);
+            // (It is no guest's memory.)
+            let _ = packet.payload.read(&mut missing);
+        }
         let telemetry = match packet.telemetry {
             Some(telemetry) => self.net.packets.add_telemetry(*telemetry),
             None => NONE,
@@ -109,6 +115,9 @@ impl Sink for Outlet<'_> {
         };
         self.net.sent_packets += 1;
         let number = self.net.packets.add(packet, headers);
+        if kind == Kind::Ack && payload > 0 {
+            self.net.packets.set_missing(number, missing);
+        }
         self.net.send(self.side.port, number);
     }
 }
@@ -360,11 +369,14 @@ impl<'a> World<'a> {
         self.received += 1;
         let psn = headers.bth.psn;
         self.note(u64::from(psn.value()) << 8 | u64::from(packet.ecn));
+        let selective = self.scenario.host.zero_touch.selective && packet.kind == Kind::Data;
         let flow = &mut self.flows[packet.lane as usize / 2];
         match packet.kind {
             Kind::Data => {
                 self.net.totals.data_packets += 1;
-                flow.arrives(psn, packet.payload, measured);
+                if !selective {
+                    flow.arrives(psn, packet.payload, measured);
+                }
             }
             Kind::Ack => {
                 if let Extended::Aeth(aeth) = headers.extended
@@ -388,14 +400,24 @@ impl<'a> World<'a> {
             path.network.set_traffic_class(class | 3);
         }
         let done = self.with(host as usize, |world, host| {
+            let payload = match packet.kind {
+                Kind::Ack => world.net.packets.missing(number),
+                Kind::Data | Kind::Cnp => &PAYLOAD[..usize::from(packet.payload)],
+            };
             let incoming = Incoming {
                 path,
                 headers,
-                payload: Payload::Bytes(&PAYLOAD[..usize::from(packet.payload)]),
+                payload: Payload::Bytes(payload),
                 telemetry: world.net.packets.telemetry(packet.telemetry),
             };
             let now = Instant(world.net.now / 1000);
             host.device.receive(now, &incoming, &Nothing);
+            if selective
+                && let Ok(qp) = host.device.query_qp(QpNumber(headers.bth.destination_qp))
+            {
+                let flow = &mut world.flows[packet.lane as usize / 2];
+                flow.lands(psn, packet.payload, qp.rq_psn, measured);
+            }
             Ok(())
         });
         self.net.packets.remove(number);

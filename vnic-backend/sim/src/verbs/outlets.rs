@@ -25,6 +25,7 @@ pub(super) fn zero_touch(rng: &mut Rng, profile: Profile) -> ZeroTouch {
         window: [1, 2, 16, 100, 1024, 5000][rng.usize(0..6)],
         slow_restart: rng.bool(),
         slow_restart_idle: rng.bool(),
+        selective: rng.bool(),
     }
 }
 

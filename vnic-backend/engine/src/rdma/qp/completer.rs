@@ -35,6 +35,17 @@ enum Again {
     Early,
 }
 
+/// What becomes of responses that are missing though the peer has gone on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gap {
+    /// Everything from there on is asked for again.
+    GoneBackTo,
+    /// They are asked for again.
+    AskedFor,
+    /// They were asked for.
+    Known,
+}
+
 /// The ACK timeout of a queue pair in ns (IBTA 9.7.6.1.3: 4.096 µs · 2^timeout); 0: none.
 fn own_timeout(timeout: u8) -> u64 {
     match timeout {
@@ -73,41 +84,48 @@ impl Qp {
             return;
         }
         match (operation, aeth) {
-            (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth),
+            (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth, packet),
             (Operation::AtomicAcknowledge, Some(aeth)) => {
                 let Extended::AtomicAck(_, original) = packet.headers.extended else {
                     return;
                 };
                 let bytes = original.to_ne_bytes();
-                self.response(
-                    shared,
-                    now,
-                    psn,
-                    Some(aeth),
-                    Payload::Bytes(&bytes),
-                    operation,
-                    memory,
-                );
+                let data = Payload::Bytes(&bytes);
+                self.response(shared, now, packet, Some(aeth), data, operation, memory);
             }
             (o, aeth) if o.is_read_response() => {
-                self.response(shared, now, psn, aeth, packet.payload, operation, memory);
+                self.response(shared, now, packet, aeth, packet.payload, operation, memory);
             }
             _ => shared.counters.drop_malformed += 1,
         }
     }
 
     /// An ACK, NAK or RNR NAK.
-    fn acknowledge(&mut self, shared: &mut Shared, now: Instant, psn: Psn, aeth: aeth::Header) {
+    fn acknowledge(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        psn: Psn,
+        aeth: aeth::Header,
+        packet: &Incoming<'_>,
+    ) {
+        let selective = packet.headers.bth.selective && self.is_selective(shared);
+        let gap = match selective {
+            true => Gap::AskedFor,
+            false => Gap::GoneBackTo,
+        };
         match aeth.syndrome {
             Syndrome::Ack { credits } => {
-                if self.acknowledged_up_to(shared, now, psn.next()) {
+                // Who says so misses nothing before what it has not seen.
+                self.forget_repair();
+                if self.acknowledged_up_to(shared, now, psn.next(), gap) {
                     self.learn_credits(aeth.msn, credits);
                     self.progress(shared, now);
                 }
             }
             Syndrome::RnrNak { timer } => {
                 let before = self.requester.oldest;
-                if !self.acknowledged_up_to(shared, now, psn) {
+                if !self.acknowledged_up_to(shared, now, psn, gap) {
                     return;
                 }
                 // A second one for the same packet, from before we began to wait, changes nothing.
@@ -116,8 +134,11 @@ impl Qp {
                     self.receiver_not_ready(shared, now, psn, timer);
                 }
             }
+            Syndrome::Nak(NakCode::SequenceError) if selective && !packet.payload.is_empty() => {
+                self.learn_missing(shared, now, psn, packet);
+            }
             Syndrome::Nak(code) => {
-                if !self.acknowledged_up_to(shared, now, psn) {
+                if !self.acknowledged_up_to(shared, now, psn, gap) {
                     return;
                 }
                 match code {
@@ -151,7 +172,13 @@ impl Qp {
 
     /// Everything before `psn` has arrived, says the peer. A READ or atomic among it whose response has not come has
     /// lost it: then the rest of the packet does not count, and the answer is no.
-    fn acknowledged_up_to(&mut self, shared: &mut Shared, now: Instant, psn: Psn) -> bool {
+    pub(super) fn acknowledged_up_to(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        psn: Psn,
+        gap: Gap,
+    ) -> bool {
         let before = self.requester.oldest;
         let mut slot = self.requester.head();
         let mut missing = None;
@@ -162,8 +189,21 @@ impl Qp {
                 Stage::Ended(_) => {}
                 Stage::Started if !wqe.first.before(psn) => break,
                 Stage::Started if wqe.awaits_response() => {
-                    missing = Some(wqe.first);
-                    break;
+                    let (first, end, is_read) = (wqe.first, wqe.last().next(), wqe.is_read());
+                    if gap != Gap::GoneBackTo {
+                        if self.requester.oldest.before(first) {
+                            self.requester.oldest = first;
+                        }
+                        let from = self.requester.oldest;
+                        self.pass_fetched(end);
+                        self.requester.responses_came(is_read, from);
+                    }
+                    if self.requester.oldest != end {
+                        missing = Some((first, end));
+                        break;
+                    }
+                    wqe.stage = Stage::Ended(Status::Success);
+                    ended += 1;
                 }
                 Stage::Started => {
                     if wqe.last().before(psn) {
@@ -181,7 +221,7 @@ impl Qp {
         }
         let reached = match missing {
             // Responses come in order, so what is missing begins where the READ does, or where it broke off.
-            Some(first) if self.requester.oldest.before(first) => first,
+            Some((first, _)) if self.requester.oldest.before(first) => first,
             Some(_) => self.requester.oldest,
             None => psn,
         };
@@ -192,8 +232,10 @@ impl Qp {
             self.refill(shared, before);
         }
         self.retire(shared);
-        if missing.is_some() {
-            self.implied_nak(shared, now);
+        match (missing, gap) {
+            (Some(_), Gap::GoneBackTo) => self.implied_nak(shared, now),
+            (Some((_, end)), Gap::AskedFor) => self.responses_missing(shared, now, psn, end),
+            (Some(_), Gap::Known) | (None, _) => {}
         }
         missing.is_none()
     }
@@ -204,12 +246,19 @@ impl Qp {
         &mut self,
         shared: &mut Shared,
         now: Instant,
-        psn: Psn,
+        packet: &Incoming<'_>,
         aeth: Option<aeth::Header>,
         payload: Payload<'_>,
         operation: Operation,
         memory: &dyn Memory,
     ) {
+        let psn = packet.headers.bth.psn;
+        let selective = packet.headers.bth.selective && self.is_selective(shared);
+        if selective && self.has_fetched(psn) {
+            shared.counters.drop_stale_response += 1;
+            shared.marks.hit(Mark::DuplicateResponse);
+            return;
+        }
         // Find whose it is. SENDs and WRITEs before it are acknowledged by it; a READ or atomic before it has
         // lost its response.
         let mut slot = self.requester.head();
@@ -223,7 +272,7 @@ impl Qp {
             shared.marks.hit(Mark::StaleAck);
             return;
         };
-        let (first, last) = (wqe.first, wqe.last());
+        let (first, last, is_read) = (wqe.first, wqe.last(), wqe.is_read());
         let fits = if wqe.is_read() {
             operation.is_read_response()
         } else {
@@ -233,12 +282,21 @@ impl Qp {
             shared.marks.hit(Mark::BadResponse);
             return self.refused(shared, psn, Status::BadResponseError);
         }
-        if !self.acknowledged_up_to(shared, now, first) {
+        let gap = match selective {
+            true => Gap::AskedFor,
+            false => Gap::GoneBackTo,
+        };
+        if !self.acknowledged_up_to(shared, now, first, gap) && !selective {
             return;
         }
         // The queue may have moved: the request is still in it, its slot is the same.
-        if psn != self.requester.oldest {
+        let ahead = psn != self.requester.oldest;
+        if ahead && !selective {
             return self.implied_nak(shared, now);
+        }
+        if ahead && !self.may_fetch(psn) {
+            shared.counters.drop_stale_response += 1;
+            return;
         }
         let Some(wqe) = shared.sends.get(slot) else { return };
         let offset = if wqe.is_read() {
@@ -252,7 +310,9 @@ impl Qp {
             8
         });
         let ends = operation.ends_message() || !wqe.is_read();
-        if payload.len() as u64 != due || ends != (psn == last) {
+        // A part that was asked for again ends in the middle, also if both sides have been told to go back since.
+        let parts = self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
+        if payload.len() as u64 != due || (ends != (psn == last) && !(ends && parts)) {
             shared.marks.hit(Mark::BadResponse);
             return self.refused(shared, psn, Status::BadResponseError);
         }
@@ -274,20 +334,38 @@ impl Qp {
                 && shared.page_fault(self.number, Half::Requester, missing) == Verdict::Wait
             {
                 // As if it had not come: it is asked for again when the page is there.
+                if selective {
+                    return;
+                }
                 return self.implied_nak(shared, now);
             }
             shared.marks.hit(Mark::ReadScatterFailed);
             return self.end_request(shared, slot, status);
         }
-        self.requester.oldest = psn.next();
-        self.refill(shared, psn);
+        let before = self.requester.oldest;
+        if ahead || self.fetched().is_some() {
+            self.fetched_ahead(shared, now, psn);
+            self.pass_fetched(last.next());
+            self.requester.responses_came(is_read, before);
+            if self.requester.oldest == before {
+                return;
+            }
+        } else {
+            self.requester.oldest = psn.next();
+            self.requester.responses_came(is_read, before);
+        }
+        self.refill(shared, before);
         if let Some(aeth) = aeth
             && let Syndrome::Ack { credits } = aeth.syndrome
         {
             self.learn_credits(aeth.msn, credits);
         }
-        if psn == last {
+        if self.requester.oldest == last.next() {
             self.end_request(shared, slot, Status::Success);
+        }
+        if let Some(acked) = self.settle_fetched() {
+            self.acknowledged_up_to(shared, now, acked, Gap::Known);
+            self.settle_fetched();
         }
         self.progress(shared, now);
     }
@@ -303,6 +381,9 @@ impl Qp {
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
         self.requester.trips.stuck = None;
+        if let Some(repair) = self.repair() {
+            repair.passed(before, oldest);
+        }
         if self.requester.window != shared.window {
             let grown = self.requester.window + oldest.distance(before).max(0) as u32;
             self.requester.window = grown.min(shared.window);
@@ -310,7 +391,7 @@ impl Qp {
     }
 
     /// Something was acknowledged: the clock begins anew, what waited may go on.
-    fn progress(&mut self, shared: &mut Shared, now: Instant) {
+    pub(super) fn progress(&mut self, shared: &mut Shared, now: Instant) {
         self.requester.rnr_until = None;
         if self.requester.quiet() {
             self.requester.stop_timer();
@@ -350,6 +431,7 @@ impl Qp {
             shared.counters.roce_adp_retrans_to += u64::from(adaptive);
             return self.give_up(shared, Status::RetryExceeded);
         }
+        self.forget_repair();
         self.untimed(shared);
         // After a timeout an acknowledge may be for any copy of what is sent again.
         self.requester.trips.alone = why == Again::SequenceNak;
@@ -418,6 +500,7 @@ impl Qp {
         if self.attributes.rnr_retry != RNR_RETRY_FOREVER {
             self.requester.rnr_retries_left -= 1;
         }
+        self.forget_repair();
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
         self.untimed(shared);
@@ -430,7 +513,7 @@ impl Qp {
     }
 
     /// The oldest request fails, and the QP with it.
-    fn give_up(&mut self, shared: &mut Shared, status: Status) {
+    pub(super) fn give_up(&mut self, shared: &mut Shared, status: Status) {
         let mut slot = self.requester.head();
         while let Some(wqe) = shared.sends.get(slot) {
             if wqe.stage == Stage::Started {
@@ -567,7 +650,7 @@ impl Qp {
     }
 
     /// Packets are sent again: an acknowledge may be for either (Karn).
-    fn untimed(&mut self, shared: &mut Shared) {
+    pub(super) fn untimed(&mut self, shared: &mut Shared) {
         self.requester.trips.fresh = false;
         if self.requester.timed.take().is_some() {
             shared.marks.hit(Mark::KarnSkipped);

@@ -29,6 +29,7 @@ use super::super::types::{
     Access, Completion, CompletionOp, Event, MESSAGE_MAX, QpNumber, QpState, QpType, SendData, SendFlags,
     SendOp, SendWr, Status, VerbsError,
 };
+use super::selective::WHOLE;
 use super::{Qp, notes, state};
 use headers::request;
 
@@ -219,8 +220,8 @@ pub(super) struct Requester {
     pub end: Psn,
     /// READs and atomics in the network.
     responses_due: u8,
-    /// PSNs of the READs in the network.
-    response_psns: u32,
+    /// PSNs of READs that were asked for and have not come.
+    pub response_psns: u32,
     pub retries_left: u8,
     pub rnr_retries_left: u8,
     /// Went back to this PSN because responses were missing; not again before there is progress.
@@ -328,9 +329,6 @@ impl Requester {
             }
             if wqe.awaits_response() && wqe.psns > 0 {
                 self.responses_due = self.responses_due.saturating_sub(1);
-                if wqe.is_read() {
-                    self.response_psns = self.response_psns.saturating_sub(wqe.psns);
-                }
             }
             Some(Finished {
                 id: wqe.wr.id,
@@ -345,6 +343,7 @@ impl Requester {
     /// Nothing is in the network any more.
     pub fn stop(&mut self) {
         self.cursor = NONE;
+        self.response_psns = 0;
         self.oldest = self.end;
         self.next = self.end;
         self.rnr_until = None;
@@ -377,7 +376,12 @@ impl Requester {
 
     /// Sends again from `psn`.
     pub fn go_back(&mut self, shared: &Shared, psn: Psn) {
-        let mut slot = self.queue.head();
+        self.go_back_from(shared, None, psn);
+    }
+
+    /// Sends again from `psn`, which the request in a slot has, or a later one; none: any may.
+    pub fn go_back_from(&mut self, shared: &Shared, slot: Option<u32>, psn: Psn) {
+        let mut slot = slot.unwrap_or(self.queue.head());
         while slot != NONE {
             match shared.sends.get(slot) {
                 Some(wqe) if wqe.holds(psn) => break,
@@ -392,6 +396,11 @@ impl Requester {
         self.next = psn;
     }
 
+    /// Goes on where it was.
+    pub fn resume(&mut self, cursor: u32, next: Psn) {
+        (self.cursor, self.next) = (cursor, next);
+    }
+
     /// Gives a request its PSNs and its number.
     #[inline]
     fn number(&mut self, wqe: &mut SendWqe, first: Psn, psns: u32) {
@@ -400,6 +409,15 @@ impl Requester {
         wqe.ssn = self.ssn;
         wqe.stage = Stage::Started;
         self.ssn = Psn::new(self.ssn).next().value();
+    }
+
+    /// Responses from this PSN on to before `oldest` have come, of a READ or of an atomic.
+    #[inline]
+    pub fn responses_came(&mut self, read: bool, from: Psn) {
+        if read {
+            let came = self.oldest.distance(from).max(0) as u32;
+            self.response_psns = self.response_psns.saturating_sub(came);
+        }
     }
 
     /// Packets in the network that acknowledges are due for.
@@ -469,6 +487,14 @@ impl Qp {
         if !self.permissions().drain || self.requester.rnr_until.is_some_and(|t| now < t.at()) {
             return Turn::Blocked;
         }
+        if self.trouble.is_some() && self.repeats(shared) {
+            if self.must_wait(shared, now) {
+                return Turn::Blocked;
+            }
+            if let Some(turn) = self.repeat(shared, now, memory, sink) {
+                return turn;
+            }
+        }
         let slot = self.requester.cursor;
         let Some(wqe) = shared.sends.get(slot) else {
             return Turn::Blocked;
@@ -505,7 +531,7 @@ impl Qp {
         if self.init.qp_type == QpType::Ud {
             return self.send_datagram(shared, slot, memory, now, sink);
         }
-        self.send_packet(shared, slot, now, memory, sink)
+        self.send_packet(shared, slot, now, WHOLE, memory, sink)
     }
 
     /// Binds or invalidates; no packet is sent.
@@ -596,12 +622,13 @@ impl Qp {
         None
     }
 
-    /// Sends the packet at the cursor of a connected QP.
-    fn send_packet(
+    /// Sends the packet at the cursor of a connected QP. A READ asks for `psns` PSNs at most.
+    pub(super) fn send_packet(
         &mut self,
         shared: &mut Shared,
         slot: u32,
         now: Instant,
+        psns: u32,
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> Turn {
@@ -630,7 +657,10 @@ impl Qp {
         }
         let mtu = self.attributes.path_mtu.bytes();
         let offset = u64::from(index) * u64::from(mtu);
-        let rest = wqe.len.saturating_sub(offset);
+        let mut rest = wqe.len.saturating_sub(offset);
+        if wqe.is_read() {
+            rest = rest.min(u64::from(psns) * u64::from(mtu));
+        }
         let (first, last) = (index == 0, index + 1 >= wqe.psns);
         let carried = if wqe.awaits_response() {
             0
@@ -704,6 +734,7 @@ impl Qp {
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (carried.wrapping_neg() & 3) as u8,
                 ack_request: asks,
+                selective: self.is_selective(shared),
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,
@@ -724,6 +755,9 @@ impl Qp {
             telemetry,
         });
         shared.counters.sent(path, &headers, payload.len());
+        if let Some(repair) = self.trouble.as_mut().and_then(|t| t.repair.as_deref_mut()) {
+            repair.transmitted(psn);
+        }
         let next = if wqe.is_read() {
             wqe.last().next()
         } else {

@@ -3,6 +3,7 @@
 //! Requests are carried out when they arrive. Answers leave in the order of their PSNs: READ responses and atomic
 //! results first, the acknowledge or NAK behind them; acknowledges that wait become one.
 
+pub(super) mod ahead;
 mod answers;
 mod intake;
 mod run;
@@ -227,6 +228,9 @@ impl Qp {
         match psn.distance(self.responder.expected) {
             0 => {}
             d if d < 0 => return self.duplicate(shared, operation, target, packet),
+            _ if packet.headers.bth.selective && self.is_selective(shared) => {
+                return self.ahead(shared, operation, target, packet, memory);
+            }
             _ => return self.out_of_sequence(shared, packet),
         }
         if let Some(telemetry) = packet.telemetry {
@@ -353,7 +357,9 @@ impl Qp {
     fn accepted(&mut self, shared: &mut Shared, packet: &Incoming<'_>, closes_gap: bool) {
         let psn = packet.headers.bth.psn;
         self.responder.expected = psn.next();
-        if packet.headers.bth.ack_request || closes_gap {
+        if self.has_gaps() {
+            self.closes_gaps(shared, psn);
+        } else if packet.headers.bth.ack_request || closes_gap {
             self.reply(shared, psn, None);
         }
     }
@@ -445,10 +451,12 @@ impl Qp {
                     shared.page_fault(self.number, Half::Responder, missing);
                 }
                 if allowed {
+                    let selective = packet.headers.bth.selective && self.is_selective(shared);
                     self.replay(
                         shared,
                         psn,
                         psns,
+                        selective,
                         Answer::Read {
                             pd: target.pd,
                             rkey: reth.rkey,
@@ -463,7 +471,7 @@ impl Qp {
                 match known.copied() {
                     Some((_, original)) => {
                         shared.marks.hit(Mark::AtomicReplay);
-                        self.replay(shared, psn, 1, Answer::Atomic { original });
+                        self.replay(shared, psn, 1, false, Answer::Atomic { original });
                     }
                     None => shared.marks.hit(Mark::DuplicateForgotten),
                 }
@@ -474,6 +482,9 @@ impl Qp {
                 } else {
                     Mark::DuplicateSend
                 });
+                if self.has_gaps() {
+                    return self.duplicate_with_gaps(shared, packet);
+                }
                 // What was said about the next PSN stays true.
                 if self.responder.reply.is_some_and(|r| r.refusal.is_some()) {
                     return;

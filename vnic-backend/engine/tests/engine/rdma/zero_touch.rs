@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use vnic_engine::congestion::zero_touch::{WINDOW_MAX, ZeroTouch};
-use vnic_engine::rdma::{Congestion, Mark, QpState, QpType, SendOp, Status};
+use vnic_engine::rdma::{Congestion, Mark, Outgoing, QpState, QpType, SendOp, Sink, Status};
+use vnic_wire::aeth::{CREDITS_INVALID, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::time::Instant;
+use vnic_wire::transport::Extended;
 
 use super::harness::{Connection, Packet, Pair};
 
@@ -437,4 +439,70 @@ fn the_window_is_as_large_as_the_operator_says() {
     write(&mut pair, 2, 256 * 2000);
     pair.send(|_, _| true);
     assert_eq!(pair.wire[0].len(), 2000);
+}
+
+#[test]
+fn a_window_behind_a_read_asks_for_its_acknowledge() {
+    // Without an ACK timer nothing else would move it.
+    let connection = Connection {
+        timeout: 0,
+        ..Connection::default()
+    };
+    let limited = ZeroTouch {
+        limited: true,
+        window: 2,
+        ..ZeroTouch::OFF
+    };
+    let mut pair = with(connection, limited);
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let op = SendOp::Read { addr: a.va(0), rkey };
+    a.post(1, op, &[a.sge(10_000, 5 * 256)]);
+    pair.send(|_, _| true);
+    pair.deliver();
+    pair.send(|_, _| true);
+    // (With credits each packet would ask.)
+    for packet in &mut pair.wire[1] {
+        if let Extended::Aeth(aeth) = &mut packet.headers.extended {
+            aeth.syndrome = Syndrome::Ack {
+                credits: CREDITS_INVALID,
+            };
+        }
+    }
+    // Three of the five responses come, and two packets of a WRITE leave.
+    let rest = pair.wire[1].split_off(3);
+    pair.deliver();
+    write(&mut pair, 2, 6 * 256);
+    let now = pair.now;
+    for _ in 0..2 {
+        let a = &mut pair.sides[0];
+        let mut one = One(None);
+        a.device.transmit(now, &a.ram, &mut one);
+        pair.wire[0].extend(one.0);
+    }
+    pair.wire[1].extend(rest);
+    pair.deliver();
+    run(&mut pair, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success), (2, Status::Success)]);
+}
+
+/// Takes one packet.
+struct One(Option<Packet>);
+
+impl Sink for One {
+    fn open(&mut self) -> u8 {
+        if self.0.is_none() { 0xff } else { 0 }
+    }
+
+    fn send(&mut self, packet: &Outgoing<'_>) {
+        let mut payload = vec![0; packet.payload.len()];
+        packet.payload.read(&mut payload).unwrap();
+        self.0 = Some(Packet {
+            path: *packet.path,
+            headers: packet.headers,
+            payload,
+            priority: packet.priority,
+            telemetry: None,
+        });
+    }
 }

@@ -223,6 +223,7 @@ fn zero_touch(table: &ZeroTouchTable, place: &Place<'_>) -> Result<ZeroTouch> {
         window: window.unwrap_or(old.window),
         slow_restart: table.slow_restart.unwrap_or(old.slow_restart),
         slow_restart_idle: table.slow_restart_idle.unwrap_or(old.slow_restart_idle),
+        selective: table.selective_repeat.unwrap_or(old.selective),
         ..old
     })
 }

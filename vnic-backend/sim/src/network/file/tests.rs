@@ -90,7 +90,7 @@ receive_queue = 9
 control_first = false
 loss = 0.25
 timeout = 9
-zero_touch = { adp_retrans = true, adp_retrans_floor = \"7us\", tx_window = 99, slow_restart = true }
+zero_touch = { adp_retrans = true, adp_retrans_floor = \"7us\", tx_window = 99, slow_restart = true, selective_repeat = true }
 [control]
 algorithm = \"timely\"
 parameters = { beta = 0.5 }

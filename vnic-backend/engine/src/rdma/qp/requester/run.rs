@@ -31,6 +31,7 @@ impl Qp {
             && self.pace.is_none()
             && requester.rnr_until.is_none()
             && requester.next == requester.end
+            && self.trouble.as_ref().is_none_or(|trouble| trouble.is_over())
             && shared.notes.is_none();
         let (true, Some(path), Some(pd)) = (plain, &self.path, self.init.pd) else {
             return 0;
@@ -118,6 +119,7 @@ impl Qp {
             path,
             to: self.attributes.destination_qp,
             psn: requester.next,
+            selective: self.is_selective(shared),
             memory,
             packets: &packets[..count],
         };

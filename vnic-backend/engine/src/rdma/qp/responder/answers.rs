@@ -52,12 +52,31 @@ impl Response {
 }
 
 impl Qp {
-    /// Answers again, in the order of PSNs.
-    pub(super) fn replay(&mut self, shared: &mut Shared, psn: Psn, psns: u32, what: Answer) {
+    /// Answers again, in the order of PSNs. `selective`: the peer misses that part of the answer and nothing else, so that it comes
+    /// before what else is due.
+    pub(super) fn replay(
+        &mut self,
+        shared: &mut Shared,
+        psn: Psn,
+        mut psns: u32,
+        selective: bool,
+        what: Answer,
+    ) {
         let msn = self.responder.msn;
         let limit = 2 * usize::from(self.attributes.max_dest_rd_atomic.max(1));
         let responses = &mut self.responder.responses;
-        if let Some(there) = responses.iter_mut().find(|r| r.holds(psn)) {
+        let mut under_way = responses.iter_mut().find(|r| r.holds(psn));
+        if selective && let Some(there) = &under_way {
+            let reached = there.first.add(there.sent);
+            if !psn.before(reached) {
+                // It will come.
+                return self.schedule(shared);
+            }
+            psns = psns.min(reached.distance(psn).max(0) as u32);
+            under_way = None;
+            shared.marks.hit(Mark::ReadGapAnswered);
+        }
+        if let Some(there) = under_way {
             // It is being answered: begin again where the peer asks.
             if there.first != psn {
                 shared.marks.hit(Mark::ReadReplayPartial);
@@ -67,7 +86,7 @@ impl Qp {
         } else if responses.len() < limit {
             let at = responses
                 .iter()
-                .position(|r| psn.before(r.first))
+                .position(|r| psn.before(r.first) || (selective && !(r.replay && r.first.before(psn))))
                 .unwrap_or(responses.len());
             responses.insert(
                 at,
@@ -237,6 +256,9 @@ impl Qp {
             replay: false,
             what,
         });
+        if self.has_gaps() {
+            self.closes_gaps(shared, psn);
+        }
         self.schedule(shared);
     }
 
@@ -264,6 +286,14 @@ impl Qp {
             return false;
         };
         let syndrome = reply.refusal.unwrap_or_else(|| self.ack());
+        let (mut psn, mut missing) = (reply.psn, None);
+        if let (Syndrome::Nak(NakCode::SequenceError), Some(trouble)) = (syndrome, &self.trouble)
+            && let Some(beyond) = &trouble.beyond
+        {
+            psn = self.responder.expected;
+            missing = Some(beyond.sack(psn).emit());
+        }
+        let payload = missing.as_ref().and_then(|(bytes, len)| bytes.get(..*len));
         if matches!(syndrome, Syndrome::RnrNak { .. }) {
             shared.counters.resp_rnr_nak += 1;
         }
@@ -274,9 +304,9 @@ impl Qp {
         self.send_back(
             shared,
             Operation::Acknowledge,
-            reply.psn,
+            psn,
             Extended::Aeth(aeth),
-            Payload::NONE,
+            payload.map_or(Payload::NONE, Payload::Bytes),
             sink,
         );
         true
@@ -401,6 +431,7 @@ impl Qp {
         let headers = Headers {
             bth: bth::Header {
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
+                selective: self.is_selective(shared),
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,

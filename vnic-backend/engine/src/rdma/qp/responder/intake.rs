@@ -147,7 +147,7 @@ impl Qp {
         );
     }
 
-    fn check_write(&self, shared: &Shared, pd: PdHandle, reth: &reth::Header) -> Result<(), Refusal> {
+    pub(super) fn check_write(&self, shared: &Shared, pd: PdHandle, reth: &reth::Header) -> Result<(), Refusal> {
         if reth.len > MESSAGE_MAX {
             return Err(Refusal::Nak(NakCode::InvalidRequest));
         }
@@ -166,7 +166,7 @@ impl Qp {
 
     fn land_at_key(
         &self,
-        shared: &Shared,
+        shared: &mut Shared,
         pd: PdHandle,
         rkey: u32,
         addr: u64,
@@ -182,9 +182,8 @@ impl Qp {
             .regions
             .remote(pd, self.number, rkey, addr, len, Access::REMOTE_WRITE, &mut spans)
             .map_err(|code| Self::refusal(shared, code))?;
-        packet
-            .payload
-            .land(memory, &spans)
+        let psn = packet.headers.bth.psn;
+        self.land_below(shared, psn, &packet.payload, &spans, memory)
             .map_err(|_| Refusal::Nak(NakCode::RemoteOperational))
     }
 

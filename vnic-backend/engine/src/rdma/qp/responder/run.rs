@@ -43,6 +43,7 @@ impl Qp {
             && self.permissions().receive
             && (self.attributes.state != QpState::Rtr || responder.established)
             && !responder.told
+            && !self.has_gaps()
             && responder.expected == run.psn
             && responder.reply.is_none_or(|reply| reply.refusal.is_none())
             && self.attributes.access.contains(Access::REMOTE_WRITE)

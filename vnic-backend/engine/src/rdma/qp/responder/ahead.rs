@@ -1,0 +1,428 @@
+//! Requests that come before others that are missing, from a requester that knows selective repeat: payload of WRITEs lands at
+//! once, and a NAK says so. Everything else is dropped, as without: it is carried out in its order.
+//!
+//! Rights are looked at when a WRITE begins, for all of it, and at each packet, as in order; what may not land is dropped,
+//! and refused when its turn comes. A packet whose WRITE began in one that is missing has no address, and is dropped, too.
+//!
+//! Later WRITEs are not overwritten by earlier ones that come again: where both go to the same bytes, those of the later one
+//! stay (IBTA 10.8.3.3 orders them). Who looks at memory sees later bytes before earlier ones; completions and acknowledges
+//! are in order.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+use vnic_wire::aeth::{NakCode, Syndrome};
+use vnic_wire::opcode::Operation;
+use vnic_wire::psn::Psn;
+use vnic_wire::sack::{self, SPAN};
+use vnic_wire::transport::Extended;
+
+use super::super::super::marks::Mark;
+use super::super::super::memory::{Memory, Unmapped};
+use super::super::super::packet::{Incoming, Payload, SpanList};
+use super::super::super::shared::Shared;
+use super::super::super::types::{Access, Span};
+use super::super::selective::Bits;
+use super::super::{Qp, notes};
+use super::{Message, Target};
+
+/// A WRITE of which packets may land before others.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    /// PSN of its first packet that is known to be missing, or has an address.
+    first: Psn,
+    psns: u32,
+    rkey: u32,
+    /// Where that packet goes.
+    addr: u64,
+    /// Bytes from there on.
+    left: u32,
+    /// Bytes of the whole message.
+    total: u32,
+}
+
+impl Head {
+    fn holds(&self, psn: Psn) -> bool {
+        u32::try_from(psn.distance(self.first)).is_ok_and(|d| d < self.psns)
+    }
+
+    fn behind(&self) -> Psn {
+        self.first.add(self.psns)
+    }
+}
+
+/// Requests that came before others.
+#[derive(Debug)]
+pub(in super::super) struct Beyond {
+    /// What has landed.
+    came: Bits<{ sack::WORDS }>,
+    /// What of it ends a message.
+    ends: Bits<{ sack::WORDS }>,
+    /// Where each landed.
+    landed: [Span; SPAN as usize],
+    /// WRITEs that are not complete, in the order of their PSNs.
+    heads: Vec<Head>,
+    /// One beyond the highest PSN that came, landed or not.
+    end: Psn,
+    /// The newest request.
+    trigger: Psn,
+    /// Whether that had come before.
+    again: bool,
+}
+
+fn place(psn: Psn) -> usize {
+    (psn.value() % SPAN) as usize
+}
+
+impl Beyond {
+    fn new(expected: Psn) -> Box<Beyond> {
+        Box::new(Beyond {
+            came: Bits::NONE,
+            ends: Bits::NONE,
+            landed: [Span { at: 0, len: 0 }; SPAN as usize],
+            heads: Vec::new(),
+            end: expected,
+            trigger: expected,
+            again: false,
+        })
+    }
+
+    /// Parts of `span` where WRITEs behind `psn` have landed, in the order of addresses.
+    fn covered(&self, psn: Psn, span: Span) -> SmallVec<[Span; 4]> {
+        let mut covered = SmallVec::new();
+        for i in 1..(self.end.distance(psn).max(0) as u32).min(SPAN) {
+            let later = psn.add(i);
+            if !self.came.has(later) {
+                continue;
+            }
+            let there = self.landed[place(later)];
+            let from = there.at.max(span.at);
+            let to = (there.at + there.len).min(span.at + span.len);
+            if from < to {
+                covered.push(Span {
+                    at: from,
+                    len: to - from,
+                });
+            }
+        }
+        covered.sort_unstable_by_key(|span: &Span| span.at);
+        covered
+    }
+
+    /// What the NAK says of it.
+    pub fn sack(&self, expected: Psn) -> sack::Header {
+        let mut map = [0; sack::WORDS];
+        for i in 1..(self.end.distance(expected).max(0) as u32).min(SPAN) {
+            if self.came.has(expected.add(i)) {
+                map[i as usize / 64] |= 1 << (i % 64);
+            }
+        }
+        sack::Header {
+            trigger: self.trigger,
+            again: self.again,
+            map,
+        }
+    }
+}
+
+impl Qp {
+    fn beyond(&mut self) -> Option<&mut Beyond> {
+        self.trouble.as_mut()?.beyond.as_deref_mut()
+    }
+
+    /// Is a request missing before others that came?
+    pub(in super::super) fn has_gaps(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|t| t.beyond.is_some())
+    }
+
+    /// A request came before others that are missing.
+    pub(super) fn ahead(
+        &mut self,
+        shared: &mut Shared,
+        operation: Operation,
+        target: Target,
+        packet: &Incoming<'_>,
+        memory: &dyn Memory,
+    ) {
+        shared.counters.out_of_sequence += 1;
+        self.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+        if self.responder.told {
+            // Who was told to wait sends all of it again.
+            shared.marks.hit(Mark::SequenceNakHeld);
+            return;
+        }
+        let (psn, expected) = (packet.headers.bth.psn, self.responder.expected);
+        let first = !self.has_gaps();
+        let mtu = self.attributes.path_mtu.bytes();
+        let message = self.responder.message;
+        let trouble = self.trouble.get_or_insert_default();
+        let beyond = trouble.beyond.get_or_insert_with(|| Beyond::new(expected));
+        if let Message::Write {
+            rkey,
+            addr,
+            left,
+            total,
+        } = message
+            && !beyond.heads.iter().any(|head| head.holds(expected))
+        {
+            beyond.heads.insert(
+                0,
+                Head {
+                    first: expected,
+                    psns: left.div_ceil(mtu),
+                    rkey,
+                    addr,
+                    left,
+                    total,
+                },
+            );
+        }
+        let near = psn.distance(expected) < SPAN as i32;
+        let again = near && beyond.came.has(psn);
+        let skips = beyond.end != psn;
+        let landed = near && !again && self.land_ahead(shared, operation, target, packet, memory);
+        let Some(beyond) = self.beyond() else { return };
+        if beyond.end.before(psn.next()) {
+            beyond.end = psn.next();
+        }
+        (beyond.trigger, beyond.again) = (psn, again);
+        if landed {
+            shared.marks.hit(Mark::LandedAhead);
+        } else if !again {
+            shared.marks.hit(Mark::NotAhead);
+        }
+        if skips || !landed || packet.headers.bth.ack_request {
+            if first {
+                shared.marks.hit(Mark::SequenceNakSent);
+                self.notify_gap(shared, packet);
+            }
+            self.say_missing(shared);
+        }
+    }
+
+    /// Tells what is missing.
+    fn say_missing(&mut self, shared: &mut Shared) {
+        let expected = self.responder.expected;
+        self.reply(shared, expected, Some(Syndrome::Nak(NakCode::SequenceError)));
+    }
+
+    /// Lands payload before its turn, if it is that of a WRITE that may.
+    fn land_ahead(
+        &mut self,
+        shared: &mut Shared,
+        operation: Operation,
+        target: Target,
+        packet: &Incoming<'_>,
+        memory: &dyn Memory,
+    ) -> bool {
+        let (begins, ends) = (operation.starts_message(), operation.ends_message());
+        if !operation.is_write() || operation.has_imm() && ends {
+            return false;
+        }
+        let (psn, mtu) = (packet.headers.bth.psn, self.attributes.path_mtu.bytes());
+        let bytes = packet.payload.len() as u32;
+        let head = match (begins, packet.headers.extended) {
+            (true, Extended::Reth(reth) | Extended::RethImm(reth, _)) => {
+                if self.check_write(shared, target.pd, &reth).is_err() {
+                    return false;
+                }
+                Head {
+                    first: psn,
+                    psns: reth.len.div_ceil(mtu).max(1),
+                    rkey: reth.rkey,
+                    addr: reth.va,
+                    left: reth.len,
+                    total: reth.len,
+                }
+            }
+            (true, _) => return false,
+            (false, _) => {
+                let Some(beyond) = self.beyond() else { return false };
+                match beyond.heads.iter().find(|head| head.holds(psn)) {
+                    Some(head) => *head,
+                    None => return false,
+                }
+            }
+        };
+        let offset = psn.distance(head.first).max(0) as u32 * mtu;
+        let left = head.left.saturating_sub(offset);
+        let fits = match ends {
+            true => bytes == left && bytes <= mtu,
+            false => bytes == mtu && bytes < left,
+        };
+        let number = self.number;
+        let Some(beyond) = self.beyond() else { return false };
+        let mut taken = beyond.heads.iter();
+        let clear = !begins || !taken.any(|other| other.holds(psn) || head.holds(other.first));
+        if !fits || !clear {
+            return false;
+        }
+        let mut spans = SpanList::new();
+        let addr = head.addr.wrapping_add(offset.into());
+        let need = Access::REMOTE_WRITE;
+        let found = shared
+            .regions
+            .remote(target.pd, number, head.rkey, addr, bytes.into(), need, &mut spans);
+        if found.is_err() {
+            // It is seen to when its turn comes.
+            shared.regions.take_missing();
+            return false;
+        }
+        let span = match spans.as_slice() {
+            [] => Span { at: 0, len: 0 },
+            [one] => *one,
+            _ => return false,
+        };
+        if land_under(beyond, psn, &packet.payload, &spans, memory).is_err() {
+            return false;
+        }
+        beyond.came.set(psn);
+        beyond.landed[place(psn)] = span;
+        if ends {
+            beyond.ends.set(psn);
+        } else {
+            beyond.ends.clear(psn);
+        }
+        if begins {
+            shared.counters.rx_write_requests += 1;
+            if !ends {
+                let at = beyond.heads.partition_point(|other| other.first.before(psn));
+                beyond.heads.insert(at, head);
+            }
+        }
+        if shared.notes.is_some() {
+            notes::landed(self, shared, operation, packet, self.attributes.destination_qp);
+        }
+        true
+    }
+
+    /// Lands payload of the packet whose turn it is, while later ones have landed.
+    pub(super) fn land_below(
+        &self,
+        shared: &mut Shared,
+        psn: Psn,
+        payload: &Payload<'_>,
+        spans: &SpanList,
+        memory: &dyn Memory,
+    ) -> Result<(), Unmapped> {
+        let beyond = self.trouble.as_ref().and_then(|t| t.beyond.as_deref());
+        match beyond {
+            Some(beyond) => {
+                let whole = land_under(beyond, psn, payload, spans, memory)?;
+                if !whole {
+                    shared.marks.hit(Mark::LandedUnder);
+                }
+                Ok(())
+            }
+            None => payload.land(memory, spans),
+        }
+    }
+
+    /// A request was carried out, so that `expected` has moved from `before`: steps over what has landed. Answers whether something
+    /// is missing still.
+    fn close_up(&mut self, before: Psn) -> bool {
+        let mtu = self.attributes.path_mtu.bytes();
+        let (mut expected, mut ended) = (self.responder.expected, 0);
+        let Some(trouble) = &mut self.trouble else {
+            return false;
+        };
+        let Some(beyond) = trouble.beyond.as_deref_mut() else {
+            return false;
+        };
+        beyond.came.clear_between(before, expected);
+        let moved = expected;
+        while beyond.came.take(expected) {
+            ended += u32::from(beyond.ends.has(expected));
+            expected = expected.next();
+        }
+        (beyond.trigger, beyond.again) = (before, false);
+        beyond.heads.retain(|head| expected.before(head.behind()));
+        let message = match beyond.heads.first() {
+            Some(head) if head.first.before(expected) => {
+                let skipped = expected.distance(head.first).max(0) as u32 * mtu;
+                Message::Write {
+                    rkey: head.rkey,
+                    addr: head.addr.wrapping_add(skipped.into()),
+                    left: head.left.saturating_sub(skipped),
+                    total: head.total,
+                }
+            }
+            _ => Message::None,
+        };
+        let more = expected.before(beyond.end);
+        if !more {
+            trouble.beyond = None;
+        }
+        let responder = &mut self.responder;
+        if moved != expected {
+            responder.message = message;
+        }
+        responder.expected = expected;
+        responder.msn = Psn::new(responder.msn).add(ended).value();
+        more
+    }
+
+    /// A request was carried out, and `expected` has moved from `before`, while others are missing: says what is so now.
+    pub(super) fn closes_gaps(&mut self, shared: &mut Shared, before: Psn) {
+        match self.close_up(before) {
+            true => self.say_missing(shared),
+            false => {
+                shared.marks.hit(Mark::GapsClosed);
+                let last = self.responder.expected.sub(1);
+                self.reply(shared, last, None);
+            }
+        }
+    }
+
+    /// A request came that was carried out before, while others are missing.
+    pub(super) fn duplicate_with_gaps(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
+        let psn = packet.headers.bth.psn;
+        if let Some(beyond) = self.beyond() {
+            (beyond.trigger, beyond.again) = (psn, true);
+        }
+        if packet.headers.bth.ack_request && !self.responder.told {
+            self.say_missing(shared);
+        }
+    }
+}
+
+/// Lands payload of `psn` but where later packets have landed. Answers whether all of it did.
+fn land_under(
+    beyond: &Beyond,
+    psn: Psn,
+    payload: &Payload<'_>,
+    spans: &SpanList,
+    memory: &dyn Memory,
+) -> Result<bool, Unmapped> {
+    let parts: SmallVec<[Span; 4]> = spans.iter().flat_map(|span| beyond.covered(psn, *span)).collect();
+    if parts.is_empty() {
+        payload.land(memory, spans)?;
+        return Ok(true);
+    }
+    let mut bytes = Vec::new();
+    bytes.resize(payload.len(), 0);
+    payload.read(&mut bytes)?;
+    let mut bytes = bytes.as_slice();
+    for span in spans {
+        let (mine, rest) = bytes.split_at((span.len as usize).min(bytes.len()));
+        bytes = rest;
+        let end = span.at + mine.len() as u64;
+        let mut at = span.at;
+        let until = |at: u64, to: u64| mine.get((at - span.at) as usize..(to - span.at) as usize);
+        for part in beyond.covered(psn, *span) {
+            if at < part.at
+                && let Some(free) = until(at, part.at.min(end))
+            {
+                memory.write(at, free)?;
+            }
+            at = at.max(part.at + part.len);
+        }
+        if at < end
+            && let Some(free) = until(at, end)
+        {
+            memory.write(at, free)?;
+        }
+    }
+    Ok(false)
+}

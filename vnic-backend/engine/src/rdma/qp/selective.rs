@@ -1,0 +1,676 @@
+//! Selective repeat: lost packets of WRITEs and READs are sent again one by one, where go-back-N sends all behind them again
+//! (`rdma-notes-zh` §12; register ROCE_ACCL, `selective_repeat_forced_en`; NV setting `RDMA_SELECTIVE_REPEAT_EN`).
+//!
+//! ```text
+//!  requester                                       responder (qp/responder/ahead.rs)
+//!   WRITE 5 6 7 8 9 ──── 6 lost ────────────────▶  7, 8 land; NAK 6, "7 has come" (wire/src/sack.rs)
+//!   Repair: 7 was sent behind 6, so 6 is lost ◀──
+//!   6 ──────────────────────────────────────────▶  6 lands; ACK 9
+//!
+//!   READ 5 ─────────────────────────────────────▶  responses 5 6 7 8
+//!   Fetched: 5, 7, 8 landed; 6 is missing    ◀───  6 lost
+//!   READ 6, of one packet ──────────────────────▶  response 6, before what else is due
+//! ```
+//!
+//! Both sides say in the BTH that they know it, in each packet, so that it works without an agreement, and a peer that does not
+//! know it (Soft-RoCE, cards) gets and makes the standard's go-back-N. Adapters' own protocol is not published but for its
+//! name, for READ and WRITE only, and for what is sent again: the packet that is missing, and the last one of the window.
+//!
+//! - **Lost** is what was sent before something that has come: a packet is sent again when a later transmission arrived, and that
+//!   holds for what was sent again, too. When nothing more is to be sent, the last packet of the window follows, as a probe.
+//! - READ responses are the peer's transmissions: a gap in them is asked for again, a part that was asked for again and did
+//!   not come after some round trips as well.
+//! - What ends by a timeout goes back as ever. The first answer ends that: it says what is missing.
+//! - Retries count as those of go-back-N: one for each time that the oldest packet is sent again without progress.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use vnic_wire::psn::Psn;
+use vnic_wire::sack::{self, SPAN};
+use vnic_wire::time::Instant;
+
+use crate::congestion::Loss;
+
+use super::super::marks::Mark;
+use super::super::memory::Memory;
+use super::super::packet::{Incoming, Sink};
+use super::super::pool::NONE;
+use super::super::shared::Shared;
+use super::super::status::QpErrors;
+use super::super::types::{QpType, Status};
+use super::Qp;
+use super::completer::Gap;
+use super::requester::{Stage, Turn};
+use super::responder::ahead::Beyond;
+
+/// Words of the map of responses that came before others.
+const FETCHED: usize = 64;
+/// Parts of READs that may be asked for again at a time.
+const ASKED: usize = 32;
+/// Time after which a part is asked for again while no round trip was measured.
+const UNMEASURED: Duration = Duration::from_micros(500);
+/// Shortest such time in ns.
+const SHORTEST: u64 = 4_000;
+/// PSNs of a READ that is asked for again with all that is behind.
+pub(super) const WHOLE: u32 = u32::MAX;
+
+/// What a queue pair with losses knows of them.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// Its errors.
+    pub errors: QpErrors,
+    /// Requests that are missing at the peer, while some are.
+    pub repair: Option<Box<Repair>>,
+    /// Responses that came before others, while some are missing.
+    pub fetched: Option<Box<Fetched>>,
+    /// Requests that came before others, while some are missing.
+    pub beyond: Option<Box<Beyond>>,
+}
+
+impl Trouble {
+    /// Whether no loss is being repaired.
+    pub fn is_over(&self) -> bool {
+        self.repair.is_none() && self.fetched.is_none()
+    }
+}
+
+/// A bit for each of the `64 W` PSNs from one on that moves: a power of two.
+#[derive(Debug)]
+pub(super) struct Bits<const W: usize>([u64; W]);
+
+impl<const W: usize> Bits<W> {
+    pub const NONE: Bits<W> = Bits([0; W]);
+
+    /// PSNs that it can hold.
+    pub const SPAN: u32 = W as u32 * 64;
+
+    fn place(psn: Psn) -> (usize, u32) {
+        let at = psn.value() % Self::SPAN;
+        (at as usize / 64, at % 64)
+    }
+
+    pub fn has(&self, psn: Psn) -> bool {
+        let (word, bit) = Self::place(psn);
+        self.0[word] >> bit & 1 == 1
+    }
+
+    pub fn set(&mut self, psn: Psn) {
+        let (word, bit) = Self::place(psn);
+        self.0[word] |= 1 << bit;
+    }
+
+    pub fn clear(&mut self, psn: Psn) {
+        let (word, bit) = Self::place(psn);
+        self.0[word] &= !(1 << bit);
+    }
+
+    /// Whether it was there; it is not, then.
+    pub fn take(&mut self, psn: Psn) -> bool {
+        let had = self.has(psn);
+        self.clear(psn);
+        had
+    }
+
+    /// Clears what is from one PSN to before another.
+    pub fn clear_between(&mut self, from: Psn, to: Psn) {
+        let count = to.distance(from).max(0) as u32;
+        for i in 0..count.min(Self::SPAN) {
+            self.clear(from.add(i));
+        }
+    }
+}
+
+/// Requests of which some are missing at the peer.
+#[derive(Debug)]
+pub(super) struct Repair {
+    /// What has come, from the oldest that is missing on.
+    came: Bits<{ sack::WORDS }>,
+    /// What is to be sent again.
+    due: Bits<{ sack::WORDS }>,
+    /// PSNs in `due`.
+    count: u32,
+    /// Number of each PSN's newest transmission.
+    sent: [u32; SPAN as usize],
+    /// Number of the next transmission.
+    next: u32,
+    /// One beyond the newest transmission that has come.
+    heard: u32,
+    /// The oldest that is missing.
+    base: Psn,
+    /// Losses before this PSN are those that congestion control knows.
+    until: Option<Psn>,
+    /// Packets were sent again, and the last one of the window not behind them.
+    unproved: bool,
+    /// Slot of the request that was sent again last, and a PSN of it.
+    hint: Option<(u32, Psn)>,
+}
+
+fn place(psn: Psn) -> usize {
+    (psn.value() % SPAN) as usize
+}
+
+impl Repair {
+    /// Begins with what is in the network: `oldest` to before `end`, of which those before `again` were sent a second time.
+    fn new(oldest: Psn, again: Psn, end: Psn) -> Box<Repair> {
+        let mut repair = Box::new(Repair {
+            came: Bits::NONE,
+            due: Bits::NONE,
+            count: 0,
+            sent: [0; SPAN as usize],
+            next: 1,
+            heard: 0,
+            base: oldest,
+            until: None,
+            unproved: false,
+            hint: None,
+        });
+        let known = oldest.add(SPAN);
+        for (from, to) in [(again, end), (oldest, again)] {
+            let to = if known.before(to) { known } else { to };
+            for i in 0..to.distance(from).max(0) as u32 {
+                repair.transmitted(from.add(i));
+            }
+        }
+        repair
+    }
+
+    /// A packet is out.
+    pub fn transmitted(&mut self, psn: Psn) {
+        self.sent[place(psn)] = self.next;
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Is this transmission older than the newest that has come?
+    fn overtaken(&self, psn: Psn) -> bool {
+        (self.sent[place(psn)].wrapping_add(1).wrapping_sub(self.heard) as i32) < 0
+    }
+
+    /// The newest transmission of this PSN has come.
+    fn heard_of(&mut self, psn: Psn) {
+        let beyond = self.sent[place(psn)].wrapping_add(1);
+        if (beyond.wrapping_sub(self.heard) as i32) > 0 {
+            self.heard = beyond;
+        }
+    }
+
+    fn forget_due(&mut self, psn: Psn) {
+        self.count -= u32::from(self.due.take(psn));
+    }
+
+    /// All before `to` has come, which all before `from` had.
+    pub fn passed(&mut self, from: Psn, to: Psn) {
+        for i in 0..(to.distance(from).max(0) as u32).min(SPAN) {
+            let psn = from.add(i);
+            self.forget_due(psn);
+            if !self.came.take(psn) {
+                self.heard_of(psn);
+            }
+        }
+    }
+}
+
+/// A part of a READ that was asked for again.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    from: Psn,
+    /// One beyond its last PSN.
+    to: Psn,
+    /// When it was; none: it is to be.
+    at: Option<Instant>,
+    tries: u8,
+}
+
+/// Responses of which some are missing.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    /// What has landed, from the oldest that is missing on.
+    came: Bits<FETCHED>,
+    /// One beyond the highest response that came, or is known to be due.
+    end: Psn,
+    asked: VecDeque<Asked>,
+    /// The peer has carried out everything before this.
+    acked: Psn,
+}
+
+impl Fetched {
+    fn due(&self) -> Option<usize> {
+        self.asked.iter().position(|part| part.at.is_none())
+    }
+}
+
+impl Qp {
+    /// Does it take part in selective repeat?
+    pub(super) fn is_selective(&self, shared: &Shared) -> bool {
+        shared.congestion.zero_touch.selective && self.init.qp_type == QpType::Rc
+    }
+
+    pub(super) fn repair(&mut self) -> Option<&mut Repair> {
+        self.trouble.as_mut()?.repair.as_deref_mut()
+    }
+
+    pub(super) fn fetched(&mut self) -> Option<&mut Fetched> {
+        self.trouble.as_mut()?.fetched.as_deref_mut()
+    }
+
+    /// Nothing is sent again one by one any more: it goes back, or has stopped.
+    pub(super) fn forget_repair(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.repair = None;
+        }
+    }
+
+    /// Nothing is missing any more, for whatever reason.
+    pub(super) fn forget_losses(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            (trouble.repair, trouble.fetched, trouble.beyond) = (None, None, None);
+        }
+    }
+
+    /// Has it something to send again, one by one?
+    pub(super) fn repeats(&self, shared: &Shared) -> bool {
+        let Some(trouble) = &self.trouble else {
+            return false;
+        };
+        let fetches = || trouble.fetched.as_ref().is_some_and(|f| f.due().is_some());
+        let repairs = |r: &Repair| r.count > 0 || (r.unproved && self.probe(shared).is_some());
+        trouble.repair.as_deref().is_some_and(repairs) || fetches()
+    }
+
+    /// The last PSN of the window, if nothing new is to be sent behind it.
+    fn probe(&self, shared: &Shared) -> Option<Psn> {
+        // (Only what has been sent is held by a request.)
+        let last = self.requester.end.sub(1);
+        let requester = &self.requester;
+        let waits = requester.cursor() == NONE || requester.in_flight() >= requester.window;
+        let nothing_more = waits && !last.before(requester.oldest);
+        let mut slot = self.requester.tail();
+        if self.requester.cursor() != NONE {
+            slot = self.requester.cursor();
+        }
+        let tail = shared.sends.get(slot)?;
+        (nothing_more && tail.holds(last) && !tail.awaits_response()).then_some(last)
+    }
+
+    /// A NAK for a sequence error says what has come behind the PSN that is missing.
+    pub(super) fn learn_missing(&mut self, shared: &mut Shared, now: Instant, psn: Psn, packet: &Incoming<'_>) {
+        let mut bytes = [0; sack::LEN_MAX];
+        let parsed = bytes
+            .get_mut(..packet.payload.len())
+            .and_then(|bytes| packet.payload.read(bytes).ok().map(|()| &*bytes))
+            .and_then(|bytes| sack::Header::parse(bytes).ok());
+        let Some(sack) = parsed else {
+            shared.counters.drop_malformed += 1;
+            return;
+        };
+        let (oldest, next, end) = (self.requester.oldest, self.requester.next_psn(), self.requester.end);
+        let trouble = self.trouble.get_or_insert_default();
+        trouble.repair.get_or_insert_with(|| Repair::new(oldest, next, end));
+        if next != end {
+            // It was going back: what it does not know yet is in this answer.
+            self.requester.go_back(shared, end);
+        }
+        self.acknowledged_up_to(shared, now, psn, Gap::AskedFor);
+        self.progress(shared, now);
+        let end = self.requester.end;
+        let Some(repair) = self.repair() else { return };
+        // (Whoever waits for responses has not passed `oldest` yet.)
+        repair.passed(oldest, psn);
+        if core::mem::replace(&mut repair.base, psn).before(psn) {
+            self.requester.retries_left = self.attributes.retry_count;
+        }
+        let Some(repair) = self.repair() else { return };
+        let known = end.distance(psn).clamp(0, SPAN as i32) as u32;
+        for i in 1..known {
+            let at = psn.add(i);
+            match sack.has(i) {
+                true if !repair.came.has(at) => {
+                    repair.came.set(at);
+                    repair.heard_of(at);
+                    repair.forget_due(at);
+                }
+                true => {}
+                false => repair.came.clear(at),
+            }
+        }
+        let since = sack.trigger.distance(oldest);
+        if (0..SPAN as i32).contains(&since) && sack.trigger.before(end) {
+            repair.heard_of(sack.trigger);
+        }
+        shared.work = shared.work.saturating_add(known / 64);
+        // (What it was going to send again was not lost once more.)
+        let retry = next == end || psn.before(next);
+        self.find_lost(shared, now, psn, retry);
+    }
+
+    /// Marks what is lost from `base` on, the oldest request that is missing. `retry`: to send that again is one more try.
+    fn find_lost(&mut self, shared: &mut Shared, now: Instant, base: Psn, retry: bool) {
+        let end = self.requester.end;
+        let mut slot = self.requester.head();
+        let Some(trouble) = &mut self.trouble else { return };
+        let Some(repair) = trouble.repair.as_deref_mut() else {
+            return;
+        };
+        let (mut lost, mut again) = (0, false);
+        while let Some(wqe) = shared.sends.get(slot) {
+            if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
+                break;
+            }
+            if wqe.stage == Stage::Started && wqe.psns > 0 {
+                let packets = if wqe.awaits_response() { 1 } else { wqe.psns };
+                let from = base.distance(wqe.first).max(0) as u32;
+                for i in from..packets {
+                    let psn = wqe.first.add(i);
+                    let beyond = psn.distance(base);
+                    if beyond >= SPAN as i32 || !psn.before(end) {
+                        break;
+                    }
+                    if beyond >= 0 && !repair.came.has(psn) && !repair.due.has(psn) && repair.overtaken(psn) {
+                        repair.due.set(psn);
+                        repair.count += 1;
+                        lost += 1;
+                        again |= retry && psn == base;
+                    }
+                }
+            }
+            slot = shared.sends.next(slot);
+        }
+        if lost == 0 {
+            return;
+        }
+        repair.unproved = true;
+        repair.hint = None;
+        let known = repair.until.is_some_and(|until| base.before(until));
+        repair.until = Some(end);
+        shared.marks.hit(match known {
+            false => Mark::SelectiveNakReceived,
+            true => Mark::RepeatedOften,
+        });
+        shared.counters.packet_seq_err += 1;
+        self.went_wrong(shared, |errors| &mut errors.packet_seq_err);
+        if again {
+            if self.requester.retries_left == 0 {
+                shared.marks.hit(Mark::RetryExceeded);
+                return self.give_up(shared, Status::RetryExceeded);
+            }
+            self.requester.retries_left -= 1;
+        }
+        self.untimed(shared);
+        self.requester.unwatched = true;
+        if !known {
+            self.lost(shared, now, Loss::OutOfSequence);
+        }
+        self.start_timer(shared, now);
+        self.schedule(shared);
+    }
+
+    /// Sends one packet again, or asks again for a part of a READ, if something is missing.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn repeat(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        memory: &dyn Memory,
+        sink: &mut dyn Sink,
+    ) -> Option<Turn> {
+        let (oldest, end) = (self.requester.oldest, self.requester.end);
+        if let Some(fetched) = self.fetched()
+            && let Some(at) = fetched.due()
+            && let Some(part) = fetched.asked.get(at).copied()
+        {
+            let from = if part.from.before(oldest) { oldest } else { part.from };
+            if !from.before(part.to) {
+                fetched.asked.remove(at);
+                return Some(Turn::Next);
+            }
+            let psns = part.to.distance(from).max(0) as u32;
+            let (turn, _) = self.send_once(shared, now, from, psns, None, memory, sink);
+            if let Some(fetched) = self.fetched()
+                && !matches!(turn, Turn::Blocked)
+            {
+                if let Some(part) = fetched.asked.get_mut(at) {
+                    part.at = Some(now);
+                }
+                shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
+            }
+            return Some(turn);
+        }
+        let probe = self.probe(shared);
+        let repair = self.repair()?;
+        let known = (end.distance(oldest).max(0) as u32).min(SPAN);
+        let mut due = (0..known).map(|i| oldest.add(i));
+        if repair.count > 0
+            && let Some(psn) = due.find(|psn| repair.due.has(*psn))
+        {
+            let hint = repair.hint;
+            let (turn, slot) = self.send_once(shared, now, psn, WHOLE, hint, memory, sink);
+            if let Some(repair) = self.repair()
+                && !matches!(turn, Turn::Blocked)
+            {
+                repair.forget_due(psn);
+                repair.hint = Some((slot, psn));
+                shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
+            }
+            return Some(turn);
+        }
+        repair.count = 0;
+        let psn = probe.filter(|_| core::mem::take(&mut repair.unproved))?;
+        shared.marks.hit(Mark::RepeatProved);
+        Some(self.send_once(shared, now, psn, WHOLE, None, memory, sink).0)
+    }
+
+    /// Sends the packet with this PSN again; a READ asks for so many PSNs. What is sent next is as before. Answers the slot of its
+    /// request, too.
+    #[allow(clippy::too_many_arguments, reason = "one packet and where it goes")]
+    fn send_once(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        psn: Psn,
+        psns: u32,
+        hint: Option<(u32, Psn)>,
+        memory: &dyn Memory,
+        sink: &mut dyn Sink,
+    ) -> (Turn, u32) {
+        let was = (self.requester.cursor(), self.requester.next_psn());
+        // The slot of a hint holds what is not acknowledged, so it is still that request's.
+        let from = hint.filter(|(_, at)| !at.before(self.requester.oldest) && !psn.before(*at));
+        self.requester.go_back_from(shared, from.map(|(slot, _)| slot), psn);
+        let slot = self.requester.cursor();
+        let turn = match shared.sends.get(slot) {
+            Some(wqe) if wqe.holds(psn) => self.send_packet(shared, slot, now, psns, memory, sink),
+            _ => Turn::Next,
+        };
+        let ended = !matches!(turn, Turn::Blocked | Turn::Sent);
+        let (cursor, next) = was;
+        // (A request that failed took the queue pair with it.)
+        if !(ended && self.requester.queued() == 0) {
+            self.requester.resume(cursor, next);
+        }
+        (turn, slot)
+    }
+
+    /// A response came before others that are missing, or while some are; its payload has landed.
+    pub(super) fn fetched_ahead(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
+        shared.marks.hit(Mark::FetchedAhead);
+        let oldest = self.requester.oldest;
+        let fetched = self.fetch_out_of_order();
+        fetched.came.set(psn);
+        if fetched.acked.before(psn.next()) {
+            fetched.acked = psn.next();
+        }
+        let (from, to) = (fetched.end, psn);
+        if !psn.before(fetched.end) {
+            fetched.end = psn.next();
+        }
+        // What was asked for again comes in order, too.
+        let mut measured = None;
+        let mut overtaken = None;
+        if let Some(part) = fetched
+            .asked
+            .iter_mut()
+            .find(|part| part.at.is_some() && !psn.before(part.from) && psn.before(part.to))
+        {
+            if let (Some(at), 0) = (part.at, part.tries) {
+                measured = Some(now.since(at));
+            }
+            if part.from.before(psn) {
+                overtaken = Some((part.from, psn, part.tries));
+            }
+            part.from = psn.next();
+        }
+        fetched.asked.retain(|part| part.from.before(part.to));
+        if let Some(trip) = measured {
+            self.requester.trips.estimate.measure(trip);
+        }
+        if let Some((from, to, tries)) = overtaken {
+            self.ask_between(shared, from, to, tries + 1);
+        }
+        if from.before(to) {
+            let from = if from.before(oldest) { oldest } else { from };
+            self.ask_between(shared, from, to, 0);
+        }
+        self.ask_late(shared, now);
+    }
+
+    fn fetch_out_of_order(&mut self) -> &mut Fetched {
+        let oldest = self.requester.oldest;
+        let trouble = self.trouble.get_or_insert_default();
+        trouble.fetched.get_or_insert_with(|| {
+            Box::new(Fetched {
+                came: Bits::NONE,
+                end: oldest,
+                asked: VecDeque::new(),
+                acked: oldest,
+            })
+        })
+    }
+
+    /// Has this response landed already, before others?
+    pub(super) fn has_fetched(&mut self, psn: Psn) -> bool {
+        let oldest = self.requester.oldest;
+        self.fetched()
+            .is_some_and(|f| psn.distance(oldest) < Bits::<FETCHED>::SPAN as i32 && f.came.has(psn))
+    }
+
+    /// Is there room to note that this response has come before others?
+    pub(super) fn may_fetch(&self, psn: Psn) -> bool {
+        psn.distance(self.requester.oldest) < Bits::<FETCHED>::SPAN as i32
+    }
+
+    /// Passes over responses that have landed, from `oldest` on and before `end`.
+    pub(super) fn pass_fetched(&mut self, end: Psn) {
+        let mut oldest = self.requester.oldest;
+        if let Some(fetched) = self.fetched() {
+            while oldest.before(end) && fetched.came.take(oldest) {
+                oldest = oldest.next();
+            }
+        }
+        self.requester.oldest = oldest;
+    }
+
+    /// Everything that had come before others is behind what is complete?
+    pub(super) fn settle_fetched(&mut self) -> Option<Psn> {
+        let oldest = self.requester.oldest;
+        let trouble = self.trouble.as_mut()?;
+        let fetched = trouble.fetched.as_deref_mut()?;
+        let acked = fetched.acked;
+        fetched.asked.retain(|part| oldest.before(part.to));
+        if !oldest.before(fetched.end) {
+            trouble.fetched = None;
+        }
+        oldest.before(acked).then_some(acked)
+    }
+
+    /// The peer has carried out everything before `psn`, and the responses from `oldest` to before `end` have not all come.
+    pub(super) fn responses_missing(&mut self, shared: &mut Shared, now: Instant, psn: Psn, end: Psn) {
+        let oldest = self.requester.oldest;
+        let fetched = self.fetch_out_of_order();
+        if fetched.acked.before(psn) {
+            fetched.acked = psn;
+        }
+        let from = if fetched.end.before(oldest) {
+            oldest
+        } else {
+            fetched.end
+        };
+        if from.before(end) {
+            fetched.end = end;
+            self.ask_between(shared, from, end, 0);
+        }
+        self.ask_late(shared, now);
+    }
+
+    /// What was asked for again and did not come in time is asked for again, and so is the oldest response if nobody did.
+    fn ask_late(&mut self, shared: &mut Shared, now: Instant) {
+        let (oldest, estimate) = (self.requester.oldest, self.requester.trips.estimate);
+        let wait = match estimate.measured() {
+            true => (2 * estimate.expected()).max(SHORTEST),
+            false => UNMEASURED.as_nanos() as u64,
+        };
+        let Some(fetched) = self.fetched() else { return };
+        let mut late = 0;
+        let mut covered = !oldest.before(fetched.end) || fetched.came.has(oldest);
+        for part in &mut fetched.asked {
+            covered |= !oldest.before(part.from) && oldest.before(part.to);
+            let limit = wait.saturating_mul(1 << part.tries.min(20));
+            if part.at.is_some_and(|at| now.since(at).as_nanos() as u64 >= limit) {
+                part.at = None;
+                part.tries = part.tries.saturating_add(1);
+                late += 1;
+            }
+        }
+        let mut to = oldest;
+        while !covered && to.before(fetched.end) && !fetched.came.has(to) && to.distance(oldest) < 64 {
+            to = to.next();
+        }
+        if late > 0 {
+            shared.marks.hit(Mark::FetchedLate);
+            self.schedule(shared);
+        }
+        if oldest.before(to) {
+            self.ask_between(shared, oldest, to, 1);
+        }
+    }
+
+    /// Asks again for the responses from one PSN to before another.
+    fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) {
+        let mut slot = self.requester.head();
+        let Some(trouble) = &mut self.trouble else { return };
+        let Some(fetched) = trouble.fetched.as_deref_mut() else {
+            return;
+        };
+        let mut asked = false;
+        while let Some(wqe) = shared.sends.get(slot) {
+            if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
+                break;
+            }
+            if wqe.stage == Stage::Started && wqe.awaits_response() {
+                if !wqe.first.before(to) {
+                    break;
+                }
+                let behind = wqe.last().next();
+                let start = if wqe.first.before(from) { from } else { wqe.first };
+                let stop = if behind.before(to) { behind } else { to };
+                if start.before(stop) && fetched.asked.len() < ASKED {
+                    fetched.asked.push_back(Asked {
+                        from: start,
+                        to: stop,
+                        at: None,
+                        tries,
+                    });
+                    asked = true;
+                }
+            }
+            slot = shared.sends.next(slot);
+        }
+        if asked {
+            shared.marks.hit(Mark::ReadGapAsked);
+            shared.counters.implied_nak_seq_err += 1;
+            self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
+            self.schedule(shared);
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! Selective repeat: lost packets of WRITEs and READs are sent again one by one.
+
+use std::collections::BTreeMap;
+
+use vnic_engine::congestion::zero_touch::ZeroTouch;
+use vnic_engine::rdma::{Access, Congestion, Mark, QpState, QpType, SendOp, Status};
+use vnic_wire::aeth::{NakCode, Syndrome};
+use vnic_wire::opcode::Operation;
+use vnic_wire::psn::Psn;
+use vnic_wire::sack;
+use vnic_wire::time::Instant;
+use vnic_wire::transport::Extended;
+
+use super::harness::{Connection, Packet, Pair};
+
+const MTU: u32 = 256;
+/// Seeds of [`everything_at_once`].
+const SEEDS: u64 = 600;
+
+fn set(pair: &mut Pair, side: usize, selective: bool) {
+    let congestion = Congestion {
+        zero_touch: ZeroTouch {
+            selective,
+            ..ZeroTouch::OFF
+        },
+        ..Congestion::default()
+    };
+    let now = pair.now;
+    pair.sides[side].device.set_congestion(congestion, now);
+}
+
+fn pair() -> Pair {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    set(&mut pair, 0, true);
+    set(&mut pair, 1, true);
+    let bytes: Vec<u8> = (0..400_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    for side in &pair.sides {
+        side.fill(0, &bytes);
+    }
+    pair
+}
+
+/// Posts a WRITE of `len` bytes from `from` at the first side to `to` at the second.
+fn write(pair: &mut Pair, id: u64, from: u64, to: u64, len: u32) {
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let addr = a.va(to);
+    a.post(id, SendOp::Write { addr, rkey }, &[a.sge(from, len)]);
+}
+
+/// Posts a READ of `len` bytes from `from` at the second side to `to` at the first.
+fn read(pair: &mut Pair, id: u64, from: u64, to: u64, len: u32) {
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let addr = a.va(from);
+    a.post(id, SendOp::Read { addr, rkey }, &[a.sge(to, len)]);
+}
+
+fn number(packet: &Packet) -> i32 {
+    packet.headers.bth.psn.distance(Psn::new(Connection::default().psn))
+}
+
+/// Loses the first transmission of packets of one side, by their number from the first PSN on.
+fn losing(side: usize, lost: &[i32]) -> impl FnMut(usize, &Packet) -> bool {
+    let mut lost = lost.to_vec();
+    move |from, packet| {
+        let is_answer = packet.headers.bth.opcode.operation() == Some(Operation::Acknowledge);
+        if from != side || (side == 1 && is_answer) {
+            return true;
+        }
+        let at = lost.iter().position(|n| *n == number(packet));
+        at.map(|at| lost.remove(at)).is_none()
+    }
+}
+
+/// Numbers that the first side sent, with how often, if more than once.
+fn repeated(pair: &Pair, side: usize) -> BTreeMap<i32, usize> {
+    let mut sent = BTreeMap::new();
+    let data = |packet: &Packet| packet.headers.bth.opcode.operation() != Some(Operation::Acknowledge);
+    for (_, packet) in pair.log.iter().filter(|(from, packet)| *from == side && data(packet)) {
+        *sent.entry(number(packet)).or_insert(0) += 1;
+    }
+    sent.retain(|_, times| *times > 1);
+    sent
+}
+
+fn statuses(pair: &mut Pair) -> Vec<(u64, Status)> {
+    let all = pair.sides[0].completions();
+    all.iter().map(|c| (c.wr_id, c.status)).collect()
+}
+
+/// The ACK timer has never run out.
+fn no_timeouts(pair: &Pair) -> bool {
+    pair.sides[0].device.counters().local_ack_timeout_err == 0
+}
+
+fn hits(pair: &Pair, side: usize, mark: Mark) -> u32 {
+    pair.sides[side].device.marks().get(mark)
+}
+
+fn selective(pair: &Pair) -> u64 {
+    pair.sides[0].device.counters().roce_selective_repeats
+}
+
+#[test]
+fn one_lost_packet_of_a_write_is_sent_again_and_no_other() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 40 * MTU);
+    pair.run_losing(1, losing(0, &[7]));
+    assert!(no_timeouts(&pair));
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(pair.sides[1].bytes(300_000, 40 * 256), pair.sides[0].bytes(0, 40 * 256));
+    // The missing packet, and the last one of the window.
+    assert_eq!(repeated(&pair, 0), BTreeMap::from([(7, 2), (39, 2)]));
+    assert_eq!(selective(&pair), 1);
+    assert_eq!(pair.sides[0].device.counters().packet_seq_err, 1);
+    assert_eq!(pair.sides[1].device.counters().rx_write_requests, 1);
+    assert!(hits(&pair, 1, Mark::LandedAhead) > 0 && hits(&pair, 1, Mark::GapsClosed) == 1);
+    // Nothing is left over.
+    pair.log.clear();
+    write(&mut pair, 2, 0, 300_000, 40 * MTU);
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(2, Status::Success)]);
+    assert_eq!(repeated(&pair, 0), BTreeMap::new());
+}
+
+#[test]
+fn a_nak_says_what_has_come() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 12 * MTU);
+    pair.run_losing(1, losing(0, &[3, 4, 8]));
+    let naks: Vec<(i32, i32, Vec<u32>)> = pair
+        .log
+        .iter()
+        .filter(|(from, packet)| *from == 1 && !packet.payload.is_empty())
+        .map(|(_, packet)| {
+            let Extended::Aeth(aeth) = packet.headers.extended else {
+                panic!("{packet:?}")
+            };
+            assert_eq!(aeth.syndrome, Syndrome::Nak(NakCode::SequenceError));
+            assert!(packet.headers.bth.selective);
+            let sack = sack::Header::parse(&packet.payload).unwrap();
+            let trigger = sack.trigger.distance(Psn::new(Connection::default().psn));
+            let came = (0..sack::SPAN).filter(|i| sack.has(*i)).collect();
+            (number(packet), trigger, came)
+        })
+        .collect();
+    // All came at once, so there is one: the last packet asked for it.
+    assert_eq!(naks[0], (3, 11, vec![2, 3, 4, 6, 7, 8]));
+    assert_eq!(repeated(&pair, 0).keys().copied().collect::<Vec<_>>(), [3, 4, 8, 11]);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+}
+
+#[test]
+fn what_is_lost_again_is_sent_again() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 30 * MTU);
+    // The copy of 5 is lost, too; that of 9, which is sent behind it, says so.
+    pair.run_losing(1, losing(0, &[5, 9, 5]));
+    assert!(no_timeouts(&pair));
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(repeated(&pair, 0)[&5], 3);
+    assert_eq!(repeated(&pair, 0)[&9], 2);
+    assert!(hits(&pair, 0, Mark::RepeatedOften) > 0);
+
+    // A lone one: the last packet of the window, as a probe, says so.
+    pair.log.clear();
+    write(&mut pair, 2, 0, 300_000, 30 * MTU);
+    pair.run_losing(1, losing(0, &[35, 35, 35]));
+    assert_eq!(statuses(&mut pair), [(2, Status::Success)]);
+    assert_eq!(repeated(&pair, 0)[&35], 4);
+    assert!(hits(&pair, 0, Mark::RepeatProved) > 0);
+    // Each time is a retry, and there are three.
+    pair.log.clear();
+    write(&mut pair, 3, 0, 300_000, 30 * MTU);
+    pair.run_losing(4, losing(0, &[65; 9]));
+    assert_eq!(statuses(&mut pair), [(3, Status::RetryExceeded)]);
+}
+
+#[test]
+fn a_lost_end_is_found_by_the_probe_or_by_the_timer() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 30 * MTU);
+    pair.run_losing(1, losing(0, &[7, 29]));
+    assert!(no_timeouts(&pair));
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(repeated(&pair, 0), BTreeMap::from([(7, 2), (29, 2)]));
+    // Nothing came behind it: it goes back, until the first answer.
+    write(&mut pair, 2, 0, 300_000, 30 * MTU);
+    pair.run_losing(2, losing(0, &[58, 59]));
+    assert!(!no_timeouts(&pair));
+    assert_eq!(statuses(&mut pair), [(2, Status::Success)]);
+    assert_eq!(pair.sides[1].bytes(300_000, 30 * 256), pair.sides[0].bytes(0, 30 * 256));
+}
+
+#[test]
+fn many_messages_and_many_losses() {
+    let mut pair = pair();
+    for i in 0..60u64 {
+        // Of one packet and of several; the first packet of some is lost, so that the rest has no address.
+        let len = if i % 3 == 0 { 5 * MTU } else { 100 };
+        write(&mut pair, i, i * 1280, 300_000 + i * 1280, len);
+    }
+    let lost: Vec<i32> = (0..140).filter(|n| n % 5 == 0 || n % 7 == 0).collect();
+    pair.run_losing(6, losing(0, &lost));
+    assert_eq!(statuses(&mut pair).len(), 60);
+    for i in 0..60usize {
+        let len = if i % 3 == 0 { 5 * 256 } else { 100 };
+        let (from, to) = (i * 1280, 300_000 + i * 1280);
+        assert_eq!(
+            pair.sides[1].bytes(to, len),
+            pair.sides[0].bytes(from, len),
+            "{i}"
+        );
+    }
+    assert_eq!(pair.sides[1].device.counters().rx_write_requests, 60);
+    assert!(hits(&pair, 1, Mark::NotAhead) > 0);
+}
+
+#[test]
+fn a_later_write_stays_where_an_earlier_one_comes_again() {
+    let mut pair = pair();
+    // 0: lost; 1 and 2 land in the middle of it and beside it.
+    write(&mut pair, 1, 0, 300_000, 200);
+    write(&mut pair, 2, 1000, 300_050, 20);
+    write(&mut pair, 3, 2000, 300_190, 40);
+    write(&mut pair, 4, 3000, 300_060, 20);
+    pair.run_losing(1, losing(0, &[0]));
+    assert_eq!(statuses(&mut pair).len(), 4);
+    let a = &pair.sides[0];
+    let mut wanted = a.bytes(0, 200);
+    wanted.resize(230, 0);
+    for (from, to, len) in [(1000, 50, 20), (2000, 190, 40), (3000, 60, 20)] {
+        wanted[to..to + len].copy_from_slice(&a.bytes(from, len));
+    }
+    assert_eq!(pair.sides[1].bytes(300_000, 230), wanted);
+    assert_eq!(hits(&pair, 1, Mark::LandedUnder), 1);
+}
+
+#[test]
+fn sends_are_dropped_before_their_turn() {
+    let mut pair = pair();
+    for i in 0..20 {
+        let b = &mut pair.sides[1];
+        b.post_recv(i, &[b.sge(300_000 + i * 256, 256)]);
+    }
+    for i in 0..20 {
+        let a = &mut pair.sides[0];
+        match i % 4 {
+            3 => write(&mut pair, i, i * 256, 200_000 + i * 256, 256),
+            _ => a.post(i, SendOp::Send, &[a.sge(i * 256, 256)]),
+        }
+    }
+    pair.run_losing(2, losing(0, &[2, 5, 5, 11]));
+    assert_eq!(statuses(&mut pair).len(), 20);
+    let receives = pair.sides[1].completions();
+    let ids: Vec<u64> = receives.iter().map(|c| c.wr_id).collect();
+    assert_eq!(ids, (0..15).collect::<Vec<_>>());
+    let sends: Vec<u64> = (0..20).filter(|i| i % 4 != 3).collect();
+    for (slot, i) in sends.iter().enumerate() {
+        let got = pair.sides[1].bytes(300_000 + slot * 256, 256);
+        assert_eq!(got, pair.sides[0].bytes(*i as usize * 256, 256), "{i}");
+    }
+}
+
+#[test]
+fn a_key_is_refused_in_its_turn() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 10 * MTU);
+    let a = &mut pair.sides[0];
+    let op = SendOp::Write {
+        addr: a.va(300_000),
+        rkey: 0x1234_5678,
+    };
+    a.post(2, op, &[a.sge(0, 2 * MTU)]);
+    write(&mut pair, 3, 0, 310_000, 10);
+    pair.run_losing(1, losing(0, &[4]));
+    assert_eq!(
+        statuses(&mut pair),
+        [
+            (1, Status::Success),
+            (2, Status::RemoteAccessError),
+            (3, Status::FlushError)
+        ]
+    );
+    assert_eq!(pair.sides[1].bytes(300_000, 2560), pair.sides[0].bytes(0, 2560));
+    assert_eq!(pair.sides[1].state(), QpState::Err);
+}
+
+#[test]
+fn rights_are_those_of_the_key() {
+    // Without the right to be written nothing lands before its turn, and nothing in it.
+    let mut pair = Pair::new(
+        QpType::Rc,
+        Connection {
+            access: Access::LOCAL_WRITE | Access::REMOTE_READ,
+            ..Connection::default()
+        },
+    );
+    set(&mut pair, 0, true);
+    set(&mut pair, 1, true);
+    pair.sides[0].fill(0, &[7; 2560]);
+    write(&mut pair, 1, 0, 300_000, 10 * MTU);
+    pair.run_losing(1, losing(0, &[0]));
+    assert_eq!(statuses(&mut pair), [(1, Status::RemoteAccessError)]);
+    assert_eq!(pair.sides[1].bytes(300_000, 2560), [0; 2560]);
+    assert_eq!(hits(&pair, 1, Mark::LandedAhead), 0);
+}
+
+#[test]
+fn a_gap_in_a_read_is_asked_for_and_no_more() {
+    let mut pair = pair();
+    read(&mut pair, 1, 0, 300_000, 40 * MTU);
+    pair.run_losing(1, losing(1, &[7, 8, 20]));
+    assert!(no_timeouts(&pair));
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(pair.sides[0].bytes(300_000, 40 * 256), pair.sides[1].bytes(0, 40 * 256));
+    let responses = BTreeMap::from([(7, 2), (8, 2), (20, 2)]);
+    assert_eq!(repeated(&pair, 1), responses);
+    assert_eq!(selective(&pair), 2);
+    assert_eq!(hits(&pair, 0, Mark::ReadGapAsked), 2);
+}
+
+#[test]
+fn reads_behind_each_other_and_writes_between_them() {
+    let mut pair = pair();
+    for i in 0..4 {
+        read(&mut pair, 2 * i, i * 10_000, 300_000 + i * 10_000, 20 * MTU);
+        write(&mut pair, 2 * i + 1, 0, 200_000 + i * 1000, 700);
+    }
+    // Responses over the end of a READ, and the last one of all.
+    pair.run_losing(4, losing(1, &[3, 18, 19, 23, 24, 60, 88]));
+    let all: Vec<(u64, Status)> = (0..8).map(|i| (i, Status::Success)).collect();
+    assert_eq!(statuses(&mut pair), all);
+    for i in 0..4usize {
+        let got = pair.sides[0].bytes(300_000 + i * 10_000, 20 * 256);
+        assert_eq!(got, pair.sides[1].bytes(i * 10_000, 20 * 256), "{i}");
+    }
+    let repeated = repeated(&pair, 1);
+    assert!(repeated.keys().all(|n| [3, 18, 19, 23, 24, 60, 88].contains(n)), "{repeated:?}");
+}
+
+#[test]
+fn atomics_lost_on_either_way() {
+    let mut pair = pair();
+    pair.sides[1].fill(300_000, &[0; 8]);
+    let rkey = pair.sides[1].keys.rkey;
+    for i in 0..4 {
+        read(&mut pair, 10 + i, 0, 100_000, 4 * MTU);
+        let a = &mut pair.sides[0];
+        let op = SendOp::FetchAdd {
+            addr: a.va(300_000),
+            rkey,
+            add: 1,
+        };
+        a.post(20 + i, op, &[a.sge(200_000 + 8 * i, 8)]);
+    }
+    // The answer to the first, and the request of the second.
+    let (mut answers, mut requests) = (losing(1, &[4]), losing(0, &[9]));
+    pair.run_losing(4, |from, packet| answers(from, packet) && requests(from, packet));
+    assert_eq!(statuses(&mut pair).len(), 8);
+    assert_eq!(pair.sides[1].bytes(300_000, 8), 4u64.to_ne_bytes());
+    for i in 0..4usize {
+        let got = pair.sides[0].bytes(200_000 + 8 * i, 8);
+        assert_eq!(got, (i as u64).to_ne_bytes(), "{i}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_know_it_goes_back() {
+    for (mine, theirs) in [(true, false), (false, true)] {
+        let mut pair = pair();
+        set(&mut pair, 0, mine);
+        set(&mut pair, 1, theirs);
+        write(&mut pair, 1, 0, 300_000, 40 * MTU);
+        pair.run_losing(1, losing(0, &[7]));
+        assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+        assert_eq!(repeated(&pair, 0).len(), 33);
+        assert!(pair.log.iter().all(|(from, packet)| *from == 0 || packet.payload.is_empty()));
+        pair.log.clear();
+        read(&mut pair, 2, 0, 300_000, 40 * MTU);
+        pair.run_losing(1, losing(1, &[60]));
+        assert_eq!(statuses(&mut pair), [(2, Status::Success)]);
+        assert!(repeated(&pair, 1).len() >= 19);
+        assert_eq!(selective(&pair), 0);
+        let packets = pair.log.iter();
+        assert!(packets.clone().any(|(_, packet)| packet.headers.bth.selective));
+    }
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_waited_for() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 10 * MTU);
+    let a = &mut pair.sides[0];
+    a.post(2, SendOp::Send, &[a.sge(0, 100)]);
+    write(&mut pair, 3, 0, 310_000, 10 * MTU);
+    let mut lose = losing(0, &[4]);
+    pair.send(&mut lose);
+    pair.deliver();
+    for _ in 0..4 {
+        pair.send(&mut lose);
+        pair.deliver();
+    }
+    assert_eq!(hits(&pair, 1, Mark::RnrNakSent), 1);
+    let b = &mut pair.sides[1];
+    b.post_recv(9, &[b.sge(320_000, 100)]);
+    pair.run_losing(3, lose);
+    let all: Vec<u64> = statuses(&mut pair).iter().map(|(id, _)| *id).collect();
+    assert_eq!(all, [1, 2, 3]);
+    assert_eq!(pair.sides[1].bytes(310_000, 2560), pair.sides[0].bytes(0, 2560));
+}
+
+#[test]
+fn nothing_is_kept_of_a_queue_pair_that_starts_anew() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 10 * MTU);
+    let mut lose = losing(0, &[4]);
+    pair.send(&mut lose);
+    pair.deliver();
+    for side in &mut pair.sides {
+        let reset = vnic_engine::rdma::QpAttributes {
+            state: QpState::Reset,
+            ..Default::default()
+        };
+        let mask = vnic_engine::rdma::AttributeMask::STATE;
+        side.device.modify_qp(side.qp, &reset, mask, Instant(0)).unwrap();
+    }
+    pair.wire.iter_mut().for_each(|wire| wire.clear());
+    pair.connect(Connection::default());
+    pair.log.clear();
+    write(&mut pair, 2, 0, 300_000, 10 * MTU);
+    pair.run();
+    assert_eq!(statuses(&mut pair), [(2, Status::Success)]);
+    assert_eq!(repeated(&pair, 0), BTreeMap::new());
+}
+
+/// Losses, duplicates and reordering from a seed, with everything at once.
+#[test]
+fn everything_at_once() {
+    for seed in 1..SEEDS {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut below = move |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % n
+        };
+        let mut pair = Pair::new(
+            QpType::Rc,
+            Connection {
+                retry_count: 7,
+                ..Connection::default()
+            },
+        );
+        set(&mut pair, 0, true);
+        set(&mut pair, 1, true);
+        let bytes: Vec<u8> = (0..400_000).map(|_| below(256) as u8).collect();
+        pair.sides[0].fill(0, &bytes);
+        let mut theirs = pair.sides[1].bytes(0, 1 << 20);
+        let (mut reads, mut sends) = (Vec::new(), Vec::new());
+        let count = 40;
+        for id in 0..count {
+            let len = (below(8) * 200 + 1) as u32;
+            let from = below(200_000);
+            match below(4) {
+                // Places that overlap.
+                0 | 1 => {
+                    let to = 500_000 + below(3000);
+                    write(&mut pair, id, from, to, len);
+                    let bytes = &bytes[from as usize..][..len as usize];
+                    theirs[to as usize..][..len as usize].copy_from_slice(bytes);
+                }
+                2 => {
+                    let to = 400_000 + id * 2000;
+                    read(&mut pair, id, from, to, len);
+                    reads.push((from as usize, to as usize, len as usize));
+                }
+                _ => {
+                    let at = 700_000 + id * 2000;
+                    let b = &mut pair.sides[1];
+                    b.post_recv(id, &[b.sge(at, 2000)]);
+                    let a = &mut pair.sides[0];
+                    a.post(id, SendOp::Send, &[a.sge(from, len)]);
+                    sends.push((from as usize, at as usize, len as usize));
+                    let bytes = &bytes[from as usize..][..len as usize];
+                    theirs[at as usize..][..len as usize].copy_from_slice(bytes);
+                }
+            }
+        }
+        let mut waited = 0;
+        loop {
+            pair.send(|_, _| below(100) >= 8);
+            for wire in &mut pair.wire {
+                if wire.len() > 1 && below(6) == 0 {
+                    let last = wire.len() - 1;
+                    let at = below(last as u64) as usize;
+                    wire.swap(at, at + 1);
+                }
+                if !wire.is_empty() && below(9) == 0 {
+                    let copy = wire[below(wire.len() as u64) as usize].clone();
+                    wire.push_back(copy);
+                }
+            }
+            if pair.wire.iter().any(|w| !w.is_empty()) {
+                pair.deliver();
+                continue;
+            }
+            if pair.sides.iter().any(|s| s.device.wants_transmit()) {
+                continue;
+            }
+            let next = pair.sides.iter().filter_map(|s| s.device.next_timeout()).min();
+            let Some(next) = next else { break };
+            waited += 1;
+            assert!(waited <= 1000, "seed {seed}");
+            pair.now = next;
+            for side in &mut pair.sides {
+                side.device.handle_timeout(next);
+            }
+        }
+        let all: Vec<(u64, Status)> = (0..count).map(|id| (id, Status::Success)).collect();
+        assert_eq!(statuses(&mut pair), all, "seed {seed}");
+        assert!(pair.sides[1].bytes(0, 1 << 20) == theirs, "seed {seed}: memory of the peer");
+        for (from, to, len) in reads {
+            // (Zeros, if nothing was there.)
+            assert_eq!(pair.sides[0].bytes(to, len), theirs[from..from + len], "seed {seed}");
+        }
+    }
+}
