@@ -5,7 +5,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
+pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF, SELECTIVE_REPEAT};
 
 use crate::check::nearest;
 use crate::store::{Batch, Store, StoreError};
@@ -46,6 +46,15 @@ pub struct NvView {
     pub current: Option<u32>,
     /// Value after the next reset.
     pub next: Option<u32>,
+}
+
+/// What the NV configuration changes of adapters, at their next restart.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NvActing {
+    /// Whether adapters have no RDMA function.
+    pub roce_off: bool,
+    /// Whether they repeat selectively where the operator has not said otherwise.
+    pub selective_repeat: bool,
 }
 
 /// The NV configuration.
@@ -206,9 +215,13 @@ impl Nv {
         changed.collect()
     }
 
-    /// Whether adapters have no RDMA function.
-    pub fn roce_off(&self) -> bool {
-        self.lock().current.get(ROCE_CONTROL) == Some(&ROCE_OFF)
+    /// What acts on adapters.
+    pub fn acting(&self) -> NvActing {
+        let current = &self.lock().current;
+        NvActing {
+            roce_off: current.get(ROCE_CONTROL) == Some(&ROCE_OFF),
+            selective_repeat: current.get(SELECTIVE_REPEAT) == Some(&1),
+        }
     }
 }
 

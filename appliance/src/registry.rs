@@ -26,6 +26,7 @@ use vnic_backend::rehearsal::rehearses;
 use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
 use vnic_backend::{Nic, NicError};
 
+use crate::nv::NvActing;
 use crate::store::{Batch, Store, StoreError};
 pub use acting::{Applied, LINE_RATE_MBPS};
 pub use check::{Action, Operation, Refusal, Warning, Why, known};
@@ -123,8 +124,8 @@ struct Inner {
     history: VecDeque<Arc<Commit>>,
     /// Adapters that exist.
     live: BTreeSet<String>,
-    /// Whether RDMA is off for all adapters (NV configuration).
-    roce_off: bool,
+    /// What the NV configuration changes of adapters.
+    nv: NvActing,
     /// Indexes of adapters in `.reg` files; an adapter keeps its index.
     indexes: BTreeMap<String, u16>,
 }
@@ -180,7 +181,7 @@ impl Registry {
             waiting: VecDeque::new(),
             history: VecDeque::new(),
             live: BTreeSet::new(),
-            roce_off: false,
+            nv: NvActing::default(),
             indexes,
         };
         Ok(Registry {
@@ -443,7 +444,7 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acti
     view.origin = Some(origin);
     if let Some(acting) = acting.filter(|_| key.built == Built::Yes) {
         view.effective = acting.value(key);
-        let next = match inner.roce_off && key.name == NETWORK_DIRECT {
+        let next = match inner.nv.roce_off && key.name == NETWORK_DIRECT {
             // What is stored does not act, after a restart neither.
             true => {
                 let mut off = acting.settings.clone();

@@ -68,7 +68,7 @@ impl NvConfig<'_> {
     pub fn reset_device(&self, by: &str) -> Result<(Vec<&'static NvDef>, Vec<String>), Refused> {
         acts()?;
         let changed = self.0.nv.reset_device();
-        self.0.registry.set_roce_off(self.0.nv.roce_off());
+        self.0.registry.set_nv(self.0.nv.acting());
         let mut adapters = Vec::new();
         let mut wrong = Violations::default();
         for adapter in self.0.nic.adapters() {

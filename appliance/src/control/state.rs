@@ -46,7 +46,7 @@ impl Kept {
         let store = Arc::new(store);
         let registry = Registry::new(nic.clone(), store.clone())?;
         let nv = Nv::new(store.clone())?;
-        registry.set_roce_off(nv.roce_off());
+        registry.set_nv(nv.acting());
         Ok(Kept { store, registry, nv })
     }
 }

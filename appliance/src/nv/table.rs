@@ -44,10 +44,13 @@ pub struct NvDef {
     pub source: &'static str,
 }
 
-/// Parameter that disables RDMA functions: the one that is built.
+/// Parameter that disables RDMA functions.
 pub const ROCE_CONTROL: &str = "ROCE_CONTROL";
 /// Value without RDMA functions.
 pub const ROCE_OFF: u32 = 1;
+
+/// Parameter that lets adapters repeat selectively.
+pub const SELECTIVE_REPEAT: &str = "RDMA_SELECTIVE_REPEAT_EN";
 
 const LLDP: &[(u32, &str)] = &[(0, "off"), (1, "mandatory"), (2, "all")];
 const U17: u32 = 131_071;
@@ -183,11 +186,13 @@ pub static PARAMETERS: &[NvDef] = &[
     ),
     number("RATE_REDUCE_MONITOR_PERIOD", 1, U17, "us").help("At most one cut of the rate in this time."),
     number("RATE_TO_SET_ON_FIRST_CNP", 0, u32::MAX, "Mbit/s").help("Rate after the first CNP."),
-    flag("RDMA_SELECTIVE_REPEAT_EN").of(
-        "selective repeat",
-        SEED_ECE,
-        "Lost packets of READ and WRITE are repeated one by one.",
-    ),
+    NvDef {
+        waits_for: None,
+        source: SEED_ECE,
+        ..flag(SELECTIVE_REPEAT)
+    }
+    .help("Lost packets of READ and WRITE are repeated one by one.")
+    .default(0),
     flag("REAL_TIME_CLOCK_ENABLE").of("time stamps", DB_SW, "Time stamps are in real time."),
     flag("ROCE_ADAPTIVE_ROUTING_EN").of("adaptive routing", DB_SW, "Packets may take several paths."),
     choice("ROCE_CC_ALGORITHM", &[(0, "ECN"), (1, "QCN")]).of(CC, DB_CC, "Algorithm of congestion control."),

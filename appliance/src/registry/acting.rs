@@ -6,12 +6,13 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::rehearsal::rehearses;
-use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of};
+use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of, parameter};
 use vnic_backend::{AdapterSetup, AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
 use super::{Done, Inner, Registry, RegistryError, Update};
+use crate::nv::NvActing;
 use crate::store::{Batch, StoreError};
 
 /// Values of an adapter that changed at its restart.
@@ -27,6 +28,9 @@ pub struct Applied {
     pub time: SystemTime,
 }
 
+/// Parameter that NV parameter RDMA_SELECTIVE_REPEAT_EN sets where nobody else has.
+const SELECTIVE_REPEAT_FORCED: &str = "selective_repeat_forced_en";
+
 impl Inner {
     /// Settings that would act on an adapter after a restart.
     fn settings(&self, adapter: &str) -> AdapterSettings {
@@ -38,7 +42,12 @@ impl Inner {
                 key.written(&mut settings, entry.revision);
             }
         }
-        settings.network_direct &= !self.roce_off;
+        settings.network_direct &= !self.nv.roce_off;
+        if self.nv.selective_repeat
+            && let Some(forced) = parameter(SELECTIVE_REPEAT_FORCED)
+        {
+            settings.congestion.parameters.put(forced, Some(1));
+        }
         settings
     }
 
@@ -146,9 +155,9 @@ impl Registry {
         }
     }
 
-    /// Sets whether adapters have no RDMA function, whatever is stored. It acts at their next restart.
-    pub fn set_roce_off(&self, off: bool) {
-        self.shared.lock().roce_off = off;
+    /// Sets what the NV configuration changes of adapters, whatever is stored. It acts at their next restart.
+    pub fn set_nv(&self, acting: NvActing) {
+        self.shared.lock().nv = acting;
     }
 
     /// Restarts an adapter: pending values become effective, and the guest's link goes down and comes back. May block.

@@ -221,6 +221,48 @@ async fn the_verbs_of_mlx5cmd() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn selective_repeat_by_nv_parameter_and_by_adapter() {
+    let mut lab = Lab::start(2).await;
+    async fn now(lab: &Lab, adapter: &str) -> String {
+        let name = "selective_repeat_forced_en";
+        let said = lab.said(&["cc", "get", adapter, name]).await;
+        said.trim_end().trim_start_matches(name).to_owned()
+    }
+    assert_eq!(now(&lab, "vf0").await, "=0");
+    lab.said(&["nvconfig", "set", "-y", "RDMA_SELECTIVE_REPEAT_EN=1"])
+        .await;
+    // A change of a key configures the adapter, and is no reset.
+    lab.said(&["mlx5cmd", "-ZtRoce", "-Name", "vf0", "-Set", "-SlowStart", "0"])
+        .await;
+    assert_eq!(now(&lab, "vf0").await, "=0");
+    lab.said(&["nvconfig", "device-reset", "-y"]).await;
+    assert_eq!(now(&lab, "vf0").await, "=1");
+    assert_eq!(now(&lab, "vf1").await, "=1");
+    // What the operator says of an adapter counts more.
+    lab.said(&["cc", "set", "vf1", "selective_repeat_forced_en=0"])
+        .await;
+    assert_eq!(now(&lab, "vf1").await, "=0");
+    // The start of the daemon is a reset, too.
+    lab = lab.restart(2).await;
+    assert_eq!(now(&lab, "vf0").await, "=1");
+    assert_eq!(now(&lab, "vf1").await, "=0");
+    lab.said(&["cc", "set", "vf1", "selective_repeat_forced_en="])
+        .await;
+    assert_eq!(now(&lab, "vf1").await, "=1");
+    lab.said(&["nvconfig", "reset", "-y"]).await;
+    assert_eq!(now(&lab, "vf0").await, "=1");
+    lab.said(&["nvconfig", "device-reset", "-y"]).await;
+    assert_eq!(now(&lab, "vf0").await, "=0");
+    // For one adapter, at once, by the register.
+    let register = ["qos", "mlxreg", "vf0", "--reg_name", "ROCE_ACCL"];
+    lab.said(&[&register[..], &["--set", "selective_repeat_forced_en=1", "-y"]].concat())
+        .await;
+    assert_eq!(now(&lab, "vf0").await, "=1");
+    assert_eq!(now(&lab, "vf1").await, "=0");
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn zero_touch_roce_by_all_its_words() {
     let mut lab = Lab::start(2).await;
     const DONE: &str = "The command was executed successfully\n";
@@ -280,10 +322,12 @@ async fn zero_touch_roce_by_all_its_words() {
              roce_tx_window_field_select            | 0x00000001\n\
              roce_slow_restart_field_select         | 0x00000001\n\
              roce_slow_restart_idle_field_select    | 0x00000001\n\
+             selective_repeat_forced_field_select   | 0x00000001\n\
              roce_adp_retrans_en                    | 0x00000000\n\
              roce_tx_window_en                      | 0x00000001\n\
              roce_slow_restart_en                   | 0x00000000\n\
-             roce_slow_restart_idle_en              | 0x00000001\n{ruler}\n"
+             roce_slow_restart_idle_en              | 0x00000001\n\
+             selective_repeat_forced_en             | 0x00000000\n{ruler}\n"
         )
     );
     let refused = lab

@@ -10,11 +10,12 @@ use super::super::Failure;
 use super::mlxreg;
 
 /// Fields, and the parameters behind them.
-const FIELDS: [(&str, &str); 4] = [
+const FIELDS: [(&str, &str); 5] = [
     ("roce_adp_retrans", "AdpRetrans"),
     ("roce_tx_window", "TxWindow"),
     ("roce_slow_restart", "SlowStart"),
     ("roce_slow_restart_idle", "roce_slow_restart_idle_en"),
+    ("selective_repeat_forced", "selective_repeat_forced_en"),
 ];
 
 /// Parameters of fields that are to be written.

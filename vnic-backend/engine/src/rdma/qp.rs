@@ -479,7 +479,11 @@ impl Qp {
             rate: self.rate(),
             ceiling: self.ceiling(),
             flow,
-            errors: self.trouble.as_ref().map(|trouble| trouble.errors).unwrap_or_default(),
+            errors: self
+                .trouble
+                .as_ref()
+                .map(|trouble| trouble.errors)
+                .unwrap_or_default(),
         }
     }
 

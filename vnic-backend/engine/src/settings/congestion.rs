@@ -289,6 +289,7 @@ parameters! {
     CONGESTION_OWN[15] "roce_slow_restart_idle_en" Device(flag zero_touch.slow_restart_idle);
     CONGESTION_OWN[16] "soft_roce" Device(flag soft_roce);
     CONGESTION_OWN[17] "roce_pin_source_port" Device(flag pin_source_port);
+    CONGESTION_OWN[18] "selective_repeat_forced_en" Device(flag zero_touch.selective);
 }
 
 /// Parameter of a name or one of its other spellings; case does not matter.

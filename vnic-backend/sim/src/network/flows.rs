@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use vnic_wire::psn::Psn;
-use vnic_wire::sack;
 use vnic_wire::roce::Path;
+use vnic_wire::sack;
 
 use super::host::End;
 use super::outcome::FlowOutcome;

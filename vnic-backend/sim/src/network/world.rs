@@ -412,9 +412,7 @@ impl<'a> World<'a> {
             };
             let now = Instant(world.net.now / 1000);
             host.device.receive(now, &incoming, &Nothing);
-            if selective
-                && let Ok(qp) = host.device.query_qp(QpNumber(headers.bth.destination_qp))
-            {
+            if selective && let Ok(qp) = host.device.query_qp(QpNumber(headers.bth.destination_qp)) {
                 let flow = &mut world.flows[packet.lane as usize / 2];
                 flow.lands(psn, packet.payload, qp.rq_psn, measured);
             }

@@ -562,9 +562,15 @@ impl World {
             let book = Book::of(local, vec![]);
             Some(world.request(SendOp::Write { addr, rkey }, data, number, book, rng))
         };
-        match rng.u32(0..3) {
+        match rng.u32(0..4) {
             // What is written is read.
             0 => {
+                requests.extend(write(self, rng));
+                requests.push(read);
+            }
+            // What was written last is read.
+            3 => {
+                requests.extend(write(self, rng));
                 requests.extend(write(self, rng));
                 requests.push(read);
             }

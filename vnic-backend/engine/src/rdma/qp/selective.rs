@@ -294,7 +294,13 @@ impl Qp {
     }
 
     /// A NAK for a sequence error says what has come behind the PSN that is missing.
-    pub(super) fn learn_missing(&mut self, shared: &mut Shared, now: Instant, psn: Psn, packet: &Incoming<'_>) {
+    pub(super) fn learn_missing(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        psn: Psn,
+        packet: &Incoming<'_>,
+    ) {
         let mut bytes = [0; sack::LEN_MAX];
         let parsed = bytes
             .get_mut(..packet.payload.len())
@@ -304,9 +310,15 @@ impl Qp {
             shared.counters.drop_malformed += 1;
             return;
         };
-        let (oldest, next, end) = (self.requester.oldest, self.requester.next_psn(), self.requester.end);
+        let (oldest, next, end) = (
+            self.requester.oldest,
+            self.requester.next_psn(),
+            self.requester.end,
+        );
         let trouble = self.trouble.get_or_insert_default();
-        trouble.repair.get_or_insert_with(|| Repair::new(oldest, next, end));
+        trouble
+            .repair
+            .get_or_insert_with(|| Repair::new(oldest, next, end));
         if next != end {
             // It was going back: what it does not know yet is in this answer.
             self.requester.go_back(shared, end);
@@ -420,7 +432,11 @@ impl Qp {
             && let Some(at) = fetched.due()
             && let Some(part) = fetched.asked.get(at).copied()
         {
-            let from = if part.from.before(oldest) { oldest } else { part.from };
+            let from = if part.from.before(oldest) {
+                oldest
+            } else {
+                part.from
+            };
             if !from.before(part.to) {
                 fetched.asked.remove(at);
                 return Some(Turn::Next);
@@ -477,7 +493,8 @@ impl Qp {
         let was = (self.requester.cursor(), self.requester.next_psn());
         // The slot of a hint holds what is not acknowledged, so it is still that request's.
         let from = hint.filter(|(_, at)| !at.before(self.requester.oldest) && !psn.before(*at));
-        self.requester.go_back_from(shared, from.map(|(slot, _)| slot), psn);
+        self.requester
+            .go_back_from(shared, from.map(|(slot, _)| slot), psn);
         let slot = self.requester.cursor();
         let turn = match shared.sends.get(slot) {
             Some(wqe) if wqe.holds(psn) => self.send_packet(shared, slot, now, psns, memory, sink),

@@ -213,4 +213,11 @@ pub(in super::super) const OWN: &[KeyDef] = &[
              by ports then sees one flow. Ports that a program chose count as little.",
         )
         .source("Linux, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN"),
+    own(KeyDef::switch("selective_repeat_forced_en"))
+        .tool(ZERO_TOUCH)
+        .help(
+            "1: lost packets of WRITEs and READs are sent again one by one, to a peer that does so, too; 0: all behind them are. \
+             Without a value as NV parameter RDMA_SELECTIVE_REPEAT_EN says.",
+        )
+        .source("mstflint roce_accl_reg_ext"),
 ];

@@ -57,7 +57,11 @@ fn read(pair: &mut Pair, id: u64, from: u64, to: u64, len: u32) {
 }
 
 fn number(packet: &Packet) -> i32 {
-    packet.headers.bth.psn.distance(Psn::new(Connection::default().psn))
+    packet
+        .headers
+        .bth
+        .psn
+        .distance(Psn::new(Connection::default().psn))
 }
 
 /// Loses the first transmission of packets of one side, by their number from the first PSN on.
@@ -77,7 +81,11 @@ fn losing(side: usize, lost: &[i32]) -> impl FnMut(usize, &Packet) -> bool {
 fn repeated(pair: &Pair, side: usize) -> BTreeMap<i32, usize> {
     let mut sent = BTreeMap::new();
     let data = |packet: &Packet| packet.headers.bth.opcode.operation() != Some(Operation::Acknowledge);
-    for (_, packet) in pair.log.iter().filter(|(from, packet)| *from == side && data(packet)) {
+    for (_, packet) in pair
+        .log
+        .iter()
+        .filter(|(from, packet)| *from == side && data(packet))
+    {
         *sent.entry(number(packet)).or_insert(0) += 1;
     }
     sent.retain(|_, times| *times > 1);
@@ -109,7 +117,10 @@ fn one_lost_packet_of_a_write_is_sent_again_and_no_other() {
     pair.run_losing(1, losing(0, &[7]));
     assert!(no_timeouts(&pair));
     assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
-    assert_eq!(pair.sides[1].bytes(300_000, 40 * 256), pair.sides[0].bytes(0, 40 * 256));
+    assert_eq!(
+        pair.sides[1].bytes(300_000, 40 * 256),
+        pair.sides[0].bytes(0, 40 * 256)
+    );
     // The missing packet, and the last one of the window.
     assert_eq!(repeated(&pair, 0), BTreeMap::from([(7, 2), (39, 2)]));
     assert_eq!(selective(&pair), 1);
@@ -147,7 +158,10 @@ fn a_nak_says_what_has_come() {
         .collect();
     // All came at once, so there is one: the last packet asked for it.
     assert_eq!(naks[0], (3, 11, vec![2, 3, 4, 6, 7, 8]));
-    assert_eq!(repeated(&pair, 0).keys().copied().collect::<Vec<_>>(), [3, 4, 8, 11]);
+    assert_eq!(
+        repeated(&pair, 0).keys().copied().collect::<Vec<_>>(),
+        [3, 4, 8, 11]
+    );
     assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
 }
 
@@ -190,7 +204,10 @@ fn a_lost_end_is_found_by_the_probe_or_by_the_timer() {
     pair.run_losing(2, losing(0, &[58, 59]));
     assert!(!no_timeouts(&pair));
     assert_eq!(statuses(&mut pair), [(2, Status::Success)]);
-    assert_eq!(pair.sides[1].bytes(300_000, 30 * 256), pair.sides[0].bytes(0, 30 * 256));
+    assert_eq!(
+        pair.sides[1].bytes(300_000, 30 * 256),
+        pair.sides[0].bytes(0, 30 * 256)
+    );
 }
 
 #[test]
@@ -314,7 +331,10 @@ fn a_gap_in_a_read_is_asked_for_and_no_more() {
     pair.run_losing(1, losing(1, &[7, 8, 20]));
     assert!(no_timeouts(&pair));
     assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
-    assert_eq!(pair.sides[0].bytes(300_000, 40 * 256), pair.sides[1].bytes(0, 40 * 256));
+    assert_eq!(
+        pair.sides[0].bytes(300_000, 40 * 256),
+        pair.sides[1].bytes(0, 40 * 256)
+    );
     let responses = BTreeMap::from([(7, 2), (8, 2), (20, 2)]);
     assert_eq!(repeated(&pair, 1), responses);
     assert_eq!(selective(&pair), 2);
@@ -337,7 +357,10 @@ fn reads_behind_each_other_and_writes_between_them() {
         assert_eq!(got, pair.sides[1].bytes(i * 10_000, 20 * 256), "{i}");
     }
     let repeated = repeated(&pair, 1);
-    assert!(repeated.keys().all(|n| [3, 18, 19, 23, 24, 60, 88].contains(n)), "{repeated:?}");
+    assert!(
+        repeated.keys().all(|n| [3, 18, 19, 23, 24, 60, 88].contains(n)),
+        "{repeated:?}"
+    );
 }
 
 #[test]
@@ -376,7 +399,11 @@ fn a_peer_that_does_not_know_it_goes_back() {
         pair.run_losing(1, losing(0, &[7]));
         assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
         assert_eq!(repeated(&pair, 0).len(), 33);
-        assert!(pair.log.iter().all(|(from, packet)| *from == 0 || packet.payload.is_empty()));
+        assert!(
+            pair.log
+                .iter()
+                .all(|(from, packet)| *from == 0 || packet.payload.is_empty())
+        );
         pair.log.clear();
         read(&mut pair, 2, 0, 300_000, 40 * MTU);
         pair.run_losing(1, losing(1, &[60]));
@@ -520,10 +547,17 @@ fn everything_at_once() {
         }
         let all: Vec<(u64, Status)> = (0..count).map(|id| (id, Status::Success)).collect();
         assert_eq!(statuses(&mut pair), all, "seed {seed}");
-        assert!(pair.sides[1].bytes(0, 1 << 20) == theirs, "seed {seed}: memory of the peer");
+        assert!(
+            pair.sides[1].bytes(0, 1 << 20) == theirs,
+            "seed {seed}: memory of the peer"
+        );
         for (from, to, len) in reads {
             // (Zeros, if nothing was there.)
-            assert_eq!(pair.sides[0].bytes(to, len), theirs[from..from + len], "seed {seed}");
+            assert_eq!(
+                pair.sides[0].bytes(to, len),
+                theirs[from..from + len],
+                "seed {seed}"
+            );
         }
     }
 }

@@ -147,7 +147,12 @@ impl Qp {
         );
     }
 
-    pub(super) fn check_write(&self, shared: &Shared, pd: PdHandle, reth: &reth::Header) -> Result<(), Refusal> {
+    pub(super) fn check_write(
+        &self,
+        shared: &Shared,
+        pd: PdHandle,
+        reth: &reth::Header,
+    ) -> Result<(), Refusal> {
         if reth.len > MESSAGE_MAX {
             return Err(Refusal::Nak(NakCode::InvalidRequest));
         }
