@@ -82,8 +82,9 @@ impl CongestionSpec {
             points.notification.spacing = told.spacing;
             points.notification.told = told.told;
         }
-        let points = self.own.over(points, line_rate);
-        keys.parameters.over(points, line_rate)
+        // (What NV configuration says comes with the keys, and counts less.)
+        let points = keys.parameters.over(points, line_rate);
+        self.own.over(points, line_rate)
     }
 }
 
