@@ -97,6 +97,11 @@ impl<const FIRST: u32, const N: usize> Default for Histogram<FIRST, N> {
 }
 
 impl<const FIRST: u32, const N: usize> Histogram<FIRST, N> {
+    /// Upper bounds of the buckets, without that of the last one, which has none. A value that equals a bound is below it.
+    pub fn bounds() -> impl Iterator<Item = u64> {
+        (FIRST..).take(N - 1).map(|bits| 1 << bits)
+    }
+
     /// Counts a value. Only the writer's thread may call this.
     #[inline]
     pub fn add(&self, value: u64) {
@@ -172,6 +177,7 @@ mod tests {
         assert_eq!((times[0], times[23], times.len()), (128, 1 << 30, 24));
         let depths: Vec<u64> = TX_QUEUE_DEPTH.bounds(DEPTH.1).collect();
         assert_eq!((depths[0], depths[15], depths.len()), (1, 32768, 16));
+        assert!(TimeHistogram::bounds().eq(times) && DepthHistogram::bounds().eq(depths));
         let histogram = TimeHistogram::default();
         for value in [0, 128, 129, 1 << 30, (1 << 30) + 1] {
             histogram.add(value);

@@ -9,6 +9,7 @@ mod shell;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use vnic_wire::MacAddr;
 use vnic_wire::bth::MULTICAST_QP;
@@ -33,6 +34,7 @@ use super::marks::{Mark, Marks};
 use super::memory::Memory;
 use super::multicast::MulticastGroups;
 use super::notifier::Notifier;
+use super::observation::QpObservation;
 use super::on_demand::Faults;
 use super::packet::Incoming;
 use super::pool::Pool;
@@ -141,6 +143,20 @@ fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &In
     }
 }
 
+/// Counts a packet that may have another priority than 0, and shows it to the observation of its queue pair.
+#[cold]
+#[inline(never)]
+fn tell_apart(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &Incoming<'_>) {
+    shared.count_received(packet);
+    let Some(observed) = &mut shared.observed else {
+        return;
+    };
+    let to = QpNumber(packet.headers.bth.destination_qp);
+    if observed.has(to) && qps.get(to.0).is_some_and(|qp| qp.sender(packet).is_some()) {
+        observed.came(now, to, packet);
+    }
+}
+
 impl Device {
     /// A device without objects. Refused when the limits contradict each other.
     pub fn new(config: DeviceConfig) -> Result<Device, VerbsError> {
@@ -176,7 +192,7 @@ impl Device {
                 held: 0,
                 window: Congestion::default().zero_touch.most(),
                 ready: Ready::default(),
-                sorted: Marking::default().sorts(),
+                apart: Marking::default().sorts(),
                 marking: Marking::default(),
                 faults: Faults::default(),
                 notifier: Notifier::new(Congestion::default().point),
@@ -198,6 +214,7 @@ impl Device {
                 worst: Worst::default(),
                 work: 0,
                 notes: None,
+                observed: None,
                 limits,
             },
             freed: None,
@@ -700,6 +717,25 @@ impl Device {
         Ok(found.status(&self.shared, now))
     }
 
+    /// What was counted of a QP since somebody looks at it. With `keep` the observation begins, if there is none, and lasts for so
+    /// long, or until a later look's time is over. Nothing: it is not observed, or [`OBSERVED_MAX`](super::OBSERVED_MAX) others are.
+    pub fn observe_qp(
+        &mut self,
+        qp: QpNumber,
+        keep: Option<Duration>,
+        now: Instant,
+    ) -> Result<Option<QpObservation>, VerbsError> {
+        let at = find!(self.qps, qp, Qp)?.whereabouts();
+        let Shared { observed, timers, .. } = &mut self.shared;
+        let Some(keep) = keep else {
+            return Ok(observed.as_mut().and_then(|all| all.seen(now, qp)));
+        };
+        let all = observed.get_or_insert_default();
+        let seen = all.look(timers, now, now + keep, qp, at);
+        self.shared.apart = true;
+        Ok(seen)
+    }
+
     /// QPs behind a place, at most `most` and of `places` places: of many, one page after the other. A QP that is made or
     /// destroyed meanwhile hides no other.
     pub fn qp_page(&mut self, behind: Option<u32>, most: usize, places: u32, now: Instant) -> QpPage {
@@ -744,6 +780,9 @@ impl Device {
         };
         qp.flush(&mut self.shared);
         self.shared.worst.forget(number);
+        if self.shared.observed.is_some() {
+            self.shared.with_observed(|all, timers| all.end(timers, number));
+        }
         let init = qp.init;
         if let Some(pd) = init.pd {
             self.leave_pd(pd);
@@ -781,8 +820,8 @@ impl Device {
         shared.now = now;
         let bth = &packet.headers.bth;
         shared.counters.received(packet);
-        if shared.sorted || packet.path.vlan.is_some() {
-            shared.count_received(packet);
+        if shared.apart || packet.path.vlan.is_some() {
+            tell_apart(shared, &self.qps, now, packet);
         }
         if Ecn::of(packet.path.network.traffic_class()) == Ecn::Ce {
             shared.counters.np_ecn_marked_roce_packets += 1;

@@ -24,11 +24,12 @@ pub use connect::{flow_label, flow_label_port, udp_source_port};
 
 use super::marks::Mark;
 use super::memory::Memory;
+use super::observation::Whereabouts;
 use super::pacing::Pace;
 use super::packet::{Incoming, Sink};
 use super::pool::NONE;
 use super::shared::Shared;
-use super::status::{QpErrors, QpStatus, SendStatus};
+use super::status::{PathStatus, QpErrors, QpStatus, SendStatus};
 use super::timer::Entry;
 use super::types::{
     Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendFlags,
@@ -473,6 +474,8 @@ impl Qp {
                 retries_left: requester.retries_left,
                 rnr_retries_left: requester.rnr_retries_left,
                 waits_for_receiver: requester.rnr_until.is_some(),
+                credits: requester.credits(),
+                timers: self.timers(now),
             },
             receives,
             priority: self.priority(),
@@ -484,6 +487,15 @@ impl Qp {
                 .as_ref()
                 .map(|trouble| trouble.errors)
                 .unwrap_or_default(),
+            path: self.path.as_ref().map(PathStatus::from),
+        }
+    }
+
+    /// Where its observation begins.
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts {
+            end: self.requester.end,
+            mtu: self.attributes.path_mtu,
         }
     }
 

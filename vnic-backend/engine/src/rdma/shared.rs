@@ -21,6 +21,7 @@ use super::marking::Marking;
 use super::marks::{Mark, Marks};
 use super::notes::Notes;
 use super::notifier::Notifier;
+use super::observation::{Cause, Observations};
 use super::on_demand::Faults;
 use super::packet::Incoming;
 use super::pool::Pool;
@@ -30,7 +31,7 @@ use super::region::Regions;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::status::Worst;
 use super::timer::Timers;
-use super::types::{Completion, CqHandle, Event, Mtu, RecvWr, SrqHandle};
+use super::types::{Completion, CqHandle, Event, Mtu, QpNumber, RecvWr, SrqHandle};
 use super::wheel::Wheel;
 
 /// Destroyed completion queues that may always be on the list of those that got something.
@@ -89,8 +90,9 @@ pub(super) struct Shared {
     pub window: u32,
     /// QPs that may have something to send, in the order of their turns.
     pub ready: Ready,
-    /// Whether packets without a tag may come with other priorities than 0, too.
-    pub sorted: bool,
+    /// Whether packets that come are told from each other: those without a tag may have other priorities than 0, too, or a queue
+    /// pair is observed.
+    pub apart: bool,
     /// Rules of marking.
     pub marking: Marking,
     /// Settings of congestion control.
@@ -129,6 +131,8 @@ pub(super) struct Shared {
     pub work: u32,
     /// Notes of a recording, while one runs.
     pub notes: Option<Box<Notes>>,
+    /// Observations of queue pairs, while there are any.
+    pub observed: Option<Box<Observations>>,
 }
 
 impl Shared {
@@ -225,6 +229,24 @@ impl Shared {
             *packets += 1;
             *bytes += len as u64;
         }
+    }
+
+    /// A queue pair sends again.
+    pub fn goes_back(&mut self, qp: QpNumber, cause: Cause) {
+        if let Some(observed) = &mut self.observed {
+            observed.again(qp, cause);
+        }
+    }
+
+    /// Changes the observations, if there are any; the last one ends them. `left`: whether there are any then.
+    #[cold]
+    pub fn with_observed(&mut self, change: impl FnOnce(&mut Observations, &mut Timers) -> bool) {
+        if let Some(observed) = &mut self.observed
+            && !change(observed, &mut self.timers)
+        {
+            self.observed = None;
+        }
+        self.apart = self.marking.sorts() || self.observed.is_some();
     }
 
     /// Notes that something waits, and only these priorities are open, a bit each. (None at all: the sink is full, and no

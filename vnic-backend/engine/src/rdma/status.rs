@@ -1,8 +1,12 @@
 //! What people see of a queue pair, as `rdma res show qp` and `rdma stat qp show` ask for it.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
+use vnic_wire::MacAddr;
+use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
+use vnic_wire::roce::{Network, Path};
 
 use super::congestion::FlowStatus;
 use super::types::{QpAttributes, QpInit, QpNumber, RateLimit};
@@ -69,6 +73,69 @@ pub struct SendStatus {
     pub rnr_retries_left: u8,
     /// Whether the peer said that it was not ready, and the queue pair waits.
     pub waits_for_receiver: bool,
+    /// Requests that take a receive of the peer's and may be begun, if the peer says how many it has (IBTA 9.7.7.2).
+    pub credits: Option<u32>,
+    /// Its clocks.
+    pub timers: TimerStatus,
+}
+
+/// Clocks that a queue pair waits by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimerStatus {
+    /// The ACK timeout that its program has set; none: it waits for ever.
+    pub timeout: Option<Duration>,
+    /// Time of its ACK timer, which may be shorter; none: there is none.
+    pub ack_timer: Option<Duration>,
+    /// What is left of that; none: nothing is unacknowledged.
+    pub ack_left: Option<Duration>,
+    /// How long it still waits because its peer had no receive, or for a page.
+    pub rnr_left: Option<Duration>,
+    /// Round trips by which its ACK timer goes, smoothed; none: none was measured.
+    pub smoothed: Option<Duration>,
+}
+
+/// The way of a connected queue pair's packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathStatus {
+    /// RoCE version 1, 2 otherwise.
+    pub v1: bool,
+    /// GID that packets come from.
+    pub source: Gid,
+    /// GID that they go to.
+    pub destination: Gid,
+    /// Ethernet address that they come from.
+    pub source_mac: MacAddr,
+    /// Ethernet address that they go to.
+    pub destination_mac: MacAddr,
+    /// VLAN of their tag; 0: it has a priority only. None: they have no tag.
+    pub vlan: Option<u16>,
+    /// Differentiated services code point.
+    pub dscp: u8,
+    /// Hop limit, or time to live.
+    pub hop_limit: u8,
+    /// Flow label of IPv6; of IPv4 0.
+    pub flow_label: u32,
+    /// UDP source port; none: RoCE version 1.
+    pub source_port: Option<u16>,
+}
+
+impl From<&Path> for PathStatus {
+    fn from(path: &Path) -> PathStatus {
+        let network = &path.network;
+        let v1 = matches!(network, Network::V1 { .. });
+        PathStatus {
+            v1,
+            source: network.source(),
+            destination: network.destination(),
+            source_mac: path.eth.source,
+            destination_mac: path.eth.destination,
+            vlan: path.vlan.map(|tag| tag.tci.vid()),
+            dscp: network.traffic_class() >> 2,
+            hop_limit: network.hop_limit(),
+            flow_label: network.flow_label(),
+            source_port: (!v1).then_some(path.source_port),
+        }
+    }
 }
 
 /// A queue pair at one time.
@@ -94,6 +161,8 @@ pub struct QpStatus {
     pub flow: Option<FlowStatus>,
     /// Its errors.
     pub errors: QpErrors,
+    /// The way of its packets, if it is connected.
+    pub path: Option<PathStatus>,
 }
 
 /// Some of a device's queue pairs, in the order of their places.

@@ -7,6 +7,7 @@ mod failing;
 mod harness;
 mod local;
 mod lost_memory;
+mod observation;
 mod on_demand;
 mod pacing;
 mod priorities;

@@ -11,6 +11,7 @@ use super::super::limits::in_range;
 use super::super::marking::{Marking, policy_port};
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::observation::{OBSERVER, Tap};
 use super::super::pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 use super::super::packet::Sink;
 use super::super::types::{Object, QpNumber, QpType, RateLimit, VerbsError};
@@ -35,6 +36,9 @@ impl Device {
     /// packets (binding, invalidating, failing) does not fill the sink; after many turns of such work in a row the call ends as
     /// well, and [`wants_transmit`](Device::wants_transmit) says that there may be more.
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
+        if self.shared.observed.is_some() {
+            return self.transmit_observed(now, memory, sink);
+        }
         let mut silent = 0;
         self.shared.held = 0;
         if self.shared.notifier.priorities() != 0 {
@@ -72,6 +76,22 @@ impl Device {
         // The sink knows what it was given.
         self.shared.regions.take_pieces();
         self.fail_overrun();
+    }
+
+    /// As [`transmit`](Device::transmit), with a look at what is sent.
+    #[cold]
+    #[inline(never)]
+    fn transmit_observed(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
+        let Some(mut observations) = self.shared.observed.take() else {
+            return;
+        };
+        let mut tap = Tap {
+            sink,
+            observations: &mut observations,
+            now,
+        };
+        self.transmit(now, memory, &mut tap);
+        self.shared.observed = Some(observations);
     }
 
     /// Whether [`transmit`](Device::transmit) may have something.
@@ -115,6 +135,8 @@ impl Device {
             handled += 1;
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.handle_timeout(&mut self.shared, now);
+            } else if number == OBSERVER {
+                self.shared.with_observed(|all, timers| all.end_old(timers, now));
             } else if let Some(gsi) = &mut self.gsi {
                 gsi.handle_timeout(&mut self.shared, now);
             }
@@ -149,7 +171,7 @@ impl Device {
             return;
         }
         self.shared.marking = marking;
-        self.shared.sorted = self.shared.marking.sorts();
+        self.shared.apart = self.shared.marking.sorts() || self.shared.observed.is_some();
         self.remark();
     }
 

@@ -1,5 +1,7 @@
 //! The completer: what comes back to the requester (IBTA 9.7.5.2, 9.7.6), and the clocks it waits by.
 
+use core::time::Duration;
+
 use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
@@ -10,10 +12,12 @@ use crate::congestion::Loss;
 
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::observation::Cause;
 use super::super::on_demand::{Half, Verdict};
 use super::super::packet::{Incoming, Payload, SpanList};
 use super::super::pool::NONE;
 use super::super::shared::Shared;
+use super::super::status::TimerStatus;
 use super::super::timer::Moment;
 use super::super::types::{Access, SendData, Status};
 use super::Qp;
@@ -44,6 +48,18 @@ pub(super) enum Gap {
     AskedFor,
     /// They were asked for.
     Known,
+}
+
+impl Again {
+    /// The same for observations.
+    fn cause(self) -> Cause {
+        match self {
+            Again::SequenceNak => Cause::SequenceNak,
+            Again::ImpliedNak => Cause::ImpliedNak,
+            Again::Timeout => Cause::Timeout,
+            Again::Early => Cause::EarlyTimeout,
+        }
+    }
 }
 
 /// The ACK timeout of a queue pair in ns (IBTA 9.7.6.1.3: 4.096 µs · 2^timeout); 0: none.
@@ -433,6 +449,7 @@ impl Qp {
         }
         self.forget_repair();
         self.untimed(shared);
+        shared.goes_back(self.number, why.cause());
         // After a timeout an acknowledge may be for any copy of what is sent again.
         self.requester.trips.alone = why == Again::SequenceNak;
         self.requester.unwatched = true;
@@ -504,6 +521,7 @@ impl Qp {
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
         self.untimed(shared);
+        shared.goes_back(self.number, Cause::ReceiverNotReady);
         let until = now + aeth::rnr_timer(timer);
         self.requester.rnr_until = Some(Moment::of(until));
         // The peer is alive: the ACK clock stands still while we wait.
@@ -604,6 +622,20 @@ impl Qp {
             *deadline = Moment::of(at);
             shared.timers.arm(&mut self.timer, self.number, at);
             self.requester.trips.stuck = Some(Moment::of(due));
+        }
+    }
+
+    /// What people see of its clocks.
+    pub(super) fn timers(&self, now: Instant) -> TimerStatus {
+        let requester = &self.requester;
+        let some = |ns: u64| (ns > 0).then(|| Duration::from_nanos(ns));
+        let left = |at: Option<Moment>| at.map(|at| at.at().since(now));
+        TimerStatus {
+            timeout: some(own_timeout(self.attributes.timeout)),
+            ack_timer: some(requester.ack_timer),
+            ack_left: left(requester.deadline),
+            rnr_left: left(requester.rnr_until),
+            smoothed: requester.trips.estimate.smoothed(),
         }
     }
 

@@ -175,6 +175,9 @@ impl Qp {
         }
         if mask.contains(AttributeMask::SQ_PSN) {
             self.requester.start(next.sq_psn, shared.window);
+            if let Some(observed) = &mut shared.observed {
+                observed.starts(self.number, self.whereabouts());
+            }
         }
         if mask.contains(AttributeMask::TIMEOUT) {
             self.set_ack_timer(shared);

@@ -420,6 +420,12 @@ impl Requester {
         }
     }
 
+    /// Requests that take a receive of the peer's and may be begun, if the peer says how many it has.
+    pub fn credits(&self) -> Option<u32> {
+        let limit = self.credit_limit?;
+        Some(Psn::new(limit).next().distance(Psn::new(self.ssn)).max(0) as u32)
+    }
+
     /// Packets in the network that acknowledges are due for.
     pub fn in_flight(&self) -> u32 {
         (self.next.distance(self.oldest).max(0) as u32).saturating_sub(self.response_psns)

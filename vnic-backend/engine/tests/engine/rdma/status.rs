@@ -1,5 +1,7 @@
 //! What people see of queue pairs: of one, of all by pages, and of those with the most errors.
 
+use std::time::Duration;
+
 use vnic_engine::rdma::{
     Object, QpErrors, QpNumber, QpState, QpStatus, QpType, RateLimit, SendOp, VerbsError,
 };
@@ -94,6 +96,79 @@ fn limits_are_seen() {
     a.device.set_qp_ceiling(a.qp, 4000, now).unwrap();
     let seen = status(a, now);
     assert_eq!((seen.rate, seen.ceiling), (rate, 4000));
+}
+
+#[test]
+fn the_way_of_its_packets_is_seen() {
+    let connection = Connection {
+        traffic_class: 0x68,
+        ..Connection::default()
+    };
+    let mut pair = Pair::new(QpType::Rc, connection);
+    let now = pair.now;
+    let path = status(&mut pair.sides[0], now).path.unwrap();
+    let [a, b] = &pair.sides;
+    assert_eq!((path.source, path.destination), (a.gid, b.gid));
+    assert_eq!((path.source_mac, path.destination_mac), (a.mac, b.mac));
+    assert_eq!((path.dscp, path.hop_limit, path.flow_label), (26, 64, 0));
+    assert_eq!((path.v1, path.vlan), (false, None));
+    let [a, _] = &mut pair.sides;
+    a.post(1, SendOp::Send, &[a.sge(0, 1)]);
+    pair.send(|_, _| true);
+    assert_eq!(path.source_port, Some(pair.wire[0][0].path.source_port));
+    let a = &mut pair.sides[0];
+    let fresh = a.device.create_qp(&a.init).unwrap();
+    assert_eq!(a.device.qp_status(fresh, now).unwrap().path, None);
+}
+
+#[test]
+fn clocks_and_credits_are_seen() {
+    let ns = Duration::from_nanos;
+    let own = ns(4096 << 10);
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    let seen = |pair: &mut Pair, at: u64| {
+        pair.now = Instant(at);
+        status(&mut pair.sides[0], Instant(at)).sends
+    };
+    let sends = seen(&mut pair, 0);
+    assert_eq!(
+        (sends.timers.timeout, sends.timers.ack_timer),
+        (Some(own), Some(own))
+    );
+    assert_eq!(
+        (sends.timers.ack_left, sends.timers.smoothed, sends.credits),
+        (None, None, None)
+    );
+    let [a, b] = &mut pair.sides;
+    b.post_recv(7, &[b.sge(0, 1)]);
+    b.post_recv(8, &[b.sge(0, 1)]);
+    b.post_recv(9, &[b.sge(0, 1)]);
+    a.post(1, SendOp::Send, &[a.sge(0, 1)]);
+    pair.send(|_, _| true);
+    assert_eq!(seen(&mut pair, 1000).timers.ack_left, Some(own - ns(1000)));
+    pair.deliver();
+    pair.send(|_, _| true);
+    pair.deliver();
+    let sends = seen(&mut pair, 1000);
+    assert_eq!(
+        (sends.timers.ack_left, sends.timers.smoothed),
+        (None, Some(ns(1000)))
+    );
+    // Two receives are left.
+    assert_eq!(sends.credits, Some(2));
+    for id in 2..=4 {
+        let a = &mut pair.sides[0];
+        a.post(id, SendOp::Send, &[a.sge(0, 1)]);
+    }
+    pair.send(|_, _| true);
+    pair.deliver();
+    assert_eq!(seen(&mut pair, 1000).credits, Some(0));
+    // The third finds none, and is sent again after 10 us (timer 1).
+    for _ in 0..3 {
+        pair.send(|_, _| true);
+        pair.deliver();
+    }
+    assert_eq!(seen(&mut pair, 3000).timers.rnr_left, Some(ns(8000)));
 }
 
 /// Loses the n-th packet with payload of the first side.
