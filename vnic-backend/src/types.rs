@@ -41,7 +41,10 @@ pub mod fault {
 }
 pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::oid;
-pub use vnic_engine::rdma::{GidKind, Place, QpErrors, QpNumber, QpPage, QpState, QpStatus, QpType, WORST};
+pub use vnic_engine::rdma::{
+    Cause, GidKind, OBSERVED_MAX, Passed, PathStatus, Place, QpErrors, QpNumber, QpObservation, QpPage,
+    QpState, QpStatus, QpType, TimerStatus, WORST,
+};
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};

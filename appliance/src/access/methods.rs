@@ -127,6 +127,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.RdmaService/ListRdmaResources", Viewer),
     call("/vnic.v1.RdmaService/ListQueuePairs", Viewer),
     call("/vnic.v1.RdmaService/GetQueuePair", Viewer),
+    stream("/vnic.v1.RdmaService/WatchQueuePair", Viewer),
     stream("/vnic.v1.RdmaService/WatchQueuePairs", Viewer),
     call("/vnic.v1.RdmaService/ListRdmaConnections", Viewer),
     stream("/vnic.v1.RdmaService/WatchGids", Viewer),

@@ -1,6 +1,6 @@
 //! `vnicctl counter`.
 
-mod histogram;
+pub mod histogram;
 mod shapes;
 mod view;
 

@@ -32,6 +32,7 @@ mod recording;
 mod registry;
 mod rehearsal;
 mod scenario;
+mod screen;
 mod server;
 mod status;
 mod support;

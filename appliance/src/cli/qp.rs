@@ -1,20 +1,24 @@
 //! `vnicctl qp`: queue pairs of RDMA functions.
 
-use std::fmt::Write as _;
+mod live;
+mod show;
+mod words;
+
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use vnic_control::v1;
-use vnic_control::v1::queue_pair::{State, Type};
+use vnic_control::v1::queue_pair::State;
 
 use super::client::{Client, resource};
 use super::output::Output;
-use super::text::{self, Facts};
+use super::text;
 use super::{Failure, counter, paging};
 use crate::check::fault::{integer, span};
 use crate::check::qos::rate_text;
 use crate::names::{self, ADAPTERS};
 use crate::same::same;
+pub use words::{address, errors_in_all, kind, owner, state};
 
 #[derive(Debug, Subcommand)]
 pub enum QpVerb {
@@ -34,13 +38,25 @@ pub enum QpVerb {
         states: Vec<QpState>,
     },
     /// Show one queue pair in full, with its errors, as rdma statistic qp show does
-    #[command(after_help = "Examples:\n  vnicctl qp show vf0 17\n  vnicctl -o json qp show vf0 0x11")]
+    #[command(
+        after_help = "Examples:\n  vnicctl qp show vf0 17\n  vnicctl -o json qp show vf0 0x11\n  vnicctl qp show vf0 17 --watch   \
+                      (live on a terminal; q ends it)\n  vnicctl qp show vf0 17 --watch 100ms --iterations 50 > file   (a line a \
+                      look)\n  vnicctl -o json qp show vf0 17 --watch | jq .queue_pair.observation.cnps_received\n\nWhile somebody \
+                      looks at a queue pair, its packets, what is sent again and why, marks and round trips are counted. That \
+                      begins with the first look and ends 10 s after the last one; nothing is counted of others."
+    )]
     Show {
         /// Name of the adapter
         adapter: String,
         /// Number of the queue pair, decimal or hexadecimal after 0x
         #[arg(value_name = "QPN", value_parser = number)]
         number: u32,
+        /// Follow it, with a look each second or each SPAN: 100 ms to 1 min
+        #[arg(long, value_name = "SPAN", num_args = 0..=1, default_missing_value = "1s", value_parser = interval)]
+        watch: Option<Duration>,
+        /// End after N spans, which are printed one after another
+        #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+        iterations: Option<u64>,
     },
     /// Show all queue pairs, and then those that come, go, change their state or peer, or have new errors
     #[command(
@@ -77,6 +93,19 @@ pub enum QpState {
 
 same! { fn wanted(QpState) -> State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
+/// How long a look at a queue pair asks for an observation.
+const OBSERVE: Duration = Duration::from_secs(10);
+
+/// Time between two looks at one queue pair.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = span(text)?;
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(60);
+    match allowed.contains(&interval) {
+        true => Ok(interval),
+        false => Err("100 ms to 1 min is allowed".to_owned()),
+    }
+}
+
 fn number(text: &str) -> Result<u32, String> {
     let number = integer(text)?;
     let fits = u32::try_from(number).ok().filter(|n| *n <= 0xff_ffff);
@@ -99,12 +128,34 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
             let all = paging::list(&mut service, request).await?;
             out.message("ListQueuePairsResponse", &all, || table(&all.queue_pairs))
         }
-        QpVerb::Show { adapter, number } => {
+        QpVerb::Show {
+            adapter,
+            number,
+            watch,
+            iterations,
+        } => {
             // `adapter` may be a resource name.
             let adapter = resource(ADAPTERS, &adapter);
             let name = names::queue_pair(names::last(&adapter), number);
-            let request = v1::GetQueuePairRequest { name };
-            out.answer("QueuePair", service.get_queue_pair(request).await?, facts)
+            if let Some(interval) = watch {
+                let request = v1::WatchQueuePairRequest {
+                    name,
+                    interval: Some(counter::wire_span(interval)?),
+                };
+                let stream = service.watch_queue_pair(request).await?.into_inner();
+                return live::follow(stream, iterations, out).await;
+            }
+            let observe = Some(counter::wire_span(OBSERVE)?);
+            let mut request = v1::GetQueuePairRequest { name, observe };
+            let answer = match service.get_queue_pair(request.clone()).await {
+                // As many as can be are observed: it is shown without that.
+                Err(status) if status.code() == tonic::Code::ResourceExhausted => {
+                    request.observe = None;
+                    service.get_queue_pair(request).await
+                }
+                answer => answer,
+            };
+            out.answer("QueuePair", answer?, show::facts)
         }
         QpVerb::Watch { adapter, interval } => {
             let request = v1::WatchQueuePairsRequest {
@@ -117,61 +168,12 @@ pub async fn run(verb: QpVerb, client: &Client, out: &Output) -> Result<(), Fail
     }
 }
 
-/// Transport service of a queue pair for a column.
-pub fn kind(pair: &v1::QueuePair) -> &'static str {
-    match pair.r#type() {
-        Type::Unspecified => "",
-        Type::Rc => "RC",
-        Type::Uc => "UC",
-        Type::Ud => "UD",
-        Type::XrcInitiator => "XRC-INI",
-        Type::XrcTarget => "XRC-TGT",
-    }
-}
-
-/// State of a queue pair for a column.
-pub fn state(pair: &v1::QueuePair) -> &'static str {
-    text::word(pair.state().as_str_name(), "STATE_")
-}
-
-/// Names and values of a queue pair's errors.
-fn errors(pair: &v1::QueuePair) -> [(&'static str, u32); 7] {
-    let e = pair.errors.unwrap_or_default();
-    [
-        ("out_of_sequence", e.out_of_sequence),
-        ("duplicate_request", e.duplicate_request),
-        ("out_of_buffer", e.out_of_buffer),
-        ("packet_seq_err", e.packet_seq_err),
-        ("implied_nak_seq_err", e.implied_nak_seq_err),
-        ("local_ack_timeout_err", e.local_ack_timeout_err),
-        ("rnr_nak_retry_err", e.rnr_nak_retry_err),
-    ]
-}
-
-/// Errors of all kinds of a queue pair.
-pub fn errors_in_all(pair: &v1::QueuePair) -> u64 {
-    errors(pair).iter().map(|(_, n)| u64::from(*n)).sum()
-}
-
-/// Address of the peer: short, if it has a short one.
-pub fn address(peer: &v1::QueuePairPeer) -> &str {
-    text::or(&peer.ipv4, &peer.gid)
-}
-
-/// The lower one of the limits that are set, if there is one.
-fn limit(pair: &v1::QueuePair) -> Option<u64> {
-    [pair.driver_rate_bps, pair.rate_bps]
-        .into_iter()
-        .filter(|bps| *bps > 0)
-        .min()
-}
-
 fn table(pairs: &[v1::QueuePair]) -> String {
     let none = || "-".to_owned();
     text::table! { pair in pairs, "no queue pairs";
         let (device, _) = names::queue_pair_parts(&pair.name).unwrap_or_default();
         let (peer, sends) = (pair.peer.as_ref(), pair.sends.as_ref());
-        let rate = pair.flow.as_ref().and_then(|flow| flow.rate_bps).or(limit(pair));
+        let rate = pair.flow.as_ref().and_then(|flow| flow.rate_bps).or(words::limit(pair));
         let owner = pair.owner.as_ref();
         "DEV": device,
         ">QPN": pair.number,
@@ -189,87 +191,6 @@ fn table(pairs: &[v1::QueuePair]) -> String {
         ">PID": owner.map_or_else(none, |o| o.pid.to_string()),
         "COMMAND": owner.map_or("", |o| &o.command),
     }
-}
-
-fn facts(pair: &v1::QueuePair) -> String {
-    let (device, _) = names::queue_pair_parts(&pair.name).unwrap_or_default();
-    let mut facts = Facts::default();
-    text::facts! { facts;
-        "adapter": device,
-        "queue pair": format!("{} ({:#x})", pair.number, pair.number),
-        "type": kind(pair),
-        "state": state(pair),
-        "owner": pair.owner.as_ref().map_or("nobody".to_owned(), owner),
-    }
-    if let Some(peer) = &pair.peer {
-        text::facts! { facts;
-            "peer": format!("{}, queue pair {}, at {}", address(peer), peer.queue_pair, peer.mac),
-            "from GID": format!("index {}", peer.gid_index),
-        }
-    }
-    text::facts! { facts; "path MTU": format!("{} bytes", pair.path_mtu), "priority": pair.priority, }
-    if let Some(s) = &pair.sends {
-        let again = match s.next_psn == s.end_psn {
-            true => String::new(),
-            false => format!(", up to {} for another time", s.end_psn),
-        };
-        let waits = if s.waits_for_receiver {
-            "; the peer has no receive: it waits"
-        } else {
-            ""
-        };
-        let forever = if s.rnr_retries == 7 { " (for ever)" } else { "" };
-        text::facts! { facts;
-            "sends": format!("{} of {} posted", s.posted, s.limit),
-            "send PSN": format!("{}{again}", s.next_psn),
-            "oldest PSN not acknowledged": s.oldest_psn,
-            "not acknowledged": format!("{} of {} packets", s.in_flight, s.window),
-            "retries left": format!("{} of {}", s.retries_left, s.retries),
-            "RNR retries left": format!("{} of {}{forever}{waits}", s.rnr_retries_left, s.rnr_retries),
-        }
-    }
-    let set = |bps: u64| if bps == 0 { String::new() } else { rate_text(bps) };
-    text::facts! { facts;
-        "receives": format!("{} of {} posted", pair.receives_posted, pair.receives_limit),
-        "receive PSN": pair.expected_psn,
-        "driver's limit": set(pair.driver_rate_bps),
-        "operator's limit": set(pair.rate_bps),
-    }
-    if let Some(flow) = &pair.flow {
-        let rate = flow.rate_bps.map_or("no rate".to_owned(), rate_text);
-        let window = flow.window_bytes;
-        let window = window.map_or("no window".to_owned(), |w| format!("window {}", text::bytes(w)));
-        let notifications = flow.notifications;
-        text::facts! { facts; "congestion control": format!("{rate}, {window}, {notifications} notifications"), }
-    }
-    for (name, number) in [
-        ("protection domain", pair.pd),
-        ("send CQ", pair.send_cq),
-        ("receive CQ", pair.receive_cq),
-        ("shared receive queue", pair.srq),
-        ("XRC domain", pair.xrcd),
-    ] {
-        facts.add(name, number.map_or_else(String::new, |n| n.to_string()));
-    }
-    for (name, count) in errors(pair) {
-        facts.add(name, count.to_string());
-    }
-    facts.finish()
-}
-
-/// A process in words.
-pub fn owner(process: &v1::Process) -> String {
-    let mut words = match process.pid {
-        0 => "a process of another PID namespace".to_owned(),
-        pid => format!("pid {pid}"),
-    };
-    if !process.command.is_empty() {
-        let _ = write!(words, " ({})", process.command);
-    }
-    if let Some(uid) = process.uid {
-        let _ = write!(words, ", uid {uid}");
-    }
-    words
 }
 
 fn line(message: &v1::WatchQueuePairsResponse) -> String {
@@ -301,9 +222,12 @@ fn line(message: &v1::WatchQueuePairsResponse) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vnic_control::v1::queue_pair::Type;
+
     use super::*;
 
     fn pair() -> v1::QueuePair {
+        let span = |nanos| Some(prost_types::Duration { seconds: 0, nanos });
         v1::QueuePair {
             name: "adapters/vf0/queuePairs/17".to_owned(),
             number: 17,
@@ -335,6 +259,26 @@ mod tests {
                 rnr_retries_left: 7,
                 rnr_retries: 7,
                 waits_for_receiver: true,
+                credits: Some(3),
+                timers: Some(v1::QueuePairTimers {
+                    ack_timeout: span(67_108_864),
+                    ack_timer: span(4_000_000),
+                    ack_left: span(1_230_000),
+                    rnr_left: span(10_000),
+                    smoothed: None,
+                }),
+            }),
+            path: Some(v1::QueuePairPath {
+                version: v1::gid::Version::RoceV2.into(),
+                source_gid: "::ffff:10.0.0.4".to_owned(),
+                destination_gid: "::ffff:10.0.0.5".to_owned(),
+                source_mac: "02:00:5e:00:00:02".to_owned(),
+                destination_mac: "02:00:5e:00:00:01".to_owned(),
+                vlan: Some(5),
+                dscp: 26,
+                hop_limit: 64,
+                flow_label: 0,
+                udp_source_port: Some(49_170),
             }),
             expected_psn: 9,
             receives_posted: 1,
@@ -370,7 +314,7 @@ vf0    3  XRC-TGT  RESET  -                -       -       0        -      -    
 
     #[test]
     fn one_is_shown_in_full() {
-        let text = facts(&pair());
+        let text = show::facts(&pair());
         let of = |name: &str| {
             let value = text.lines().find_map(|l| l.strip_prefix(name));
             value.unwrap_or_default().trim().to_owned()
@@ -385,6 +329,13 @@ vf0    3  XRC-TGT  RESET  -                -       -       0        -      -    
                 "RNR retries left",
                 "7 of 7 (for ever); the peer has no receive: it waits",
             ),
+            ("path  ", "ROCE_V2, ::ffff:10.0.0.4 to ::ffff:10.0.0.5"),
+            ("VLAN", "5"),
+            ("DSCP", "26, hop limit 64"),
+            ("UDP source port", "49170"),
+            ("credits", "3"),
+            ("ACK timer", "4.00ms of 67.1ms, 1.23ms left"),
+            ("waits for receiver", "10.0µs"),
             ("packet_seq_err", "2"),
             ("local_ack_timeout_err", "0"),
         ] {
@@ -394,6 +345,84 @@ vf0    3  XRC-TGT  RESET  -                -       -       0        -      -    
             !text.contains("XRC domain") && !text.contains("driver's limit"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_was_counted_of_it_is_shown_with_a_histogram() {
+        let packets = |packets| {
+            Some(v1::QueuePairPackets {
+                packets,
+                bytes: 1024 * packets,
+            })
+        };
+        let repeats = |cause: v1::queue_pair_repeats::Cause, times, packets| v1::QueuePairRepeats {
+            cause: cause.into(),
+            times,
+            packets,
+        };
+        let mut pair = pair();
+        pair.observation = Some(v1::QueuePairObservation {
+            span: Some(prost_types::Duration {
+                seconds: 12,
+                nanos: 0,
+            }),
+            requests_sent: packets(1000),
+            responses_sent: packets(0),
+            requests_received: packets(1),
+            responses_received: packets(500),
+            repeats: vec![
+                repeats(v1::queue_pair_repeats::Cause::ImpliedNak, 0, 0),
+                repeats(v1::queue_pair_repeats::Cause::EarlyTimeout, 2, 30),
+                repeats(v1::queue_pair_repeats::Cause::ReceiverNotReady, 1, 1),
+            ],
+            sent_again: 40,
+            marked: 5,
+            echoed: 4,
+            cnps_sent: 3,
+            cnps_received: 2,
+            round_trips: Some(v1::QueuePairRoundTrips {
+                bounds_ns: vec![128, 256, 512],
+                counts: vec![0, 1, 0, 3],
+                sum_ns: 4000,
+                least_ns: Some(200),
+                newest_ns: Some(1000),
+                smoothed_ns: Some(900),
+            }),
+        });
+        let text = show::facts(&pair);
+        let from = text.find("observed").unwrap_or(text.len());
+        let expected = "\
+observed for                 12.0s
+requests sent                1000 (1000 KiB)
+responses sent               0 (0 B)
+requests received            1 (1.00 KiB)
+responses received           500 (500 KiB)
+packets sent again           40: 30 after 2 early timeouts, 1 after 1 RNR NAKs
+marked packets received      5
+BECNs received               4
+CNPs                         3 sent, 2 received
+round trips                  4 measured: least 200ns, median 512ns, 99 % 512ns, smoothed 900ns, newest 1.00µs
+    128ns to 256ns  ##############                                 1  25 %
+    256ns to 512ns                                                 0   0 %
+        over 512ns  ########################################       3  75 %
+";
+        assert_eq!(&text[from..], expected);
+        // The first look has counted nothing yet.
+        pair.observation = Some(v1::QueuePairObservation::default());
+        let text = show::facts(&pair);
+        assert!(
+            text.ends_with("from now on: show it again within 10 s, or --watch it\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn spans_of_looks_have_bounds() {
+        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(interval("1min"), Ok(Duration::from_secs(60)));
+        for wrong in ["99ms", "61s", "1"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

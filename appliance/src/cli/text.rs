@@ -158,6 +158,11 @@ pub fn percent(part: u64, rest: u64) -> u64 {
         .unwrap_or(0)
 }
 
+/// A time of so many nanoseconds in three digits, such as `1.02µs`.
+pub fn nanos(n: u64) -> String {
+    scaled(n, 1000, &["ns", "µs", "ms", "s"])
+}
+
 /// A number of bytes.
 pub fn bytes(n: u64) -> String {
     scaled(n, 1024, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
@@ -200,6 +205,10 @@ mod tests {
         assert_eq!(
             [short(999), short(1000), short(12_345)],
             ["999", "1.00k", "12.3k"]
+        );
+        assert_eq!(
+            [nanos(0), nanos(128), nanos(16_384), nanos(1 << 30)],
+            ["0ns", "128ns", "16.4µs", "1.07s"]
         );
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1536), "1.50 KiB");

@@ -1,9 +1,7 @@
 //! `vnicctl top`: adapters, ports, queue pairs and data cores with their rates, as they change.
 
 mod args;
-mod paint;
 mod rows;
-mod terminal;
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
@@ -16,13 +14,13 @@ use super::client::{Client, resource};
 use super::look::{Growth, Look, Looker};
 use super::output::{self, Output};
 use super::rehearsal::Channel;
+use super::screen::paint::{self, Cell, Colour, Paper};
+use super::screen::terminal::{self, Terminal};
 use super::{Failure, paging, text};
 use crate::names::ADAPTERS;
 use args::Section;
 pub use args::TopArgs;
-use paint::{Cell, Colour, Paper};
 use rows::{Column, Core, Owner, QueuePair};
-use terminal::Terminal;
 
 /// Rows of a section where no screen limits them.
 const LIMIT_DEFAULT: usize = 10;

@@ -1,8 +1,9 @@
 //! Queue pairs of RDMA functions: by pages, one, and what has changed since the last look.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use vnic_backend::{Caller, Nic, NicError, QpErrors, QpState, QpStatus, RdmaOwners};
+use vnic_backend::{Caller, Nic, NicError, QpErrors, QpObservation, QpState, QpStatus, RdmaOwners};
 
 use super::Control;
 use super::refused::Refused;
@@ -26,6 +27,8 @@ pub struct QueuePairNow {
     /// Process that has made the queue pair, as far as it is known.
     pub owner: Option<Process>,
     pub status: QpStatus,
+    /// What was counted of it, if it is observed and was asked for alone.
+    pub observation: Option<QpObservation>,
 }
 
 /// A place in a list of what all adapters have: behind all with lower names of adapters, and up to this place of the adapter's.
@@ -102,17 +105,20 @@ impl QueuePairs<'_> {
                 .of_queue_pair(status.number.0),
             adapter,
             status,
+            observation: None,
         };
         Ok((rows.into_iter().map(now).collect(), next))
     }
 
-    /// A queue pair. May block.
-    pub fn get(&self, adapter: &str, number: u32) -> Result<QueuePairNow, Refused> {
-        let status = self.0.nic.queue_pair(adapter, number).map_err(Refused::Nic)?;
+    /// A queue pair, which is observed for so long from now on with `keep`. May block.
+    pub fn get(&self, adapter: &str, number: u32, keep: Option<Duration>) -> Result<QueuePairNow, Refused> {
+        let found = self.0.nic.observe_queue_pair(adapter, number, keep);
+        let (status, observation) = found.map_err(Refused::Nic)?;
         Ok(QueuePairNow {
             adapter: adapter.to_owned(),
             owner: Owners::of(&self.0.nic, adapter).of_queue_pair(number),
             status,
+            observation,
         })
     }
 }

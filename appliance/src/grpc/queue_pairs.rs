@@ -1,16 +1,20 @@
 //! Queue pairs of `vnic.v1.RdmaService`.
 
+mod fields;
+
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tonic::Status;
-use vnic_backend::{QpState, QpType};
+use vnic_backend::{NicError, QpState, QpType};
 use vnic_control::v1;
 use vnic_control::v1::watch_queue_pairs_response::Change;
 
 use super::answer::{Answer, Stream};
 use super::congestion::fields::flow;
-use super::errors::{form, id_or_all, invalid};
+use super::counters::span;
+use super::errors::{form, id_or_all, invalid, not_found};
 use super::paging::page;
 use super::{convert, looks};
 use crate::access::blocking;
@@ -19,8 +23,15 @@ use crate::control::{
 };
 use crate::names;
 use crate::same::same;
-use crate::stored::values::timestamp;
+use crate::stored::values::{duration, timestamp};
 
+/// How long a look may ask for an observation.
+const OBSERVE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+/// Time between two looks at one queue pair.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
+/// How late a look of a stream may be: its client may be slow.
+const LATE: Duration = Duration::from_secs(10);
 /// Queue pairs that a stream asks for at a time.
 const AT_A_TIME: usize = 10_000;
 
@@ -47,6 +58,8 @@ fn sends(pair: &QueuePairNow) -> v1::QueuePairSends {
         rnr_retries_left: status.sends.rnr_retries_left.into(),
         rnr_retries: attributes.rnr_retry.into(),
         waits_for_receiver: status.sends.waits_for_receiver,
+        credits: status.sends.credits,
+        timers: Some(fields::timers(&status.sends.timers)),
     }
 }
 
@@ -93,6 +106,8 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
         receive_cq: init.recv_cq.map(|cq| cq.0),
         srq: init.srq.map(|srq| srq.0),
         xrcd: init.xrcd.map(|xrcd| xrcd.0),
+        path: status.path.as_ref().map(fields::path),
+        observation: pair.observation.as_ref().map(fields::observation),
     }
 }
 
@@ -134,14 +149,91 @@ pub async fn list(
     })
 }
 
-/// Returns one.
-pub async fn get(control: &Arc<Control>, name: &str) -> Result<v1::QueuePair, Status> {
+/// Adapter and number of the resource name of a queue pair.
+fn parts(name: &str) -> Result<(String, u32), Status> {
     let wrong = || invalid("name", form(name, "adapters/{adapter}/queuePairs/{number}"));
     let (adapter, number) = names::queue_pair_parts(name).ok_or_else(wrong)?;
-    let (adapter, number) = (adapter.to_owned(), number.parse().map_err(|_| wrong())?);
+    Ok((adapter.to_owned(), number.parse().map_err(|_| wrong())?))
+}
+
+/// Returns one.
+pub async fn get(control: &Arc<Control>, request: v1::GetQueuePairRequest) -> Result<v1::QueuePair, Status> {
+    let (adapter, number) = parts(&request.name)?;
+    let keep = span("observe", request.observe, &OBSERVE)?;
     let control = control.clone();
-    let pair = blocking(move || QueuePairs(&control).get(&adapter, number)).await??;
+    let pair = blocking(move || QueuePairs(&control).get(&adapter, number, keep)).await??;
     Ok(message(&pair))
+}
+
+/// A queue pair that is followed.
+struct Followed {
+    adapter: String,
+    number: u32,
+    /// How long its observation lasts without a look.
+    keep: Duration,
+    /// How long ago the observation began, at the last look.
+    span: Duration,
+}
+
+impl Followed {
+    /// Looks at it. May block.
+    fn look(&mut self, control: &Control, first: bool) -> Result<QueuePairNow, Status> {
+        let pair = QueuePairs(control).get(&self.adapter, self.number, Some(self.keep));
+        let pair = pair.map_err(|refused| match refused {
+            Refused::Nic(NicError::NotFound { kind, name }) if !first => self.ended(kind, name),
+            refused => refused.into(),
+        })?;
+        let span = pair.observation.as_ref().map_or(Duration::ZERO, |seen| seen.span);
+        if span < self.span {
+            let text = format!(
+                "another queue pair has the number {} of adapter {} now, or the stream was not read for {:?}",
+                self.number, self.adapter, self.keep
+            );
+            return Err(not_found(text, []));
+        }
+        self.span = span;
+        Ok(pair)
+    }
+
+    /// Why it is not there any more.
+    fn ended(&self, kind: &'static str, name: String) -> Status {
+        let Followed { adapter, number, .. } = self;
+        let text = match kind {
+            "queue pair" => format!("queue pair {number} of adapter {adapter} was destroyed"),
+            _ => format!("adapter {adapter}, with queue pair {number}, was removed"),
+        };
+        not_found(text, [("kind", kind.to_owned()), ("name", name)])
+    }
+}
+
+/// Follows one.
+pub async fn watch_one(
+    control: Arc<Control>,
+    request: v1::WatchQueuePairRequest,
+) -> Answer<Stream<v1::WatchQueuePairResponse>> {
+    let (adapter, number) = parts(&request.name)?;
+    let interval = span("interval", request.interval, &INTERVAL)?.unwrap_or(INTERVAL_DEFAULT);
+    let mut followed = Followed {
+        adapter,
+        number,
+        keep: 2 * interval + LATE,
+        span: Duration::ZERO,
+    };
+    let looked = control.clone();
+    let look = move |first: bool| {
+        let pair = followed.look(&looked, first)?;
+        let change = if first {
+            v1::Change::Existing
+        } else {
+            v1::Change::Updated
+        };
+        Ok(vec![v1::WatchQueuePairResponse {
+            change: change.into(),
+            queue_pair: Some(message(&pair)),
+            time: Some(timestamp(SystemTime::now())),
+        }])
+    };
+    looks::start(&control, Some(duration(interval)), look).await
 }
 
 /// Queue pairs of one adapter or of all, and those of the last look.

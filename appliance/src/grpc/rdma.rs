@@ -121,8 +121,17 @@ impl v1::rdma_service_server::RdmaService for Rdma {
     }
 
     async fn get_queue_pair(&self, request: Request<v1::GetQueuePairRequest>) -> Answer<v1::QueuePair> {
-        let pair = queue_pairs::get(&self.0, &request.into_inner().name).await?;
+        let pair = queue_pairs::get(&self.0, request.into_inner()).await?;
         Ok(Response::new(pair))
+    }
+
+    type WatchQueuePairStream = Stream<v1::WatchQueuePairResponse>;
+
+    async fn watch_queue_pair(
+        &self,
+        request: Request<v1::WatchQueuePairRequest>,
+    ) -> Answer<Self::WatchQueuePairStream> {
+        queue_pairs::watch_one(self.0.clone(), request.into_inner()).await
     }
 
     async fn list_rdma_connections(

@@ -466,12 +466,44 @@ async fn queue_pairs_that_there_are_not_are_named() {
         ("adapters/nobody/queuePairs/17", missing, "nobody"),
         ("adapters/plain/queuePairs/17", missing, "RDMA function"),
     ] {
-        let request = v1::GetQueuePairRequest {
+        let get = v1::GetQueuePairRequest {
             name: name.to_owned(),
+            observe: None,
         };
-        let status = service.get_queue_pair(request).await.expect_err(name);
-        assert_eq!(status.code(), code, "{name}: {}", status.message());
-        assert!(status.message().contains(part), "{name}: {}", status.message());
+        let watch = v1::WatchQueuePairRequest {
+            name: name.to_owned(),
+            interval: None,
+        };
+        let refusals = [
+            service.get_queue_pair(get).await.expect_err(name),
+            service.watch_queue_pair(watch).await.expect_err(name),
+        ];
+        for status in refusals {
+            assert_eq!(status.code(), code, "{name}: {}", status.message());
+            assert!(status.message().contains(part), "{name}: {}", status.message());
+        }
+    }
+    // A span has bounds, which its error names.
+    let name = "adapters/vf0/queuePairs/17".to_owned();
+    for (seconds, nanos) in [(0, 999_999_999), (61, 0), (-1, 0)] {
+        let observe = Some(prost_types::Duration { seconds, nanos });
+        let request = v1::GetQueuePairRequest {
+            name: name.clone(),
+            observe,
+        };
+        let status = service.get_queue_pair(request).await.expect_err("a refusal");
+        assert_eq!((status.code(), fields(&status)), (invalid, vec!["observe".to_owned()]));
+        assert!(status.message().contains("1s to 60s"), "{}", status.message());
+    }
+    for (seconds, nanos) in [(0, 99_999_999), (61, 0), (-1, 0)] {
+        let interval = Some(prost_types::Duration { seconds, nanos });
+        let request = v1::WatchQueuePairRequest {
+            name: name.clone(),
+            interval,
+        };
+        let status = service.watch_queue_pair(request).await.expect_err("a refusal");
+        assert_eq!((status.code(), fields(&status)), (invalid, vec!["interval".to_owned()]));
+        assert!(status.message().contains("100ms to 60s"), "{}", status.message());
     }
     for (request, code) in [
         (watch("vf0", 0), invalid),
@@ -500,6 +532,14 @@ async fn queue_pairs_that_there_are_not_are_named() {
     );
     let said = lab.refused(1, &["qp", "show", "plain", "0x11"]).await;
     assert!(said.contains("plain"), "{said}");
+    let said = lab.refused(1, &["qp", "show", "plain", "17", "--watch"]).await;
+    assert!(said.contains("plain"), "{said}");
+    let said = lab
+        .refused(2, &["qp", "show", "plain", "17", "--watch", "99ms"])
+        .await;
+    assert!(said.contains("100 ms to 1 min"), "{said}");
+    let said = lab.refused(2, &["qp", "show", "plain", "17", "--iterations", "3"]).await;
+    assert!(said.contains("--watch"), "{said}");
     let said = lab.refused(2, &["qp", "list", "--state", "ready"]).await;
     assert!(said.contains("rts"), "{said}");
     lab.end().await;

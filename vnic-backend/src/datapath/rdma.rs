@@ -5,10 +5,13 @@ mod wire;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use vnic_engine::counters::PriorityCounter as P;
-use vnic_engine::rdma::{FlowStatus, Incoming, Object, Payload, Place, QpPage, QpStatus, VerbsError, WORST};
+use vnic_engine::rdma::{
+    FlowStatus, Incoming, Object, Payload, Place, QpObservation, QpPage, QpStatus, VerbsError, WORST,
+};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
@@ -307,18 +310,19 @@ impl Functions {
         Some(page)
     }
 
-    /// A queue pair of a function.
+    /// A queue pair of a function, with what was counted of it while somebody looks.
     pub fn queue_pair(
         &mut self,
         port: PortId,
         qp: u32,
+        keep: Option<Duration>,
         now: Instant,
-    ) -> Option<Result<QpStatus, VerbsError>> {
+    ) -> Option<Result<(QpStatus, Option<QpObservation>), VerbsError>> {
         self.get_mut(port)?;
         let none = Err(VerbsError::NoSuch(Object::Qp));
         Some(
             self.holder(port, qp)
-                .map_or(none, |function| function.queue_pair(qp, now)),
+                .map_or(none, |function| function.queue_pair(qp, keep, now)),
         )
     }
 

@@ -1,10 +1,10 @@
 //! RDMA functions of the control plane.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use vnic_engine::gids::GidError;
-use vnic_engine::rdma::{QpPage, QpStatus, VerbsError};
+use vnic_engine::rdma::{OBSERVED_MAX, QpObservation, QpPage, QpStatus, VerbsError};
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
@@ -107,10 +107,28 @@ impl Nic {
 
     /// A queue pair of an adapter.
     pub fn queue_pair(&self, adapter: &str, qp: u32) -> Result<QpStatus, NicError> {
+        let (status, _) = self.observe_queue_pair(adapter, qp, None)?;
+        Ok(status)
+    }
+
+    /// A queue pair of an adapter, with what was counted of it while somebody looks. With `keep` that begins, if it has not yet, and
+    /// goes on for so long at least. Nothing is counted for those that nobody looks at; without `keep` that may be this one.
+    pub fn observe_queue_pair(
+        &self,
+        adapter: &str,
+        qp: u32,
+        keep: Option<Duration>,
+    ) -> Result<(QpStatus, Option<QpObservation>), NicError> {
         let found = self.ask_functions(adapter, move |functions, id, now| {
-            functions.queue_pair(id, qp, now)
+            functions.queue_pair(id, qp, keep, now)
         })?;
-        found.map_err(|_| no_queue_pair(qp))
+        let found = found.map_err(|_| no_queue_pair(qp))?;
+        if keep.is_some() && found.1.is_none() {
+            return Err(NicError::Limit(format!(
+                "{OBSERVED_MAX} queue pairs of the RDMA function are observed, and it takes no more at a time"
+            )));
+        }
+        Ok(found)
     }
 
     /// Asks the RDMA functions of an adapter's data core about the adapter's.

@@ -17,7 +17,7 @@ use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
     Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, Place, QpErrors,
-    QpNumber, QpPage, QpStatus, VerbsError,
+    QpNumber, QpObservation, QpPage, QpStatus, VerbsError,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::{DropReason, Instant};
@@ -545,9 +545,15 @@ impl Function {
             .map(move |of| ConnectionStatus { place, of })
     }
 
-    /// A queue pair.
-    pub fn queue_pair(&mut self, qp: u32, now: Instant) -> Result<QpStatus, VerbsError> {
-        self.device.qp_status(QpNumber(qp), now)
+    /// A queue pair, with what was counted of it while somebody looks ([`Device::observe_qp`]).
+    pub fn queue_pair(
+        &mut self,
+        qp: u32,
+        keep: Option<Duration>,
+        now: Instant,
+    ) -> Result<(QpStatus, Option<QpObservation>), VerbsError> {
+        let status = self.device.qp_status(QpNumber(qp), now)?;
+        Ok((status, self.device.observe_qp(QpNumber(qp), keep, now)?))
     }
 
     /// Sets the operator's limit of a queue pair, in kbit/s; 0: none.

@@ -25,7 +25,7 @@ pub async fn run(owner: Option<String>, client: &Client, out: &Output) -> Result
 fn table(histograms: &[v1::Histogram]) -> String {
     text::table! { h in histograms, "no histograms";
         let count = h.counts.iter().sum::<u64>();
-        let percentile = |p: f64| quantile(h, p).map_or("-".to_owned(), |value| shown(h, value));
+        let percentile = |p: f64| quantile(&h.bounds, &h.counts, p).map_or("-".to_owned(), |value| shown(h, value));
         "OWNER": h.owner,
         "HISTOGRAM": h.name,
         ">COUNT": count,
@@ -54,14 +54,14 @@ fn shown(histogram: &v1::Histogram, value: u64) -> String {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss
 )]
-fn quantile(histogram: &v1::Histogram, part: f64) -> Option<u64> {
-    let count: u64 = histogram.counts.iter().sum();
+pub fn quantile(bounds: &[u64], counts: &[u64], part: f64) -> Option<u64> {
+    let count: u64 = counts.iter().sum();
     if count == 0 {
         return None;
     }
     let rank = part * count as f64;
     let (mut before, mut low) = (0.0, 0);
-    for (n, bound) in histogram.counts.iter().zip(&histogram.bounds) {
+    for (n, bound) in counts.iter().zip(bounds) {
         let n = *n as f64;
         if before + n >= rank && n > 0.0 {
             let within = (rank - before) / n;
@@ -85,16 +85,20 @@ mod tests {
             counts: vec![0, 0, 0, 0],
             ..Default::default()
         };
-        assert_eq!(quantile(&h, 0.5), None);
+        assert_eq!(quantile(&h.bounds, &h.counts, 0.5), None);
         assert!(table(std::slice::from_ref(&h)).contains(" - "));
         h.counts = vec![10, 80, 10, 0];
-        assert_eq!(quantile(&h, 0.5), Some(192));
-        assert_eq!(quantile(&h, 0.1), Some(128));
-        assert_eq!(quantile(&h, 0.99), Some(486));
+        assert_eq!(quantile(&h.bounds, &h.counts, 0.5), Some(192));
+        assert_eq!(quantile(&h.bounds, &h.counts, 0.1), Some(128));
+        assert_eq!(quantile(&h.bounds, &h.counts, 0.99), Some(486));
         h.counts = vec![0, 0, 0, 1];
-        assert_eq!(quantile(&h, 0.5), Some(512), "beyond the last bound");
+        assert_eq!(
+            quantile(&h.bounds, &h.counts, 0.5),
+            Some(512),
+            "beyond the last bound"
+        );
         h.counts = vec![1, 0, 0, 0];
-        assert_eq!(quantile(&h, 0.5), Some(64));
+        assert_eq!(quantile(&h.bounds, &h.counts, 0.5), Some(64));
         assert_eq!(shown(&h, 999), "999ns");
         assert_eq!(shown(&h, 1_530_000), "1.5ms");
         h.unit = "frames".to_owned();

@@ -8,9 +8,9 @@ use vnic_control::v1;
 use vnic_control::v1::counter::Scope;
 
 use super::super::look::{Growth, per_second};
+use super::super::screen::paint::{Cell, Colour};
 use super::super::{adapter, qp, text};
 use super::args::Sort;
-use super::paint::{Cell, Colour};
 use crate::names;
 
 /// Bits in a byte.

@@ -1,4 +1,4 @@
-//! Tables of `vnicctl top`: columns that fit a width, and colours.
+//! Tables of live views: columns that fit a width, and colours.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

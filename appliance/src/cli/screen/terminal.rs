@@ -1,4 +1,4 @@
-//! The terminal of `vnicctl top`: its size, its keys, and its state before, which comes back at the end.
+//! The terminal of a live view: its size, its keys, and its state before, which comes back at the end.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::BorrowedFd;
