@@ -492,7 +492,10 @@ async fn queue_pairs_that_there_are_not_are_named() {
             observe,
         };
         let status = service.get_queue_pair(request).await.expect_err("a refusal");
-        assert_eq!((status.code(), fields(&status)), (invalid, vec!["observe".to_owned()]));
+        assert_eq!(
+            (status.code(), fields(&status)),
+            (invalid, vec!["observe".to_owned()])
+        );
         assert!(status.message().contains("1s to 60s"), "{}", status.message());
     }
     for (seconds, nanos) in [(0, 99_999_999), (61, 0), (-1, 0)] {
@@ -502,7 +505,10 @@ async fn queue_pairs_that_there_are_not_are_named() {
             interval,
         };
         let status = service.watch_queue_pair(request).await.expect_err("a refusal");
-        assert_eq!((status.code(), fields(&status)), (invalid, vec!["interval".to_owned()]));
+        assert_eq!(
+            (status.code(), fields(&status)),
+            (invalid, vec!["interval".to_owned()])
+        );
         assert!(status.message().contains("100ms to 60s"), "{}", status.message());
     }
     for (request, code) in [
@@ -538,7 +544,9 @@ async fn queue_pairs_that_there_are_not_are_named() {
         .refused(2, &["qp", "show", "plain", "17", "--watch", "99ms"])
         .await;
     assert!(said.contains("100 ms to 1 min"), "{said}");
-    let said = lab.refused(2, &["qp", "show", "plain", "17", "--iterations", "3"]).await;
+    let said = lab
+        .refused(2, &["qp", "show", "plain", "17", "--iterations", "3"])
+        .await;
     assert!(said.contains("--watch"), "{said}");
     let said = lab.refused(2, &["qp", "list", "--state", "ready"]).await;
     assert!(said.contains("rts"), "{said}");

@@ -13,6 +13,7 @@ mod journal;
 mod lag;
 mod limits;
 mod mode;
+mod observed;
 mod order;
 mod preload_objects;
 mod preload_work;
