@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
+use std::net::Ipv6Addr;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -258,7 +259,12 @@ fn heads(paper: &Paper, look: &Look, pair: &v1::QueuePair, seen: &v1::QueuePairO
     let (device, _) = names::queue_pair_parts(&pair.name).unwrap_or_default();
     let peer = pair.peer.as_ref().map_or_else(
         || "no peer".to_owned(),
-        |p| format!("peer {} QPN {}", address(p), p.queue_pair),
+        |p| {
+            // Short, as people write it.
+            let ipv6 = address(p).parse::<Ipv6Addr>().map(|a| a.to_string());
+            let address = ipv6.unwrap_or_else(|_| address(p).to_owned());
+            format!("peer {address} QPN {}", p.queue_pair)
+        },
     );
     let title = format!("queue pair {} ({:#x}) of {device}", pair.number, pair.number);
     let state = match state(pair) {
