@@ -168,6 +168,29 @@ fn packets_are_counted_by_kind_at_both_ends() {
 }
 
 #[test]
+fn runs_are_counted_at_both_ends() {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    look(&mut pair, 0);
+    look(&mut pair, 1);
+    write(&mut pair, 1, 100_000);
+    let mut taken = 0;
+    for _ in 0..100 {
+        taken += turn(&mut pair, 16, 100);
+    }
+    assert_eq!(pair.sides[0].completions().len(), 1);
+    let [a, b] = [look(&mut pair, 0), look(&mut pair, 1)];
+    let sent = pair.sides[0].device.counters();
+    let all = Passed {
+        packets: sent.tx_vport_rdma_unicast_packets,
+        bytes: sent.tx_vport_rdma_unicast_bytes,
+    };
+    assert_eq!((all.packets, taken > 300), (391, true), "{taken}");
+    assert_eq!([a.requests_sent, b.requests_received], [all; 2]);
+    assert_eq!(a.responses_received, b.responses_sent);
+    assert!(a.trips.values.count() > 0);
+}
+
+#[test]
 fn packets_that_are_sent_again_have_a_cause() {
     let adaptive = ZeroTouch {
         adaptive: true,
