@@ -79,7 +79,7 @@ impl Passed {
 /// Packets that were sent again for a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repeats {
-    /// How often the queue pair went back.
+    /// How often the queue pair began to.
     pub times: u64,
     /// Packets that it has sent again then.
     pub packets: u64,
@@ -151,7 +151,7 @@ struct Observation {
     tail: Psn,
     mtu: Mtu,
     timed: Option<Timed>,
-    /// Why it went back the last time.
+    /// Why it sent again the last time.
     cause: Option<Cause>,
 }
 
@@ -353,7 +353,7 @@ impl Observations {
         }
     }
 
-    /// A queue pair goes back. What is measured may be answered twice from now on.
+    /// A queue pair sends again. What is measured may be answered twice from now on.
     pub fn again(&mut self, qp: QpNumber, cause: Cause) {
         if let Some(of) = self.of(qp) {
             of.counted.repeats[cause as usize].times += 1;

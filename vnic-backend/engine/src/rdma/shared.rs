@@ -231,8 +231,8 @@ impl Shared {
         }
     }
 
-    /// A queue pair sends again.
-    pub fn goes_back(&mut self, qp: QpNumber, cause: Cause) {
+    /// A queue pair sends again, from a packet on or single ones.
+    pub fn sends_again(&mut self, qp: QpNumber, cause: Cause) {
         if let Some(observed) = &mut self.observed {
             observed.again(qp, cause);
         }

@@ -449,7 +449,7 @@ impl Qp {
         }
         self.forget_repair();
         self.untimed(shared);
-        shared.goes_back(self.number, why.cause());
+        shared.sends_again(self.number, why.cause());
         // After a timeout an acknowledge may be for any copy of what is sent again.
         self.requester.trips.alone = why == Again::SequenceNak;
         self.requester.unwatched = true;
@@ -521,7 +521,7 @@ impl Qp {
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
         self.untimed(shared);
-        shared.goes_back(self.number, Cause::ReceiverNotReady);
+        shared.sends_again(self.number, Cause::ReceiverNotReady);
         let until = now + aeth::rnr_timer(timer);
         self.requester.rnr_until = Some(Moment::of(until));
         // The peer is alive: the ACK clock stands still while we wait.

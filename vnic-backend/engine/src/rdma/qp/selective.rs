@@ -35,6 +35,7 @@ use crate::congestion::Loss;
 
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::observation::Cause;
 use super::super::packet::{Incoming, Sink};
 use super::super::pool::NONE;
 use super::super::shared::Shared;
@@ -409,6 +410,7 @@ impl Qp {
             self.requester.retries_left -= 1;
         }
         self.untimed(shared);
+        shared.sends_again(self.number, Cause::SequenceNak);
         self.requester.unwatched = true;
         if !known {
             self.lost(shared, now, Loss::OutOfSequence);
@@ -684,6 +686,7 @@ impl Qp {
             slot = shared.sends.next(slot);
         }
         if asked {
+            shared.sends_again(self.number, Cause::ImpliedNak);
             shared.marks.hit(Mark::ReadGapAsked);
             shared.counters.implied_nak_seq_err += 1;
             self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);

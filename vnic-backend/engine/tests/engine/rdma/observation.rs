@@ -199,7 +199,11 @@ fn packets_that_are_sent_again_have_a_cause() {
     };
     type Post = fn(&mut Pair, u64, u32);
     type Case = (Cause, ZeroTouch, Post, u32, (usize, u32), u64);
-    let cases: [Case; 4] = [
+    let selective = ZeroTouch {
+        selective: true,
+        ..ZeroTouch::OFF
+    };
+    let cases: [Case; 6] = [
         // The second of four, which the third tells.
         (Cause::SequenceNak, ZeroTouch::OFF, write, 1000, (0, 2), 3),
         // The last of four; the others were acknowledged.
@@ -207,6 +211,9 @@ fn packets_that_are_sent_again_have_a_cause() {
         (Cause::EarlyTimeout, adaptive, write, 1000, (0, 4), 1),
         // The second response of four: the rest is asked for by one packet.
         (Cause::ImpliedNak, ZeroTouch::OFF, read, 1000, (1, 2), 1),
+        // One by one: the second of twenty, and the last one, whose acknowledge proves that it came; a part of a READ.
+        (Cause::SequenceNak, selective, write, 5000, (0, 2), 2),
+        (Cause::ImpliedNak, selective, read, 5000, (1, 2), 1),
     ];
     for (cause, zero_touch, post, len, (from, n), packets) in cases {
         let mut pair = Pair::new(QpType::Rc, Connection::default());
