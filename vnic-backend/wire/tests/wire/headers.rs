@@ -27,11 +27,12 @@ fn layouts() {
         becn: true,
         destination_qp: 0xab_cdef,
         ack_request: true,
+        selective: true,
         psn: Psn::new(0x01_0203),
     };
     assert_eq!(
         h.emit(),
-        [0x0a, 0xa5, 0x12, 0x34, 0x40, 0xab, 0xcd, 0xef, 0x80, 1, 2, 3]
+        [0x0a, 0xa5, 0x12, 0x34, 0x40, 0xab, 0xcd, 0xef, 0x81, 1, 2, 3]
     );
     let h = reth::Header {
         va: 0x0102_0304_0506_0708,
@@ -98,7 +99,7 @@ proptest! {
         let bit = |n: u8| flags >> n & 1 == 1;
         let h = bth::Header {
             opcode: Opcode(a as u8), solicited: bit(0), migrated: bit(1), pad: flags & 3, version: flags >> 4,
-            pkey: b as u16, fecn: bit(2), becn: bit(3), destination_qp: d >> 8, ack_request: bit(4), psn: Psn::new(e),
+            pkey: b as u16, fecn: bit(2), becn: bit(3), destination_qp: d >> 8, ack_request: bit(4), selective: bit(5), psn: Psn::new(e),
         };
         prop_assert_eq!(bth::Header::parse(&h.emit()), Ok(h));
         let h = reth::Header { va: a, rkey: d, len: e };

@@ -229,7 +229,7 @@ impl Qp {
             0 => {}
             d if d < 0 => return self.duplicate(shared, operation, target, packet),
             _ if packet.headers.bth.selective && self.is_selective(shared) => {
-                return self.ahead(shared, operation, target, packet, memory);
+                return ahead::come(self, shared, operation, target, packet, memory);
             }
             _ => return self.out_of_sequence(shared, packet),
         }
@@ -357,8 +357,8 @@ impl Qp {
     fn accepted(&mut self, shared: &mut Shared, packet: &Incoming<'_>, closes_gap: bool) {
         let psn = packet.headers.bth.psn;
         self.responder.expected = psn.next();
-        if self.has_gaps() {
-            self.closes_gaps(shared, psn);
+        if ahead::has_gaps(self) {
+            ahead::closes_gaps(self, shared, psn);
         } else if packet.headers.bth.ack_request || closes_gap {
             self.reply(shared, psn, None);
         }
@@ -482,8 +482,8 @@ impl Qp {
                 } else {
                     Mark::DuplicateSend
                 });
-                if self.has_gaps() {
-                    return self.duplicate_with_gaps(shared, packet);
+                if ahead::has_gaps(self) {
+                    return ahead::duplicate(self, shared, packet);
                 }
                 // What was said about the next PSN stays true.
                 if self.responder.reply.is_some_and(|r| r.refusal.is_some()) {

@@ -1,5 +1,5 @@
 //! Selective repeat: lost packets of WRITEs and READs are sent again one by one, where go-back-N sends all behind them again
-//! (`rdma-notes-zh` §12; register ROCE_ACCL, `selective_repeat_forced_en`; NV setting `RDMA_SELECTIVE_REPEAT_EN`).
+//! (WinOF-2 Ethernet Network, Zero Touch RoCE; NV parameter RDMA_SELECTIVE_REPEAT_EN; register ROCE_ACCL, selective_repeat_forced_en).
 //!
 //! ```text
 //!  requester                                       responder (qp/responder/ahead.rs)
@@ -210,6 +210,16 @@ impl Repair {
             }
         }
     }
+}
+
+/// What is sent again.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    psn: Psn,
+    /// PSNs that a READ asks for.
+    psns: u32,
+    /// A slot whose request has an earlier PSN, and that PSN.
+    hint: Option<(u32, Psn)>,
 }
 
 /// A part of a READ that was asked for again.
@@ -444,7 +454,12 @@ impl Qp {
                 return Some(Turn::Next);
             }
             let psns = part.to.distance(from).max(0) as u32;
-            let (turn, _) = self.send_once(shared, now, from, psns, None, memory, sink);
+            let part = Part {
+                psn: from,
+                psns,
+                hint: None,
+            };
+            let (turn, _) = self.send_once(shared, now, part, memory, sink);
             if let Some(fetched) = self.fetched()
                 && !matches!(turn, Turn::Blocked)
             {
@@ -463,7 +478,12 @@ impl Qp {
             && let Some(psn) = due.find(|psn| repair.due.has(*psn))
         {
             let hint = repair.hint;
-            let (turn, slot) = self.send_once(shared, now, psn, WHOLE, hint, memory, sink);
+            let part = Part {
+                psn,
+                psns: WHOLE,
+                hint,
+            };
+            let (turn, slot) = self.send_once(shared, now, part, memory, sink);
             if let Some(repair) = self.repair()
                 && !matches!(turn, Turn::Blocked)
             {
@@ -476,22 +496,24 @@ impl Qp {
         repair.count = 0;
         let psn = probe.filter(|_| core::mem::take(&mut repair.unproved))?;
         shared.marks.hit(Mark::RepeatProved);
-        Some(self.send_once(shared, now, psn, WHOLE, None, memory, sink).0)
+        let part = Part {
+            psn,
+            psns: WHOLE,
+            hint: None,
+        };
+        Some(self.send_once(shared, now, part, memory, sink).0)
     }
 
-    /// Sends the packet with this PSN again; a READ asks for so many PSNs. What is sent next is as before. Answers the slot of its
-    /// request, too.
-    #[allow(clippy::too_many_arguments, reason = "one packet and where it goes")]
+    /// Sends it. What is sent next is as before. Answers the slot of its request, too.
     fn send_once(
         &mut self,
         shared: &mut Shared,
         now: Instant,
-        psn: Psn,
-        psns: u32,
-        hint: Option<(u32, Psn)>,
+        part: Part,
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> (Turn, u32) {
+        let Part { psn, psns, hint } = part;
         let was = (self.requester.cursor(), self.requester.next_psn());
         // The slot of a hint holds what is not acknowledged, so it is still that request's.
         let from = hint.filter(|(_, at)| !at.before(self.requester.oldest) && !psn.before(*at));

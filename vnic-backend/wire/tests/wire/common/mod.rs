@@ -81,6 +81,7 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
         // 0 and 1 are for management (IBTA vol 1 section 3.9.1).
         destination_qp: rng.u24().max(2),
         ack_request: rng.bool(),
+        selective: rng.bool(),
         psn: Psn::new(rng.u32()),
     };
     let reth = reth::Header {

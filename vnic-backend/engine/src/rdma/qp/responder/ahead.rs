@@ -9,6 +9,7 @@
 //! are in order.
 
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
@@ -126,264 +127,262 @@ impl Beyond {
     }
 }
 
-impl Qp {
-    fn beyond(&mut self) -> Option<&mut Beyond> {
-        self.trouble.as_mut()?.beyond.as_deref_mut()
-    }
+fn gaps(qp: &mut Qp) -> Option<&mut Beyond> {
+    qp.trouble.as_mut()?.beyond.as_deref_mut()
+}
 
-    /// Is a request missing before others that came?
-    pub(in super::super) fn has_gaps(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|t| t.beyond.is_some())
-    }
+/// Is a request missing before others that came?
+pub(in super::super) fn has_gaps(qp: &Qp) -> bool {
+    qp.trouble.as_ref().is_some_and(|t| t.beyond.is_some())
+}
 
-    /// A request came before others that are missing.
-    pub(super) fn ahead(
-        &mut self,
-        shared: &mut Shared,
-        operation: Operation,
-        target: Target,
-        packet: &Incoming<'_>,
-        memory: &dyn Memory,
-    ) {
-        shared.counters.out_of_sequence += 1;
-        self.went_wrong(shared, |errors| &mut errors.out_of_sequence);
-        if self.responder.told {
-            // Who was told to wait sends all of it again.
-            shared.marks.hit(Mark::SequenceNakHeld);
-            return;
+/// A request came before others that are missing.
+pub(super) fn come(
+    qp: &mut Qp,
+    shared: &mut Shared,
+    operation: Operation,
+    target: Target,
+    packet: &Incoming<'_>,
+    memory: &dyn Memory,
+) {
+    shared.counters.out_of_sequence += 1;
+    qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+    if qp.responder.told {
+        // Who was told to wait sends all of it again.
+        shared.marks.hit(Mark::SequenceNakHeld);
+        return;
+    }
+    let (psn, expected) = (packet.headers.bth.psn, qp.responder.expected);
+    let first = !has_gaps(qp);
+    let mtu = qp.attributes.path_mtu.bytes();
+    let message = qp.responder.message;
+    let trouble = qp.trouble.get_or_insert_default();
+    let beyond = trouble.beyond.get_or_insert_with(|| Beyond::new(expected));
+    if let Message::Write {
+        rkey,
+        addr,
+        left,
+        total,
+    } = message
+        && !beyond.heads.iter().any(|head| head.holds(expected))
+    {
+        beyond.heads.insert(
+            0,
+            Head {
+                first: expected,
+                psns: left.div_ceil(mtu),
+                rkey,
+                addr,
+                left,
+                total,
+            },
+        );
+    }
+    let near = psn.distance(expected) < SPAN as i32;
+    let again = near && beyond.came.has(psn);
+    let skips = beyond.end != psn;
+    let landed = near && !again && land_ahead(qp, shared, operation, target, packet, memory);
+    let Some(beyond) = gaps(qp) else { return };
+    if beyond.end.before(psn.next()) {
+        beyond.end = psn.next();
+    }
+    (beyond.trigger, beyond.again) = (psn, again);
+    if landed {
+        shared.marks.hit(Mark::LandedAhead);
+    } else if !again {
+        shared.marks.hit(Mark::NotAhead);
+    }
+    if skips || !landed || packet.headers.bth.ack_request {
+        if first {
+            shared.marks.hit(Mark::SequenceNakSent);
+            qp.notify_gap(shared, packet);
         }
-        let (psn, expected) = (packet.headers.bth.psn, self.responder.expected);
-        let first = !self.has_gaps();
-        let mtu = self.attributes.path_mtu.bytes();
-        let message = self.responder.message;
-        let trouble = self.trouble.get_or_insert_default();
-        let beyond = trouble.beyond.get_or_insert_with(|| Beyond::new(expected));
-        if let Message::Write {
-            rkey,
-            addr,
-            left,
-            total,
-        } = message
-            && !beyond.heads.iter().any(|head| head.holds(expected))
-        {
-            beyond.heads.insert(
-                0,
-                Head {
-                    first: expected,
-                    psns: left.div_ceil(mtu),
-                    rkey,
-                    addr,
-                    left,
-                    total,
-                },
-            );
-        }
-        let near = psn.distance(expected) < SPAN as i32;
-        let again = near && beyond.came.has(psn);
-        let skips = beyond.end != psn;
-        let landed = near && !again && self.land_ahead(shared, operation, target, packet, memory);
-        let Some(beyond) = self.beyond() else { return };
-        if beyond.end.before(psn.next()) {
-            beyond.end = psn.next();
-        }
-        (beyond.trigger, beyond.again) = (psn, again);
-        if landed {
-            shared.marks.hit(Mark::LandedAhead);
-        } else if !again {
-            shared.marks.hit(Mark::NotAhead);
-        }
-        if skips || !landed || packet.headers.bth.ack_request {
-            if first {
-                shared.marks.hit(Mark::SequenceNakSent);
-                self.notify_gap(shared, packet);
+        say_missing(qp, shared);
+    }
+}
+
+/// Tells what is missing.
+fn say_missing(qp: &mut Qp, shared: &mut Shared) {
+    let expected = qp.responder.expected;
+    qp.reply(shared, expected, Some(Syndrome::Nak(NakCode::SequenceError)));
+}
+
+/// Lands payload before its turn, if it is that of a WRITE that may.
+fn land_ahead(
+    qp: &mut Qp,
+    shared: &mut Shared,
+    operation: Operation,
+    target: Target,
+    packet: &Incoming<'_>,
+    memory: &dyn Memory,
+) -> bool {
+    let (begins, ends) = (operation.starts_message(), operation.ends_message());
+    if !operation.is_write() || operation.has_imm() && ends {
+        return false;
+    }
+    let (psn, mtu) = (packet.headers.bth.psn, qp.attributes.path_mtu.bytes());
+    let bytes = packet.payload.len() as u32;
+    let head = match (begins, packet.headers.extended) {
+        (true, Extended::Reth(reth) | Extended::RethImm(reth, _)) => {
+            if qp.check_write(shared, target.pd, &reth).is_err() {
+                return false;
             }
-            self.say_missing(shared);
-        }
-    }
-
-    /// Tells what is missing.
-    fn say_missing(&mut self, shared: &mut Shared) {
-        let expected = self.responder.expected;
-        self.reply(shared, expected, Some(Syndrome::Nak(NakCode::SequenceError)));
-    }
-
-    /// Lands payload before its turn, if it is that of a WRITE that may.
-    fn land_ahead(
-        &mut self,
-        shared: &mut Shared,
-        operation: Operation,
-        target: Target,
-        packet: &Incoming<'_>,
-        memory: &dyn Memory,
-    ) -> bool {
-        let (begins, ends) = (operation.starts_message(), operation.ends_message());
-        if !operation.is_write() || operation.has_imm() && ends {
-            return false;
-        }
-        let (psn, mtu) = (packet.headers.bth.psn, self.attributes.path_mtu.bytes());
-        let bytes = packet.payload.len() as u32;
-        let head = match (begins, packet.headers.extended) {
-            (true, Extended::Reth(reth) | Extended::RethImm(reth, _)) => {
-                if self.check_write(shared, target.pd, &reth).is_err() {
-                    return false;
-                }
-                Head {
-                    first: psn,
-                    psns: reth.len.div_ceil(mtu).max(1),
-                    rkey: reth.rkey,
-                    addr: reth.va,
-                    left: reth.len,
-                    total: reth.len,
-                }
-            }
-            (true, _) => return false,
-            (false, _) => {
-                let Some(beyond) = self.beyond() else { return false };
-                match beyond.heads.iter().find(|head| head.holds(psn)) {
-                    Some(head) => *head,
-                    None => return false,
-                }
-            }
-        };
-        let offset = psn.distance(head.first).max(0) as u32 * mtu;
-        let left = head.left.saturating_sub(offset);
-        let fits = match ends {
-            true => bytes == left && bytes <= mtu,
-            false => bytes == mtu && bytes < left,
-        };
-        let number = self.number;
-        let Some(beyond) = self.beyond() else { return false };
-        let mut taken = beyond.heads.iter();
-        let clear = !begins || !taken.any(|other| other.holds(psn) || head.holds(other.first));
-        if !fits || !clear {
-            return false;
-        }
-        let mut spans = SpanList::new();
-        let addr = head.addr.wrapping_add(offset.into());
-        let need = Access::REMOTE_WRITE;
-        let found = shared
-            .regions
-            .remote(target.pd, number, head.rkey, addr, bytes.into(), need, &mut spans);
-        if found.is_err() {
-            // It is seen to when its turn comes.
-            shared.regions.take_missing();
-            return false;
-        }
-        let span = match spans.as_slice() {
-            [] => Span { at: 0, len: 0 },
-            [one] => *one,
-            _ => return false,
-        };
-        if land_under(beyond, psn, &packet.payload, &spans, memory).is_err() {
-            return false;
-        }
-        beyond.came.set(psn);
-        beyond.landed[place(psn)] = span;
-        if ends {
-            beyond.ends.set(psn);
-        } else {
-            beyond.ends.clear(psn);
-        }
-        if begins {
-            shared.counters.rx_write_requests += 1;
-            if !ends {
-                let at = beyond.heads.partition_point(|other| other.first.before(psn));
-                beyond.heads.insert(at, head);
+            Head {
+                first: psn,
+                psns: reth.len.div_ceil(mtu).max(1),
+                rkey: reth.rkey,
+                addr: reth.va,
+                left: reth.len,
+                total: reth.len,
             }
         }
-        if shared.notes.is_some() {
-            notes::landed(self, shared, operation, packet, self.attributes.destination_qp);
-        }
-        true
-    }
-
-    /// Lands payload of the packet whose turn it is, while later ones have landed.
-    pub(super) fn land_below(
-        &self,
-        shared: &mut Shared,
-        psn: Psn,
-        payload: &Payload<'_>,
-        spans: &SpanList,
-        memory: &dyn Memory,
-    ) -> Result<(), Unmapped> {
-        let beyond = self.trouble.as_ref().and_then(|t| t.beyond.as_deref());
-        match beyond {
-            Some(beyond) => {
-                let whole = land_under(beyond, psn, payload, spans, memory)?;
-                if !whole {
-                    shared.marks.hit(Mark::LandedUnder);
-                }
-                Ok(())
-            }
-            None => payload.land(memory, spans),
-        }
-    }
-
-    /// A request was carried out, so that `expected` has moved from `before`: steps over what has landed. Answers whether something
-    /// is missing still.
-    fn close_up(&mut self, before: Psn) -> bool {
-        let mtu = self.attributes.path_mtu.bytes();
-        let (mut expected, mut ended) = (self.responder.expected, 0);
-        let Some(trouble) = &mut self.trouble else {
-            return false;
-        };
-        let Some(beyond) = trouble.beyond.as_deref_mut() else {
-            return false;
-        };
-        beyond.came.clear_between(before, expected);
-        let moved = expected;
-        while beyond.came.take(expected) {
-            ended += u32::from(beyond.ends.has(expected));
-            expected = expected.next();
-        }
-        (beyond.trigger, beyond.again) = (before, false);
-        beyond.heads.retain(|head| expected.before(head.behind()));
-        let message = match beyond.heads.first() {
-            Some(head) if head.first.before(expected) => {
-                let skipped = expected.distance(head.first).max(0) as u32 * mtu;
-                Message::Write {
-                    rkey: head.rkey,
-                    addr: head.addr.wrapping_add(skipped.into()),
-                    left: head.left.saturating_sub(skipped),
-                    total: head.total,
-                }
-            }
-            _ => Message::None,
-        };
-        let more = expected.before(beyond.end);
-        if !more {
-            trouble.beyond = None;
-        }
-        let responder = &mut self.responder;
-        if moved != expected {
-            responder.message = message;
-        }
-        responder.expected = expected;
-        responder.msn = Psn::new(responder.msn).add(ended).value();
-        more
-    }
-
-    /// A request was carried out, and `expected` has moved from `before`, while others are missing: says what is so now.
-    pub(super) fn closes_gaps(&mut self, shared: &mut Shared, before: Psn) {
-        match self.close_up(before) {
-            true => self.say_missing(shared),
-            false => {
-                shared.marks.hit(Mark::GapsClosed);
-                let last = self.responder.expected.sub(1);
-                self.reply(shared, last, None);
+        (true, _) => return false,
+        (false, _) => {
+            let Some(beyond) = gaps(qp) else { return false };
+            match beyond.heads.iter().find(|head| head.holds(psn)) {
+                Some(head) => *head,
+                None => return false,
             }
         }
+    };
+    let offset = psn.distance(head.first).max(0) as u32 * mtu;
+    let left = head.left.saturating_sub(offset);
+    let fits = match ends {
+        true => bytes == left && bytes <= mtu,
+        false => bytes == mtu && bytes < left,
+    };
+    let number = qp.number;
+    let Some(beyond) = gaps(qp) else { return false };
+    let mut taken = beyond.heads.iter();
+    let clear = !begins || !taken.any(|other| other.holds(psn) || head.holds(other.first));
+    if !fits || !clear {
+        return false;
     }
+    let mut spans = SpanList::new();
+    let addr = head.addr.wrapping_add(offset.into());
+    let need = Access::REMOTE_WRITE;
+    let found = shared
+        .regions
+        .remote(target.pd, number, head.rkey, addr, bytes.into(), need, &mut spans);
+    if found.is_err() {
+        // It is seen to when its turn comes.
+        shared.regions.take_missing();
+        return false;
+    }
+    let span = match spans.as_slice() {
+        [] => Span { at: 0, len: 0 },
+        [one] => *one,
+        _ => return false,
+    };
+    if land_under(beyond, psn, &packet.payload, &spans, memory).is_err() {
+        return false;
+    }
+    beyond.came.set(psn);
+    beyond.landed[place(psn)] = span;
+    if ends {
+        beyond.ends.set(psn);
+    } else {
+        beyond.ends.clear(psn);
+    }
+    if begins {
+        shared.counters.rx_write_requests += 1;
+        if !ends {
+            let at = beyond.heads.partition_point(|other| other.first.before(psn));
+            beyond.heads.insert(at, head);
+        }
+    }
+    if shared.notes.is_some() {
+        notes::landed(qp, shared, operation, packet, qp.attributes.destination_qp);
+    }
+    true
+}
 
-    /// A request came that was carried out before, while others are missing.
-    pub(super) fn duplicate_with_gaps(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
-        let psn = packet.headers.bth.psn;
-        if let Some(beyond) = self.beyond() {
-            (beyond.trigger, beyond.again) = (psn, true);
+/// Lands payload of the packet whose turn it is, while later ones have landed.
+pub(super) fn land_below(
+    qp: &Qp,
+    shared: &mut Shared,
+    psn: Psn,
+    payload: &Payload<'_>,
+    spans: &SpanList,
+    memory: &dyn Memory,
+) -> Result<(), Unmapped> {
+    let beyond = qp.trouble.as_ref().and_then(|t| t.beyond.as_deref());
+    match beyond {
+        Some(beyond) => {
+            let whole = land_under(beyond, psn, payload, spans, memory)?;
+            if !whole {
+                shared.marks.hit(Mark::LandedUnder);
+            }
+            Ok(())
         }
-        if packet.headers.bth.ack_request && !self.responder.told {
-            self.say_missing(shared);
+        None => payload.land(memory, spans),
+    }
+}
+
+/// A request was carried out, so that `expected` has moved from `before`: steps over what has landed. Answers whether something
+/// is missing still.
+fn close_up(qp: &mut Qp, before: Psn) -> bool {
+    let mtu = qp.attributes.path_mtu.bytes();
+    let (mut expected, mut ended) = (qp.responder.expected, 0);
+    let Some(trouble) = &mut qp.trouble else {
+        return false;
+    };
+    let Some(beyond) = trouble.beyond.as_deref_mut() else {
+        return false;
+    };
+    beyond.came.clear_between(before, expected);
+    let moved = expected;
+    while beyond.came.take(expected) {
+        ended += u32::from(beyond.ends.has(expected));
+        expected = expected.next();
+    }
+    (beyond.trigger, beyond.again) = (before, false);
+    beyond.heads.retain(|head| expected.before(head.behind()));
+    let message = match beyond.heads.first() {
+        Some(head) if head.first.before(expected) => {
+            let skipped = expected.distance(head.first).max(0) as u32 * mtu;
+            Message::Write {
+                rkey: head.rkey,
+                addr: head.addr.wrapping_add(skipped.into()),
+                left: head.left.saturating_sub(skipped),
+                total: head.total,
+            }
         }
+        _ => Message::None,
+    };
+    let more = expected.before(beyond.end);
+    if !more {
+        trouble.beyond = None;
+    }
+    let responder = &mut qp.responder;
+    if moved != expected {
+        responder.message = message;
+    }
+    responder.expected = expected;
+    responder.msn = Psn::new(responder.msn).add(ended).value();
+    more
+}
+
+/// A request was carried out, and `expected` has moved from `before`, while others are missing: says what is so now.
+pub(super) fn closes_gaps(qp: &mut Qp, shared: &mut Shared, before: Psn) {
+    match close_up(qp, before) {
+        true => say_missing(qp, shared),
+        false => {
+            shared.marks.hit(Mark::GapsClosed);
+            let last = qp.responder.expected.sub(1);
+            qp.reply(shared, last, None);
+        }
+    }
+}
+
+/// A request came that was carried out before, while others are missing.
+pub(super) fn duplicate(qp: &mut Qp, shared: &mut Shared, packet: &Incoming<'_>) {
+    let psn = packet.headers.bth.psn;
+    if let Some(beyond) = gaps(qp) {
+        (beyond.trigger, beyond.again) = (psn, true);
+    }
+    if packet.headers.bth.ack_request && !qp.responder.told {
+        say_missing(qp, shared);
     }
 }
 
@@ -400,8 +399,7 @@ fn land_under(
         payload.land(memory, spans)?;
         return Ok(true);
     }
-    let mut bytes = Vec::new();
-    bytes.resize(payload.len(), 0);
+    let mut bytes = vec![0; payload.len()];
     payload.read(&mut bytes)?;
     let mut bytes = bytes.as_slice();
     for span in spans {

@@ -14,7 +14,7 @@ use super::super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, MESSAGE_MAX, PdHandle, QpType};
 use super::super::{Qp, notes};
-use super::{Message, Refusal, Target};
+use super::{Message, Refusal, Target, ahead};
 
 /// An answer that carries data.
 #[derive(Debug, Clone, Copy)]
@@ -256,8 +256,8 @@ impl Qp {
             replay: false,
             what,
         });
-        if self.has_gaps() {
-            self.closes_gaps(shared, psn);
+        if ahead::has_gaps(self) {
+            ahead::closes_gaps(self, shared, psn);
         }
         self.schedule(shared);
     }

@@ -12,7 +12,7 @@ use super::super::super::packet::{Incoming, Payload, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, Completion, CompletionOp, MESSAGE_MAX, PdHandle, Sge, Status};
 use super::super::{Qp, notes, state};
-use super::{Message, Refusal, Target};
+use super::{Message, Refusal, Target, ahead};
 
 impl Qp {
     /// Takes in a packet of a SEND or WRITE. Nothing has changed for the next packet when it is refused.
@@ -188,7 +188,7 @@ impl Qp {
             .remote(pd, self.number, rkey, addr, len, Access::REMOTE_WRITE, &mut spans)
             .map_err(|code| Self::refusal(shared, code))?;
         let psn = packet.headers.bth.psn;
-        self.land_below(shared, psn, &packet.payload, &spans, memory)
+        ahead::land_below(self, shared, psn, &packet.payload, &spans, memory)
             .map_err(|_| Refusal::Nak(NakCode::RemoteOperational))
     }
 

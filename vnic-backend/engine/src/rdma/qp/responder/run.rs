@@ -8,7 +8,7 @@ use super::super::super::run::{Carried, Run};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, MESSAGE_MAX, QpState, QpType};
 use super::super::Qp;
-use super::Message;
+use super::{Message, ahead};
 
 /// How far a run was carried out.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ impl Qp {
             && self.permissions().receive
             && (self.attributes.state != QpState::Rtr || responder.established)
             && !responder.told
-            && !self.has_gaps()
+            && !ahead::has_gaps(self)
             && responder.expected == run.psn
             && responder.reply.is_none_or(|reply| reply.refusal.is_none())
             && self.attributes.access.contains(Access::REMOTE_WRITE)
