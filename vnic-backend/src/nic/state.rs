@@ -70,6 +70,8 @@ pub struct AdapterEntry {
     pub qos: QosSpec,
     /// Congestion control that was given last.
     pub congestion: CongestionSpec,
+    /// The program of its flows.
+    pub program: super::congestion::Loaded,
     /// Threads of the adapter's sockets.
     pub threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>,
 }

@@ -155,6 +155,8 @@ struct Setting {
     name: String,
     address: usize,
     value: u64,
+    /// The value in the file.
+    default: u64,
     least: u64,
     most: u64,
 }
@@ -217,6 +219,8 @@ impl PartialEq for Program {
         self.bytes == other.bytes && self.settings == other.settings
     }
 }
+
+impl Eq for Program {}
 
 impl Program {
     /// Reads, checks and translates a program, and tries whether a flow can begin.
@@ -331,6 +335,20 @@ impl Program {
         )
     }
 
+    /// Puts a parameter back to what the file has; `None`: there is none of that name.
+    pub fn reset(&mut self, key: &str) -> Option<Result<(), Error>> {
+        let setting = self.settings.iter_mut().find(|s| s.name == key)?;
+        setting.value = setting.default;
+        Some(Ok(()))
+    }
+
+    /// Parameters as numbers, in the units that their names end with, by name: value, and what the file has.
+    pub fn values(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.settings
+            .iter()
+            .map(|s| (s.name.as_str(), s.value, s.default))
+    }
+
     /// The parameters, by name.
     pub fn parameters(&self) -> Vec<Parameter> {
         let of = |s: &Setting| Parameter {
@@ -377,6 +395,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// Events that did not come to their end.
     pub fn faults(&self) -> Faults {
         let last = self.last.load(Ordering::Relaxed);
@@ -498,6 +521,7 @@ impl Exports<'_> {
                 name: name.to_owned(),
                 address: address as usize,
                 value,
+                default: value,
                 least,
                 most,
             });
