@@ -18,7 +18,7 @@ use crate::store::Batch;
 use crate::stored;
 
 use change::Change;
-pub use change::{PROGRAM, Wish};
+pub use change::Wish;
 
 /// Name of these settings in events, and table of the store. Key of a row: the adapter's name; value: see
 /// [`stored::congestion`].

@@ -38,7 +38,7 @@ mod verbs_faults;
 pub use access_lists::AccessLists;
 pub use adapters::{Adapters, Edit};
 pub use captures::{Asked, Captures};
-pub use congestion::{Congestion, CongestionNow, PROGRAM, Wish};
+pub use congestion::{Congestion, CongestionNow, Wish};
 pub use connections::{ConnectionNow, Connections};
 pub use counters::{CounterUpdate, Counters, Followed, Shown};
 pub use declared::{Applied, Declared, Outcome, Plan, Step, What, Whose};

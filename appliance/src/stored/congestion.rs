@@ -6,7 +6,7 @@ use vnic_backend::settings::parameter;
 use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset, Program};
 use vnic_control::v1;
 
-use crate::control::PROGRAM;
+use crate::names::PROGRAM;
 
 /// Encodes a specification for the store.
 pub fn encode(spec: &CongestionSpec) -> Vec<u8> {

@@ -1,11 +1,10 @@
 //! Congestion control of adapters.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use vnic_engine::congestion::dcqcn::Dcqcn;
 use vnic_engine::congestion::dcqcn_plus::DcqcnPlus;
 use vnic_engine::congestion::named::Named;
-use vnic_engine::congestion::program::Running;
 use vnic_engine::congestion::{CongestionControl, none};
 use vnic_engine::rdma::Congestion;
 use vnic_engine::settings::Value;
@@ -25,9 +24,14 @@ impl Nic {
         let mut state = self.inner.state()?;
         let entry = state.adapter_mut(adapter)?;
         acts()?;
-        if entry.congestion != spec || entry.program.faults().stopped {
-            entry.congestion = spec;
+        let same = entry.congestion == spec;
+        // A program that is stopped begins anew when it is given again.
+        let anew = same && entry.program.faults().stopped;
+        if anew {
             entry.program.forget();
+        }
+        if anew || !same {
+            entry.congestion = spec;
             self.inner.send_congestion(entry);
         }
         Ok(())
@@ -141,35 +145,6 @@ impl Inner {
         let change = change(entry, self.acting(&entry.congestion));
         let id = entry.adapter.id;
         self.workers[entry.adapter.core].call(move |w| w.set_congestion(id, &change));
-    }
-}
-
-/// The program that runs for an adapter's flows. A change of anything else leaves it, and what it has counted, as it is.
-#[derive(Default)]
-pub struct Loaded(Mutex<Option<Arc<Running>>>);
-
-impl Loaded {
-    /// Events that it could not handle.
-    fn faults(&self) -> Faults {
-        self.running().map_or_else(Faults::default, |r| r.faults())
-    }
-
-    fn running(&self) -> Option<Arc<Running>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Lets a program begin anew.
-    fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// The running program; another one than before begins.
-    fn run(&self, program: &Program) -> Arc<Running> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*running {
-            Some(running) if running.program() == program => running.clone(),
-            _ => running.insert(program.running()).clone(),
-        }
     }
 }
 

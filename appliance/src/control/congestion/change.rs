@@ -9,13 +9,11 @@ use vnic_backend::{CongestionAlgorithm, CongestionSpec, CongestionStatus, Preset
 
 use crate::check::{Violations, nearest};
 use crate::control::refused::Refused;
+use crate::names::PROGRAM;
 use crate::registry::{Action, Operation, Scope};
 
 /// Names of `DcqcnDceTcpG` in Linux, where it is the weight of the old alpha.
 const KEPT: [&str; 2] = ["rp_dce_tcp_g", "dce_tcp_g"];
-
-/// What stands before the name of a program's parameter.
-pub const PROGRAM: &str = "program.";
 
 /// Request for a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use vnic_backend::settings::{PARAMETERS, Parameter, Point, Value};
 use vnic_backend::{CongestionFlow, Points, Preset, Program};
 use vnic_control::v1;
 
-use crate::control::{CongestionNow, PROGRAM};
-use crate::names;
+use crate::control::CongestionNow;
+use crate::names::{self, PROGRAM};
 use crate::same::same;
 use crate::stored::values::bits;
 

@@ -174,7 +174,10 @@ impl Flow {
             rate: start.rate.unwrap_or(NONE),
             ..Event::default()
         };
-        let done = flow.event(now, Handler::Start, &event, None);
+        let done = match running.stopped() {
+            true => Ok(()),
+            false => flow.event(now, Handler::Start, &event, None),
+        };
         (flow, done)
     }
 

@@ -247,6 +247,11 @@ fn dcqcn_takes_over_from_a_program_that_fails_again_and_again() {
         flows[0].advance(Instant(ms * 1_000_000), false);
     }
     assert!(flows[0].is_released());
+    // Flows that begin now are DCQCN's from the start.
+    let mut late = running.start(Instant(0), &START);
+    late.on_notification(Instant(1), &Notification::default());
+    assert!(late.state().alpha.is_some());
+    assert_eq!(running.faults().count, FAULTS_MAX);
 }
 
 /// A life of a flow; its limits on the way.
