@@ -2,6 +2,8 @@
 //! `faults/{fault}`, `verbsFaults/{verbsFault}`, `scenarios/{scenario}`, `mirrors/{mirror}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
 //! `ports/{port}/qos`, `adapters/{adapter}/congestion`, `adapters/{adapter}/accessList`.
 
+/// What stands before the name of a parameter of a program of congestion control.
+pub const PROGRAM: &str = "program.";
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
 /// Collection of uplink ports.

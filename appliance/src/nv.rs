@@ -5,6 +5,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use vnic_backend::AlgorithmLimits;
+
+use table::{LEGACY_DCQCN, PROGRAMMABLE};
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF, SELECTIVE_REPEAT};
 
 use crate::check::nearest;
@@ -213,6 +216,16 @@ impl Nv {
         values.current.clone_from(&next);
         let changed = PARAMETERS.iter().filter(|d| value(&before, d) != value(&next, d));
         changed.collect()
+    }
+
+    /// Algorithms of congestion control that adapters may use.
+    pub fn algorithms(&self) -> AlgorithmLimits {
+        let values = self.lock();
+        let on = |name| values.current.get(name) == Some(&1);
+        AlgorithmLimits {
+            only_dcqcn: on(LEGACY_DCQCN),
+            programs: on(PROGRAMMABLE),
+        }
     }
 
     /// What acts on adapters.

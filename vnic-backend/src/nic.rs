@@ -52,6 +52,8 @@ struct Inner {
     /// Registry of the adapters' GIDs.
     gids: Arc<GidRegistry>,
     state: Mutex<State>,
+    /// Algorithms of congestion control that adapters may use. Taken last.
+    algorithms: Mutex<AlgorithmLimits>,
     /// Whether the devices of ports are followed.
     watched: AtomicBool,
 }
@@ -118,6 +120,7 @@ impl Nic {
             hub,
             gids: Arc::default(),
             state: Mutex::default(),
+            algorithms: Mutex::default(),
             watched: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&inner);
@@ -480,6 +483,7 @@ impl Inner {
             CoreEvent::VerbsFaultHit { port, id, name } => (port, NicEventKind::VerbsFaultHit { id, name }),
             CoreEvent::RdmaFault { port, what } => (port, NicEventKind::RdmaFault { what }),
             CoreEvent::RdmaGaveUp { port, report } => (port, NicEventKind::RdmaGaveUp(report)),
+            CoreEvent::ProgramFault { port, faults } => (port, NicEventKind::ProgramFault(faults)),
             CoreEvent::RdmaConnections { port, report } => (port, NicEventKind::RdmaConnections(report)),
             CoreEvent::GidChanged {
                 port,

@@ -4,6 +4,7 @@ mod args;
 pub mod show;
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use vnic_control::v1;
 
@@ -40,6 +41,14 @@ pub async fn run(verb: CcVerb, client: &Client, out: &Output) -> Result<(), Fail
                 preset: change.preset,
                 parameters: change.parameters.into_iter().collect(),
                 ..request(&change.name)
+            };
+            set(client, request).await?
+        }
+        CcVerb::Load { name, file } => set(client, load(&name, &file)?).await?,
+        CcVerb::Unload { name } => {
+            let request = v1::SetCongestionRequest {
+                program: Some(Vec::new()),
+                ..request(&name)
             };
             set(client, request).await?
         }
@@ -82,6 +91,20 @@ fn request(adapter: &str) -> v1::SetCongestionRequest {
         name: name(adapter),
         ..v1::SetCongestionRequest::default()
     }
+}
+
+/// Request that loads a program.
+fn load(adapter: &str, file: &Path) -> Result<v1::SetCongestionRequest, Failure> {
+    let failed = |what: String| Failure::Failed(format!("{}: {what}", file.display()));
+    let program = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
+    if !program.starts_with(b"\0asm") {
+        let cure = "not WebAssembly in binary form; of text `vnic-sim program FILE --out FILE.wasm` makes it";
+        return Err(failed(cure.to_owned()));
+    }
+    Ok(v1::SetCongestionRequest {
+        program: Some(program),
+        ..request(adapter)
+    })
 }
 
 /// Request that enables or disables priorities of the given ends.

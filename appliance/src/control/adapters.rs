@@ -278,7 +278,7 @@ impl Adapters<'_> {
         AccessLists(self.0).before_adding(&spec.name);
         let (status, refused) = match qos.stored(&owner) {
             None => self.0.registry.add_adapter(spec, QosSpec::default(), slowing)?,
-            Some(stored) => match self.0.registry.add_adapter(spec.clone(), stored, slowing) {
+            Some(stored) => match self.0.registry.add_adapter(spec.clone(), stored, slowing.clone()) {
                 Err(NicError::Invalid { field, problem }) if stored::qos::names().contains(&field) => {
                     qos.lives_without(owner, &format!("{field}: {problem}"));
                     self.0.registry.add_adapter(spec, QosSpec::default(), slowing)?

@@ -140,6 +140,23 @@ impl Congestion<'_> {
                 "hpcc: no queue of a running NIC writes telemetry; flows keep their first window".to_owned(),
             );
         }
+        if now.algorithm != now.spec.algorithm {
+            said.push(format!(
+                "{}: {} acts, as NV parameters do not allow it (vnicctl nvconfig)",
+                now.spec.algorithm.name(),
+                now.algorithm.name()
+            ));
+        }
+        if let Some(last) = &now.faults.last {
+            let taken = match now.faults.stopped {
+                true => "; dcqcn has taken over until a program is loaded again",
+                false => "",
+            };
+            said.push(format!(
+                "program: {} events failed, last {last}{taken}",
+                now.faults.count
+            ));
+        }
         if reaction != 0 && now.spec.algorithm == CongestionAlgorithm::None {
             said.push("reaction: the algorithm is none".to_owned());
         }
@@ -167,10 +184,31 @@ impl Congestion<'_> {
             above,
         } = Change::read(adapter, wish, &now, self.0.nic.line_rate_mbps(adapter))?;
         self.0.nic.check_congestion(&spec).map_err(refused)?;
+        let loads = wish.program.as_ref().is_some_and(|code| !code.is_empty());
+        if spec.algorithm != now.spec.algorithm || loads {
+            self.allowed(spec.algorithm, loads)?;
+        }
         let done = self.carry_out(adapter, &now.spec, (spec, &operations));
         match above {
             Some(refused) if done.as_ref().err().is_none_or(Refused::is_rehearsed) => Err(refused),
             _ => done.map(|()| words.join(", ")),
+        }
+    }
+
+    /// Whether NV parameters allow an algorithm, and a program if one is `loaded`.
+    fn allowed(&self, algorithm: CongestionAlgorithm, loaded: bool) -> Result<(), Refused> {
+        let limits = self.0.nv.algorithms();
+        let wanted = if loaded {
+            CongestionAlgorithm::Program
+        } else {
+            algorithm
+        };
+        match limits.allow(wanted) && limits.allow(algorithm) {
+            true => Ok(()),
+            false => Err(Refused::NotProgrammable(
+                wanted.name().to_owned(),
+                limits.only_dcqcn,
+            )),
         }
     }
 

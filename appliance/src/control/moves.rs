@@ -300,7 +300,7 @@ impl Moves<'_> {
         step(worn.map(drop).map_err(refused))?;
         step(self.set_keys(name, &keys))?;
         step(Qos(self.0).replace(&Owner::Adapter(name.to_owned()), &document.qos))?;
-        step(Congestion(self.0).replace(name, document.congestion))?;
+        step(Congestion(self.0).replace(name, document.congestion.clone()))?;
         step(
             AccessLists(self.0)
                 .replace(name, document.rules.clone())

@@ -69,6 +69,10 @@ impl NvConfig<'_> {
         acts()?;
         let changed = self.0.nv.reset_device();
         self.0.registry.set_nv(self.0.nv.acting());
+        self.0
+            .nic
+            .limit_algorithms(self.0.nv.algorithms())
+            .map_err(Refused::Nic)?;
         let mut adapters = Vec::new();
         let mut wrong = Violations::default();
         for adapter in self.0.nic.adapters() {

@@ -50,6 +50,12 @@ pub enum Refused {
         /// Remedy, in words.
         cure: &'static str,
     },
+    /// NV parameters do not allow an algorithm of congestion control.
+    #[error(
+        "{0}: {next} first: `vnicctl nvconfig set {next}`, then `vnicctl nvconfig device-reset`",
+        next = if *.1 { "ROCE_CC_LEGACY_DCQCN=0" } else { "USER_PROGRAMMABLE_CC=1" }
+    )]
+    NotProgrammable(String, bool),
     /// The line rate is stored instead of a rate above it.
     #[error("{text}")]
     AboveLineRate {

@@ -47,6 +47,8 @@ impl Kept {
         let registry = Registry::new(nic.clone(), store.clone())?;
         let nv = Nv::new(store.clone())?;
         registry.set_nv(nv.acting());
+        // A NIC that has ended already has no adapter either.
+        let _ = nic.limit_algorithms(nv.algorithms());
         Ok(Kept { store, registry, nv })
     }
 }

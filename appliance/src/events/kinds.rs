@@ -183,6 +183,8 @@ kinds! {
         "RDMA connections were given up because the peer does not answer: how many since the last such event, and the last one.";
     CONNECTION_DISCONNECTED = 0x1153, "connection_disconnected", Guest, [Info],
         "RDMA connections have ended: how many since the last such event, and the last one.";
+    PROGRAM_FAILED = 0x1154, "program_failed", Guest, [Warn],
+        "An adapter's program of congestion control could not handle an event: the first one, and the one after which DCQCN takes over.";
     SCENARIO_BEGUN = 0x1160, "scenario_begun", Operator, [Warn], "A scenario is played: adapters fail on purpose.";
     SCENARIO_STEP = 0x1161, "scenario_step", Operator, [Info], "A scenario did something to an adapter, or put it back.";
     SCENARIO_OVER = 0x1162, "scenario_over", Operator, [Info, Warn],

@@ -197,6 +197,15 @@ pub fn describe(event: &NicEvent) -> Told {
             tell! { RDMA_FAULT, what; "the driver of the RDMA function did something illegal: {what}" }
         }
         NicEventKind::RdmaGaveUp(report) => gave_up(report),
+        NicEventKind::ProgramFault(failures) => {
+            let (faults, stopped) = (failures.count, failures.stopped);
+            let last = failures.last.as_deref().unwrap_or_default();
+            let then = match stopped {
+                true => "dcqcn takes over until a program is loaded again",
+                false => "the flow stays as it was",
+            };
+            tell! { PROGRAM_FAILED, faults, stopped; "the program of congestion control failed: {last} ({faults} in all); {then}" }
+        }
         NicEventKind::RdmaConnections(report) => connections(report),
         NicEventKind::RingFault { ring, what } => tell! { RING_FAULT, ring, what;
             "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when the guest resets the device"

@@ -80,6 +80,7 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         let wish = Wish {
             algorithm: request.algorithm,
             preset: request.preset,
+            program: request.program,
             parameters: request.parameters.into_iter().collect(),
             enable: (request.enable_reaction, request.enable_notification),
             disable: (request.disable_reaction, request.disable_notification),

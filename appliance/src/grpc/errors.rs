@@ -85,6 +85,7 @@ impl From<Refused> for Status {
                 let facts = [("port", port), ("team", team)];
                 status(Code::FailedPrecondition, "IN_TEAM", text, facts)
             }
+            Refused::NotProgrammable(..) => status(Code::FailedPrecondition, "NOT_PROGRAMMABLE", text, []),
             Refused::AboveLineRate { key, stored, .. } => {
                 let facts = [("key", key.to_owned()), ("stored", stored.to_string())];
                 status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts)

@@ -44,6 +44,10 @@ pub struct NvDef {
     pub source: &'static str,
 }
 
+/// Parameter that leaves DCQCN as the only algorithm of congestion control.
+pub const LEGACY_DCQCN: &str = "ROCE_CC_LEGACY_DCQCN";
+/// Parameter that allows programs of congestion control.
+pub const PROGRAMMABLE: &str = "USER_PROGRAMMABLE_CC";
 /// Parameter that disables RDMA functions.
 pub const ROCE_CONTROL: &str = "ROCE_CONTROL";
 /// Value without RDMA functions.
@@ -201,7 +205,13 @@ pub static PARAMETERS: &[NvDef] = &[
         &[(0, "default"), (1, "by port"), (2, "by flow")],
     )
     .of(CC, DB_CC, "For what MIN_TIME_BETWEEN_CNPS counts."),
-    flag("ROCE_CC_LEGACY_DCQCN").of(CC, SEED_ECE, "1: DCQCN only."),
+    NvDef {
+        waits_for: None,
+        source: SEED_ECE,
+        ..flag(LEGACY_DCQCN)
+    }
+    .help("1: adapters use DCQCN, whatever algorithm they are configured for.")
+    .default(0),
     number("ROCE_CC_PRIO_MASK", 0, 255, "bits").of(
         CC,
         DB_CC,
@@ -248,11 +258,13 @@ pub static PARAMETERS: &[NvDef] = &[
     number("RPG_THRESHOLD", 0, 31, "stages").help("Stages of fast recovery."),
     number("RPG_TIME_RESET", 0, U17, "us").help("Time between increases."),
     flag("SRIOV_EN").of(PCI, DB_PCI, "The device has virtual functions."),
-    flag("USER_PROGRAMMABLE_CC").of(
-        CC,
-        SEED_ECE,
-        "1: congestion control of the user's own; valid while ROCE_CC_LEGACY_DCQCN is 0.",
-    ),
+    NvDef {
+        waits_for: None,
+        source: SEED_ECE,
+        ..flag(PROGRAMMABLE)
+    }
+    .help("1: congestion control of the user's own (vnicctl cc load); valid while ROCE_CC_LEGACY_DCQCN is 0.")
+    .default(0),
     flag("WOL_MAGIC_EN")
         .of(
             "remote power",

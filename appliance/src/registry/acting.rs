@@ -209,7 +209,7 @@ impl Registry {
             spec: spec.clone(),
             settings,
             qos: qos.clone(),
-            congestion,
+            congestion: congestion.clone(),
         };
         let first = self.nic.add_adapter(setup(stored));
         let (status, mut refused) = match first {

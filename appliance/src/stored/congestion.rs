@@ -3,8 +3,10 @@
 
 use prost::Message as _;
 use vnic_backend::settings::parameter;
-use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset};
+use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset, Program};
 use vnic_control::v1;
+
+use crate::names::PROGRAM;
 
 /// Encodes a specification for the store.
 pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
@@ -19,10 +21,24 @@ pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
         preset: spec.preset.name().to_owned(),
         reaction: bits(spec.only_notification),
         notification: bits(spec.only_reaction),
-        parameters: own.collect(),
+        parameters: own.chain(spec.program.iter().flat_map(of_program)).collect(),
+        program: spec.program.as_ref().map(|program| v1::CongestionProgram {
+            code: program.bytes().to_vec(),
+            ..v1::CongestionProgram::default()
+        }),
         ..v1::Congestion::default()
     };
     message.encode_to_vec()
+}
+
+/// Parameters of a program that were set.
+fn of_program(program: &Program) -> impl Iterator<Item = v1::CongestionParameter> {
+    let set = program.values().filter(|(_, value, default)| value != default);
+    set.map(|(name, value, _)| v1::CongestionParameter {
+        name: format!("{PROGRAM}{name}"),
+        value: value.to_string(),
+        ..v1::CongestionParameter::default()
+    })
 }
 
 /// Decodes a row of the store.
@@ -43,7 +59,17 @@ pub fn decode(bytes: &[u8]) -> Result<CongestionSpec, String> {
         only_notification: off(&message.reaction),
         ..CongestionSpec::default()
     };
+    if let Some(program) = &message.program {
+        let loaded = Program::load(&program.code).map_err(|e| format!("the program: {e}"))?;
+        spec.program = Some(loaded);
+    }
     for p in &message.parameters {
+        if let (Some(name), Some(program)) = (p.name.strip_prefix(PROGRAM), &mut spec.program) {
+            match program.set(name, &p.value) {
+                Some(Ok(())) => continue,
+                _ => return Err(format!("{} = {:?}", p.name, p.value)),
+            }
+        }
         // (`roce_slow_restart_en` was no key once.)
         let known = parameter(&p.name).filter(|known| !known.keyed || known.is_zero_touch());
         let (known, value) = known

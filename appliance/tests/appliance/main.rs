@@ -10,6 +10,7 @@ mod config;
 mod congestion;
 mod congestion_cli;
 mod congestion_guide;
+mod congestion_program;
 mod control;
 mod counter;
 mod declared;

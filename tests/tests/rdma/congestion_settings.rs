@@ -7,7 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use vnic_backend::fault::Action;
 use vnic_backend::settings::{AdapterSettings, Trust, parameter};
-use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, FaultSpec, QosSpec, VirtualClock};
+use vnic_backend::{
+    AlgorithmLimits, CongestionAlgorithm, CongestionFlow, CongestionSpec, FaultSpec, NicEventKind, Program,
+    QosSpec, VirtualClock,
+};
 use vnic_device::queue::Operation;
 use vnic_device::ring::Extent;
 use vnic_device::verbs::QpType;
@@ -232,5 +235,106 @@ fn without_an_algorithm_nothing_is_limited() -> Result<()> {
     assert!(marked.flows("a")?.is_empty());
     let free = marked.rate(5);
     assert!(free > 9_000_000_000, "{free}");
+    marked.world.finish()
+}
+
+/// A program as the algorithm.
+fn programmed(text: &str) -> CongestionSpec {
+    let binary = wat::parse_str(text).expect("WebAssembly as text");
+    CongestionSpec {
+        algorithm: CongestionAlgorithm::Program,
+        program: Some(Program::load(&binary).expect("a program")),
+        ..CongestionSpec::default()
+    }
+}
+
+/// The example that people begin with; the simulator has the same.
+const AIMD: &str = include_str!("../../../vnic-backend/engine/examples/aimd.wat");
+
+#[test]
+fn a_program_limits_live_flows() -> Result<()> {
+    let marked = Marked::start(&[])?;
+    let nic = &marked.world.rig.nic;
+    let mut spec = programmed(AIMD);
+    // No round trip is too long, so that only notifications lower the rate.
+    for (key, value) in [("target_ns", "1s"), ("step_bps", "1M"), ("hold_ns", "1us")] {
+        let done = spec.program.as_mut().and_then(|program| program.set(key, value));
+        assert_eq!(done, Some(Ok(())), "{key}");
+    }
+    nic.set_congestion("a", spec.clone())?;
+    marked.pass(5);
+    let flows = marked.flows("a")?;
+    assert_eq!(flows.len(), 1, "{flows:?}");
+    let flow = flows[0];
+    assert!(flow.limits.rate < RATE / 2 && flow.state.cuts > 5, "{flow:?}");
+    assert!(flow.notifications > 0 && flow.state.alpha.is_none(), "{flow:?}");
+    let slow = marked.rate(5);
+    assert!(slow < RATE / 2 && slow > 0, "{slow}");
+
+    // Its parameters act on the flow that is there: notifications lower nothing any more.
+    for (key, value) in [("cut", "0"), ("step_bps", "1G")] {
+        let done = spec.program.as_mut().and_then(|program| program.set(key, value));
+        assert_eq!(done, Some(Ok(())), "{key}");
+    }
+    nic.set_congestion("a", spec)?;
+    marked.pass(5);
+    let fast = marked.rate(5);
+    assert!(fast > 9_000_000_000, "{fast}");
+    let status = nic.congestion("a")?;
+    assert_eq!(
+        (status.algorithm, status.faults.count),
+        (CongestionAlgorithm::Program, 0)
+    );
+
+    // It may not be used any more: DCQCN acts, and what is configured stays.
+    let limits = AlgorithmLimits {
+        programs: false,
+        ..AlgorithmLimits::default()
+    };
+    nic.limit_algorithms(limits)?;
+    marked.pass(5);
+    let status = nic.congestion("a")?;
+    assert_eq!(status.algorithm, CongestionAlgorithm::Dcqcn);
+    assert_eq!(status.spec.algorithm, CongestionAlgorithm::Program);
+    assert!(marked.flows("a")?[0].state.alpha.is_some());
+    marked.world.finish()
+}
+
+#[test]
+fn a_program_that_hangs_is_stopped_and_told() -> Result<()> {
+    let marked = Marked::start(&[])?;
+    let nic = &marked.world.rig.nic;
+    let events = nic.subscribe();
+    let hangs = "(module (memory (export \"memory\") 1)
+        (global (export \"program\") i32 (i32.const 0)) (data (i32.const 0) \"\\01\\00\\00\\00\\00\\00\\00\\00\\01\")
+        (global (export \"event\") i32 (i32.const 256)) (global (export \"flow\") i32 (i32.const 512))
+        (func (export \"on_start\")) (func (export \"on_notification\") (loop (br 0))))";
+    nic.set_congestion("a", programmed(hangs))?;
+    marked.pass(20);
+    let faults = nic.congestion("a")?.faults;
+    assert!(faults.stopped && faults.count >= 16, "{faults:?}");
+    // DCQCN has taken over: the flow is limited.
+    let flows = marked.flows("a")?;
+    assert!(flows.len() == 1 && flows[0].state.alpha.is_some(), "{flows:?}");
+    let mut told = Vec::new();
+    while let Ok(event) = events.recv_timeout(Duration::from_secs(60)) {
+        if let NicEventKind::ProgramFault(faults) = event.kind {
+            assert_eq!(event.owner, "a");
+            assert_eq!(
+                faults.last.as_deref(),
+                Some("on_notification: more than 4096 instructions")
+            );
+            told.push(faults.stopped);
+            if faults.stopped {
+                break;
+            }
+        }
+    }
+    assert!(told == [false, true] || told == [true], "{told:?}");
+    // What is loaded again begins anew, even if it is the same.
+    nic.set_congestion("a", programmed(hangs))?;
+    assert_eq!(nic.congestion("a")?.faults.count, 0);
+    // Nobody else has noticed.
+    assert_eq!(nic.congestion("b")?.faults.count, 0);
     marked.world.finish()
 }

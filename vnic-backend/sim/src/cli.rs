@@ -72,6 +72,9 @@ enum Scenario {
     Scenarios(network::Scenarios),
     /// Algorithms of congestion control, or the parameters of one.
     Algorithms(network::Algorithms),
+    /// Check a program of congestion control, and make its binary form of text.
+    #[command(after_help = "Example:\n  vnic-sim program aimd.wat --out aimd.wasm")]
+    Program(network::Check),
     /// Published results, run again and compared.
     #[command(after_help = suite::EXAMPLES)]
     Suite(suite::Suite),
@@ -256,6 +259,7 @@ pub fn main() -> ExitCode {
         Scenario::Run(run) => network::run(run),
         Scenario::Scenarios(args) => network::scenarios(args),
         Scenario::Algorithms(args) => network::algorithms(args),
+        Scenario::Program(args) => network::check(args),
         Scenario::Suite(args) => suite::run(args),
         Scenario::Completions { shell } => completions(*shell),
     };

@@ -4,6 +4,7 @@
 use std::any::Any;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
+use vnic_engine::congestion::Faults;
 use vnic_engine::dropless::ModeChange;
 use vnic_fabric::fault::{Path, Roce, RuleId};
 use vnic_fabric::qos::StallNews;
@@ -76,6 +77,13 @@ pub enum CoreEvent {
         port: PortId,
         /// The requests, and the adapter's drops.
         report: RdmaGaveUp,
+    },
+    /// The program of congestion control of this adapter's RDMA function has failed.
+    ProgramFault {
+        /// The adapter.
+        port: PortId,
+        /// The failures.
+        faults: Faults,
     },
     /// Connections of this adapter's RDMA function have begun or ended.
     RdmaConnections {

@@ -651,6 +651,9 @@ impl Functions {
         if let Some(report) = function.take_give_ups(now, drops) {
             core.report(CoreEvent::RdmaGaveUp { port, report });
         }
+        if let Some(faults) = function.take_program_faults() {
+            core.report(CoreEvent::ProgramFault { port, faults });
+        }
         for report in function.take_connection_news(now) {
             core.report(CoreEvent::RdmaConnections { port, report });
         }

@@ -298,6 +298,7 @@ impl Inner {
             wanted: settings.clone(),
             qos,
             congestion,
+            program: Default::default(),
             threads: Vec::new(),
         };
         let opened = self.add_rdma(state, &mut entry, vlans, &kept).and_then(|()| {
@@ -339,7 +340,7 @@ impl Inner {
             spec: spec.clone(),
             settings: old.wanted.clone(),
             qos: old.qos.clone(),
-            congestion: old.congestion,
+            congestion: old.congestion.clone(),
         };
         let (new, before) = (setup(&wanted), setup(&acting));
         self.end_adapter(&mut old);

@@ -1,13 +1,13 @@
 //! Congestion control of adapters.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use vnic_engine::congestion::dcqcn::Dcqcn;
 use vnic_engine::congestion::dcqcn_plus::DcqcnPlus;
 use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::{CongestionControl, none};
 use vnic_engine::rdma::Congestion;
-use vnic_engine::settings::{CongestionKeys, Value};
+use vnic_engine::settings::Value;
 
 use super::rdma::no_function;
 use super::state::AdapterEntry;
@@ -24,9 +24,34 @@ impl Nic {
         let mut state = self.inner.state()?;
         let entry = state.adapter_mut(adapter)?;
         acts()?;
-        if entry.congestion != spec {
+        let same = entry.congestion == spec;
+        // A program that is stopped begins anew when it is given again.
+        let anew = same && entry.program.faults().stopped;
+        if anew {
+            entry.program.forget();
+        }
+        if anew || !same {
             entry.congestion = spec;
             self.inner.send_congestion(entry);
+        }
+        Ok(())
+    }
+
+    /// Limits the algorithms of all adapters, from now on.
+    pub fn limit_algorithms(&self, limits: AlgorithmLimits) -> Result<(), NicError> {
+        let state = self.inner.state()?;
+        let mut acting = self
+            .inner
+            .algorithms
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *acting, limits);
+        drop(acting);
+        for entry in state.adapters.values() {
+            let algorithm = entry.congestion.algorithm;
+            if before.allow(algorithm) != limits.allow(algorithm) {
+                self.inner.send_congestion(entry);
+            }
         }
         Ok(())
     }
@@ -42,7 +67,9 @@ impl Nic {
         let entry = state.adapter(adapter)?;
         let (keys, line_rate) = (entry.adapter.settings().congestion, entry.line_rate());
         Ok(CongestionStatus {
-            spec: entry.congestion,
+            algorithm: self.inner.acting(&entry.congestion),
+            faults: entry.program.faults(),
+            spec: entry.congestion.clone(),
             keys,
             acting: entry.congestion.points(&keys, line_rate),
             line_rate,
@@ -82,7 +109,12 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
         let problem = "a priority has the reaction point alone and the notification point alone";
         return invalid("reaction", problem);
     }
-    if control(spec.algorithm, &spec.preset.points()).is_none() {
+    if let (CongestionAlgorithm::Program, None) = (spec.algorithm, &spec.program) {
+        return invalid("algorithm", "no program is loaded");
+    }
+    if spec.algorithm != CongestionAlgorithm::Program
+        && control(spec.algorithm, &spec.preset.points()).is_none()
+    {
         let problem = format!("{} is not there in this version", spec.algorithm.name());
         return invalid("algorithm", problem);
     }
@@ -99,26 +131,41 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
 }
 
 impl Inner {
+    /// The algorithm that acts where this is configured.
+    fn acting(&self, spec: &CongestionSpec) -> CongestionAlgorithm {
+        let limits = *self.algorithms.lock().unwrap_or_else(PoisonError::into_inner);
+        match limits.allow(spec.algorithm) {
+            true => spec.algorithm,
+            false => CongestionAlgorithm::Dcqcn,
+        }
+    }
+
     /// Sends congestion control to the core that serves the adapter and waits until it has it.
     pub(super) fn send_congestion(&self, entry: &AdapterEntry) {
-        let change = change(
-            &entry.congestion,
-            &entry.adapter.settings().congestion,
-            entry.line_rate(),
-        );
+        let change = change(entry, self.acting(&entry.congestion));
         let id = entry.adapter.id;
         self.workers[entry.adapter.core].call(move |w| w.set_congestion(id, &change));
     }
 }
 
 /// Congestion control for a core.
-fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> CongestionChange {
+fn change(entry: &AdapterEntry, algorithm: CongestionAlgorithm) -> CongestionChange {
+    let (spec, keys) = (&entry.congestion, &entry.adapter.settings().congestion);
+    let line_rate = entry.line_rate();
     let points = spec.points(keys, line_rate);
     let (reaction, notification) = spec.enabled(keys);
+    let program = spec
+        .program
+        .as_ref()
+        .filter(|_| algorithm == CongestionAlgorithm::Program);
+    let control = match program {
+        Some(program) => Arc::new(entry.program.run(program)),
+        // An algorithm that does not exist was refused before.
+        None => control(algorithm, &points).unwrap_or_else(|| Arc::new(none::None)),
+    };
     CongestionChange {
         congestion: Congestion {
-            // An algorithm that does not exist was refused before.
-            control: control(spec.algorithm, &points).unwrap_or_else(|| Arc::new(none::None)),
+            control,
             reaction,
             notification,
             point: points.notification,

@@ -5,6 +5,7 @@ mod bond;
 mod faults;
 mod mirror;
 mod port;
+mod program;
 mod recordings;
 mod speaker;
 mod verbs_faults;
@@ -25,6 +26,7 @@ pub use bond::{BondEntry, MemberEntry};
 pub use faults::{FaultEntry, FaultTable};
 pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};
+pub use program::Loaded;
 pub use recordings::{Recordings, Running};
 pub use speaker::Speaker;
 pub use verbs_faults::{VerbsFaultEntry, VerbsFaultTable};
@@ -70,6 +72,8 @@ pub struct AdapterEntry {
     pub qos: QosSpec,
     /// Congestion control that was given last.
     pub congestion: CongestionSpec,
+    /// The program of its flows.
+    pub program: Loaded,
     /// Threads of the adapter's sockets.
     pub threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>,
 }

@@ -44,10 +44,10 @@ use super::verbs_rules::{FirstHit, VerbsFaults};
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
-use crate::types::RdmaGaveUp;
 use crate::types::{
     Budget, Caller, ConnectionReport, ConnectionStatus, GidConflict, GidRow, QpRate, RdmaPort, ResourceRow,
 };
+use crate::types::{Faults, RdmaGaveUp};
 
 /// Largest number of a driver's faults that are reported.
 const COMPLAINTS: u32 = 16;
@@ -114,6 +114,8 @@ struct Complaints {
     give_ups: GiveUps,
     /// What has become of connections.
     connections: ConnectionNews,
+    /// Whether the program of congestion control has failed, and is stopped: as far as it was reported.
+    program: (bool, bool),
 }
 
 /// Reports of requests that were given up.
@@ -731,6 +733,14 @@ impl Function {
             not_ready,
             drops: grown,
         })
+    }
+
+    /// Failures of the program of congestion control, the first time and when another algorithm takes over.
+    pub fn take_program_faults(&mut self) -> Option<Faults> {
+        let faults = self.device.congestion().control.faults();
+        let now = (faults.count > 0, faults.stopped);
+        let before = std::mem::replace(&mut self.complaints.program, now);
+        (now > before).then_some(faults)
     }
 
     /// What has become of the driver's connections.

@@ -1,5 +1,8 @@
 //! Congestion control of the control plane.
 
+pub use vnic_engine::congestion::Faults;
+pub use vnic_engine::congestion::named::Parameter as ProgramParameter;
+pub use vnic_engine::congestion::program::{MODULE_MAX, Program};
 use vnic_engine::rdma::FlowStatus;
 pub use vnic_engine::settings::{Chosen, CongestionKeys, Points, Preset};
 
@@ -18,6 +21,8 @@ vnic_wire::named! {
         Swift => "swift",
         /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
         Hpcc => "hpcc",
+        /// The program that is loaded.
+        Program => "program",
         /// No congestion control.
         None => "none",
     }
@@ -32,6 +37,7 @@ impl CongestionAlgorithm {
             CongestionAlgorithm::DcqcnPlus => "notifications tell their period (reconstructed)",
             CongestionAlgorithm::Timely => "by the round-trip time and its gradient",
             CongestionAlgorithm::Swift => "by the round-trip time and a target",
+            CongestionAlgorithm::Program => "the program that `cc load` gave the adapter",
             CongestionAlgorithm::Hpcc => {
                 "by telemetry of the switches; no live queue writes any: keeps its first window"
             }
@@ -51,7 +57,7 @@ impl CongestionAlgorithm {
 }
 
 /// Operator's configuration of an adapter's congestion control, in addition to the keys of its registry ([`CongestionKeys`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CongestionSpec {
     /// Algorithm of the queue pairs.
     pub algorithm: CongestionAlgorithm,
@@ -63,6 +69,37 @@ pub struct CongestionSpec {
     pub only_notification: u8,
     /// Parameters without a key.
     pub own: Chosen,
+    /// The program that was loaded, with its parameters. It acts if it is the algorithm.
+    pub program: Option<Program>,
+}
+
+/// Algorithms that adapters may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlgorithmLimits {
+    /// DCQCN, or none.
+    pub only_dcqcn: bool,
+    /// Programs.
+    pub programs: bool,
+}
+
+impl AlgorithmLimits {
+    /// Whether an adapter may use an algorithm.
+    pub const fn allow(self, algorithm: CongestionAlgorithm) -> bool {
+        match algorithm {
+            CongestionAlgorithm::Dcqcn | CongestionAlgorithm::None => true,
+            CongestionAlgorithm::Program => self.programs && !self.only_dcqcn,
+            _ => !self.only_dcqcn,
+        }
+    }
+}
+
+impl Default for AlgorithmLimits {
+    fn default() -> Self {
+        AlgorithmLimits {
+            only_dcqcn: false,
+            programs: true,
+        }
+    }
 }
 
 impl CongestionSpec {
@@ -101,6 +138,10 @@ pub struct CongestionStatus {
     pub line_rate: u64,
     /// Whether the adapter has an RDMA function.
     pub rdma: bool,
+    /// The algorithm that acts: DCQCN where the configured one may not be used.
+    pub algorithm: CongestionAlgorithm,
+    /// Events that the program could not handle.
+    pub faults: Faults,
 }
 
 /// A flow that congestion control limits now.

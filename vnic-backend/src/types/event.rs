@@ -58,6 +58,9 @@ pub enum NicEventKind {
     /// Requests of an adapter's RDMA function ended because the peer did not answer, or was not ready, as often as the queue pair
     /// tries (at most once a second).
     RdmaGaveUp(RdmaGaveUp),
+    /// The program of an adapter's congestion control could not handle an event: the first one, and the one after which DCQCN has
+    /// taken over.
+    ProgramFault(Faults),
     /// What has become of connections of an adapter's communication management (of each kind at most once a second).
     RdmaConnections(ConnectionReport),
     /// A guest wrote something invalid into a ring; the queue is stopped until the guest resets it.

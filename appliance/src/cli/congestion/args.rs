@@ -37,6 +37,25 @@ pub enum CcVerb {
                       rate fails; alone, the line rate is stored instead, as WinOF-2 has it."
     )]
     Set(CcSet),
+    /// Load a program of one's own as the algorithm, at once and under traffic; it is stored
+    #[command(
+        after_help = "Examples:\n  vnic-sim program aimd.wat --out aimd.wasm\n  vnicctl cc load vf0 aimd.wasm\n  vnicctl cc set vf0 \
+                      program.step_bps=40M\n  vnicctl cc set vf0 --algorithm dcqcn      (the program stays loaded)\n\nThe NV parameter \
+                      USER_PROGRAMMABLE_CC has to be 1, and ROCE_CC_LEGACY_DCQCN 0. What a program is: docs/congestion.md."
+    )]
+    Load {
+        /// Name of the adapter
+        name: String,
+        /// The program: WebAssembly in binary form
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: std::path::PathBuf,
+    },
+    /// Remove the program; where it was the algorithm, that is dcqcn again
+    #[command(after_help = "Example:\n  vnicctl cc unload vf0")]
+    Unload {
+        /// Name of the adapter
+        name: String,
+    },
     /// Switch congestion control on: on these priorities, or on all
     #[command(
         after_help = "Examples:\n  vnicctl cc enable vf0\n  vnicctl cc enable vf0 3\n  vnicctl cc enable vf0 3 4 --rp   \
@@ -92,7 +111,7 @@ pub struct CcSet {
     /// Where parameters come from that nobody has set: winof2-doc, mlx-fw, paper, ns3-rdma
     #[arg(long)]
     pub preset: Option<String>,
-    /// How queue pairs react: dcqcn, dcqcn+, timely, swift, hpcc (no live queue writes telemetry: it keeps its first window), none
+    /// How queue pairs react: dcqcn, dcqcn+, timely, swift, hpcc (no live queue writes telemetry: it keeps its first window), program, none
     #[arg(long)]
     pub algorithm: Option<String>,
 }

@@ -54,6 +54,16 @@ pub fn text(congestion: &v1::Congestion) -> String {
     let _ = writeln!(out, "Algorithm: {}", congestion.algorithm);
     let _ = writeln!(out, "Preset: {}", congestion.preset);
     let _ = writeln!(out, "Line rate: {}", rate_text(congestion.line_rate_bps));
+    if let Some(program) = &congestion.program {
+        let _ = writeln!(
+            out,
+            "Program: {} bytes, fingerprint {}; {} bytes of a flow; {}",
+            program.size,
+            program.fingerprint,
+            program.flow_bytes,
+            program.events.join(", ")
+        );
+    }
     for (title, point, on) in [
         ("Reaction point", Point::Reaction, &congestion.reaction),
         (
@@ -62,9 +72,13 @@ pub fn text(congestion: &v1::Congestion) -> String {
             &congestion.notification,
         ),
         ("Device", Point::Device, &Vec::new()),
+        ("Program", Point::Program, &Vec::new()),
     ] {
+        if point == Point::Program && congestion.program.is_none() {
+            continue;
+        }
         let on = match point {
-            Point::Device => String::new(),
+            Point::Device | Point::Program => String::new(),
             _ => format!(", priorities: {}", set(on)),
         };
         let _ = writeln!(out, "\n{title}{on}");

@@ -178,6 +178,7 @@ const EVENT_KINDS: Rows = rows! {
     mesh_trouble(),
     connection_rejected("the peer has rejected connections: the event says why, such as that nobody listens", "vnicctl event list NAME --kind connection_rejected"),
     connection_timed_out("the peer does not answer: it, its address or the way to it is wrong or gone", "vnicctl event list NAME --kind connection_timed_out"),
+    program_failed("the program of congestion control is wrong: the event says how; mend it and load it again", "vnicctl event list NAME --kind program_failed"),
     scenario_begun(),
     scenario_over("a scenario failed: its log says at which step", "vnicctl fault scenarios"),
 };

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use vnic_backend::settings::{
     Checked, CongestionKeys, KeyDef, PARAMETERS, Parameter, Refusal, Value, parameter,
 };
-use vnic_backend::{CongestionAlgorithm, CongestionSpec, CongestionStatus, Preset};
+use vnic_backend::{CongestionAlgorithm, CongestionSpec, CongestionStatus, Preset, Program};
 
 use crate::check::{Violations, nearest};
 use crate::control::refused::Refused;
+use crate::names::PROGRAM;
 use crate::registry::{Action, Operation, Scope};
 
 /// Names of `DcqcnDceTcpG` in Linux, where it is the weight of the old alpha.
@@ -23,6 +24,8 @@ pub struct Wish {
     pub preset: Option<String>,
     /// Values by name, as text; empty: the preset's value.
     pub parameters: BTreeMap<String, String>,
+    /// A program in binary form; empty: none any more.
+    pub program: Option<Vec<u8>>,
     /// Priorities to enable at the reaction point and at the notification point: a bit for each.
     pub enable: (u32, u32),
     /// Priorities to disable at the reaction point and at the notification point: a bit for each.
@@ -84,15 +87,21 @@ impl Change {
         let mut reader = Reader {
             adapter,
             line_rate_mbps,
-            alone: wish.parameters.len() == 1 && wish.algorithm.is_none() && wish.preset.is_none(),
+            alone: wish.parameters.len() == 1
+                && wish.algorithm.is_none()
+                && wish.preset.is_none()
+                && wish.program.is_none(),
             wrong: Violations::default(),
             change: Change {
-                spec: now.spec,
+                spec: now.spec.clone(),
                 operations: Vec::new(),
                 words: Vec::new(),
                 above: None,
             },
         };
+        if let Some(code) = &wish.program {
+            reader.program(code);
+        }
         reader.names(wish);
         for (name, value) in &wish.parameters {
             reader.parameter(name, value);
@@ -145,8 +154,66 @@ impl Reader<'_> {
         }
     }
 
+    /// Loads a program, which is the algorithm from then on, or removes it.
+    fn program(&mut self, code: &[u8]) {
+        let spec = &mut self.change.spec;
+        if code.is_empty() {
+            spec.program = None;
+            if spec.algorithm == CongestionAlgorithm::Program {
+                spec.algorithm = CongestionAlgorithm::default();
+            }
+            return self.change.words.push("no program".to_owned());
+        }
+        match Program::load(code) {
+            Ok(program) => {
+                let word = format!("program of {} bytes, {:016x}", code.len(), program.fingerprint());
+                spec.program = Some(program);
+                spec.algorithm = CongestionAlgorithm::Program;
+                self.change.words.push(word);
+            }
+            Err(error) => self.wrong.add("program", error.to_string()),
+        }
+    }
+
+    /// A parameter of the program.
+    fn program_parameter(&mut self, field: String, key: &str, text: &str) {
+        let Some(program) = &mut self.change.spec.program else {
+            return self.wrong.add(field, "no program is loaded");
+        };
+        let done = match text {
+            "" => program.reset(key),
+            text => program.set(key, text),
+        };
+        match done {
+            Some(Ok(())) => {
+                let word = if text.is_empty() {
+                    "as the program has it"
+                } else {
+                    text
+                };
+                self.change.words.push(format!("program.{key} {word}"));
+            }
+            Some(Err(error)) => self.wrong.add(field, error.to_string()),
+            None => {
+                let known: Vec<_> = program.parameters().into_iter().map(|p| p.name).collect();
+                let known = if known.is_empty() {
+                    "none".into()
+                } else {
+                    known.join(", ")
+                };
+                self.wrong.add(
+                    field,
+                    format!("the program has no parameter {key:?}: it has {known}"),
+                );
+            }
+        }
+    }
+
     fn parameter(&mut self, name: &str, text: &str) {
         let field = format!("parameters[{name}]");
+        if let Some(key) = name.strip_prefix(PROGRAM) {
+            return self.program_parameter(field, key, text);
+        }
         let kept = KEPT.iter().any(|k| k.eq_ignore_ascii_case(name));
         let Some(p) = parameter(if kept { "DcqcnDceTcpG" } else { name }) else {
             let known: Vec<&str> = PARAMETERS

@@ -1,11 +1,11 @@
 //! Congestion control as messages.
 
 use vnic_backend::settings::{PARAMETERS, Parameter, Point, Value};
-use vnic_backend::{CongestionFlow, Points, Preset};
+use vnic_backend::{CongestionFlow, Points, Preset, Program};
 use vnic_control::v1;
 
 use crate::control::CongestionNow;
-use crate::names;
+use crate::names::{self, PROGRAM};
 use crate::same::same;
 use crate::stored::values::bits;
 
@@ -37,7 +37,7 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
     let (reaction, notification) = now.spec.enabled(&now.keys);
     let nothing = vnic_backend::CongestionSpec {
         own: Default::default(),
-        ..now.spec
+        ..now.spec.clone()
     };
     let preset = nothing.points(&Default::default(), now.line_rate);
     let set = |p: &Parameter| now.keys.parameters.get(p).or(now.spec.own.get(p)).is_some();
@@ -50,11 +50,50 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
         preset: now.spec.preset.name().to_owned(),
         reaction: bits(reaction),
         notification: bits(notification),
-        parameters: parameters.collect(),
+        parameters: parameters.chain(of_program(now.spec.program.as_ref())).collect(),
         line_rate_bps: now.line_rate,
         warnings: all.warnings.clone(),
         etag: all.etag.clone(),
+        program: now.spec.program.as_ref().map(|program| v1::CongestionProgram {
+            size: program.bytes().len() as u32,
+            fingerprint: format!("{:016x}", program.fingerprint()),
+            events: program.events().into_iter().map(str::to_owned).collect(),
+            flow_bytes: program.flow_bytes() as u32,
+            faults: now.faults.count,
+            last_fault: now.faults.last.clone().unwrap_or_default(),
+            stopped: now.faults.stopped,
+            code: Vec::new(),
+        }),
     }
+}
+
+/// Parameters of a program.
+fn of_program(program: Option<&Program>) -> Vec<v1::CongestionParameter> {
+    let Some(program) = program else {
+        return Vec::new();
+    };
+    let rows = program.parameters().into_iter().zip(program.values());
+    let message = |(row, (name, value, default)): (vnic_backend::ProgramParameter, (&str, u64, u64))| {
+        let mut message = v1::CongestionParameter {
+            name: format!("{PROGRAM}{name}"),
+            value: value.to_string(),
+            unit: match name.rsplit_once('_') {
+                Some((_, "ns")) => "ns",
+                Some((_, "bps")) => "bit/s",
+                Some((_, "bytes")) => "bytes",
+                _ => "",
+            }
+            .to_owned(),
+            allowed: row.accepted,
+            preset_value: default.to_string(),
+            set: value != default,
+            help: row.help.to_owned(),
+            ..v1::CongestionParameter::default()
+        };
+        message.set_point(v1::congestion_parameter::Point::Program);
+        message
+    };
+    rows.map(message).collect()
 }
 
 pub fn of_preset(preset: Preset) -> Vec<v1::CongestionParameter> {

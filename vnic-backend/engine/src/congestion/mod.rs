@@ -11,7 +11,7 @@
 //!
 //! An algorithm takes events and their times, and returns limits; it has no clock and sends nothing. The same code runs in
 //! the live NIC, in the simulator, and for guests that run RoCE in software. To add an algorithm, implement [`Algorithm`]
-//! and [`CongestionControl`]; `examples/` has one.
+//! and [`CongestionControl`] (`examples/` has one), or load a [`program`].
 //!
 //! Rates are in bit/s on the wire (preamble, FCS and gap included), windows in bytes of payload.
 
@@ -21,12 +21,14 @@ pub mod hpcc;
 pub mod named;
 pub mod none;
 pub mod notification;
+pub mod program;
 pub mod proxy;
 pub mod swift;
 pub mod timely;
 pub mod zero_touch;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
@@ -131,6 +133,17 @@ pub struct State {
     pub cuts: u64,
 }
 
+/// Events that an algorithm could not handle. Only those that were [loaded](program) have any.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// Events.
+    pub count: u64,
+    /// Whether there were so many that another algorithm has taken over.
+    pub stopped: bool,
+    /// The last one, in words.
+    pub last: Option<String>,
+}
+
 /// The algorithm of one flow. Time never goes back between calls.
 pub trait Algorithm: fmt::Debug + Send {
     /// A packet with `bytes` bytes of payload was sent.
@@ -190,4 +203,9 @@ pub trait CongestionControl: fmt::Debug + Send + Sync {
 
     /// A flow begins.
     fn start(&self, now: Instant, flow: &Start) -> Box<dyn Algorithm>;
+
+    /// Events of all flows that the algorithm could not handle.
+    fn faults(&self) -> Faults {
+        Faults::default()
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  "dcqcn:paper"                  algorithm, and a preset of its parameters
+//!  "program:FILE"                 a program (who reads files makes a `Named` of it)
 //!  "ai_rate" = "40M"              a parameter
 //! ```
 //!
@@ -17,17 +18,20 @@ mod delay;
 mod tests;
 mod value;
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use value::Unit;
+pub(super) use value::{number, parse};
 
 use super::CongestionControl;
 use super::dcqcn::Dcqcn;
 use super::dcqcn_plus::DcqcnPlus;
 use super::hpcc::{self, Hpcc};
 use super::none;
+use super::program::Program;
 use super::swift::{self, Swift};
 use super::timely::{self, Timely};
 
@@ -56,7 +60,7 @@ pub enum Error {
     #[error("{key} = \"{value}\" is not accepted: {accepted}")]
     Value {
         /// The parameter.
-        key: &'static str,
+        key: String,
         /// The value that was asked for.
         value: String,
         /// Values that are accepted.
@@ -68,7 +72,7 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// Name of the parameter.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Unit of its value.
     pub unit: Unit,
     /// Values that are accepted, in words.
@@ -94,6 +98,8 @@ pub enum Named {
     Swift(Swift),
     /// HPCC.
     Hpcc(Hpcc),
+    /// A program that was loaded.
+    Program(Program),
 }
 
 impl Named {
@@ -149,6 +155,7 @@ impl Named {
             Named::Timely(_) => "timely",
             Named::Swift(_) => "swift",
             Named::Hpcc(_) => "hpcc",
+            Named::Program(_) => "program",
         }
     }
 
@@ -161,9 +168,10 @@ impl Named {
             Named::Timely(a) => value::set(delay::TIMELY, &mut a.parameters, key, value),
             Named::Swift(a) => value::set(delay::SWIFT, &mut a.parameters, key, value),
             Named::Hpcc(a) => value::set(delay::HPCC, &mut a.parameters, key, value),
+            Named::Program(a) => a.set(key, value),
         };
         done.unwrap_or_else(|| {
-            let known: Vec<&str> = self.parameters().iter().map(|p| p.name).collect();
+            let known: Vec<Cow<'_, str>> = self.parameters().into_iter().map(|p| p.name).collect();
             Err(Error::Key {
                 algorithm: self.name(),
                 key: key.to_string(),
@@ -185,6 +193,7 @@ impl Named {
             Named::Timely(a) => value::list(delay::TIMELY, &mut a.parameters.clone()),
             Named::Swift(a) => value::list(delay::SWIFT, &mut a.parameters.clone()),
             Named::Hpcc(a) => value::list(delay::HPCC, &mut a.parameters.clone()),
+            Named::Program(a) => a.parameters(),
         }
     }
 
@@ -203,6 +212,7 @@ impl Named {
             Named::Timely(a) => Arc::new(a.clone()),
             Named::Swift(a) => Arc::new(a.clone()),
             Named::Hpcc(a) => Arc::new(a.clone()),
+            Named::Program(a) => Arc::new(a.running()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vnic_engine::congestion::named::{Named, Parameter};
@@ -12,6 +12,7 @@ use vnic_engine::congestion::named::{Named, Parameter};
 use crate::network;
 use crate::network::file::{BUILT_IN, Changes, Loaded, load};
 use crate::network::output;
+use crate::network::program;
 use crate::plot;
 use crate::plot::panels;
 
@@ -20,6 +21,7 @@ Examples:
   vnic-sim star-8to1                                      a scenario that comes with the simulator
   vnic-sim mine.toml --plot run.svg                       your own, with plots of rates, queues and more
   vnic-sim star-8to1 --cc timely --set beta=0.5           another algorithm, and a parameter of it
+  vnic-sim star-8to1 --cc program:aimd.wat --set step_bps=40M   a program of your own (docs/congestion.md)
   vnic-sim star-8to1 --flows 64 --set topology.rate=10Gb/s --set switch.red.kmax=400KB
   vnic-sim incast --csv out --json out/run.json --quiet   numbers for other programs";
 
@@ -27,7 +29,7 @@ Examples:
 pub(super) struct Run {
     /// A TOML file, or the name of a scenario that comes with the simulator (see `vnic-sim scenarios`).
     scenario: String,
-    /// Congestion control of the flows (see `vnic-sim algorithms`).
+    /// Congestion control of the flows (see `vnic-sim algorithms`), or `program:FILE`: one of your own.
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
     /// So many flows of each incast.
@@ -175,7 +177,7 @@ pub(super) fn scenarios(args: &Scenarios) -> Result<bool> {
 
 #[derive(Debug, Args)]
 pub(super) struct Algorithms {
-    /// One of them, with or without a preset: its parameters.
+    /// One of them, with or without a preset, or `program:FILE`: its parameters.
     name: Option<String>,
 }
 
@@ -184,7 +186,7 @@ pub(super) fn algorithms(args: &Algorithms) -> Result<bool> {
     let mut text = String::new();
     match &args.name {
         Some(name) => {
-            let named = Named::by_name(name)?;
+            let named = program::named(name).map_err(Error::msg)?;
             text += &parameters(&named);
         }
         None => {
@@ -207,6 +209,33 @@ pub(super) fn algorithms(args: &Algorithms) -> Result<bool> {
     Ok(true)
 }
 
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// A program of congestion control: WebAssembly in binary form, or as text.
+    file: PathBuf,
+    /// Writes the binary form, which adapters load (`vnicctl cc load`).
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// `vnic-sim program FILE`.
+pub(super) fn check(args: &Check) -> Result<bool> {
+    let loaded = program::load(&args.file).map_err(Error::msg)?;
+    let mut text = format!(
+        "{} bytes, fingerprint {:016x}, {} bytes of a flow\nevents: {}\nparameters:\n",
+        loaded.bytes().len(),
+        loaded.fingerprint(),
+        loaded.flow_bytes(),
+        loaded.events().join(", ")
+    );
+    if let Some(out) = &args.out {
+        output::save(out, loaded.bytes())?;
+    }
+    text += &parameters(&Named::Program(loaded));
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(true)
+}
+
 fn presets(name: &str) -> Vec<String> {
     let of = |n: &String| n.strip_prefix(&format!("{name}:")).map(str::to_owned);
     Named::names().iter().filter_map(of).collect()
@@ -216,7 +245,7 @@ fn presets(name: &str) -> Vec<String> {
 fn parameters(named: &Named) -> String {
     let rows = named.parameters();
     let width = |get: fn(&Parameter) -> &str| rows.iter().map(|p| get(p).chars().count()).max().unwrap_or(0);
-    let (names, values) = (width(|p| p.name), width(|p| &p.value));
+    let (names, values) = (width(|p| &p.name), width(|p| &p.value));
     let line = |p: &Parameter| {
         format!(
             "  {:<names$}  {:<values$}  {}\n  {:names$}  {:values$}  {}\n",

@@ -16,6 +16,7 @@ mod net;
 pub mod outcome;
 pub mod output;
 mod packets;
+pub mod program;
 mod routes;
 pub mod scenario;
 mod stats;

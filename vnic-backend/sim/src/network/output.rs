@@ -130,6 +130,15 @@ pub fn text(loaded: &Loaded, outcome: &Outcome) -> String {
         "network     {} pause frames, {} CNPs, {} marked packets, {} drops; {} packets of data",
         t.pauses, t.cnps, t.marks, t.drops, t.data_packets
     );
+    let faults = scenario.control.algorithm.faults();
+    if let Some(last) = &faults.last {
+        let stopped = if faults.stopped {
+            "; dcqcn has taken over"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "program     {} faults, last {last}{stopped}", faults.count);
+    }
     let rows = bins(scenario, outcome);
     if !rows.is_empty() {
         text.push('\n');
@@ -175,7 +184,7 @@ pub fn json(loaded: &Loaded, outcome: &Outcome) -> Value {
         .algorithm
         .parameters()
         .into_iter()
-        .map(|p| (p.name.to_owned(), p.value.into()))
+        .map(|p| (p.name.into_owned(), p.value.into()))
         .collect();
     let flows: Vec<Value> = outcome
         .flows
@@ -201,6 +210,7 @@ pub fn json(loaded: &Loaded, outcome: &Outcome) -> Value {
             "links": scenario.topology.links.len(),
             "algorithm": scenario.control.algorithm.name(),
             "parameters": parameters,
+            "faults": scenario.control.algorithm.faults().count,
             "record_from_ns": scenario.record.from,
         },
         "hash": format!("{:016x}", outcome.hash),

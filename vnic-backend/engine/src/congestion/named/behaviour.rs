@@ -127,7 +127,7 @@ fn every_parameter_changes_what_flows_do() {
                 let all = named.parameters().into_iter();
                 all.filter_map(|p| {
                     let mut other = named.clone();
-                    other.set(p.name, value).is_ok().then_some(other)
+                    other.set(&p.name, value).is_ok().then_some(other)
                 })
             });
         let bases: Vec<Named> = core::iter::once(named.clone()).chain(others).collect();
@@ -145,6 +145,6 @@ fn acts(base: &Named, parameter: &Parameter) -> bool {
     let numbers = "on, off, 0, 0.01, 0.1, 0.4, 0.9, 1, 2, 3, 20, 100, 900, 1000, 20k, 1M, 30M, 1G, 24G, 1us, 9us, 40us, 500us, 20ms";
     words.unwrap_or(numbers).split(", ").any(|value| {
         let mut changed = base.clone();
-        changed.set(parameter.name, value).is_ok() && changed != *base && life(&changed) != before
+        changed.set(&parameter.name, value).is_ok() && changed != *base && life(&changed) != before
     })
 }

@@ -327,7 +327,7 @@ fn what_is_shown_can_be_set() {
         let original = named(&name);
         for parameter in original.parameters() {
             let mut copy = original.clone();
-            copy.set(parameter.name, &parameter.value).unwrap();
+            copy.set(&parameter.name, &parameter.value).unwrap();
             assert_eq!(copy, original, "{name} {}", parameter.name);
         }
     }
@@ -339,7 +339,7 @@ fn each_parameter_is_its_own() {
     for name in Named::names() {
         let original = named(&name);
         for parameter in original.parameters() {
-            let key = parameter.name;
+            let key = &*parameter.name;
             let others = [
                 "on",
                 "off",
@@ -419,7 +419,7 @@ proptest! {
     fn any_text_is_set_or_refused(key in 0..64usize, value in ".{0,12}") {
         for name in Named::names() {
             let mut named = named(&name);
-            let keys: Vec<&str> = named.parameters().iter().map(|p| p.name).collect();
+            let keys: Vec<String> = named.parameters().into_iter().map(|p| p.name.into()).collect();
             if let Some(key) = keys.get(key)
                 && named.set(key, &value).is_ok()
             {

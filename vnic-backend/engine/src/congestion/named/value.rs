@@ -32,7 +32,7 @@ pub enum Unit {
 
 impl Unit {
     /// The unit as it is written behind a range.
-    fn suffix(self) -> &'static str {
+    pub fn suffix(self) -> &'static str {
         match self {
             Unit::One | Unit::Switch | Unit::Word => "",
             Unit::Time => " (with ns, us, ms or s)",
@@ -131,7 +131,7 @@ pub fn set<P>(rows: &[Row<P>], parameters: &mut P, key: &str, value: &str) -> Op
     let field = (row.field)(parameters);
     let accepted = accepted(row, &field);
     Some(put(row, field, value.trim()).ok_or_else(|| Error::Value {
-        key: row.name,
+        key: row.name.to_string(),
         value: value.to_string(),
         accepted,
     }))
@@ -142,7 +142,7 @@ pub fn list<P>(rows: &[Row<P>], parameters: &mut P) -> Vec<Parameter> {
     let of = |row: &Row<P>| {
         let field = (row.field)(parameters);
         Parameter {
-            name: row.name,
+            name: row.name.into(),
             unit: row.unit,
             accepted: accepted(row, &field),
             value: show(row.unit, &field),
@@ -181,7 +181,7 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 /// A number with the endings that its unit allows.
-fn parse(unit: Unit, text: &str) -> Option<f64> {
+pub fn parse(unit: Unit, text: &str) -> Option<f64> {
     let endings: &[(&str, f64)] = match unit {
         Unit::Time => &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)],
         Unit::BitRate | Unit::Bytes => &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)],
@@ -214,7 +214,7 @@ fn show(unit: Unit, field: &Field<'_>) -> String {
 }
 
 /// A number with the greatest ending that leaves it whole.
-fn number(unit: Unit, n: f64) -> String {
+pub fn number(unit: Unit, n: f64) -> String {
     let endings: &[(f64, &str)] = match unit {
         Unit::Time => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
         Unit::BitRate | Unit::Bytes => &[(1e9, "G"), (1e6, "M"), (1e3, "k")],

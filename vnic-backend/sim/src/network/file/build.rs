@@ -11,6 +11,7 @@ use vnic_fabric::qos::Red;
 use vnic_fabric::qos::red::{MILLION, MarkAt};
 
 use super::*;
+use crate::network::program;
 use crate::network::scenario::{Control, Flow, HostSettings, Pfc, Record, SwitchSettings, Topology};
 use crate::network::topology::{GBIT, US};
 use crate::network::traffic::{self, Poisson, Sizes, Starts};
@@ -242,8 +243,7 @@ fn control(table: Option<ControlTable>, place: &Place<'_>) -> Result<(Control, N
         return Ok((Control::none(), Named::None));
     };
     let name = &table.algorithm;
-    let mut named =
-        Named::by_name(name.get_ref()).map_err(|e| place.wrong(name, "control.algorithm", e.to_string()))?;
+    let mut named = program::named(name.get_ref()).map_err(|e| place.wrong(name, "control.algorithm", e))?;
     for (key, value) in &table.parameters {
         let text = match value.get_ref() {
             Value::String(text) => text.clone(),
@@ -253,7 +253,10 @@ fn control(table: Option<ControlTable>, place: &Place<'_>) -> Result<(Control, N
             .set(key, &text)
             .map_err(|e| place.wrong(value, &format!("control.parameters.{key}"), e.to_string()))?;
     }
-    let mut point = usual_point(named.name());
+    let mut point = match &named {
+        Named::Program(program) if program.events().contains(&"on_notification") => usual_point("dcqcn"),
+        named => usual_point(named.name()),
+    };
     if let Some(table) = table.notification {
         point = match table.enable {
             Some(false) => None,

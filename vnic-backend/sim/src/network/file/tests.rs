@@ -289,3 +289,80 @@ fn flows_come_from_a_file_beside_it() {
         "{missing}"
     );
 }
+
+/// The example of the engine, as a path from this crate.
+const AIMD: &str = concat!(
+    "program:",
+    env!("CARGO_MANIFEST_DIR"),
+    "/../engine/examples/aimd.wat"
+);
+
+/// Eight flows to one host for 2 ms, under an algorithm; parameters of it.
+fn incast(algorithm: &str, set: &[(&str, &str)]) -> (Loaded, crate::network::Outcome) {
+    let changes = Changes {
+        algorithm: Some(algorithm.to_owned()),
+        set: set
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
+        ..Changes::default()
+    };
+    let text = SMALL
+        .replace("1ms", "2ms")
+        .replace("hosts = 3", "hosts = 9")
+        .replace("h2", "h8");
+    let loaded = parse(&text, Path::new("x.toml"), &changes).unwrap_or_else(|e| panic!("{e:#}"));
+    let outcome = crate::network::run(&loaded.scenario, &mut |_| {}).expect("it runs");
+    (loaded, outcome)
+}
+
+#[test]
+fn a_program_runs_like_the_algorithms_that_are_built_in() {
+    let (loaded, outcome) = incast(AIMD, &[("target_ns", "20us"), ("step_bps", "40M")]);
+    assert_eq!(loaded.algorithm.get("step_bps").as_deref(), Some("40M"));
+    assert!(loaded.scenario.control.point.is_some(), "it hears notifications");
+    let again = incast(AIMD, &[("target_ns", "20us"), ("step_bps", "40M")]).1;
+    assert_eq!(outcome.hash, again.hash, "a seed is a run");
+    let other = incast(AIMD, &[("target_ns", "40us"), ("step_bps", "40M")]).1;
+    assert_ne!(outcome.hash, other.hash, "its parameters act");
+    assert_eq!(loaded.scenario.control.algorithm.faults().count, 0);
+    // It hears of marks before TIMELY hears of its round trip, and uses the link nearly as well in these first milliseconds.
+    let longest =
+        |outcome: &crate::network::Outcome| outcome.queues.iter().map(|q| q.max).max().unwrap_or_default();
+    let sum = |outcome: &crate::network::Outcome| outcome.flows.iter().map(|f| f.delivered).sum::<u64>();
+    let timely = incast("timely", &[]).1;
+    assert!(longest(&outcome) < longest(&timely), "{}", longest(&outcome));
+    assert!(sum(&outcome) * 10 > sum(&timely) * 8, "{}", sum(&outcome));
+}
+
+#[test]
+fn a_program_that_cannot_be_loaded_is_said_with_its_place() {
+    let said = |path: &str| {
+        let changes = Changes {
+            algorithm: Some(format!("program:{path}")),
+            ..Changes::default()
+        };
+        format!(
+            "{:#}",
+            parse(SMALL, Path::new("x.toml"), &changes).expect_err("it is wrong")
+        )
+    };
+    assert!(said("/nowhere/a.wasm").contains("/nowhere/a.wasm: No such file"));
+    let folder = std::env::temp_dir().join(format!("vnic-sim-program-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, text, problem) in [
+        ("empty.wat", "(module)", "there is no memory"),
+        ("text.wat", "(module (func (i64.add)))\n(", "text.wat:2:"),
+        (
+            "other.wasm",
+            "\0asm\x02\0\0\0",
+            "not a WebAssembly module of version 1",
+        ),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("a file");
+        let said = said(path.to_str().expect("UTF-8"));
+        assert!(said.contains(problem), "{said}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it is removed");
+}
