@@ -312,22 +312,22 @@ async fn zero_touch_roce_by_all_its_words() {
     let said = lab
         .said(&[&register[..], &["--set", fields, "-y"]].concat())
         .await;
-    let ruler = "=".repeat(52);
+    let ruler = "=".repeat(53);
     assert_eq!(
         said,
         format!(
             "Sending access register...\n\
-             Field Name                             | Data\n{ruler}\n\
-             roce_adp_retrans_field_select          | 0x00000001\n\
-             roce_tx_window_field_select            | 0x00000001\n\
-             roce_slow_restart_field_select         | 0x00000001\n\
-             roce_slow_restart_idle_field_select    | 0x00000001\n\
-             selective_repeat_forced_field_select   | 0x00000001\n\
-             roce_adp_retrans_en                    | 0x00000000\n\
-             roce_tx_window_en                      | 0x00000001\n\
-             roce_slow_restart_en                   | 0x00000000\n\
-             roce_slow_restart_idle_en              | 0x00000001\n\
-             selective_repeat_forced_en             | 0x00000000\n{ruler}\n"
+             Field Name                              | Data\n{ruler}\n\
+             roce_adp_retrans_field_select           | 0x00000001\n\
+             roce_tx_window_field_select             | 0x00000001\n\
+             roce_slow_restart_field_select          | 0x00000001\n\
+             roce_slow_restart_idle_field_select     | 0x00000001\n\
+             selective_repeat_forced_field_select    | 0x00000001\n\
+             roce_adp_retrans_en                     | 0x00000000\n\
+             roce_tx_window_en                       | 0x00000001\n\
+             roce_slow_restart_en                    | 0x00000000\n\
+             roce_slow_restart_idle_en               | 0x00000001\n\
+             selective_repeat_forced_en              | 0x00000000\n{ruler}\n"
         )
     );
     let refused = lab

@@ -84,7 +84,8 @@ impl Scene {
             let way = Link {
                 sq_psn: psn,
                 retry: 1,
-                timeout: 8,
+                // (Long enough that both requests are posted before the first one is sent again.)
+                timeout: 14,
                 ..link(to_b, qb.number)
             };
             evil.d.up(&qp, &way);
