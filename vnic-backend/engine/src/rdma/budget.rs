@@ -33,7 +33,8 @@ const EXTENT: u64 = 2 * 16;
 /// Bytes of a member of a multicast group, with its row of those that are in groups.
 const MEMBER: u64 = 2 * 4 + 32;
 const GROUP: u64 = 128;
-/// Bytes for completions that come next, counters, and all else that each device has.
+/// Bytes for completions that come next, counters, losses that are being repaired (512 maps of at most 18 KiB), and all else that
+/// each device has.
 const DEVICE: u64 = 16 << 20;
 
 fn size<T>() -> u64 {

@@ -38,7 +38,7 @@ use super::observation::QpObservation;
 use super::on_demand::Faults;
 use super::packet::Incoming;
 use super::pool::Pool;
-use super::qp::{self, Qp};
+use super::qp::{self, Qp, Seats};
 use super::ready::Ready;
 use super::region::{MemoryWalk, Regions, Registration, Reregister, Translation};
 use super::shared::Shared;
@@ -191,6 +191,7 @@ impl Device {
                 paced: Wheel::default(),
                 held: 0,
                 window: Congestion::default().zero_touch.most(),
+                seats: Seats::default(),
                 ready: Ready::default(),
                 apart: Marking::default().sorts(),
                 marking: Marking::default(),

@@ -36,6 +36,7 @@ use super::types::{
 };
 use requester::{Finished, Requester, Stage, Turn};
 use responder::Responder;
+pub(super) use selective::Seats;
 use selective::Trouble;
 
 pub(super) use requester::SendWqe as PooledSend;

@@ -25,7 +25,7 @@ use super::observation::{Cause, Observations};
 use super::on_demand::Faults;
 use super::packet::Incoming;
 use super::pool::Pool;
-use super::qp::PooledSend;
+use super::qp::{PooledSend, Seats};
 use super::ready::Ready;
 use super::region::Regions;
 use super::shared_receive_queue::SharedReceiveQueue;
@@ -88,6 +88,8 @@ pub(super) struct Shared {
     pub held: u8,
     /// Most request packets that a QP may have unacknowledged.
     pub window: u32,
+    /// Places for what queue pairs know of losses that are being repaired.
+    pub seats: Seats,
     /// QPs that may have something to send, in the order of their turns.
     pub ready: Ready,
     /// Whether packets that come are told from each other: those without a tag may have other priorities than 0, too, or a queue

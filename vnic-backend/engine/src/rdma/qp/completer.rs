@@ -28,7 +28,7 @@ const RNR_RETRY_FOREVER: u8 = 7;
 
 /// Why something is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Again {
+pub(super) enum Again {
     /// The responder saw a gap.
     SequenceNak,
     /// A response is missing.
@@ -310,9 +310,13 @@ impl Qp {
         if ahead && !selective {
             return self.implied_nak(shared, now);
         }
-        if ahead && !self.may_fetch(psn) {
-            shared.counters.drop_stale_response += 1;
-            return;
+        match ahead.then(|| self.may_fetch(shared, psn)) {
+            None | Some(Some(true)) => {}
+            Some(Some(false)) => {
+                shared.counters.drop_stale_response += 1;
+                return;
+            }
+            Some(None) => return self.implied_nak(shared, now),
         }
         let Some(wqe) = shared.sends.get(slot) else { return };
         let offset = if wqe.is_read() {
@@ -427,7 +431,7 @@ impl Qp {
     }
 
     /// A response is missing from `oldest` on. Asked for again once, until there is progress.
-    fn implied_nak(&mut self, shared: &mut Shared, now: Instant) {
+    pub(super) fn implied_nak(&mut self, shared: &mut Shared, now: Instant) {
         let oldest = self.requester.oldest;
         if self.requester.implied_at == Some(oldest) {
             return;
@@ -440,7 +444,7 @@ impl Qp {
     }
 
     /// Sends again from `psn`, unless that was tried often enough.
-    fn again(&mut self, shared: &mut Shared, now: Instant, psn: Psn, why: Again) {
+    pub(super) fn again(&mut self, shared: &mut Shared, now: Instant, psn: Psn, why: Again) {
         if self.requester.retries_left == 0 && why != Again::Early {
             shared.marks.hit(Mark::RetryExceeded);
             let adaptive = why == Again::Timeout && shared.congestion.zero_touch.adaptive;

@@ -25,6 +25,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use vnic_wire::psn::Psn;
@@ -42,7 +43,7 @@ use super::super::shared::Shared;
 use super::super::status::QpErrors;
 use super::super::types::{QpType, Status};
 use super::Qp;
-use super::completer::Gap;
+use super::completer::{Again, Gap};
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
 
@@ -63,11 +64,59 @@ pub(super) struct Trouble {
     /// Its errors.
     pub errors: QpErrors,
     /// Requests that are missing at the peer, while some are.
-    pub repair: Option<Box<Repair>>,
+    pub repair: Option<Seated<Repair>>,
     /// Responses that came before others, while some are missing.
-    pub fetched: Option<Box<Fetched>>,
+    pub fetched: Option<Seated<Fetched>>,
     /// Requests that came before others, while some are missing.
-    pub beyond: Option<Box<Beyond>>,
+    pub beyond: Option<Seated<Beyond>>,
+}
+
+/// Losses of a device that may be repaired at a time, in either role: what is known of one takes up to 18 KiB, and peers could
+/// make all its queue pairs know something. Without a place a queue pair goes back.
+const SEATS: usize = 512;
+
+/// Places for losses that are being repaired.
+#[derive(Debug, Default)]
+pub(in super::super) struct Seats(Arc<()>);
+
+impl Seats {
+    /// Takes a place, if there is one.
+    fn take<T>(&self, what: impl FnOnce() -> Box<T>) -> Option<Seated<T>> {
+        // (The device has one itself.)
+        (Arc::strong_count(&self.0) <= SEATS).then(|| Seated {
+            what: what(),
+            _place: self.0.clone(),
+        })
+    }
+}
+
+/// What has a place, and gives it back at its end.
+#[derive(Debug)]
+pub(super) struct Seated<T> {
+    what: Box<T>,
+    _place: Arc<()>,
+}
+
+impl<T> core::ops::Deref for Seated<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.what
+    }
+}
+
+impl<T> core::ops::DerefMut for Seated<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.what
+    }
+}
+
+/// Makes what a queue pair knows of losses, unless it is there. No: there is no place.
+pub(super) fn ensure<T>(seats: &Seats, known: &mut Option<Seated<T>>, make: impl FnOnce() -> Box<T>) -> bool {
+    if known.is_none() {
+        *known = seats.take(make);
+    }
+    known.is_some()
 }
 
 impl Trouble {
@@ -327,9 +376,14 @@ impl Qp {
             self.requester.end,
         );
         let trouble = self.trouble.get_or_insert_default();
-        trouble
-            .repair
-            .get_or_insert_with(|| Repair::new(oldest, next, end));
+        if !ensure(&shared.seats, &mut trouble.repair, || {
+            Repair::new(oldest, next, end)
+        }) {
+            if self.acknowledged_up_to(shared, now, psn, Gap::AskedFor) && next != psn {
+                self.again(shared, now, psn, Again::SequenceNak);
+            }
+            return;
+        }
         if next != end {
             // It was going back: what it does not know yet is in this answer.
             self.requester.go_back(shared, end);
@@ -378,6 +432,9 @@ impl Qp {
         let (mut lost, mut again) = (0, false);
         while let Some(wqe) = shared.sends.get(slot) {
             if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
+                break;
+            }
+            if wqe.stage == Stage::Started && wqe.first.distance(base) >= SPAN as i32 {
                 break;
             }
             if wqe.stage == Stage::Started && wqe.psns > 0 {
@@ -472,8 +529,12 @@ impl Qp {
         }
         let probe = self.probe(shared);
         let repair = self.repair()?;
-        let known = (end.distance(oldest).max(0) as u32).min(SPAN);
-        let mut due = (0..known).map(|i| oldest.add(i));
+        // (They are sent again in their order, so that those before the newest of these are out.)
+        let from = repair
+            .hint
+            .map_or(oldest, |(_, at)| if at.before(oldest) { oldest } else { at });
+        let known = (end.distance(from).max(0) as u32).min(SPAN);
+        let mut due = (0..known).map(|i| from.add(i));
         if repair.count > 0
             && let Some(psn) = due.find(|psn| repair.due.has(*psn))
         {
@@ -537,7 +598,9 @@ impl Qp {
     pub(super) fn fetched_ahead(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
         shared.marks.hit(Mark::FetchedAhead);
         let oldest = self.requester.oldest;
-        let fetched = self.fetch_out_of_order();
+        let Some(fetched) = self.fetch_out_of_order(shared) else {
+            return;
+        };
         fetched.came.set(psn);
         if fetched.acked.before(psn.next()) {
             fetched.acked = psn.next();
@@ -576,17 +639,18 @@ impl Qp {
         self.ask_late(shared, now);
     }
 
-    fn fetch_out_of_order(&mut self) -> &mut Fetched {
+    fn fetch_out_of_order(&mut self, shared: &Shared) -> Option<&mut Fetched> {
         let oldest = self.requester.oldest;
         let trouble = self.trouble.get_or_insert_default();
-        trouble.fetched.get_or_insert_with(|| {
+        ensure(&shared.seats, &mut trouble.fetched, || {
             Box::new(Fetched {
                 came: Bits::NONE,
                 end: oldest,
                 asked: VecDeque::new(),
                 acked: oldest,
             })
-        })
+        });
+        trouble.fetched.as_deref_mut()
     }
 
     /// Has this response landed already, before others?
@@ -596,9 +660,10 @@ impl Qp {
             .is_some_and(|f| psn.distance(oldest) < Bits::<FETCHED>::SPAN as i32 && f.came.has(psn))
     }
 
-    /// Is there room to note that this response has come before others?
-    pub(super) fn may_fetch(&self, psn: Psn) -> bool {
-        psn.distance(self.requester.oldest) < Bits::<FETCHED>::SPAN as i32
+    /// Is there room to note that this response has come before others? Who has none at all goes back.
+    pub(super) fn may_fetch(&mut self, shared: &Shared, psn: Psn) -> Option<bool> {
+        let near = psn.distance(self.requester.oldest) < Bits::<FETCHED>::SPAN as i32;
+        self.fetch_out_of_order(shared).map(|_| near)
     }
 
     /// Passes over responses that have landed, from `oldest` on and before `end`.
@@ -628,7 +693,9 @@ impl Qp {
     /// The peer has carried out everything before `psn`, and the responses from `oldest` to before `end` have not all come.
     pub(super) fn responses_missing(&mut self, shared: &mut Shared, now: Instant, psn: Psn, end: Psn) {
         let oldest = self.requester.oldest;
-        let fetched = self.fetch_out_of_order();
+        let Some(fetched) = self.fetch_out_of_order(shared) else {
+            return self.implied_nak(shared, now);
+        };
         if fetched.acked.before(psn) {
             fetched.acked = psn;
         }

@@ -561,3 +561,55 @@ fn everything_at_once() {
         }
     }
 }
+
+#[test]
+fn a_device_repairs_so_many_losses_at_a_time_and_goes_back_for_the_rest() {
+    const QPS: usize = 600;
+    let mut pair = pair();
+    for side in &mut pair.sides {
+        let cq = side.device.create_cq(4096).unwrap();
+        (side.cq, side.init.send_cq, side.init.recv_cq) = (cq, Some(cq), Some(cq));
+    }
+    let mut numbers = Vec::new();
+    for _ in 0..QPS {
+        for side in &mut pair.sides {
+            side.qp = side.device.create_qp(&side.init).unwrap();
+        }
+        pair.connect(Connection::default());
+        numbers.push(pair.sides[0].qp);
+    }
+    for (i, qp) in numbers.iter().enumerate() {
+        pair.sides[0].qp = *qp;
+        write(&mut pair, i as u64, 0, 300_000, 4 * MTU);
+    }
+    // The first packet of each is lost, and nothing is answered before all of the others are there.
+    let mut sent = Vec::new();
+    while pair.sides[0].device.wants_transmit() {
+        pair.send(|_, packet| number(packet) != 0);
+        sent.extend(pair.wire[0].drain(..));
+    }
+    pair.wire[0].extend(sent);
+    pair.deliver();
+    pair.log.clear();
+    pair.run();
+    let naks = pair.log.iter().filter(|(from, packet)| {
+        let Extended::Aeth(aeth) = packet.headers.extended else {
+            return false;
+        };
+        *from == 1 && aeth.syndrome == Syndrome::Nak(NakCode::SequenceError)
+    });
+    let (told, plain): (Vec<_>, Vec<_>) = naks.partition(|(_, packet)| !packet.payload.is_empty());
+    assert_eq!((told.len(), plain.len()), (512, QPS - 512));
+    let all = statuses(&mut pair);
+    assert_eq!(all.len(), QPS);
+    assert!(all.iter().all(|(_, status)| *status == Status::Success));
+    // All places are free again.
+    pair.log.clear();
+    write(&mut pair, 1, 0, 300_000, 4 * MTU);
+    pair.send(|_, _| true);
+    // (Behind the packet that has the address.)
+    let lost = pair.wire[0].remove(1).map(|packet| number(&packet)).unwrap();
+    pair.deliver();
+    pair.run();
+    assert_eq!(repeated(&pair, 0), BTreeMap::from([(lost, 2), (lost + 2, 2)]));
+}

@@ -24,7 +24,7 @@ use super::super::super::memory::{Memory, Unmapped};
 use super::super::super::packet::{Incoming, Payload, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, Span};
-use super::super::selective::Bits;
+use super::super::selective::{Bits, ensure};
 use super::super::{Qp, notes};
 use super::{Message, Target};
 
@@ -145,19 +145,21 @@ pub(super) fn come(
     packet: &Incoming<'_>,
     memory: &dyn Memory,
 ) {
-    shared.counters.out_of_sequence += 1;
-    qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+    // (Who was told to wait sends all of it again.)
     if qp.responder.told {
-        // Who was told to wait sends all of it again.
-        shared.marks.hit(Mark::SequenceNakHeld);
-        return;
+        return qp.out_of_sequence(shared, packet);
     }
     let (psn, expected) = (packet.headers.bth.psn, qp.responder.expected);
     let first = !has_gaps(qp);
     let mtu = qp.attributes.path_mtu.bytes();
     let message = qp.responder.message;
     let trouble = qp.trouble.get_or_insert_default();
-    let beyond = trouble.beyond.get_or_insert_with(|| Beyond::new(expected));
+    if !ensure(&shared.seats, &mut trouble.beyond, || Beyond::new(expected)) {
+        return qp.out_of_sequence(shared, packet);
+    }
+    shared.counters.out_of_sequence += 1;
+    qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+    let Some(beyond) = gaps(qp) else { return };
     if let Message::Write {
         rkey,
         addr,
