@@ -64,7 +64,7 @@ impl Qp {
     }
 
     /// Do senders of its priority react?
-    fn reacts(&self, shared: &Shared) -> bool {
+    pub(super) fn reacts(&self, shared: &Shared) -> bool {
         shared.congestion.reaction >> (self.priority & 7) & 1 == 1
     }
 

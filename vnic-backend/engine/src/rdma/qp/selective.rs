@@ -21,6 +21,8 @@
 //! - READ responses are the peer's transmissions: a gap in them is asked for again, a part that was asked for again and did
 //!   not come after some round trips as well.
 //! - What ends by a timeout goes back as ever. The first answer ends that: it says what is missing.
+//! - A loss restarts no window (zero touch RoCE, `SlowStart`): one packet is sent again. Where congestion control acts, it hears of one
+//!   loss for each window of packets.
 //! - Retries count as those of go-back-N: one for each time that the oldest packet is sent again without progress.
 
 use alloc::boxed::Box;
@@ -479,7 +481,8 @@ impl Qp {
         self.untimed(shared);
         shared.sends_again(self.number, Cause::SequenceNak);
         self.requester.unwatched = true;
-        if !known {
+        // (Slow restart is for what goes back. Who is limited slows down as ever.)
+        if !known && self.reacts(shared) {
             self.lost(shared, now, Loss::OutOfSequence);
         }
         self.start_timer(shared, now);

@@ -136,6 +136,26 @@ fn one_lost_packet_of_a_write_is_sent_again_and_no_other() {
 }
 
 #[test]
+fn a_loss_restarts_no_window() {
+    let mut pair = pair();
+    let congestion = Congestion {
+        zero_touch: ZeroTouch {
+            selective: true,
+            slow_restart: true,
+            ..ZeroTouch::default()
+        },
+        ..Congestion::default()
+    };
+    let now = pair.now;
+    pair.sides[0].device.set_congestion(congestion, now);
+    write(&mut pair, 1, 0, 300_000, 40 * MTU);
+    pair.run_losing(1, losing(0, &[7]));
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(hits(&pair, 0, Mark::SlowRestarted), 0);
+    assert_eq!(hits(&pair, 0, Mark::SelectiveNakReceived), 1);
+}
+
+#[test]
 fn a_nak_says_what_has_come() {
     let mut pair = pair();
     write(&mut pair, 1, 0, 300_000, 12 * MTU);
