@@ -40,7 +40,7 @@ pub use self::module::MODULE_MAX;
 pub const FUEL: u32 = 4096;
 /// Faults after which a program runs no more.
 pub const FAULTS_MAX: u64 = 16;
-/// Bytes of a flow: [`flow::HEAD`] and what the program keeps.
+/// Bytes of a flow: a head, and what the program keeps.
 pub const FLOW_MAX: usize = 256;
 /// Parameters of a program.
 pub const PARAMETERS_MAX: usize = 32;

@@ -99,6 +99,7 @@ impl Qp {
             });
             return;
         }
+        let losses = packet.headers.bth.selective || self.trouble.is_some();
         match (operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth, packet),
             (Operation::AtomicAcknowledge, Some(aeth)) => {
@@ -107,10 +108,18 @@ impl Qp {
                 };
                 let bytes = original.to_ne_bytes();
                 let data = Payload::Bytes(&bytes);
-                self.response(shared, now, packet, Some(aeth), data, operation, memory);
+                if losses {
+                    self.response::<true>(shared, now, packet, Some(aeth), data, operation, memory);
+                } else {
+                    self.response::<false>(shared, now, packet, Some(aeth), data, operation, memory);
+                }
             }
             (o, aeth) if o.is_read_response() => {
-                self.response(shared, now, packet, aeth, packet.payload, operation, memory);
+                if losses {
+                    self.response::<true>(shared, now, packet, aeth, packet.payload, operation, memory);
+                } else {
+                    self.response::<false>(shared, now, packet, aeth, packet.payload, operation, memory);
+                }
             }
             _ => shared.counters.drop_malformed += 1,
         }
@@ -132,8 +141,7 @@ impl Qp {
         };
         match aeth.syndrome {
             Syndrome::Ack { credits } => {
-                // Who says so misses nothing before what it has not seen.
-                self.forget_repair();
+                self.nothing_missing(psn);
                 if self.acknowledged_up_to(shared, now, psn.next(), gap) {
                     self.learn_credits(aeth.msn, credits);
                     self.progress(shared, now);
@@ -256,9 +264,10 @@ impl Qp {
         missing.is_none()
     }
 
-    /// A READ response or an atomic acknowledge.
+    /// A READ response or an atomic acknowledge. `LOSSES`: there may be something about selective repeat (else a packet does not pay
+    /// for it).
     #[allow(clippy::too_many_arguments, reason = "the parts of one packet")]
-    fn response(
+    fn response<const LOSSES: bool>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
@@ -269,7 +278,7 @@ impl Qp {
         memory: &dyn Memory,
     ) {
         let psn = packet.headers.bth.psn;
-        let selective = packet.headers.bth.selective && self.is_selective(shared);
+        let selective = LOSSES && packet.headers.bth.selective && self.is_selective(shared);
         if selective && self.has_fetched(psn) {
             shared.counters.drop_stale_response += 1;
             shared.marks.hit(Mark::DuplicateResponse);
@@ -289,7 +298,7 @@ impl Qp {
             return;
         };
         let (first, last, is_read) = (wqe.first, wqe.last(), wqe.is_read());
-        let fits = if wqe.is_read() {
+        let fits = if is_read {
             operation.is_read_response()
         } else {
             wqe.is_atomic() && operation == Operation::AtomicAcknowledge
@@ -302,7 +311,9 @@ impl Qp {
             true => Gap::AskedFor,
             false => Gap::GoneBackTo,
         };
-        if !self.acknowledged_up_to(shared, now, first, gap) && !selective {
+        // (Of the oldest request nothing else is acknowledged by it.)
+        let is_oldest = slot == self.requester.head() && !self.requester.oldest.before(first);
+        if !is_oldest && !self.acknowledged_up_to(shared, now, first, gap) && !selective {
             return;
         }
         // The queue may have moved: the request is still in it, its slot is the same.
@@ -310,28 +321,30 @@ impl Qp {
         if ahead && !selective {
             return self.implied_nak(shared, now);
         }
-        match ahead.then(|| self.may_fetch(shared, psn)) {
-            None | Some(Some(true)) => {}
-            Some(Some(false)) => {
-                shared.counters.drop_stale_response += 1;
-                return;
+        if LOSSES && ahead {
+            match self.may_fetch(shared, psn) {
+                Some(true) => {}
+                Some(false) => {
+                    shared.counters.drop_stale_response += 1;
+                    return;
+                }
+                None => return self.implied_nak(shared, now),
             }
-            Some(None) => return self.implied_nak(shared, now),
         }
         let Some(wqe) = shared.sends.get(slot) else { return };
-        let offset = if wqe.is_read() {
+        let offset = if is_read {
             u64::from(psn.distance(first).max(0) as u32) * u64::from(self.attributes.path_mtu.bytes())
         } else {
             0
         };
-        let due = (wqe.len - offset.min(wqe.len)).min(if wqe.is_read() {
+        let due = (wqe.len - offset.min(wqe.len)).min(if is_read {
             self.attributes.path_mtu.bytes().into()
         } else {
             8
         });
-        let ends = operation.ends_message() || !wqe.is_read();
+        let ends = operation.ends_message() || !is_read;
         // A part that was asked for again ends in the middle, also if both sides have been told to go back since.
-        let parts = self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
+        let parts = LOSSES && self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
         if payload.len() as u64 != due || (ends != (psn == last) && !(ends && parts)) {
             shared.marks.hit(Mark::BadResponse);
             return self.refused(shared, psn, Status::BadResponseError);
@@ -363,7 +376,7 @@ impl Qp {
             return self.end_request(shared, slot, status);
         }
         let before = self.requester.oldest;
-        if ahead || self.fetched().is_some() {
+        if LOSSES && (ahead || self.fetched().is_some()) {
             self.fetched_ahead(shared, now, psn);
             self.pass_fetched(last.next());
             self.requester.responses_came(is_read, before);
@@ -372,7 +385,8 @@ impl Qp {
             }
         } else {
             self.requester.oldest = psn.next();
-            self.requester.responses_came(is_read, before);
+            let came = u32::from(is_read);
+            self.requester.response_psns = self.requester.response_psns.saturating_sub(came);
         }
         self.refill(shared, before);
         if let Some(aeth) = aeth
@@ -380,10 +394,14 @@ impl Qp {
         {
             self.learn_credits(aeth.msn, credits);
         }
-        if self.requester.oldest == last.next() {
+        let complete = match LOSSES {
+            true => self.requester.oldest == last.next(),
+            false => psn == last,
+        };
+        if complete {
             self.end_request(shared, slot, Status::Success);
         }
-        if let Some(acked) = self.settle_fetched() {
+        if LOSSES && let Some(acked) = self.settle_fetched() {
             self.acknowledged_up_to(shared, now, acked, Gap::Known);
             self.settle_fetched();
         }

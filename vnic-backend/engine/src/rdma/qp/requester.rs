@@ -664,7 +664,7 @@ impl Qp {
         let mtu = self.attributes.path_mtu.bytes();
         let offset = u64::from(index) * u64::from(mtu);
         let mut rest = wqe.len.saturating_sub(offset);
-        if wqe.is_read() {
+        if psns != WHOLE && wqe.is_read() {
             rest = rest.min(u64::from(psns) * u64::from(mtu));
         }
         let (first, last) = (index == 0, index + 1 >= wqe.psns);
@@ -740,7 +740,7 @@ impl Qp {
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (carried.wrapping_neg() & 3) as u8,
                 ack_request: asks,
-                selective: self.is_selective(shared),
+                selective: shared.congestion.zero_touch.selective,
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,

@@ -323,6 +323,17 @@ impl Qp {
         }
     }
 
+    /// An acknowledge says that nothing before the packet behind `psn` is missing, so that nothing was when it was made. (One that
+    /// comes late, and is older than what is known to be missing, says nothing.)
+    #[inline]
+    pub(super) fn nothing_missing(&mut self, psn: Psn) {
+        if let Some(trouble) = &mut self.trouble
+            && trouble.repair.as_ref().is_some_and(|r| !psn.before(r.base))
+        {
+            trouble.repair = None;
+        }
+    }
+
     /// Nothing is missing any more, for whatever reason.
     pub(super) fn forget_losses(&mut self) {
         if let Some(trouble) = &mut self.trouble {

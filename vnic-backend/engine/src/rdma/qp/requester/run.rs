@@ -119,7 +119,7 @@ impl Qp {
             path,
             to: self.attributes.destination_qp,
             psn: requester.next,
-            selective: self.is_selective(shared),
+            selective: shared.congestion.zero_touch.selective,
             memory,
             packets: &packets[..count],
         };

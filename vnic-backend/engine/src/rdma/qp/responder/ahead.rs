@@ -13,7 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
-use vnic_wire::aeth::{NakCode, Syndrome};
+use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
 use vnic_wire::sack::{self, SPAN};
@@ -21,7 +21,7 @@ use vnic_wire::transport::Extended;
 
 use super::super::super::marks::Mark;
 use super::super::super::memory::{Memory, Unmapped};
-use super::super::super::packet::{Incoming, Payload, SpanList};
+use super::super::super::packet::{Incoming, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, Span};
 use super::super::selective::{Bits, ensure};
@@ -201,6 +201,22 @@ pub(super) fn come(
         }
         say_missing(qp, shared);
     }
+}
+
+/// Sends a NAK that says what has come.
+#[cold]
+#[inline(never)]
+pub(super) fn tell(qp: &mut Qp, shared: &mut Shared, sink: &mut dyn Sink) {
+    let (psn, msn) = (qp.responder.expected, qp.responder.msn);
+    let Some(beyond) = gaps(qp) else { return };
+    let (bytes, len) = beyond.sack(psn).emit();
+    let aeth = aeth::Header {
+        syndrome: Syndrome::Nak(NakCode::SequenceError),
+        msn,
+    };
+    let payload = bytes.get(..len).map_or(Payload::NONE, Payload::Bytes);
+    let extended = Extended::Aeth(aeth);
+    qp.send_back(shared, Operation::Acknowledge, psn, extended, payload, sink);
 }
 
 /// Tells what is missing.

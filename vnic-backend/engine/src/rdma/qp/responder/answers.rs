@@ -286,14 +286,10 @@ impl Qp {
             return false;
         };
         let syndrome = reply.refusal.unwrap_or_else(|| self.ack());
-        let (mut psn, mut missing) = (reply.psn, None);
-        if let (Syndrome::Nak(NakCode::SequenceError), Some(trouble)) = (syndrome, &self.trouble)
-            && let Some(beyond) = &trouble.beyond
-        {
-            psn = self.responder.expected;
-            missing = Some(beyond.sack(psn).emit());
+        if syndrome == Syndrome::Nak(NakCode::SequenceError) && ahead::has_gaps(self) {
+            ahead::tell(self, shared, sink);
+            return true;
         }
-        let payload = missing.as_ref().and_then(|(bytes, len)| bytes.get(..*len));
         if matches!(syndrome, Syndrome::RnrNak { .. }) {
             shared.counters.resp_rnr_nak += 1;
         }
@@ -304,9 +300,9 @@ impl Qp {
         self.send_back(
             shared,
             Operation::Acknowledge,
-            psn,
+            reply.psn,
             Extended::Aeth(aeth),
-            payload.map_or(Payload::NONE, Payload::Bytes),
+            Payload::NONE,
             sink,
         );
         true
@@ -418,7 +414,7 @@ impl Qp {
         }
     }
 
-    fn send_back(
+    pub(super) fn send_back(
         &mut self,
         shared: &mut Shared,
         operation: Operation,
@@ -431,7 +427,7 @@ impl Qp {
         let headers = Headers {
             bth: bth::Header {
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
-                selective: self.is_selective(shared),
+                selective: shared.congestion.zero_touch.selective,
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,
