@@ -325,6 +325,54 @@ fn a_key_is_refused_in_its_turn() {
 }
 
 #[test]
+fn a_message_that_goes_on_behind_its_bytes_is_refused_in_its_turn() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 8 * MTU);
+    // Its first packet says that there is no more than that.
+    let short = |packet: &mut Packet| {
+        if let Extended::Reth(reth) = &mut packet.headers.extended {
+            reth.len = MTU;
+        }
+    };
+    let mut lose = losing(0, &[1]);
+    for _ in 0..2 {
+        pair.send(&mut lose);
+        pair.wire[0].iter_mut().for_each(short);
+        pair.deliver();
+    }
+    assert_eq!(hits(&pair, 1, Mark::LandedAhead), 0);
+    assert_eq!(hits(&pair, 1, Mark::NotAhead), 6);
+    pair.run();
+    assert_eq!(statuses(&mut pair), [(1, Status::RemoteInvalidRequestError)]);
+}
+
+#[test]
+fn so_many_messages_are_known_before_their_turn() {
+    let mut pair = pair();
+    for side in &mut pair.sides {
+        side.init.max_send_wr = 256;
+        side.qp = side.device.create_qp(&side.init).unwrap();
+    }
+    pair.connect(Connection::default());
+    for i in 0..101 {
+        write(&mut pair, i, 0, 300_000 + i * 512, 2 * MTU);
+    }
+    let mut lose = losing(0, &[0]);
+    while pair.wire[0].len() < 201 {
+        pair.send(&mut lose);
+    }
+    pair.deliver();
+    // Both packets of 64 of them; of the others neither.
+    assert_eq!(hits(&pair, 1, Mark::LandedAhead), 2 * 64);
+    pair.run();
+    assert_eq!(statuses(&mut pair).len(), 101);
+    for i in 0..101 {
+        let to = 300_000 + i * 512;
+        assert_eq!(pair.sides[1].bytes(to, 512), pair.sides[0].bytes(0, 512), "{i}");
+    }
+}
+
+#[test]
 fn rights_are_those_of_the_key() {
     // Without the right to be written nothing lands before its turn, and nothing in it.
     let mut pair = Pair::new(

@@ -28,6 +28,9 @@ use super::super::selective::{Bits, ensure};
 use super::super::{Qp, notes};
 use super::{Message, Target};
 
+/// WRITEs of several packets that are known at a time.
+const HEADS: usize = 64;
+
 /// A WRITE of which packets may land before others.
 #[derive(Debug, Clone, Copy)]
 struct Head {
@@ -166,6 +169,8 @@ pub(super) fn come(
         left,
         total,
     } = message
+        // (A message that has all of its bytes, and goes on, is refused when its next packet has its turn.)
+        && left > 0
         && !beyond.heads.iter().any(|head| head.holds(expected))
     {
         beyond.heads.insert(
@@ -272,8 +277,9 @@ fn land_ahead(
     let number = qp.number;
     let Some(beyond) = gaps(qp) else { return false };
     let mut taken = beyond.heads.iter();
+    let room = !begins || ends || taken.len() < HEADS;
     let clear = !begins || !taken.any(|other| other.holds(psn) || head.holds(other.first));
-    if !fits || !clear {
+    if !fits || !room || !clear {
         return false;
     }
     let mut spans = SpanList::new();
