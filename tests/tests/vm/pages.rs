@@ -69,9 +69,11 @@ impl<'a> Host<'a> {
 
     /// What they print.
     fn said(&self, commands: &str) -> Result<String> {
-        let forever = FOREVER
-            .iter()
-            .any(|verb| commands.starts_with(&format!("vnicctl {verb}")));
+        let command = commands.split('#').next().unwrap_or_default().trim_end();
+        let forever = command.ends_with(" --watch")
+            || FOREVER
+                .iter()
+                .any(|verb| command.starts_with(&format!("vnicctl {verb}")));
         let mut bash = self.here.command("env");
         bash.arg(search_path(self.lab)?);
         if forever {
