@@ -55,7 +55,11 @@ pub fn end(suite: &mut Suite, record: bool) -> io::Result<bool> {
     }
 
     let skipped = skips(suite, &mut failed)?;
-    println!("\n{passed} passed, {failed} failed, {skipped} skipped");
+    println!();
+    // Once more: whoever sees the last lines only wants to know which.
+    let of_failed = suite.outcomes.iter().filter(|o| o.passed == Some(false));
+    of_failed.for_each(|outcome| println!("{}", outcome.line()));
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
 }
 
