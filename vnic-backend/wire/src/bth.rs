@@ -16,7 +16,7 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 /// The destination of packets to a multicast group (IBTA vol 1 section 9.2).
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
-/// A base transport header. Reserved bits are sent as 0 and ignored, but one of the seven behind AckReq, which is `selective`.
+/// A base transport header. Reserved bits are sent as 0 and ignored, but two of the seven behind AckReq: `selective` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Transport and operation; says which headers follow.
@@ -42,6 +42,10 @@ pub struct Header {
     /// The sender knows selective repeat ([`sack`](crate::sack)). No standard has this bit (0 of resv7): who does not know it
     /// ignores it.
     pub selective: bool,
+    /// In a request: it is one of several that take several ways, so that each packet of a WRITE has an RETH, which says where its
+    /// own payload goes. In an answer: the responder takes such requests. No standard has this bit (1 of resv7) either, and
+    /// nobody sends such requests who has not had such an answer.
+    pub spread: bool,
     /// Packet sequence number.
     pub psn: Psn,
 }
@@ -63,6 +67,7 @@ impl Header {
             destination_qp,
             ack_request: false,
             selective: false,
+            spread: false,
             psn,
         }
     }
@@ -83,6 +88,7 @@ impl Header {
             destination_qp: be32(b, 4) & 0xff_ffff,
             ack_request: b[8] & 0x80 != 0,
             selective: b[8] & 1 != 0,
+            spread: b[8] & 2 != 0,
             psn: Psn::new(be32(b, 8)),
         })
     }
@@ -98,7 +104,10 @@ impl Header {
             | u32::from(self.pkey);
         let second =
             u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.destination_qp & 0xff_ffff;
-        let third = u32::from(self.ack_request) << 31 | u32::from(self.selective) << 24 | self.psn.value();
+        let third = u32::from(self.ack_request) << 31
+            | u32::from(self.spread) << 25
+            | u32::from(self.selective) << 24
+            | self.psn.value();
         let (f, s, t) = (first.to_be_bytes(), second.to_be_bytes(), third.to_be_bytes());
         [
             f[0], f[1], f[2], f[3], s[0], s[1], s[2], s[3], t[0], t[1], t[2], t[3],

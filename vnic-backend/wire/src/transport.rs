@@ -108,6 +108,18 @@ const fn layout(opcode: Opcode) -> (Layout, bool) {
     )
 }
 
+/// The layout of a packet: what its opcode asks for, but that each packet of a WRITE has an RETH whose packets take several ways
+/// ([`bth::Header::spread`]). The last one with immediate data has none: it is carried out in its turn.
+#[inline]
+fn layout_of(bth: &bth::Header) -> (Layout, bool) {
+    let of_opcode = LAYOUTS[usize::from(bth.opcode.0)];
+    let addressed = bth.spread && of_opcode == (Layout::None, false);
+    match addressed && bth.opcode.operation().is_some_and(Operation::is_write) {
+        true => (Layout::Reth, false),
+        false => of_opcode,
+    }
+}
+
 impl Extended {
     #[inline]
     const fn layout(&self) -> Layout {
@@ -237,7 +249,7 @@ impl Headers {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Headers, usize), Error> {
         let bth = bth::Header::parse(bytes)?;
-        let (layout, xrc) = LAYOUTS[usize::from(bth.opcode.0)];
+        let (layout, xrc) = layout_of(&bth);
         let mut at = bth::HEADER_LEN;
         let xrceth = if xrc {
             let header = xrceth::Header::parse(behind(bytes, at))?;
@@ -276,7 +288,7 @@ impl Headers {
     /// Whether the headers are those that the opcode asks for.
     #[inline]
     pub fn is_consistent(&self) -> bool {
-        let (layout, xrc) = LAYOUTS[usize::from(self.bth.opcode.0)];
+        let (layout, xrc) = layout_of(&self.bth);
         layout == self.extended.layout() && xrc == self.xrceth.is_some()
     }
 

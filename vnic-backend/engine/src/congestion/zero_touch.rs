@@ -26,7 +26,13 @@ pub struct ZeroTouch {
     /// Whether lost packets of WRITEs and READs are sent again one by one, to and from a peer that does so, too
     /// (`RDMA_SELECTIVE_REPEAT_EN`, `selective_repeat_forced_en`).
     pub selective: bool,
+    /// Ways that packets of a queue pair's WRITEs take at a time, each with a UDP source port: 1 to 16. More than one needs
+    /// `selective` (`roce_multipath_ways`).
+    pub multipath: u32,
 }
+
+/// Most ways that packets of a queue pair take.
+pub const WAYS_MAX: u32 = 16;
 
 /// Most request packets that a queue pair may have unacknowledged: half of what PSNs can order (IBTA 9.7.2).
 pub const WINDOW_MAX: u32 = 1 << 22;
@@ -42,6 +48,7 @@ impl Default for ZeroTouch {
             slow_restart: true,
             slow_restart_idle: false,
             selective: false,
+            multipath: 1,
         }
     }
 }
@@ -57,6 +64,7 @@ impl ZeroTouch {
         slow_restart: false,
         slow_restart_idle: false,
         selective: false,
+        multipath: 1,
     };
 
     /// Request packets of a queue pair that may be unacknowledged.
@@ -64,6 +72,14 @@ impl ZeroTouch {
         match self.limited {
             true => self.window.clamp(1, WINDOW_MAX),
             false => WINDOW_MAX,
+        }
+    }
+
+    /// Ways that packets of a queue pair's WRITEs take.
+    pub fn ways(&self) -> usize {
+        match self.selective {
+            true => self.multipath.clamp(1, WAYS_MAX) as usize,
+            false => 1,
         }
     }
 

@@ -62,6 +62,10 @@ marks! {
     RepeatedOften,
     /// The last packet of the window was sent behind those that were sent again.
     RepeatProved,
+    /// A request that has to come in its turn waited for packets that are under way on others' ways (multipath).
+    SpreadWaited,
+    /// Nothing came by one of the ways of a queue pair, and it rests.
+    WayRested,
     /// A response landed before others that are missing.
     FetchedAhead,
     /// Missing responses were asked for again, and no others.

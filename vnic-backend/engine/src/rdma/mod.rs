@@ -57,7 +57,7 @@ pub use observation::{Cause, OBSERVED_MAX, Passed, QpObservation, Repeats, Trips
 pub use on_demand::{Hold, PageFault};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 pub use packet::{Incoming, Outgoing, Payload, Sink, SpanList};
-pub use qp::{flow_label, flow_label_port, state, udp_source_port};
+pub use qp::{flow_label, flow_label_port, multipath_port, state, udp_source_port};
 pub use region::{MemoryWalk, Registration, Reregister, Translation};
 pub use run::Run;
 pub use shared_receive_queue::SrqInit;

@@ -9,6 +9,7 @@ mod outlet;
 mod requester;
 mod responder;
 mod selective;
+mod spread;
 pub mod state;
 
 use alloc::boxed::Box;
@@ -20,6 +21,7 @@ use vnic_wire::time::Instant;
 
 pub(super) use connect::path;
 pub use connect::{flow_label, flow_label_port, udp_source_port};
+pub use spread::multipath_port;
 
 use super::marks::Mark;
 use super::memory::Memory;

@@ -90,6 +90,8 @@ pub(super) struct Shared {
     pub window: u32,
     /// Places for what queue pairs know of losses that are being repaired.
     pub seats: Seats,
+    /// Places for queue pairs whose packets take several ways.
+    pub spreads: Seats,
     /// QPs that may have something to send, in the order of their turns.
     pub ready: Ready,
     /// Whether packets that come are told from each other: those without a tag may have other priorities than 0, too, or a queue

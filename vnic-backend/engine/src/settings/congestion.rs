@@ -290,6 +290,7 @@ parameters! {
     CONGESTION_OWN[16] "soft_roce" Device(flag soft_roce);
     CONGESTION_OWN[17] "roce_pin_source_port" Device(flag pin_source_port);
     CONGESTION_OWN[18] "selective_repeat_forced_en" Device(flag zero_touch.selective);
+    CONGESTION_OWN[19] "roce_multipath_ways" Device(number zero_touch.multipath);
 }
 
 /// Parameter of a name or one of its other spellings; case does not matter.

@@ -13,6 +13,7 @@ mod pacing;
 mod priorities;
 mod reliable;
 mod runs;
+mod multipath;
 mod selective;
 mod sharing;
 mod shell;

@@ -270,6 +270,7 @@ struct ZeroTouchTable {
     slow_restart: Option<bool>,
     slow_restart_idle: Option<bool>,
     selective_repeat: Option<bool>,
+    multipath_ways: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]

@@ -14,12 +14,10 @@ use super::scenario::{Flow, Scenario};
 /// One direction of a flow: requests, or what comes back.
 #[derive(Debug)]
 pub struct Lane {
-    /// Its first way after the sender's link, in the list of all routes.
-    pub route: u32,
-    /// Switches on the way.
+    /// By way of a queue pair: UDP source port, and the first link after the sender's, in the list of all routes.
+    pub ways: Vec<(u16, u32)>,
+    /// Switches on each.
     pub switches: u8,
-    /// UDP source port.
-    pub port: u16,
     /// What all packets have below the BTH, as the receiver sees it without a mark; of ordinary packets and of CNPs.
     pub paths: [Option<Box<Path>>; 2],
 }

@@ -41,6 +41,8 @@ pub struct Packet {
     pub priority: u8,
     /// What it is.
     pub kind: Kind,
+    /// Which of its lane's ways it takes.
+    pub way: u8,
 }
 
 /// Bytes that a frame takes on the wire beside its own and its FCS: preamble, start delimiter and gap (IEEE 802.3 clause 4).

@@ -1,7 +1,7 @@
 //! A run: events in order, hosts that answer them, and what is written down.
 
 use anyhow::{Context, Result, ensure};
-use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Sink};
+use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Sink, multipath_port};
 use vnic_wire::aeth::Syndrome;
 use vnic_wire::opcode::Transport;
 use vnic_wire::roce::{Ecn, Path};
@@ -102,9 +102,11 @@ impl Sink for Outlet<'_> {
             Kind::Ack => {}
             Kind::Cnp => self.net.totals.cnps += 1,
         }
+        let way = lane.ways.iter().position(|(port, _)| *port == packet.path.source_port);
+        let way = way.unwrap_or(0);
         let packet = Packet {
             lane: number,
-            next: lane.route,
+            next: lane.ways[way].1,
             bytes: frame_bytes(headers.len() as u64, payload as u64) as u32,
             telemetry,
             payload: payload as u16,
@@ -112,6 +114,7 @@ impl Sink for Outlet<'_> {
             ecn: packet.path.network.traffic_class() & 3,
             priority: packet.priority,
             kind,
+            way: way as u8,
         };
         self.net.sent_packets += 1;
         let number = self.net.packets.add(packet, headers);
@@ -395,6 +398,7 @@ impl<'a> World<'a> {
             self.net.packets.remove(number);
             return Ok(());
         };
+        path.source_port = lane.ways[usize::from(packet.way)].0;
         if Ecn::of(packet.ecn) == Ecn::Ce {
             let class = path.network.traffic_class();
             path.network.set_traffic_class(class | 3);
@@ -436,20 +440,28 @@ impl<'a> World<'a> {
     fn make_lanes(&mut self) -> Result<()> {
         for (i, flow) in self.scenario.flows.iter().enumerate() {
             let port = self.ports.u16(0xc000..);
-            let there = self.routes.find(flow.from, flow.to, port);
-            let there = there.with_context(|| format!("flow {i}"))?;
-            let back = self.routes.find(flow.to, flow.from, port)?;
+            let ports = (0..self.scenario.host.zero_touch.ways()).map(|way| multipath_port(port, way));
+            let ports: Vec<u16> = ports.collect();
+            let mut all = [Vec::new(), Vec::new()];
+            for port in &ports {
+                let there = self.routes.find(flow.from, flow.to, *port);
+                all[0].push(there.with_context(|| format!("flow {i}"))?);
+                all[1].push(self.routes.find(flow.to, flow.from, *port)?);
+            }
             if let Some(bytes) = flow.bytes {
-                let alone = ideal(self.scenario, &self.routes, &there, &back, bytes);
+                let alone = ideal(self.scenario, &self.routes, &all[0][0], &all[1][0], bytes);
                 self.flows[i].outcome.ideal = alone;
             }
-            for ways in [there, back] {
-                let route = self.net.routes.len() as u32;
-                self.net.routes.extend(&ways[1..]);
+            for routes in all {
+                let switches = (routes[0].len() - 1).min(usize::from(TTL) - 1) as u8;
+                let mut ways = Vec::with_capacity(ports.len());
+                for (port, route) in ports.iter().zip(routes) {
+                    ways.push((*port, self.net.routes.len() as u32));
+                    self.net.routes.extend(&route[1..]);
+                }
                 self.lanes.push(Lane {
-                    route,
-                    switches: (ways.len() - 1).min(usize::from(TTL) - 1) as u8,
-                    port,
+                    ways,
+                    switches,
                     paths: [None, None],
                 });
             }
@@ -480,7 +492,7 @@ impl<'a> World<'a> {
         let now = Instant(self.net.now / 1000);
         let control_first = self.scenario.host.control_first;
         let mtu = mtu(self.scenario.mtu)?;
-        let port = self.lanes[2 * number].port;
+        let port = self.lanes[2 * number].ways[0].0;
         let host =
             |world: &mut World<'a>, at: usize| world.hosts[at].take().context("a host is called twice");
         let mut sender = host(self, from)?;

@@ -26,6 +26,7 @@ pub(super) fn zero_touch(rng: &mut Rng, profile: Profile) -> ZeroTouch {
         slow_restart: rng.bool(),
         slow_restart_idle: rng.bool(),
         selective: rng.bool(),
+        multipath: [1, 1, 2, 4, 16][rng.usize(0..5)],
     }
 }
 

@@ -99,6 +99,9 @@ impl Qp {
             });
             return;
         }
+        if packet.headers.bth.spread {
+            self.may_spread(shared);
+        }
         let losses = packet.headers.bth.selective || self.trouble.is_some();
         match (operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth, packet),
@@ -419,8 +422,8 @@ impl Qp {
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
         self.requester.trips.stuck = None;
-        if let Some(repair) = self.repair() {
-            repair.passed(before, oldest);
+        if self.trouble.is_some() {
+            self.passed(before, oldest);
         }
         if self.requester.window != shared.window {
             let grown = self.requester.window + oldest.distance(before).max(0) as u32;
@@ -484,6 +487,11 @@ impl Qp {
                 shared.counters.local_ack_timeout_err += 1;
                 self.went_wrong(shared, |errors| &mut errors.local_ack_timeout_err);
                 self.requester.window = WINDOW_RESTART.min(shared.window);
+                let oldest = self.requester.oldest;
+                if self.spread().is_some_and(|spread| spread.rest(now, oldest)) {
+                    shared.marks.hit(Mark::WayRested);
+                    shared.counters.roce_multipath_rests += 1;
+                }
             }
             Again::ImpliedNak => {}
         }
@@ -714,6 +722,10 @@ impl Qp {
     /// The device's settings of zero touch RoCE have changed. What was measured is forgotten where it is not used. A window that
     /// was as large as it may be, `window`, is so again; a smaller one grows on.
     pub fn adopt_zero_touch(&mut self, shared: &mut Shared, now: Instant, window: u32) {
+        if let Some(trouble) = &mut self.trouble {
+            // (The next answer makes it anew.)
+            trouble.spread = None;
+        }
         let mine = &mut self.requester.window;
         *mine = match *mine < window {
             true => shared.window.min(*mine),

@@ -10,6 +10,8 @@ mod run;
 use vnic_device::queue::Operation;
 use vnic_wire::opcode::Opcode;
 use vnic_wire::psn::Psn;
+use vnic_wire::roce::Path;
+use vnic_wire::sack::SPAN;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::Headers;
 use vnic_wire::{bth, xrceth};
@@ -30,8 +32,9 @@ use super::super::types::{
     SendOp, SendWr, Status, VerbsError,
 };
 use super::selective::WHOLE;
+use super::spread::multipath_port;
 use super::{Qp, notes, state};
-use headers::request;
+use headers::{Place, request};
 
 /// What may be unacknowledged after a timeout, and after each loss with slow restart. It grows by what is acknowledged, which
 /// doubles it each round trip. A slow receiver, whose buffers a full window would flood again and again, gets on.
@@ -638,10 +641,32 @@ impl Qp {
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> Turn {
+        let way = match &self.trouble {
+            Some(trouble) if trouble.spread.is_some() => match self.next_way(shared, now, slot) {
+                Ok(way) => way,
+                Err(()) => return Turn::Blocked,
+            },
+            _ => None,
+        };
         let (Some(wqe), Some(path), Some(pd)) = (shared.sends.get(slot), &self.path, self.init.pd) else {
             return Turn::Blocked;
         };
+        let other;
+        let path = match way {
+            Some(way @ 1..) => {
+                other = Path {
+                    source_port: multipath_port(path.source_port, way),
+                    ..*path
+                };
+                &other
+            }
+            _ => path,
+        };
         let requester = &self.requester;
+        let window = match way {
+            Some(_) => requester.window.min(SPAN),
+            None => requester.window,
+        };
         let reliable = self.init.qp_type.reliable();
         let psn = requester.next;
         debug_assert!(
@@ -651,7 +676,7 @@ impl Qp {
         let index = psn.distance(wqe.first).max(0) as u32;
         if reliable {
             let waiting = requester.next != requester.oldest;
-            if !wqe.awaits_response() && requester.in_flight() >= requester.window {
+            if !wqe.awaits_response() && requester.in_flight() >= window {
                 shared.marks.hit(Mark::WindowClosed);
                 return Turn::Blocked;
             }
@@ -711,13 +736,20 @@ impl Qp {
                 }
             }
         };
-        let (operation, extended) = request(&wqe.wr.op, first, last, offset, rest as u32);
-        let window_full = reliable && requester.in_flight() + 1 >= requester.window;
+        let place = Place {
+            first,
+            last,
+            addressed: way.is_some(),
+        };
+        let (operation, extended) = request(&wqe.wr.op, place, offset, rest as u32);
+        let window_full = reliable && requester.in_flight() + 1 >= window;
         let mut asks = reliable
             && (last
                 || wqe.awaits_response()
                 || index % ACK_EVERY == ACK_EVERY - 1
                 || window_full
+                // (The last packet waits for this one.)
+                || (way.is_some() && index + 2 == wqe.psns && wqe.takes_receive())
                 || requester.credit_limit.is_some());
         let mut telemetry = None;
         if let Some(pace) = &mut self.pace {
@@ -741,6 +773,7 @@ impl Qp {
                 pad: (carried.wrapping_neg() & 3) as u8,
                 ack_request: asks,
                 selective: shared.congestion.zero_touch.selective,
+                spread: way.is_some(),
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,
@@ -761,8 +794,15 @@ impl Qp {
             telemetry,
         });
         shared.counters.sent(path, &headers, payload.len());
-        if let Some(repair) = self.trouble.as_mut().and_then(|t| t.repair.as_deref_mut()) {
-            repair.transmitted(psn);
+        if let Some(trouble) = &mut self.trouble {
+            if let Some(repair) = trouble.repair.as_deref_mut() {
+                repair.transmitted(psn);
+            }
+            let near = psn.distance(self.requester.oldest) < SPAN as i32;
+            if let (Some(way), Some(spread), true) = (way, trouble.spread.as_deref_mut(), near) {
+                spread.transmitted(now, psn, way);
+                shared.counters.roce_multipath_packets += u64::from(way > 0);
+            }
         }
         let next = if wqe.is_read() {
             wqe.last().next()

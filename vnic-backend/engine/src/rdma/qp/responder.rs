@@ -357,8 +357,11 @@ impl Qp {
     fn accepted(&mut self, shared: &mut Shared, packet: &Incoming<'_>, closes_gap: bool) {
         let psn = packet.headers.bth.psn;
         self.responder.expected = psn.next();
+        if packet.headers.bth.spread {
+            ahead::came_in_order(self, packet);
+        }
         if ahead::has_gaps(self) {
-            ahead::closes_gaps(self, shared, psn);
+            ahead::closes_gaps(self, shared, psn, packet.headers.bth.ack_request);
         } else if packet.headers.bth.ack_request || closes_gap {
             self.reply(shared, psn, None);
         }

@@ -48,6 +48,7 @@ use super::Qp;
 use super::completer::{Again, Gap};
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
+use super::spread::{Ports, SPREADS, Spread, WAYS_MAX};
 
 /// Words of the map of responses that came before others.
 const FETCHED: usize = 64;
@@ -71,23 +72,44 @@ pub(super) struct Trouble {
     pub fetched: Option<Seated<Fetched>>,
     /// Requests that came before others, while some are missing.
     pub beyond: Option<Seated<Beyond>>,
+    /// The ways that its requests take, if they are several.
+    pub spread: Option<Seated<Spread>>,
+    /// The ways that requests come by, if they are several.
+    pub ports: Option<Box<Ports>>,
 }
 
 /// Losses of a device that may be repaired at a time, in either role: what is known of one takes up to 18 KiB, and peers could
 /// make all its queue pairs know something. Without a place a queue pair goes back.
 const SEATS: usize = 512;
 
-/// Places for losses that are being repaired.
-#[derive(Debug, Default)]
-pub(in super::super) struct Seats(Arc<()>);
+/// Places for what queue pairs know at length.
+#[derive(Debug)]
+pub(in super::super) struct Seats {
+    places: Arc<()>,
+    most: usize,
+}
 
 impl Seats {
+    /// Those of losses that are being repaired.
+    pub fn of_losses() -> Seats {
+        let places = Arc::default();
+        Seats { places, most: SEATS }
+    }
+
+    /// Those of queue pairs whose packets take several ways.
+    pub fn of_spreads() -> Seats {
+        Seats {
+            places: Arc::default(),
+            most: SPREADS,
+        }
+    }
+
     /// Takes a place, if there is one.
     fn take<T>(&self, what: impl FnOnce() -> Box<T>) -> Option<Seated<T>> {
         // (The device has one itself.)
-        (Arc::strong_count(&self.0) <= SEATS).then(|| Seated {
+        (Arc::strong_count(&self.places) <= self.most).then(|| Seated {
             what: what(),
-            _place: self.0.clone(),
+            _place: self.places.clone(),
         })
     }
 }
@@ -122,9 +144,9 @@ pub(super) fn ensure<T>(seats: &Seats, known: &mut Option<Seated<T>>, make: impl
 }
 
 impl Trouble {
-    /// Whether no loss is being repaired.
-    pub fn is_over(&self) -> bool {
-        self.repair.is_none() && self.fetched.is_none()
+    /// Whether no loss is being repaired, and all packets take one way.
+    pub fn is_plain(&self) -> bool {
+        self.repair.is_none() && self.fetched.is_none() && self.spread.is_none()
     }
 }
 
@@ -185,10 +207,14 @@ pub(super) struct Repair {
     count: u32,
     /// Number of each PSN's newest transmission.
     sent: [u32; SPAN as usize],
+    /// What was sent more than once: an answer may be to either (Karn).
+    twice: Bits<{ sack::WORDS }>,
+    /// One beyond the highest PSN that was sent.
+    end: Psn,
     /// Number of the next transmission.
     next: u32,
-    /// One beyond the newest transmission that has come.
-    heard: u32,
+    /// One beyond the newest transmission that has come, by way.
+    heard: [u32; WAYS_MAX],
     /// The oldest that is missing.
     base: Psn,
     /// Losses before this PSN are those that congestion control knows.
@@ -203,6 +229,14 @@ fn place(psn: Psn) -> usize {
     (psn.value() % SPAN) as usize
 }
 
+/// The ways that a queue pair with this window knows of.
+fn ways(spread: &Option<Seated<Spread>>, window: u32) -> Ways<'_> {
+    Ways {
+        spread: spread.as_deref(),
+        reach: window.min(SPAN) / 4,
+    }
+}
+
 impl Repair {
     /// Begins with what is in the network: `oldest` to before `end`, of which those before `again` were sent a second time.
     fn new(oldest: Psn, again: Psn, end: Psn) -> Box<Repair> {
@@ -211,8 +245,10 @@ impl Repair {
             due: Bits::NONE,
             count: 0,
             sent: [0; SPAN as usize],
+            twice: Bits::NONE,
+            end: oldest,
             next: 1,
-            heard: 0,
+            heard: [0; WAYS_MAX],
             base: oldest,
             until: None,
             unproved: false,
@@ -222,7 +258,12 @@ impl Repair {
         for (from, to) in [(again, end), (oldest, again)] {
             let to = if known.before(to) { known } else { to };
             for i in 0..to.distance(from).max(0) as u32 {
-                repair.transmitted(from.add(i));
+                let psn = from.add(i);
+                repair.transmitted(psn);
+                // (Who goes back to the end has not gone back.)
+                if psn.before(again) && again != end {
+                    repair.twice.set(psn);
+                }
             }
         }
         repair
@@ -230,20 +271,46 @@ impl Repair {
 
     /// A packet is out.
     pub fn transmitted(&mut self, psn: Psn) {
+        if psn.before(self.end) {
+            self.twice.set(psn);
+        } else {
+            self.twice.clear(psn);
+            self.end = psn.next();
+        }
         self.sent[place(psn)] = self.next;
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Is this transmission older than the newest that has come?
-    fn overtaken(&self, psn: Psn) -> bool {
-        (self.sent[place(psn)].wrapping_add(1).wrapping_sub(self.heard) as i32) < 0
+    /// How many transmissions this one is older than the newest that has come by a way; 0: not older.
+    fn older(&self, psn: Psn, way: usize) -> u32 {
+        let beyond = self.sent[place(psn)].wrapping_add(1);
+        (self.heard[way].wrapping_sub(beyond) as i32).max(0) as u32
     }
 
-    /// The newest transmission of this PSN has come.
-    fn heard_of(&mut self, psn: Psn) {
+    /// Is this transmission lost: did a later one come by the same way, or by another one a much later one?
+    fn overtaken(&self, psn: Psn, ways: Ways<'_>) -> Option<Overtaken> {
+        let way = ways.of(psn);
+        if self.older(psn, way) > 0 {
+            return Some(Overtaken::OnItsWay);
+        }
+        let silent = ways.spread.is_some_and(|spread| spread.silence(psn) > ways.reach);
+        let far = silent && (0..WAYS_MAX).any(|other| self.older(psn, other) > ways.reach);
+        far.then_some(Overtaken::ByOthers)
+    }
+
+    /// A transmission of this PSN has come: the only one, by this way.
+    fn came_of(&mut self, psn: Psn, way: usize) {
+        if !self.twice.has(psn) {
+            self.heard_of(psn, way);
+        }
+    }
+
+    /// The newest transmission of this PSN has come, by this way.
+    fn heard_of(&mut self, psn: Psn, way: usize) {
         let beyond = self.sent[place(psn)].wrapping_add(1);
-        if (beyond.wrapping_sub(self.heard) as i32) > 0 {
-            self.heard = beyond;
+        let heard = &mut self.heard[way];
+        if (beyond.wrapping_sub(*heard) as i32) > 0 {
+            *heard = beyond;
         }
     }
 
@@ -252,14 +319,37 @@ impl Repair {
     }
 
     /// All before `to` has come, which all before `from` had.
-    pub fn passed(&mut self, from: Psn, to: Psn) {
+    pub fn passed(&mut self, from: Psn, to: Psn, ways: Ways<'_>) {
         for i in 0..(to.distance(from).max(0) as u32).min(SPAN) {
             let psn = from.add(i);
             self.forget_due(psn);
             if !self.came.take(psn) {
-                self.heard_of(psn);
+                self.came_of(psn, ways.of(psn));
             }
         }
+    }
+}
+
+/// How a packet was overtaken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overtaken {
+    /// By one that took the same way.
+    OnItsWay,
+    /// By so many that took others.
+    ByOthers,
+}
+
+/// The ways that packets took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ways<'a> {
+    spread: Option<&'a Spread>,
+    /// So many transmissions may overtake one that took another way, and so many may come while none does by its own.
+    reach: u32,
+}
+
+impl Ways<'_> {
+    fn of(self, psn: Psn) -> usize {
+        self.spread.map_or(0, |spread| spread.way_of(psn))
     }
 }
 
@@ -334,10 +424,23 @@ impl Qp {
         }
     }
 
-    /// Nothing is missing any more, for whatever reason.
+    /// Nothing is missing any more, for whatever reason, and nothing is known of ways.
     pub(super) fn forget_losses(&mut self) {
         if let Some(trouble) = &mut self.trouble {
             (trouble.repair, trouble.fetched, trouble.beyond) = (None, None, None);
+            (trouble.spread, trouble.ports) = (None, None);
+        }
+    }
+
+    /// What is before `oldest` has come, and what is before `before` had.
+    pub(super) fn passed(&mut self, before: Psn, oldest: Psn) {
+        let window = self.requester.window;
+        let Some(trouble) = &mut self.trouble else { return };
+        if let Some(repair) = trouble.repair.as_deref_mut() {
+            repair.passed(before, oldest, ways(&trouble.spread, window));
+        }
+        if let Some(spread) = trouble.spread.as_deref_mut() {
+            spread.passed(before, oldest);
         }
     }
 
@@ -404,21 +507,30 @@ impl Qp {
         self.acknowledged_up_to(shared, now, psn, Gap::AskedFor);
         self.progress(shared, now);
         let end = self.requester.end;
-        let Some(repair) = self.repair() else { return };
         // (Whoever waits for responses has not passed `oldest` yet.)
-        repair.passed(oldest, psn);
+        self.passed(oldest, psn);
+        let Some(repair) = self.repair() else { return };
         if core::mem::replace(&mut repair.base, psn).before(psn) {
             self.requester.retries_left = self.attributes.retry_count;
         }
-        let Some(repair) = self.repair() else { return };
+        let window = self.requester.window;
+        let Some(trouble) = self.trouble.as_deref_mut() else {
+            return;
+        };
+        let Some(repair) = trouble.repair.as_deref_mut() else {
+            return;
+        };
         let known = end.distance(psn).clamp(0, SPAN as i32) as u32;
         for i in 1..known {
             let at = psn.add(i);
             match sack.has(i) {
                 true if !repair.came.has(at) => {
                     repair.came.set(at);
-                    repair.heard_of(at);
+                    repair.came_of(at, ways(&trouble.spread, window).of(at));
                     repair.forget_due(at);
+                    if let Some(spread) = trouble.spread.as_deref_mut() {
+                        spread.came(at);
+                    }
                 }
                 true => {}
                 false => repair.came.clear(at),
@@ -426,7 +538,11 @@ impl Qp {
         }
         let since = sack.trigger.distance(oldest);
         if (0..SPAN as i32).contains(&since) && sack.trigger.before(end) {
-            repair.heard_of(sack.trigger);
+            let way = ways(&trouble.spread, window).of(sack.trigger);
+            match sack.again {
+                true => repair.heard_of(sack.trigger, way),
+                false => repair.came_of(sack.trigger, way),
+            }
         }
         shared.work = shared.work.saturating_add(known / 64);
         // (What it was going to send again was not lost once more.)
@@ -438,6 +554,7 @@ impl Qp {
     fn find_lost(&mut self, shared: &mut Shared, now: Instant, base: Psn, retry: bool) {
         let end = self.requester.end;
         let mut slot = self.requester.head();
+        let window = self.requester.window;
         let Some(trouble) = &mut self.trouble else { return };
         let Some(repair) = trouble.repair.as_deref_mut() else {
             return;
@@ -459,7 +576,16 @@ impl Qp {
                     if beyond >= SPAN as i32 || !psn.before(end) {
                         break;
                     }
-                    if beyond >= 0 && !repair.came.has(psn) && !repair.due.has(psn) && repair.overtaken(psn) {
+                    let known = beyond < 0 || repair.came.has(psn) || repair.due.has(psn);
+                    let ways = ways(&trouble.spread, window);
+                    if !known && let Some(how) = repair.overtaken(psn, ways) {
+                        if how == Overtaken::ByOthers
+                            && let Some(spread) = trouble.spread.as_deref_mut()
+                            && spread.rest(now, psn)
+                        {
+                            shared.marks.hit(Mark::WayRested);
+                            shared.counters.roce_multipath_rests += 1;
+                        }
                         repair.due.set(psn);
                         repair.count += 1;
                         lost += 1;

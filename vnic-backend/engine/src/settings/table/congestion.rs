@@ -5,7 +5,7 @@
 
 use super::super::congestion::{self, PARAMETER};
 use super::KeyDef;
-use crate::congestion::zero_touch::WINDOW_MAX;
+use crate::congestion::zero_touch::{WAYS_MAX, WINDOW_MAX};
 
 /// Tool of zero touch RoCE.
 pub(in super::super) const ZERO_TOUCH: &str = "-ZtRoce";
@@ -220,4 +220,11 @@ pub(in super::super) const OWN: &[KeyDef] = &[
              Without a value as NV parameter RDMA_SELECTIVE_REPEAT_EN says.",
         )
         .source("mstflint roce_accl_reg_ext"),
+    own(KeyDef::number("roce_multipath_ways", 1, WAYS_MAX).unit("ways"))
+        .tool(ZERO_TOUCH)
+        .help(
+            "Packets of a queue pair's WRITEs take so many ways at a time, each with a UDP source port of its own. More than one \
+             needs selective_repeat_forced_en, at both sides.",
+        )
+        .source("ours"),
 ];

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use toml::{Spanned, Value};
 use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::notification::{self, CnpPriority, Scope};
-use vnic_engine::congestion::zero_touch::{WINDOW_MAX, ZeroTouch};
+use vnic_engine::congestion::zero_touch::{WAYS_MAX, WINDOW_MAX, ZeroTouch};
 use vnic_fabric::qos::Red;
 use vnic_fabric::qos::red::{MILLION, MarkAt};
 
@@ -209,6 +209,13 @@ fn host(table: &HostTable, place: &Place<'_>) -> Result<HostSettings> {
 
 fn zero_touch(table: &ZeroTouchTable, place: &Place<'_>) -> Result<ZeroTouch> {
     let old = ZeroTouch::OFF;
+    let multipath = match &table.multipath_ways {
+        Some(n) if !(1..=WAYS_MAX).contains(n.get_ref()) => {
+            return Err(place.wrong(n, "host.zero_touch.multipath_ways", format!("1 to {WAYS_MAX}")));
+        }
+        Some(n) => *n.get_ref(),
+        None => old.multipath,
+    };
     let window = match &table.tx_window {
         Some(n) if !(1..=WINDOW_MAX).contains(n.get_ref()) => {
             return Err(place.wrong(n, "host.zero_touch.tx_window", format!("1 to {WINDOW_MAX}")));
@@ -225,6 +232,7 @@ fn zero_touch(table: &ZeroTouchTable, place: &Place<'_>) -> Result<ZeroTouch> {
         slow_restart: table.slow_restart.unwrap_or(old.slow_restart),
         slow_restart_idle: table.slow_restart_idle.unwrap_or(old.slow_restart_idle),
         selective: table.selective_repeat.unwrap_or(old.selective),
+        multipath,
         ..old
     })
 }

@@ -90,7 +90,7 @@ receive_queue = 9
 control_first = false
 loss = 0.25
 timeout = 9
-zero_touch = { adp_retrans = true, adp_retrans_floor = \"7us\", tx_window = 99, slow_restart = true, selective_repeat = true }
+zero_touch = { adp_retrans = true, adp_retrans_floor = \"7us\", tx_window = 99, slow_restart = true, selective_repeat = true, multipath_ways = 4 }
 [control]
 algorithm = \"timely\"
 parameters = { beta = 0.5 }
@@ -180,6 +180,10 @@ fn what_is_wrong_has_a_line_and_a_key() {
         (
             format!("{SMALL}[host]\nzero_touch = {{ tx_window = 0 }}\n"),
             "x.toml:9: host.zero_touch.tx_window: 1 to 4194304",
+        ),
+        (
+            format!("{SMALL}[host]\nzero_touch = {{ multipath_ways = 17 }}\n"),
+            "x.toml:9: host.zero_touch.multipath_ways: 1 to 16",
         ),
         (
             format!("{SMALL}[record]\nqueues = [\"h0 > h1\"]\n"),

@@ -6,9 +6,23 @@ use vnic_wire::{atomiceth, reth};
 
 use super::super::super::types::SendOp;
 
+/// Which packet of its message it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub first: bool,
+    pub last: bool,
+    /// It may come before others, so that it says itself where its payload goes.
+    pub addressed: bool,
+}
+
 /// The operation of a request packet and the header behind its BTH. `offset` is where in the message it begins,
 /// `rest` what is left from there.
-pub(super) fn request(op: &SendOp, first: bool, last: bool, offset: u64, rest: u32) -> (Operation, Extended) {
+pub(super) fn request(op: &SendOp, place: Place, offset: u64, rest: u32) -> (Operation, Extended) {
+    let Place {
+        first,
+        last,
+        addressed,
+    } = place;
     let write = |addr: u64, rkey: u32| reth::Header {
         va: addr.wrapping_add(offset),
         rkey,
@@ -41,7 +55,7 @@ pub(super) fn request(op: &SendOp, first: bool, last: bool, offset: u64, rest: u
         ),
         SendOp::Write { addr, rkey } => (
             place(O::WriteOnly, O::WriteFirst, O::WriteMiddle, O::WriteLast),
-            if first {
+            if first || addressed {
                 Extended::Reth(write(addr, rkey))
             } else {
                 Extended::None
@@ -53,6 +67,7 @@ pub(super) fn request(op: &SendOp, first: bool, last: bool, offset: u64, rest: u
                 (true, true) => Extended::RethImm(write(addr, rkey), imm),
                 (true, false) => Extended::Reth(write(addr, rkey)),
                 (false, true) => Extended::Imm(imm),
+                (false, false) if addressed => Extended::Reth(write(addr, rkey)),
                 (false, false) => Extended::None,
             },
         ),

@@ -31,7 +31,7 @@ impl Qp {
             && self.pace.is_none()
             && requester.rnr_until.is_none()
             && requester.next == requester.end
-            && self.trouble.as_ref().is_none_or(|trouble| trouble.is_over())
+            && self.trouble.as_ref().is_none_or(|trouble| trouble.is_plain())
             && shared.notes.is_none();
         let (true, Some(path), Some(pd)) = (plain, &self.path, self.init.pd) else {
             return 0;

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
+use vnic_wire::reth;
 use vnic_wire::sack::{self, SPAN};
 use vnic_wire::transport::Extended;
 
@@ -47,6 +48,18 @@ struct Head {
 }
 
 impl Head {
+    /// Of a packet that says where what is left of its message goes.
+    fn of(psn: Psn, reth: &reth::Header, mtu: u32) -> Head {
+        Head {
+            first: psn,
+            psns: reth.len.div_ceil(mtu).max(1),
+            rkey: reth.rkey,
+            addr: reth.va,
+            left: reth.len,
+            total: reth.len,
+        }
+    }
+
     fn holds(&self, psn: Psn) -> bool {
         u32::try_from(psn.distance(self.first)).is_ok_and(|d| d < self.psns)
     }
@@ -73,6 +86,8 @@ pub(in super::super) struct Beyond {
     trigger: Psn,
     /// Whether that had come before.
     again: bool,
+    /// Whether it is one that takes several ways with others, so that gaps are no news.
+    spread: bool,
 }
 
 fn place(psn: Psn) -> usize {
@@ -89,6 +104,7 @@ impl Beyond {
             end: expected,
             trigger: expected,
             again: false,
+            spread: false,
         })
     }
 
@@ -112,6 +128,36 @@ impl Beyond {
         }
         covered.sort_unstable_by_key(|span: &Span| span.at);
         covered
+    }
+
+    /// Is something missing, from one PSN to before another?
+    fn misses(&self, from: Psn, to: Psn) -> bool {
+        let count = to.distance(from).clamp(0, SPAN as i32) as u32;
+        (0..count).any(|i| !self.came.has(from.add(i)))
+    }
+
+    /// Knows where the packets go of a WRITE that has begun in order: the next of it is `expected`.
+    fn know(&mut self, message: Message, expected: Psn, mtu: u32) {
+        if let Message::Write {
+            rkey,
+            addr,
+            left,
+            total,
+        } = message
+            // (A message that has all of its bytes, and goes on, is refused when its next packet has its turn.)
+            && left > 0
+            && !self.heads.iter().any(|head| head.holds(expected))
+        {
+            let head = Head {
+                first: expected,
+                psns: left.div_ceil(mtu),
+                rkey,
+                addr,
+                left,
+                total,
+            };
+            self.heads.insert(0, head);
+        }
     }
 
     /// What the NAK says of it.
@@ -160,31 +206,13 @@ pub(super) fn come(
     if !ensure(&shared.seats, &mut trouble.beyond, || Beyond::new(expected)) {
         return qp.out_of_sequence(shared, packet);
     }
-    shared.counters.out_of_sequence += 1;
-    qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
-    let Some(beyond) = gaps(qp) else { return };
-    if let Message::Write {
-        rkey,
-        addr,
-        left,
-        total,
-    } = message
-        // (A message that has all of its bytes, and goes on, is refused when its next packet has its turn.)
-        && left > 0
-        && !beyond.heads.iter().any(|head| head.holds(expected))
-    {
-        beyond.heads.insert(
-            0,
-            Head {
-                first: expected,
-                psns: left.div_ceil(mtu),
-                rkey,
-                addr,
-                left,
-                total,
-            },
-        );
+    let spread = packet.headers.bth.spread;
+    if spread {
+        let ports = trouble.ports.get_or_insert_default();
+        ports.came(packet.path.source_port, psn);
     }
+    let Some(beyond) = gaps(qp) else { return };
+    beyond.know(message, expected, mtu);
     let near = psn.distance(expected) < SPAN as i32;
     let again = near && beyond.came.has(psn);
     let skips = beyond.end != psn;
@@ -194,18 +222,45 @@ pub(super) fn come(
         beyond.end = psn.next();
     }
     (beyond.trigger, beyond.again) = (psn, again);
+    beyond.spread = spread;
     if landed {
         shared.marks.hit(Mark::LandedAhead);
     } else if !again {
         shared.marks.hit(Mark::NotAhead);
     }
-    if skips || !landed || packet.headers.bth.ack_request {
-        if first {
+    let lost = if spread { is_lost(qp) } else { true };
+    if lost {
+        shared.counters.out_of_sequence += 1;
+        qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+    }
+    let news = if spread { lost } else { skips };
+    if news || !landed || packet.headers.bth.ack_request {
+        if lost && (first || spread) {
             shared.marks.hit(Mark::SequenceNakSent);
             qp.notify_gap(shared, packet);
         }
         say_missing(qp, shared);
     }
+}
+
+/// A request came in its turn, one of those that take several ways.
+#[cold]
+pub(super) fn came_in_order(qp: &mut Qp, packet: &Incoming<'_>) {
+    if let Some(ports) = qp.trouble.as_mut().and_then(|t| t.ports.as_mut()) {
+        ports.came(packet.path.source_port, packet.headers.bth.psn);
+    }
+}
+
+/// Requests take several ways: is one lost of which nothing was said yet?
+fn is_lost(qp: &mut Qp) -> bool {
+    let expected = qp.responder.expected;
+    let Some(trouble) = &mut qp.trouble else {
+        return false;
+    };
+    let (Some(ports), Some(beyond)) = (&mut trouble.ports, &trouble.beyond) else {
+        return false;
+    };
+    ports.news(expected, |from, to| beyond.misses(from, to))
 }
 
 /// Sends a NAK that says what has come.
@@ -250,21 +305,22 @@ fn land_ahead(
             if qp.check_write(shared, target.pd, &reth).is_err() {
                 return false;
             }
-            Head {
-                first: psn,
-                psns: reth.len.div_ceil(mtu).max(1),
-                rkey: reth.rkey,
-                addr: reth.va,
-                left: reth.len,
-                total: reth.len,
-            }
+            Head::of(psn, &reth, mtu)
         }
         (true, _) => return false,
         (false, _) => {
             let Some(beyond) = gaps(qp) else { return false };
-            match beyond.heads.iter().find(|head| head.holds(psn)) {
-                Some(head) => *head,
-                None => return false,
+            let known = beyond.heads.iter().find(|head| head.holds(psn)).copied();
+            match (known, packet.headers.extended) {
+                (Some(head), _) => head,
+                // It says itself where it goes.
+                (None, Extended::Reth(reth)) if qp.check_write(shared, target.pd, &reth).is_ok() => {
+                    Head::of(psn, &reth, mtu)
+                }
+                (None, _) => {
+                    shared.regions.take_missing();
+                    return false;
+                }
             }
         }
     };
@@ -355,6 +411,7 @@ fn close_up(qp: &mut Qp, before: Psn) -> bool {
         return false;
     };
     beyond.came.clear_between(before, expected);
+    beyond.know(qp.responder.message, expected, mtu);
     let moved = expected;
     while beyond.came.take(expected) {
         ended += u32::from(beyond.ends.has(expected));
@@ -387,10 +444,16 @@ fn close_up(qp: &mut Qp, before: Psn) -> bool {
     more
 }
 
-/// A request was carried out, and `expected` has moved from `before`, while others are missing: says what is so now.
-pub(super) fn closes_gaps(qp: &mut Qp, shared: &mut Shared, before: Psn) {
+/// A request was carried out, and `expected` has moved from `before`, while others are missing: says what is so now, if it was
+/// asked or that is news.
+pub(super) fn closes_gaps(qp: &mut Qp, shared: &mut Shared, before: Psn, asked: bool) {
     match close_up(qp, before) {
-        true => say_missing(qp, shared),
+        true => {
+            let spread = gaps(qp).is_some_and(|beyond| beyond.spread);
+            if !spread || asked || is_lost(qp) {
+                say_missing(qp, shared);
+            }
+        }
         false => {
             shared.marks.hit(Mark::GapsClosed);
             let last = qp.responder.expected.sub(1);

@@ -257,7 +257,7 @@ impl Qp {
             what,
         });
         if ahead::has_gaps(self) {
-            ahead::closes_gaps(self, shared, psn);
+            ahead::closes_gaps(self, shared, psn, false);
         }
         self.schedule(shared);
     }
@@ -428,6 +428,7 @@ impl Qp {
             bth: bth::Header {
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
                 selective: shared.congestion.zero_touch.selective,
+                spread: shared.congestion.zero_touch.selective,
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,

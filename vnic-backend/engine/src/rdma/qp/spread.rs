@@ -1,0 +1,357 @@
+//! Multipath: packets of WRITEs of one queue pair take several ways at once, each with a UDP source port of its own, which switches
+//! and teams of ports hash to a path or a member. They land as they come, and complete in order (qp/selective.rs, of which this
+//! is a part, repeats what is lost).
+//!
+//! ```text
+//!  requester                way 0  port P      ┌─────┐        responder
+//!   WRITE 5 6 7 8 9 10 ──── way 1  port P ^ 2 ─┤     ├──────▶  lands 6, 5, 8: each packet has an RETH
+//!                           way 2  port P ^ 4 ─┤     │         says what is missing when that must be lost, by Ports
+//!   Spread: who went where ◀───────────────────┴─────┴───────  NAK 7, "8 has come"
+//! ```
+//!
+//! - **A way keeps its order**, ways among each other do not: a packet is lost when a later one of the same way has come, or when a
+//!   quarter of the window passed it, and as much has come by others since anything came by its way. What is repeated takes the
+//!   first way that works.
+//! - **A packet takes the way with the fewest under way**, so that a slow or narrow way gets as much as it carries. One from which
+//!   nothing came while others went on rests: 1 ms, and twice as long each time up to 64 ms; then one packet tries it.
+//! - **What has to come in its turn** (SENDs, READs, atomics, the packet with immediate data) takes the first way, and waits for what is
+//!   under way on others. READ responses and acknowledges take the way of the queue pair itself.
+//!
+//! That packets are spread one by one by an entropy value that switches hash, and that each says where it goes, is what MRC and Ultra
+//! Ethernet's transport do, too; so is completion in order. Theirs are what marks by ECN and trimmed packets say of a way, and
+//! congestion windows for each: here the queue pair has one rate for all ways. Ours is the choice by what is under way.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use smallvec::SmallVec;
+use vnic_wire::psn::Psn;
+use vnic_wire::sack::SPAN;
+use vnic_wire::time::Instant;
+
+use crate::congestion::zero_touch;
+
+use super::super::marks::Mark;
+use super::super::shared::Shared;
+use super::super::types::SendOp;
+use super::Qp;
+use super::requester::SendWqe;
+use super::selective::ensure;
+
+/// Most ways of a queue pair.
+pub(super) const WAYS_MAX: usize = zero_touch::WAYS_MAX as usize;
+/// Queue pairs of a device that may spread at a time: what one knows takes some 1,300 bytes.
+pub(super) const SPREADS: usize = 4096;
+/// Shortest rest of a way.
+const REST: Duration = Duration::from_millis(1);
+/// Doublings of it at most.
+const DOUBLINGS: u8 = 6;
+/// A port that is so many packets behind the newest counts no more at the responder.
+const BEHIND: i32 = 512;
+/// The packet is under way.
+const UNDER_WAY: u8 = 0x80;
+
+/// One of the ways.
+#[derive(Debug, Clone, Copy, Default)]
+struct Way {
+    /// Packets on it that nobody has heard of.
+    under_way: u32,
+    /// Packets of the queue pair that had come when the last one came by it, or when it got something again.
+    last: u32,
+    /// It rests until then.
+    rests_until: Option<Instant>,
+    /// Rests since a packet came by it.
+    rests: u8,
+}
+
+impl Way {
+    fn may(&self, now: Instant) -> bool {
+        self.rests_until.is_none_or(|until| until <= now)
+    }
+
+    fn rest(&mut self, now: Instant) {
+        self.rests_until = Some(now + REST * (1 << self.rests.min(DOUBLINGS)));
+        self.rests = self.rests.saturating_add(1);
+    }
+}
+
+/// What a requester knows of its ways.
+#[derive(Debug)]
+pub(super) struct Spread {
+    ways: [Way; WAYS_MAX],
+    count: usize,
+    /// Where the search for a way begins.
+    turn: usize,
+    /// Packets that have come, by any.
+    came: u32,
+    /// By PSN: the way that its newest transmission took, and whether it is under way.
+    of: [u8; SPAN as usize],
+}
+
+fn place(psn: Psn) -> usize {
+    (psn.value() % SPAN) as usize
+}
+
+impl Spread {
+    fn new(count: usize) -> Box<Spread> {
+        Box::new(Spread {
+            ways: [Way::default(); WAYS_MAX],
+            count: count.clamp(1, WAYS_MAX),
+            turn: 0,
+            came: 0,
+            of: [0; SPAN as usize],
+        })
+    }
+
+    /// The way that a packet took, which was sent last less than [`SPAN`] packets ago.
+    pub fn way_of(&self, psn: Psn) -> usize {
+        usize::from(self.of[place(psn)] & !UNDER_WAY)
+    }
+
+    /// The way of what comes in its turn, and of what is repeated: the first that does not rest.
+    fn first(&self, now: Instant) -> usize {
+        let ways = &self.ways[..self.count];
+        ways.iter().position(|way| way.may(now)).unwrap_or(0)
+    }
+
+    /// The way with the fewest packets under way.
+    fn emptiest(&self, now: Instant) -> usize {
+        let order = (0..self.count).map(|i| (self.turn + i) % self.count);
+        let may = order.filter(|way| self.ways[*way].may(now));
+        may.min_by_key(|way| self.ways[*way].under_way)
+            .unwrap_or_else(|| self.first(now))
+    }
+
+    /// Is something under way on any but this?
+    fn others_busy(&self, way: usize) -> bool {
+        let ways = self.ways.iter().enumerate();
+        ways.filter(|(i, _)| *i != way).any(|(_, way)| way.under_way > 0)
+    }
+
+    /// A packet is out.
+    pub fn transmitted(&mut self, now: Instant, psn: Psn, way: usize) {
+        self.ended(psn);
+        self.of[place(psn)] = way as u8 | UNDER_WAY;
+        self.turn = way + 1;
+        let way = &mut self.ways[way];
+        if way.under_way == 0 {
+            way.last = self.came;
+        }
+        way.under_way += 1;
+        if way.rests_until.is_some() {
+            // It tries the way, and no other does for a time.
+            way.rest(now);
+        }
+    }
+
+    /// A packet is not under way any more; answers its way, if it was.
+    fn ended(&mut self, psn: Psn) -> Option<&mut Way> {
+        let of = &mut self.of[place(psn)];
+        if *of & UNDER_WAY == 0 {
+            return None;
+        }
+        *of &= !UNDER_WAY;
+        let way = &mut self.ways[usize::from(*of)];
+        way.under_way = way.under_way.saturating_sub(1);
+        Some(way)
+    }
+
+    /// A packet has come.
+    pub fn came(&mut self, psn: Psn) {
+        self.came = self.came.wrapping_add(1);
+        let came = self.came;
+        if let Some(way) = self.ended(psn) {
+            (way.rests_until, way.rests, way.last) = (None, 0, came);
+        }
+    }
+
+    /// Packets that have come since one came by the way of this one.
+    pub fn silence(&self, psn: Psn) -> u32 {
+        let way = &self.ways[self.way_of(psn)];
+        self.came.wrapping_sub(way.last)
+    }
+
+    /// All from one PSN to before another have come.
+    pub fn passed(&mut self, from: Psn, to: Psn) {
+        for i in 0..(to.distance(from).max(0) as u32).min(SPAN) {
+            self.came(from.add(i));
+        }
+    }
+
+    /// Nothing came by the way of this packet while others went on. Answers whether it rests anew.
+    pub fn rest(&mut self, now: Instant, psn: Psn) -> bool {
+        let way = self.way_of(psn);
+        let (way, others) = (&mut self.ways[way], self.count > 1);
+        let anew = others && way.may(now);
+        if anew {
+            way.rest(now);
+        }
+        anew
+    }
+
+}
+
+/// UDP source port of a way, 0 to 15, of a queue pair that has this one itself: bits 1 to 4 differ. (The bonding driver's layer3+4
+/// does not look at bit 0.)
+pub const fn multipath_port(own: u16, way: usize) -> u16 {
+    own ^ (way << 1) as u16
+}
+
+/// The ways that requests come by, at a responder: UDP source ports, with the newest PSN of each.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    newest: SmallVec<[(u16, Psn); WAYS_MAX]>,
+    /// What is missing before this was told.
+    told: Option<Psn>,
+}
+
+impl Ports {
+    /// A request came.
+    pub fn came(&mut self, port: u16, psn: Psn) {
+        self.newest.retain(|(_, newest)| psn.distance(*newest) <= BEHIND);
+        let known = self.newest.iter_mut().find(|(known, _)| *known == port);
+        if let Some((_, newest)) = known {
+            if newest.before(psn) {
+                *newest = psn;
+            }
+        } else if self.newest.len() < WAYS_MAX {
+            self.newest.push((port, psn));
+        }
+    }
+
+    /// What is missing before the answer is lost: all ways have passed it. Asked once for each packet; `missing` says whether
+    /// something is from one PSN to before another.
+    pub fn news(&mut self, expected: Psn, missing: impl FnOnce(Psn, Psn) -> bool) -> bool {
+        let newest = self.newest.iter().map(|(_, newest)| *newest);
+        let Some(passed) = newest.reduce(|a, b| if a.before(b) { a } else { b }) else {
+            return false;
+        };
+        let from = match self.told {
+            Some(told) if expected.before(told) => told,
+            _ => expected,
+        };
+        if !from.before(passed) {
+            return false;
+        }
+        self.told = Some(passed);
+        missing(from, passed)
+    }
+}
+
+impl Qp {
+    /// The peer takes requests that come by several ways.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn may_spread(&mut self, shared: &Shared) {
+        let ways = shared.congestion.zero_touch.ways();
+        let has_ports = self.path.as_ref().is_some_and(|path| path.source_port != 0);
+        let known = self.trouble.as_ref().is_some_and(|t| t.spread.is_some());
+        if known || ways < 2 || !has_ports || shared.pin_source_port || !self.is_selective(shared) {
+            return;
+        }
+        let trouble = self.trouble.get_or_insert_default();
+        ensure(&shared.spreads, &mut trouble.spread, || Spread::new(ways));
+    }
+
+    pub(super) fn spread(&mut self) -> Option<&mut Spread> {
+        self.trouble.as_mut()?.spread.as_deref_mut()
+    }
+
+    /// The way of the next packet, of this request; none where there is one way only. No: it waits for what is under way.
+    #[inline(never)]
+    pub(super) fn next_way(&self, shared: &mut Shared, now: Instant, slot: u32) -> Result<Option<usize>, ()> {
+        let spread = self.trouble.as_ref().and_then(|t| t.spread.as_deref());
+        let (Some(spread), Some(wqe)) = (spread, shared.sends.get(slot)) else {
+            return Ok(None);
+        };
+        let psn = self.requester.next_psn();
+        let first = spread.first(now);
+        if psn.before(self.requester.end) {
+            return Ok(Some(first));
+        }
+        let near = psn.distance(self.requester.oldest) < SPAN as i32;
+        if near && lands_ahead(wqe, psn) {
+            return Ok(Some(spread.emptiest(now)));
+        }
+        if spread.others_busy(first) {
+            shared.marks.hit(Mark::SpreadWaited);
+            return Err(());
+        }
+        Ok(Some(first))
+    }
+}
+
+/// May this packet of a request land before others?
+pub(super) fn lands_ahead(wqe: &SendWqe, psn: Psn) -> bool {
+    match wqe.wr.op {
+        SendOp::Write { .. } => true,
+        SendOp::WriteImm { .. } => psn.before(wqe.last()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Instant = Instant(1_000_000_000);
+
+    #[test]
+    fn the_emptiest_way_is_taken() {
+        let mut spread = Spread::new(3);
+        let mut taken = [0; 3];
+        for i in 0..30 {
+            let way = spread.emptiest(AT);
+            spread.transmitted(AT, Psn::new(i), way);
+            taken[way] += 1;
+        }
+        assert_eq!(taken, [10, 10, 10]);
+        // What one carries, it gets again.
+        for psn in (0..30).map(Psn::new) {
+            if spread.way_of(psn) == 1 {
+                spread.came(psn);
+            }
+        }
+        for i in 30..40 {
+            assert_eq!(spread.emptiest(AT), 1);
+            spread.transmitted(AT, Psn::new(i), 1);
+        }
+        assert!(spread.others_busy(1));
+        spread.passed(Psn::new(0), Psn::new(40));
+        assert!(!spread.others_busy(1) && !spread.others_busy(0));
+    }
+
+    #[test]
+    fn a_silent_way_rests_and_is_tried() {
+        let mut spread = Spread::new(2);
+        spread.transmitted(AT, Psn::new(0), 0);
+        assert!(spread.rest(AT, Psn::new(0)));
+        assert!(!spread.rest(AT, Psn::new(0)), "it rests already");
+        assert_eq!((spread.first(AT), spread.emptiest(AT)), (1, 1));
+        // Repeated by the other way, of which something is heard.
+        spread.transmitted(AT, Psn::new(0), 1);
+        spread.came(Psn::new(0));
+        let later = AT + REST;
+        assert_eq!(spread.emptiest(later), 0);
+        spread.transmitted(later, Psn::new(1), 0);
+        assert_eq!(spread.emptiest(later + REST), 1, "twice as long");
+        assert_eq!(spread.first(later + 2 * REST), 0);
+        spread.came(Psn::new(1));
+        assert_eq!(spread.first(later), 0);
+    }
+
+    #[test]
+    fn what_all_ports_have_passed_is_lost() {
+        let mut ports = Ports::default();
+        let missing = |from: Psn, to: Psn| (from.value()..to.value()).contains(&4);
+        ports.came(0xc000, Psn::new(5));
+        ports.came(0xc002, Psn::new(3));
+        assert!(!ports.news(Psn::new(3), missing), "the second port may bring 4");
+        ports.came(0xc002, Psn::new(8));
+        assert!(ports.news(Psn::new(4), missing));
+        assert!(!ports.news(Psn::new(4), missing), "once");
+        // A port that is far behind counts no more.
+        ports.came(0xc000, Psn::new(5 + 600));
+        assert!(ports.news(Psn::new(4), |from, to| (from, to) == (Psn::new(5), Psn::new(605))));
+    }
+}

@@ -1,0 +1,366 @@
+//! Multipath: packets of WRITEs take several ways, of which each keeps its order, and others overtake them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use vnic_engine::congestion::zero_touch::ZeroTouch;
+use vnic_engine::rdma::{CompletionOp, Congestion, Mark, QpType, SendOp, Status};
+use vnic_wire::opcode::Operation;
+use vnic_wire::psn::Psn;
+use vnic_wire::time::Instant;
+use vnic_wire::transport::Extended;
+
+use super::harness::{Connection, Packet, Pair};
+
+const MTU: u32 = 256;
+/// Seeds of [`everything_at_once`].
+const SEEDS: u64 = 400;
+
+fn set(pair: &mut Pair, side: usize, selective: bool, multipath: u32) {
+    let congestion = Congestion {
+        zero_touch: ZeroTouch {
+            selective,
+            multipath,
+            ..ZeroTouch::OFF
+        },
+        ..Congestion::default()
+    };
+    let now = pair.now;
+    pair.sides[side].device.set_congestion(congestion, now);
+}
+
+fn pair(ways: u32) -> Pair {
+    let connection = Connection {
+        retry_count: 7,
+        ..Connection::default()
+    };
+    let mut pair = Pair::new(QpType::Rc, connection);
+    set(&mut pair, 0, true, ways);
+    set(&mut pair, 1, true, 1);
+    let bytes: Vec<u8> = (0..400_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    pair.sides[0].fill(0, &bytes);
+    // The first answer says that the peer takes what comes by several ways.
+    write(&mut pair, 99, 0, 0, 1);
+    pair.run();
+    assert_eq!(statuses(&mut pair), [(99, Status::Success)]);
+    pair.log.clear();
+    pair
+}
+
+/// Posts a WRITE of `len` bytes from `from` at the first side to `to` at the second.
+fn write(pair: &mut Pair, id: u64, from: u64, to: u64, len: u32) {
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let addr = a.va(to);
+    a.post(id, SendOp::Write { addr, rkey }, &[a.sge(from, len)]);
+}
+
+fn statuses(pair: &mut Pair) -> Vec<(u64, Status)> {
+    let all = pair.sides[0].completions();
+    all.iter().map(|c| (c.wr_id, c.status)).collect()
+}
+
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |n| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    }
+}
+
+fn is_answer(packet: &Packet) -> bool {
+    packet
+        .headers
+        .bth
+        .opcode
+        .operation()
+        .is_none_or(Operation::is_response)
+}
+
+/// Runs until nothing moves. What the first side sends waits by source port, and a few packets of a port by chance come next;
+/// `keep` says which stay. Time passes when only timers are left: so often at most.
+fn run(pair: &mut Pair, seed: u64, patience: u32, mut keep: impl FnMut(usize, &Packet) -> bool) {
+    let mut below = random(seed);
+    let mut ways: BTreeMap<u16, VecDeque<Packet>> = BTreeMap::new();
+    let mut waited = 0;
+    loop {
+        pair.send(&mut keep);
+        for packet in pair.wire[0].drain(..) {
+            ways.entry(packet.path.source_port).or_default().push_back(packet);
+        }
+        ways.retain(|_, way| !way.is_empty());
+        if !ways.is_empty() {
+            let chosen = below(ways.len() as u64) as usize;
+            let way = ways.values_mut().nth(chosen).expect("there are so many");
+            let count = (1 + below(8) as usize).min(way.len());
+            pair.wire[0].extend(way.drain(..count));
+        }
+        if pair.wire.iter().any(|wire| !wire.is_empty()) {
+            pair.deliver();
+            continue;
+        }
+        if pair.sides.iter().any(|side| side.device.wants_transmit()) {
+            continue;
+        }
+        let next = pair.sides.iter().filter_map(|s| s.device.next_timeout()).min();
+        let Some(next) = next else { return };
+        waited += 1;
+        assert!(waited <= patience, "seed {seed}: still waiting at {next:?}");
+        pair.now = next;
+        for side in &mut pair.sides {
+            side.device.handle_timeout(next);
+        }
+    }
+}
+
+/// Packets of the first side by source port.
+fn by_port(pair: &Pair) -> BTreeMap<u16, usize> {
+    let mut ports = BTreeMap::new();
+    for (_, packet) in pair.log.iter().filter(|(from, _)| *from == 0) {
+        *ports.entry(packet.path.source_port).or_insert(0) += 1;
+    }
+    ports
+}
+
+/// PSNs that the first side sent more than once.
+fn repeated(pair: &Pair) -> BTreeMap<u32, usize> {
+    let mut sent = BTreeMap::new();
+    for (_, packet) in pair.log.iter().filter(|(from, _)| *from == 0) {
+        *sent.entry(packet.headers.bth.psn.value()).or_insert(0) += 1;
+    }
+    sent.retain(|_, times| *times > 1);
+    sent
+}
+
+#[test]
+fn a_write_spreads_lands_as_it_comes_and_nothing_is_sent_twice() {
+    for seed in 1..50 {
+        let mut pair = pair(4);
+        write(&mut pair, 1, 0, 300_000, 700 * MTU);
+        run(&mut pair, seed, 1, |_, _| true);
+        assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+        assert!(pair.sides[1].bytes(300_000, 700 * 256) == pair.sides[0].bytes(0, 700 * 256));
+        assert_eq!(repeated(&pair), BTreeMap::new(), "seed {seed}");
+        let ports = by_port(&pair);
+        assert_eq!(ports.len(), 4);
+        let counters = pair.sides[1].device.counters();
+        // (One before it.)
+        assert_eq!(counters.rx_write_requests, 2);
+        // While the responder has not seen all ways, it takes for lost what will come by others, and says so in vain.
+        assert!(counters.out_of_sequence < 100, "seed {seed}: {}", counters.out_of_sequence);
+        let others = pair.sides[0].device.counters().roce_multipath_packets;
+        let own = ports.values().max().copied().expect("four");
+        assert!(others >= 700 - own as u64 && own < 400, "{ports:?}");
+    }
+}
+
+#[test]
+fn what_is_lost_of_one_way_is_repeated_alone() {
+    for seed in 1..50 {
+        let mut pair = pair(4);
+        let first = pair.sides[0].device.query_qp(pair.sides[0].qp).unwrap().sq_psn;
+        let lost = [7u32, 100, 101, 350].map(|n| Psn::new(first.value()).add(n));
+        let mut due = lost.to_vec();
+        write(&mut pair, 1, 0, 300_000, 700 * MTU);
+        run(&mut pair, seed, 1, |from, packet| {
+            let at = due.iter().position(|psn| from == 0 && *psn == packet.headers.bth.psn);
+            at.map(|at| due.remove(at)).is_none()
+        });
+        assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+        assert!(pair.sides[1].bytes(300_000, 700 * 256) == pair.sides[0].bytes(0, 700 * 256));
+        let repeated = repeated(&pair);
+        let last = Psn::new(first.value()).add(699).value();
+        assert!(lost.iter().all(|psn| repeated.contains_key(&psn.value())));
+        assert!(
+            repeated.keys().all(|psn| *psn == last || lost.contains(&Psn::new(*psn))),
+            "seed {seed}: {repeated:?}"
+        );
+        assert_eq!(pair.sides[0].device.counters().local_ack_timeout_err, 0);
+    }
+}
+
+#[test]
+fn a_dead_way_is_left_out() {
+    for seed in 1..20 {
+        let mut pair = pair(4);
+        let dead = std::cell::Cell::new(None);
+        let mut lost = 0;
+        for id in 0..20 {
+            write(&mut pair, id, 0, 300_000, 500 * MTU);
+        }
+        run(&mut pair, seed, 2, |from, packet| {
+            let port = packet.path.source_port;
+            // The second that is seen, which is not that of the queue pair itself.
+            let second = from == 0 && packet.headers.bth.spread && dead.get().is_none();
+            if second && port & 2 == 2 {
+                dead.set(Some(port));
+            }
+            let dies = from == 0 && dead.get() == Some(port);
+            lost += u64::from(dies);
+            !dies
+        });
+        assert_eq!(statuses(&mut pair).len(), 20);
+        assert!(pair.sides[1].bytes(300_000, 500 * 256) == pair.sides[0].bytes(0, 500 * 256));
+        let counters = pair.sides[0].device.counters();
+        assert!(counters.roce_multipath_rests > 0);
+        assert!(hits(&pair, 0, Mark::WayRested) > 0);
+        // No time passes here, so that it rests until the end. A quarter of the first window went by it.
+        assert!(lost < 400 && lost > 0, "seed {seed}: {lost} of 10,000 packets");
+    }
+}
+
+fn hits(pair: &Pair, side: usize, mark: Mark) -> u32 {
+    pair.sides[side].device.marks().get(mark)
+}
+
+#[test]
+fn what_comes_in_its_turn_waits_for_what_is_under_way() {
+    for seed in 1..50 {
+        let mut pair = pair(4);
+        let rkey = pair.sides[1].keys.rkey;
+        for id in 0..3 {
+            let b = &mut pair.sides[1];
+            b.post_recv(id, &[b.sge(600_000 + 300 * id, 300)]);
+        }
+        write(&mut pair, 1, 0, 300_000, 100 * MTU);
+        let a = &mut pair.sides[0];
+        a.post(2, SendOp::Send, &[a.sge(0, 300)]);
+        let addr = a.va(400_000);
+        let imm = SendOp::WriteImm { addr, rkey, imm: 7 };
+        a.post(3, imm, &[a.sge(0, 100 * MTU + 1)]);
+        let addr = a.va(300_000);
+        a.post(4, SendOp::Read { addr, rkey }, &[a.sge(500_000, 100 * MTU)]);
+        run(&mut pair, seed, 1, |_, _| true);
+        let all = [1, 2, 3, 4].map(|id| (id, Status::Success));
+        assert_eq!(statuses(&mut pair), all);
+        assert_eq!(repeated(&pair), BTreeMap::new(), "seed {seed}");
+        let received: Vec<_> = pair.sides[1].completions();
+        let received: Vec<_> = received.iter().map(|c| (c.op, c.byte_len, c.imm)).collect();
+        let expected = [
+            (CompletionOp::Recv, 300, None),
+            (CompletionOp::RecvWriteImm, 100 * MTU + 1, Some(7)),
+        ];
+        assert_eq!(received, expected);
+        assert!(hits(&pair, 0, Mark::SpreadWaited) > 0);
+        let sent = pair.sides[0].bytes(0, 100 * 256 + 1);
+        assert!(pair.sides[1].bytes(400_000, 100 * 256 + 1) == sent);
+        assert!(pair.sides[0].bytes(500_000, 100 * 256) == sent[..100 * 256]);
+    }
+}
+
+#[test]
+fn who_does_not_know_it_gets_one_way() {
+    for (mine, theirs, ways) in [(true, false, 4), (false, true, 4), (true, true, 1)] {
+        let mut pair = pair(1);
+        set(&mut pair, 0, mine, ways);
+        set(&mut pair, 1, theirs, 1);
+        for id in 0..3 {
+            write(&mut pair, id, 0, 300_000, 50 * MTU);
+            pair.run();
+        }
+        assert_eq!(statuses(&mut pair).len(), 3);
+        assert_eq!(by_port(&pair).len(), 1, "{mine} {theirs} {ways}");
+        let middles = pair.log.iter().filter(|(_, packet)| {
+            packet.headers.bth.opcode.operation() == Some(Operation::WriteMiddle)
+        });
+        for (_, packet) in middles {
+            assert!(!packet.headers.bth.spread && packet.headers.extended == Extended::None);
+        }
+    }
+}
+
+#[test]
+fn a_packet_without_its_first_lands_by_its_own_address_and_rights() {
+    let mut pair = pair(4);
+    write(&mut pair, 1, 0, 300_000, 8 * MTU);
+    pair.send(|_, _| true);
+    // Only the fourth comes.
+    let fourth = pair.wire[0].remove(3).expect("eight");
+    assert!(matches!(fourth.headers.extended, Extended::Reth(_)));
+    let rest: Vec<Packet> = pair.wire[0].drain(..).collect();
+    pair.wire[0].push_back(fourth.clone());
+    pair.deliver();
+    assert!(pair.sides[1].bytes(300_000 + 3 * 256, 256) == pair.sides[0].bytes(3 * 256, 256));
+    assert_eq!(pair.sides[1].bytes(300_000, 256), vec![0; 256]);
+    // One that goes where its key does not reach is dropped, and refused in its turn.
+    let mut wrong = rest[4].clone();
+    let Extended::Reth(reth) = &mut wrong.headers.extended else {
+        panic!("it has an RETH");
+    };
+    reth.va += 1 << 30;
+    pair.wire[0].push_back(wrong);
+    pair.deliver();
+    pair.wire[0].extend(rest);
+    run(&mut pair, 1, 3, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert!(pair.sides[1].bytes(300_000, 8 * 256) == pair.sides[0].bytes(0, 8 * 256));
+}
+
+/// Losses, duplicates and ways of any delay, from a seed, with everything at once.
+#[test]
+fn everything_at_once() {
+    for seed in 1..SEEDS {
+        let mut below = random(seed);
+        let mut pair = pair(2 + below(15) as u32);
+        let bytes: Vec<u8> = (0..400_000).map(|_| below(256) as u8).collect();
+        pair.sides[0].fill(0, &bytes);
+        let mut theirs = pair.sides[1].bytes(0, 1 << 20);
+        let (mut reads, mut received) = (Vec::new(), Vec::new());
+        let rkey = pair.sides[1].keys.rkey;
+        let count = 40;
+        for id in 0..count {
+            let len = (below(8) * 200 + 1) as u32;
+            let from = below(200_000);
+            let mut changes = |to: u64| {
+                let bytes = &bytes[from as usize..][..len as usize];
+                theirs[to as usize..][..len as usize].copy_from_slice(bytes);
+            };
+            match below(6) {
+                // Places that overlap.
+                0..=2 => {
+                    let to = 500_000 + below(3000);
+                    changes(to);
+                    write(&mut pair, id, from, to, len);
+                }
+                3 => {
+                    let to = 400_000 + id * 2000;
+                    let a = &mut pair.sides[0];
+                    let addr = a.va(from);
+                    a.post(id, SendOp::Read { addr, rkey }, &[a.sge(to, len)]);
+                    reads.push((from as usize, to as usize, len as usize));
+                }
+                kind => {
+                    let at = 700_000 + id * 2000;
+                    let b = &mut pair.sides[1];
+                    b.post_recv(id, &[b.sge(at, 2000)]);
+                    let a = &mut pair.sides[0];
+                    let addr = a.va(at);
+                    let op = match kind {
+                        4 => SendOp::Send,
+                        _ => SendOp::WriteImm { addr, rkey, imm: 1 },
+                    };
+                    a.post(id, op, &[a.sge(from, len)]);
+                    received.push((id, len));
+                    changes(at);
+                }
+            }
+        }
+        let loss = [0, 1, 8][below(3) as usize];
+        let mut chance = random(seed ^ 0x5555);
+        run(&mut pair, seed, 1000, |_, packet| {
+            chance(100) >= loss || (is_answer(packet) && chance(2) == 0)
+        });
+        let all: Vec<(u64, Status)> = (0..count).map(|id| (id, Status::Success)).collect();
+        assert_eq!(statuses(&mut pair), all, "seed {seed}");
+        let got: Vec<_> = pair.sides[1].completions();
+        let got: Vec<_> = got.iter().map(|c| (c.wr_id, c.byte_len)).collect();
+        assert_eq!(got, received, "seed {seed}");
+        assert!(pair.sides[1].bytes(0, 1 << 20) == theirs, "seed {seed}: memory of the peer");
+        for (from, to, len) in reads {
+            // (Zeros, if nothing was there.)
+            assert_eq!(pair.sides[0].bytes(to, len), theirs[from..from + len], "seed {seed}");
+        }
+        assert!(pair.now < Instant(u64::MAX));
+    }
+}
