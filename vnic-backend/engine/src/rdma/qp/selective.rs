@@ -556,6 +556,9 @@ impl Qp {
         let mut slot = self.requester.head();
         let window = self.requester.window;
         let Some(trouble) = &mut self.trouble else { return };
+        if let Some(spread) = trouble.spread.as_deref_mut() {
+            spread.settle();
+        }
         let Some(repair) = trouble.repair.as_deref_mut() else {
             return;
         };

@@ -56,8 +56,10 @@ const UNDER_WAY: u8 = 0x80;
 struct Way {
     /// Packets on it that nobody has heard of.
     under_way: u32,
-    /// Packets of the queue pair that had come when the last one came by it, or when it got something again.
+    /// Packets of the queue pair that were known to have come when the last one was that came by it, or when it got something again.
     last: u32,
+    /// One came by it since that was looked at.
+    heard: bool,
     /// It rests until then.
     rests_until: Option<Instant>,
     /// Rests since a packet came by it.
@@ -158,10 +160,18 @@ impl Spread {
 
     /// A packet has come.
     pub fn came(&mut self, psn: Psn) {
-        self.came = self.came.wrapping_add(1);
-        let came = self.came;
         if let Some(way) = self.ended(psn) {
-            (way.rests_until, way.rests, way.last) = (None, 0, came);
+            (way.rests_until, way.rests, way.heard) = (None, 0, true);
+            self.came = self.came.wrapping_add(1);
+        }
+    }
+
+    /// What an answer said of all ways is known now.
+    pub fn settle(&mut self) {
+        for way in &mut self.ways {
+            if core::mem::take(&mut way.heard) {
+                way.last = self.came;
+            }
         }
     }
 
