@@ -102,7 +102,10 @@ impl Sink for Outlet<'_> {
             Kind::Ack => {}
             Kind::Cnp => self.net.totals.cnps += 1,
         }
-        let way = lane.ways.iter().position(|(port, _)| *port == packet.path.source_port);
+        let way = lane
+            .ways
+            .iter()
+            .position(|(port, _)| *port == packet.path.source_port);
         let way = way.unwrap_or(0);
         let packet = Packet {
             lane: number,

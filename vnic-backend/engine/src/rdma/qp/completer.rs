@@ -346,8 +346,9 @@ impl Qp {
             8
         });
         let ends = operation.ends_message() || !is_read;
-        // A part that was asked for again ends in the middle, also if both sides have been told to go back since.
-        let parts = LOSSES && self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
+        // A part that was asked for again ends in the middle, also if one side was told to go back, or not any more, since.
+        let fetches = || self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
+        let parts = LOSSES && (selective || fetches());
         if payload.len() as u64 != due || (ends != (psn == last) && !(ends && parts)) {
             shared.marks.hit(Mark::BadResponse);
             return self.refused(shared, psn, Status::BadResponseError);

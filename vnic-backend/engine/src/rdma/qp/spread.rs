@@ -198,7 +198,6 @@ impl Spread {
         }
         anew
     }
-
 }
 
 /// UDP source port of a way, 0 to 15, of a queue pair that has this one itself: bits 1 to 4 differ. (The bonding driver's layer3+4

@@ -148,7 +148,11 @@ fn a_write_spreads_lands_as_it_comes_and_nothing_is_sent_twice() {
         // (One before it.)
         assert_eq!(counters.rx_write_requests, 2);
         // While the responder has not seen all ways, it takes for lost what will come by others, and says so in vain.
-        assert!(counters.out_of_sequence < 100, "seed {seed}: {}", counters.out_of_sequence);
+        assert!(
+            counters.out_of_sequence < 100,
+            "seed {seed}: {}",
+            counters.out_of_sequence
+        );
         let others = pair.sides[0].device.counters().roce_multipath_packets;
         let own = ports.values().max().copied().expect("four");
         assert!(others >= 700 - own as u64 && own < 400, "{ports:?}");
@@ -164,7 +168,9 @@ fn what_is_lost_of_one_way_is_repeated_alone() {
         let mut due = lost.to_vec();
         write(&mut pair, 1, 0, 300_000, 700 * MTU);
         run(&mut pair, seed, 1, |from, packet| {
-            let at = due.iter().position(|psn| from == 0 && *psn == packet.headers.bth.psn);
+            let at = due
+                .iter()
+                .position(|psn| from == 0 && *psn == packet.headers.bth.psn);
             at.map(|at| due.remove(at)).is_none()
         });
         assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
@@ -173,7 +179,9 @@ fn what_is_lost_of_one_way_is_repeated_alone() {
         let last = Psn::new(first.value()).add(699).value();
         assert!(lost.iter().all(|psn| repeated.contains_key(&psn.value())));
         assert!(
-            repeated.keys().all(|psn| *psn == last || lost.contains(&Psn::new(*psn))),
+            repeated
+                .keys()
+                .all(|psn| *psn == last || lost.contains(&Psn::new(*psn))),
             "seed {seed}: {repeated:?}"
         );
         assert_eq!(pair.sides[0].device.counters().local_ack_timeout_err, 0);
@@ -261,9 +269,10 @@ fn who_does_not_know_it_gets_one_way() {
         }
         assert_eq!(statuses(&mut pair).len(), 3);
         assert_eq!(by_port(&pair).len(), 1, "{mine} {theirs} {ways}");
-        let middles = pair.log.iter().filter(|(_, packet)| {
-            packet.headers.bth.opcode.operation() == Some(Operation::WriteMiddle)
-        });
+        let middles = pair
+            .log
+            .iter()
+            .filter(|(_, packet)| packet.headers.bth.opcode.operation() == Some(Operation::WriteMiddle));
         for (_, packet) in middles {
             assert!(!packet.headers.bth.spread && packet.headers.extended == Extended::None);
         }
@@ -356,10 +365,17 @@ fn everything_at_once() {
         let got: Vec<_> = pair.sides[1].completions();
         let got: Vec<_> = got.iter().map(|c| (c.wr_id, c.byte_len)).collect();
         assert_eq!(got, received, "seed {seed}");
-        assert!(pair.sides[1].bytes(0, 1 << 20) == theirs, "seed {seed}: memory of the peer");
+        assert!(
+            pair.sides[1].bytes(0, 1 << 20) == theirs,
+            "seed {seed}: memory of the peer"
+        );
         for (from, to, len) in reads {
             // (Zeros, if nothing was there.)
-            assert_eq!(pair.sides[0].bytes(to, len), theirs[from..from + len], "seed {seed}");
+            assert_eq!(
+                pair.sides[0].bytes(to, len),
+                theirs[from..from + len],
+                "seed {seed}"
+            );
         }
         assert!(pair.now < Instant(u64::MAX));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vnic_engine::congestion::zero_touch::ZeroTouch;
-use vnic_engine::rdma::{Access, Congestion, Mark, QpState, QpType, SendOp, Status};
+use vnic_engine::rdma::{Access, Congestion, Mark, Outgoing, QpState, QpType, SendOp, Sink, Status};
 use vnic_wire::aeth::{NakCode, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
@@ -407,6 +407,59 @@ fn a_gap_in_a_read_is_asked_for_and_no_more() {
     assert_eq!(repeated(&pair, 1), responses);
     assert_eq!(selective(&pair), 2);
     assert_eq!(hits(&pair, 0, Mark::ReadGapAsked), 2);
+}
+
+/// A wire that is closed behind eight packets.
+struct Few(Vec<Packet>);
+
+impl Sink for Few {
+    fn open(&mut self) -> u8 {
+        if self.0.len() < 8 { 0xff } else { 0 }
+    }
+
+    fn send(&mut self, packet: &Outgoing<'_>) {
+        let mut payload = vec![0; packet.payload.len()];
+        packet.payload.read(&mut payload).unwrap();
+        self.0.push(Packet {
+            path: *packet.path,
+            headers: packet.headers,
+            payload,
+            priority: packet.priority,
+            telemetry: None,
+        });
+    }
+}
+
+/// It is switched off and on again while a READ is answered: what was asked for again as a whole is answered in part.
+#[test]
+fn a_part_of_a_read_ends_in_the_middle_also_where_nothing_is_known_of_parts() {
+    let mut pair = pair();
+    read(&mut pair, 1, 0, 500_000, 40 * MTU);
+    pair.send(|_, _| true);
+    pair.deliver();
+    // The first of the first responses is lost.
+    let few = |pair: &mut Pair, from: usize| {
+        let mut few = Few(Vec::new());
+        let side = &mut pair.sides[from];
+        side.device.transmit(pair.now, &side.ram, &mut few);
+        few.0
+    };
+    let answers = few(&mut pair, 1);
+    assert_eq!(answers.len(), 8);
+    pair.wire[1].extend(answers.into_iter().skip(1));
+    set(&mut pair, 0, false);
+    pair.deliver();
+    set(&mut pair, 0, true);
+    let again = few(&mut pair, 0);
+    assert_eq!(again.len(), 1);
+    pair.wire[0].extend(again);
+    pair.deliver();
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(
+        pair.sides[0].bytes(500_000, 40 * 256),
+        pair.sides[1].bytes(0, 40 * 256)
+    );
 }
 
 #[test]
