@@ -88,11 +88,12 @@ impl Hosts {
         Ok(self.worlds[0].rig.nic.bond_view(BOND)?)
     }
 
-    fn pin(&self, pin: bool) -> Result<()> {
+    fn set(&self, parameters: &[(&str, u32)]) -> Result<()> {
         for world in &self.worlds {
             let mut spec = CongestionSpec::default();
-            let parameter = parameter("roce_pin_source_port").context("it exists")?;
-            spec.own.put(parameter, Some(pin.into()));
+            for (name, value) in parameters {
+                spec.own.put(parameter(name).context(*name)?, Some(*value));
+            }
             world.rig.nic.set_congestion("a", spec)?;
         }
         Ok(())
@@ -124,7 +125,7 @@ fn spread(cores: usize, policy: Policy) -> Result<()> {
         return Ok(());
     };
     for pinned in [false, true, false] {
-        hosts.pin(pinned)?;
+        hosts.set(&[("roce_pin_source_port", pinned.into())])?;
         // The view begins anew with the bond.
         for world in &hosts.worlds {
             world.rig.nic.remove_bond(BOND)?;
@@ -190,6 +191,35 @@ fn a_queue_pair_goes_where_it_is_told_to() -> Result<()> {
                     seen.flow
                 );
             }
+        }
+        hosts.finish()?;
+    }
+    Ok(())
+}
+
+/// Packets of one queue pair take both wires, and when one dies, the other.
+#[test]
+fn packets_of_one_queue_pair_take_several_ways() -> Result<()> {
+    for cores in [1, 2] {
+        let Some(mut hosts) = Hosts::new(cores, Policy::Layer34)? else {
+            return Ok(());
+        };
+        hosts.set(&[("selective_repeat_forced_en", 1), ("roce_multipath_ways", 4)])?;
+        let mut pairs = hosts.pairs(1);
+        // The first answer says that the peer takes them.
+        hosts.write(&mut pairs, 1)?;
+        for round in 2..40 {
+            hosts.write(&mut pairs, round)?;
+        }
+        let view = hosts.view()?;
+        let (first, second) = (qps(&view, 0), qps(&view, 1));
+        let number = BTreeSet::from([pairs[0].0.number]);
+        assert_eq!((&first.0, &second.0), (&number, &number));
+        // Each way has its member.
+        assert_eq!((first.1.len(), second.1.len()), (2, 2), "{first:?} {second:?}");
+        ip(&["link", "set", &ends(1)[0], "down"])?;
+        for round in 40..60 {
+            hosts.write(&mut pairs, round)?;
         }
         hosts.finish()?;
     }
