@@ -92,7 +92,8 @@ impl Hosts {
         for world in &self.worlds {
             let mut spec = CongestionSpec::default();
             for (name, value) in parameters {
-                spec.own.put(parameter(name).context(*name)?, Some(*value));
+                let known = parameter(name).context("it exists")?;
+                spec.own.put(known, Some(*value));
             }
             world.rig.nic.set_congestion("a", spec)?;
         }
