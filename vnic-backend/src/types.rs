@@ -43,7 +43,7 @@ pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::oid;
 pub use vnic_engine::rdma::{
     Cause, GidKind, OBSERVED_MAX, Passed, PathStatus, Place, QpErrors, QpNumber, QpObservation, QpPage,
-    QpState, QpStatus, QpType, TimerStatus, WORST,
+    QpState, QpStatus, QpType, TimerStatus, WORST, WayStatus,
 };
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, SwitchConfig};

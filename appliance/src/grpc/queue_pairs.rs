@@ -107,6 +107,7 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
         srq: init.srq.map(|srq| srq.0),
         xrcd: init.xrcd.map(|xrcd| xrcd.0),
         path: status.path.as_ref().map(fields::path),
+        ways: status.ways.iter().flatten().map(fields::way).collect(),
         observation: pair.observation.as_ref().map(fields::observation),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vnic_backend::counters::TimeHistogram;
-use vnic_backend::{Cause, Passed, PathStatus, QpObservation, TimerStatus};
+use vnic_backend::{Cause, Passed, PathStatus, QpObservation, TimerStatus, WayStatus};
 use vnic_control::v1;
 
 use super::super::convert::gid_text;
@@ -29,6 +29,15 @@ pub fn path(path: &PathStatus) -> v1::QueuePairPath {
         hop_limit: path.hop_limit.into(),
         flow_label: path.flow_label,
         udp_source_port: path.source_port.map(u32::from),
+    }
+}
+
+/// Message of one of several ways.
+pub fn way(way: &WayStatus) -> v1::QueuePairWay {
+    v1::QueuePairWay {
+        udp_source_port: way.source_port.into(),
+        packets_under_way: way.under_way,
+        resting: way.rests,
     }
 }
 

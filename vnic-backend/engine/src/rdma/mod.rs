@@ -61,5 +61,5 @@ pub use qp::{flow_label, flow_label_port, multipath_port, state, udp_source_port
 pub use region::{MemoryWalk, Registration, Reregister, Translation};
 pub use run::Run;
 pub use shared_receive_queue::SrqInit;
-pub use status::{PathStatus, QpErrors, QpPage, QpStatus, SendStatus, TimerStatus, WORST};
+pub use status::{PathStatus, QpErrors, QpPage, QpStatus, SendStatus, TimerStatus, WORST, WayStatus};
 pub use types::*;

@@ -544,6 +544,7 @@ impl Qp {
                 .map(|trouble| trouble.errors)
                 .unwrap_or_default(),
             path: self.path.as_ref().map(PathStatus::from),
+            ways: self.ways(now),
         }
     }
 

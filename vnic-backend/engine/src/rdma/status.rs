@@ -9,6 +9,7 @@ use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Network, Path};
 
 use super::congestion::FlowStatus;
+use crate::congestion::zero_touch::WAYS_MAX;
 use super::types::{QpAttributes, QpInit, QpNumber, RateLimit};
 
 /// Queue pairs with errors that a device names, those with the most.
@@ -163,6 +164,19 @@ pub struct QpStatus {
     pub errors: QpErrors,
     /// The way of its packets, if it is connected.
     pub path: Option<PathStatus>,
+    /// The ways that its requests take, if they are several (multipath).
+    pub ways: [Option<WayStatus>; WAYS_MAX as usize],
+}
+
+/// One of several ways of a queue pair's requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WayStatus {
+    /// UDP source port.
+    pub source_port: u16,
+    /// Packets that took it and that the peer said nothing of.
+    pub under_way: u32,
+    /// Whether it is left out for a time, because nothing came by it.
+    pub rests: bool,
 }
 
 /// Some of a device's queue pairs, in the order of their places.

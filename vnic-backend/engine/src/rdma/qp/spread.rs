@@ -33,6 +33,7 @@ use crate::congestion::zero_touch;
 
 use super::super::marks::Mark;
 use super::super::shared::Shared;
+use super::super::status::WayStatus;
 use super::super::types::SendOp;
 use super::Qp;
 use super::requester::SendWqe;
@@ -260,6 +261,22 @@ impl Qp {
         }
         let trouble = self.trouble.get_or_insert_default();
         ensure(&shared.spreads, &mut trouble.spread, || Spread::new(ways));
+    }
+
+    /// What people see of its ways.
+    pub(super) fn ways(&self, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
+        let spread = self.trouble.as_ref().and_then(|t| t.spread.as_deref());
+        let (Some(spread), Some(path)) = (spread, &self.path) else {
+            return [None; WAYS_MAX];
+        };
+        core::array::from_fn(|i| {
+            let way = spread.ways[..spread.count].get(i)?;
+            Some(WayStatus {
+                source_port: multipath_port(path.source_port, i),
+                under_way: way.under_way,
+                rests: !way.may(now),
+            })
+        })
     }
 
     pub(super) fn spread(&mut self) -> Option<&mut Spread> {
