@@ -39,7 +39,10 @@ pub fn facts(pair: &v1::QueuePair) -> String {
         let rests = if way.resting { ", rests" } else { "" };
         let under_way = way.packets_under_way;
         let port = way.udp_source_port;
-        facts.add("way", format!("port {port}, {under_way} packets under way{rests}"));
+        facts.add(
+            "way",
+            format!("port {port}, {under_way} packets under way{rests}"),
+        );
     }
     text::facts! { facts; "path MTU": format!("{} bytes", pair.path_mtu), "priority": pair.priority, }
     if let Some(s) = &pair.sends {

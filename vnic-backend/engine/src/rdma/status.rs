@@ -9,8 +9,8 @@ use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Network, Path};
 
 use super::congestion::FlowStatus;
-use crate::congestion::zero_touch::WAYS_MAX;
 use super::types::{QpAttributes, QpInit, QpNumber, RateLimit};
+use crate::congestion::zero_touch::WAYS_MAX;
 
 /// Queue pairs with errors that a device names, those with the most.
 pub const WORST: usize = 10;
