@@ -1,7 +1,7 @@
 //! Congestion control of the control plane.
 
 pub use vnic_engine::congestion::Faults;
-pub use vnic_engine::congestion::named::Parameter as ProgramParameter;
+pub use vnic_engine::congestion::named::{Parameter as ProgramParameter, Tuned, TunedParameter};
 pub use vnic_engine::congestion::program::{MODULE_MAX, Program};
 use vnic_engine::rdma::FlowStatus;
 pub use vnic_engine::settings::{Chosen, CongestionKeys, Points, Preset};
@@ -69,6 +69,8 @@ pub struct CongestionSpec {
     pub only_notification: u8,
     /// Parameters without a key.
     pub own: Chosen,
+    /// Parameters of the algorithms that have none of the others; those of the chosen one act.
+    pub tuned: Tuned,
     /// The program that was loaded, with its parameters. It acts if it is the algorithm.
     pub program: Option<Program>,
 }

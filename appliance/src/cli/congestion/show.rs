@@ -48,6 +48,13 @@ fn value(p: &v1::CongestionParameter) -> String {
     }
 }
 
+/// Whether a parameter of an algorithm is one of the adapter's own algorithm.
+fn acts(congestion: &v1::Congestion, p: &v1::CongestionParameter) -> bool {
+    p.name
+        .split_once('.')
+        .is_some_and(|(of, _)| of == congestion.algorithm)
+}
+
 /// Text of one adapter.
 pub fn text(congestion: &v1::Congestion) -> String {
     let mut out = String::new();
@@ -72,17 +79,23 @@ pub fn text(congestion: &v1::Congestion) -> String {
             &congestion.notification,
         ),
         ("Device", Point::Device, &Vec::new()),
+        ("Algorithm", Point::Algorithm, &Vec::new()),
         ("Program", Point::Program, &Vec::new()),
     ] {
-        if point == Point::Program && congestion.program.is_none() {
+        let of = |p: &&v1::CongestionParameter| {
+            p.point() == point && (point != Point::Algorithm || acts(congestion, p))
+        };
+        let here = || congestion.parameters.iter().filter(of);
+        let always = !matches!(point, Point::Algorithm | Point::Program);
+        if !always && here().next().is_none() && (point == Point::Algorithm || congestion.program.is_none()) {
             continue;
         }
         let on = match point {
-            Point::Device | Point::Program => String::new(),
+            Point::Device | Point::Algorithm | Point::Program => String::new(),
             _ => format!(", priorities: {}", set(on)),
         };
         let _ = writeln!(out, "\n{title}{on}");
-        out += &text::table! { p in congestion.parameters.iter().filter(|p| p.point() == point), "no parameters";
+        out += &text::table! { p in here(), "no parameters";
             "PARAMETER": p.name,
             ">VALUE": p.value,
             "UNIT": if p.word.is_empty() { &p.unit } else { &p.word },

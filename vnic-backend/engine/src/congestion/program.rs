@@ -23,7 +23,7 @@ mod tests;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -356,6 +356,7 @@ impl Program {
             unit: s.unit(),
             accepted: s.accepted(),
             value: super::named::number(s.unit(), s.value as f64),
+            number: s.value.to_string(),
             help: "a parameter of the program",
         };
         self.settings.iter().map(of).collect()
