@@ -135,11 +135,6 @@ impl Congestion<'_> {
         if any && !now.rdma && !now.acting.soft_roce {
             said.push("the adapter has no RDMA function, and soft_roce is 0".to_owned());
         }
-        if any && now.spec.algorithm == CongestionAlgorithm::Hpcc {
-            said.push(
-                "hpcc: no queue of a running NIC writes telemetry; flows keep their first window".to_owned(),
-            );
-        }
         if now.algorithm != now.spec.algorithm {
             said.push(format!(
                 "{}: {} acts, as NV parameters do not allow it (vnicctl nvconfig)",

@@ -129,7 +129,7 @@ vf1   dcqcn      winof2-doc  none  none    0   100 Gbps
     );
 
     let presets = lab.said(&["cc", "presets"]).await;
-    for word in ["ALGORITHM", "dcqcn+", "keeps its first window", "MLX-FW"] {
+    for word in ["ALGORITHM", "dcqcn+", "of queues with a rate", "MLX-FW"] {
         assert!(presets.contains(word), "{presets}");
     }
     assert_eq!(lab.said(&["cc", "flows"]).await, "no queue pair is limited\n");

@@ -1,6 +1,8 @@
 //! Three adapters' RDMA functions send to one behind a port of limited rate. Time passes by the rounds of the data core: what
 //! is measured is the same on any machine, and nothing hangs on how fast it is.
 
+mod telemetry;
+
 use std::time::Duration;
 
 use anyhow::Result;

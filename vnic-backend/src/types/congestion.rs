@@ -19,7 +19,7 @@ vnic_wire::named! {
         Timely => "timely",
         /// Swift: by the round-trip time and a target.
         Swift => "swift",
-        /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
+        /// HPCC: by telemetry of the queues on the way. Those of ports with a rate write some.
         Hpcc => "hpcc",
         /// The program that is loaded.
         Program => "program",
@@ -38,9 +38,7 @@ impl CongestionAlgorithm {
             CongestionAlgorithm::Timely => "by the round-trip time and its gradient",
             CongestionAlgorithm::Swift => "by the round-trip time and a target",
             CongestionAlgorithm::Program => "the program that `cc load` gave the adapter",
-            CongestionAlgorithm::Hpcc => {
-                "by telemetry of the switches; no live queue writes any: keeps its first window"
-            }
+            CongestionAlgorithm::Hpcc => "by telemetry of queues with a rate",
         }
     }
 

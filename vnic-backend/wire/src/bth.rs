@@ -1,5 +1,6 @@
 //! Base transport header (IBTA vol 1 section 9.2; FECN and BECN as in annex A17 and vol 1 release 1.4).
 
+use crate::int::Sign;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 use crate::{Error, be16, be32};
@@ -16,7 +17,8 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 /// The destination of packets to a multicast group (IBTA vol 1 section 9.2).
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
-/// A base transport header. Reserved bits are sent as 0 and ignored, but one of the seven behind AckReq, which is `selective`.
+/// A base transport header. Reserved bits are sent as 0 and ignored, but three of the seven behind AckReq, which are `selective` and
+/// `telemetry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Transport and operation; says which headers follow.
@@ -42,6 +44,8 @@ pub struct Header {
     /// The sender knows selective repeat ([`sack`](crate::sack)). No standard has this bit (0 of resv7): who does not know it
     /// ignores it.
     pub selective: bool,
+    /// What the sender says about telemetry (1 and 2 of resv7).
+    pub telemetry: Sign,
     /// Packet sequence number.
     pub psn: Psn,
 }
@@ -63,6 +67,7 @@ impl Header {
             destination_qp,
             ack_request: false,
             selective: false,
+            telemetry: Sign::None,
             psn,
         }
     }
@@ -83,6 +88,7 @@ impl Header {
             destination_qp: be32(b, 4) & 0xff_ffff,
             ack_request: b[8] & 0x80 != 0,
             selective: b[8] & 1 != 0,
+            telemetry: Sign::of(b[8] >> 1),
             psn: Psn::new(be32(b, 8)),
         })
     }
@@ -98,7 +104,10 @@ impl Header {
             | u32::from(self.pkey);
         let second =
             u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.destination_qp & 0xff_ffff;
-        let third = u32::from(self.ack_request) << 31 | u32::from(self.selective) << 24 | self.psn.value();
+        let third = u32::from(self.ack_request) << 31
+            | (self.telemetry as u32) << 25
+            | u32::from(self.selective) << 24
+            | self.psn.value();
         let (f, s, t) = (first.to_be_bytes(), second.to_be_bytes(), third.to_be_bytes());
         [
             f[0], f[1], f[2], f[3], s[0], s[1], s[2], s[3], t[0], t[1], t[2], t[3],

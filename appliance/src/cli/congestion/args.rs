@@ -111,7 +111,7 @@ pub struct CcSet {
     /// Where parameters come from that nobody has set: winof2-doc, mlx-fw, paper, ns3-rdma
     #[arg(long)]
     pub preset: Option<String>,
-    /// How queue pairs react: dcqcn, dcqcn+, timely, swift, hpcc (no live queue writes telemetry: it keeps its first window), program, none
+    /// How queue pairs react: dcqcn, dcqcn+, timely, swift, hpcc, program, none
     #[arg(long)]
     pub algorithm: Option<String>,
 }

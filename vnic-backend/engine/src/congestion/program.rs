@@ -255,6 +255,7 @@ impl Program {
             from_start: flags & 1 != 0,
             loss: flags & 2 != 0,
             telemetry: flags & 4 != 0,
+            endpoint: false,
             ack_every,
             burst,
         };
