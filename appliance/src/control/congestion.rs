@@ -135,6 +135,9 @@ impl Congestion<'_> {
         if any && !now.rdma && !now.acting.soft_roce {
             said.push("the adapter has no RDMA function, and soft_roce is 0".to_owned());
         }
+        if any && now.acting.soft_roce && now.algorithm == CongestionAlgorithm::Hpcc {
+            said.push("soft_roce: hpcc leaves the guest's own RoCE alone".to_owned());
+        }
         if now.algorithm != now.spec.algorithm {
             said.push(format!(
                 "{}: {} acts, as NV parameters do not allow it (vnicctl nvconfig)",

@@ -553,6 +553,17 @@ async fn every_algorithm_can_be_chosen() {
         assert_eq!(now.algorithm, algorithm);
         let told = &values(&now)["np_told_interval"];
         assert_eq!(told == "0", algorithm != "dcqcn+", "{algorithm}");
+        let guests = set(&lab, parameters(&[("soft_roce", "1")]))
+            .await
+            .expect(algorithm);
+        let alone = guests.warnings.iter().any(|w| w.starts_with("soft_roce: hpcc"));
+        assert_eq!(alone, algorithm == "hpcc", "{:?}", guests.warnings);
+        assert_eq!(
+            set(&lab, parameters(&[("soft_roce", "")]))
+                .await
+                .expect(algorithm),
+            now
+        );
         lab = lab.restart(1).await;
         assert_eq!(get(&lab).await, now);
     }

@@ -48,11 +48,10 @@ fn value(p: &v1::CongestionParameter) -> String {
     }
 }
 
-/// Whether a parameter of an algorithm is one of the adapter's own algorithm.
-fn acts(congestion: &v1::Congestion, p: &v1::CongestionParameter) -> bool {
-    p.name
-        .split_once('.')
-        .is_some_and(|(of, _)| of == congestion.algorithm)
+/// Whether a parameter is shown: those of an algorithm only while it is the adapter's.
+fn is_shown(congestion: &v1::Congestion, p: &v1::CongestionParameter) -> bool {
+    let acts = |(of, _): (&str, &str)| of == congestion.algorithm;
+    p.point() != Point::Algorithm || p.name.split_once('.').is_some_and(acts)
 }
 
 /// Text of one adapter.
@@ -82,12 +81,14 @@ pub fn text(congestion: &v1::Congestion) -> String {
         ("Algorithm", Point::Algorithm, &Vec::new()),
         ("Program", Point::Program, &Vec::new()),
     ] {
-        let of = |p: &&v1::CongestionParameter| {
-            p.point() == point && (point != Point::Algorithm || acts(congestion, p))
+        let of = |p: &&v1::CongestionParameter| p.point() == point && is_shown(congestion, p);
+        let rows: Vec<_> = congestion.parameters.iter().filter(of).collect();
+        let without = match point {
+            Point::Program => congestion.program.is_none(),
+            Point::Algorithm => rows.is_empty(),
+            _ => false,
         };
-        let here = || congestion.parameters.iter().filter(of);
-        let always = !matches!(point, Point::Algorithm | Point::Program);
-        if !always && here().next().is_none() && (point == Point::Algorithm || congestion.program.is_none()) {
+        if without {
             continue;
         }
         let on = match point {
@@ -95,7 +96,7 @@ pub fn text(congestion: &v1::Congestion) -> String {
             _ => format!(", priorities: {}", set(on)),
         };
         let _ = writeln!(out, "\n{title}{on}");
-        out += &text::table! { p in here(), "no parameters";
+        out += &text::table! { p in rows, "no parameters";
             "PARAMETER": p.name,
             ">VALUE": p.value,
             "UNIT": if p.word.is_empty() { &p.unit } else { &p.word },
@@ -117,7 +118,8 @@ pub fn values(parameters: &[v1::CongestionParameter]) -> String {
 
 /// Defaults of parameters, with the values.
 pub fn defaults(congestion: &v1::Congestion) -> String {
-    let table = text::table! { p in &congestion.parameters, "no parameters";
+    let shown = congestion.parameters.iter().filter(|p| is_shown(congestion, p));
+    let table = text::table! { p in shown, "no parameters";
         "PARAMETER": p.name,
         ">DEFAULT": p.preset_value,
         ">NOW": if p.preset_value == p.value { "" } else { &p.value },

@@ -1,7 +1,8 @@
-//! HPCC between adapters: what the queue of the port writes into packets comes back in acknowledges and moves windows.
+//! HPCC between adapters: what the queue of the port writes into packets comes back in acknowledges and moves windows. Swift: so
+//! does what a packet waited in its receiver.
 
 use anyhow::Result;
-use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, QosSpec};
+use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, QosSpec, ScheduleQueue};
 
 use super::{Incast, PRIORITY, RECEIVER, SENDERS, Seen, link_takes, lossless};
 
@@ -11,28 +12,31 @@ const BASE_RTT: u64 = 100;
 /// Bytes of payload of a first window; one packet more may be unacknowledged.
 const FIRST_WINDOW: u64 = super::RATE * BASE_RTT / 8_000_000 * 1024 / 1126;
 
-/// HPCC for the test's priority, at all adapters.
-fn with_hpcc(spec: &QosSpec) -> Result<Incast> {
+/// An algorithm for the test's priority, at all adapters.
+fn with(spec: &QosSpec, algorithm: CongestionAlgorithm, parameters: &[(&str, &str)]) -> Result<Incast> {
     let mut incast = Incast::new(spec, false)?;
     for name in [&SENDERS[..], &[RECEIVER]].concat() {
         let nic = &incast.world.rig.nic;
         let mut settings = nic.adapter(name)?.settings;
         settings.congestion.enable = 1 << PRIORITY;
         nic.configure_adapter(name, &settings)?;
-        let mut hpcc = CongestionSpec {
-            algorithm: CongestionAlgorithm::Hpcc,
+        let mut spec = CongestionSpec {
+            algorithm,
             ..CongestionSpec::default()
         };
-        for (name, value) in [
-            ("hpcc.base_rtt", format!("{BASE_RTT}us")),
-            ("hpcc.w_ai", "100".to_owned()),
-        ] {
-            hpcc.tuned.set(name, &value).expect("an algorithm")?;
+        for (name, value) in parameters {
+            spec.tuned.set(name, value).expect("an algorithm")?;
         }
-        nic.set_congestion(name, hpcc)?;
+        nic.set_congestion(name, spec)?;
     }
     incast.start();
     Ok(incast)
+}
+
+fn with_hpcc(spec: &QosSpec) -> Result<Incast> {
+    let base_rtt = format!("{BASE_RTT}us");
+    let parameters = [("hpcc.base_rtt", base_rtt.as_str()), ("hpcc.w_ai", "100")];
+    with(spec, CongestionAlgorithm::Hpcc, &parameters)
 }
 
 impl Incast {
@@ -89,4 +93,30 @@ fn hpcc_keeps_its_windows_where_no_queue_has_a_rate() -> Result<()> {
         assert_eq!(flow.state.cuts, 0, "{flow:?}");
     }
     incast.world.finish()
+}
+
+/// Swift's two windows: acknowledges that wait in the receiver say so, and what they waited is not the network's.
+#[test]
+fn swift_tells_the_receivers_delay_from_the_networks() -> Result<()> {
+    // An acknowledge takes half a millisecond: the receiver may send so little.
+    let limit = [2_000_000; 8];
+    for (endpoint_target, cut) in [("1s", false), ("100us", true)] {
+        let parameters = [("swift.base", "1ms"), ("swift.endpoint_target", endpoint_target)];
+        let incast = with(&QosSpec::default(), CongestionAlgorithm::Swift, &parameters)?;
+        let slow = QosSpec {
+            rate: super::RATE,
+            queue: Some(ScheduleQueue {
+                limit,
+                ..ScheduleQueue::default()
+            }),
+            ..QosSpec::default()
+        };
+        incast.world.rig.nic.set_qos(RECEIVER, slow)?;
+        incast.watch(40)?;
+        for flow in incast.flows()? {
+            assert_eq!(flow.state.cuts > 0, cut, "{endpoint_target}: {flow:?}");
+        }
+        incast.world.finish()?;
+    }
+    Ok(())
 }
