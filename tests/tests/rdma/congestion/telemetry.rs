@@ -13,8 +13,7 @@ const BASE_RTT: u64 = 100;
 const FIRST_WINDOW: u64 = super::RATE * BASE_RTT / 8_000_000 * 1024 / 1126;
 
 /// An algorithm for the test's priority, at all adapters.
-fn with(spec: &QosSpec, algorithm: CongestionAlgorithm, parameters: &[(&str, &str)]) -> Result<Incast> {
-    let mut incast = Incast::new(spec, false)?;
+fn with(mut incast: Incast, algorithm: CongestionAlgorithm, parameters: &[(&str, &str)]) -> Result<Incast> {
     for name in [&SENDERS[..], &[RECEIVER]].concat() {
         let nic = &incast.world.rig.nic;
         let mut settings = nic.adapter(name)?.settings;
@@ -33,10 +32,10 @@ fn with(spec: &QosSpec, algorithm: CongestionAlgorithm, parameters: &[(&str, &st
     Ok(incast)
 }
 
-fn with_hpcc(spec: &QosSpec) -> Result<Incast> {
+fn with_hpcc(incast: Incast) -> Result<Incast> {
     let base_rtt = format!("{BASE_RTT}us");
     let parameters = [("hpcc.base_rtt", base_rtt.as_str()), ("hpcc.w_ai", "100")];
-    with(spec, CongestionAlgorithm::Hpcc, &parameters)
+    with(incast, CongestionAlgorithm::Hpcc, &parameters)
 }
 
 impl Incast {
@@ -62,7 +61,7 @@ fn shares(seen: &Seen, ms: u64) -> (f64, f64) {
 
 #[test]
 fn hpcc_holds_a_port_at_its_aim_and_its_queue_short() -> Result<()> {
-    let incast = with_hpcc(&lossless())?;
+    let incast = with_hpcc(Incast::new(&lossless(), false)?)?;
     incast.watch(30)?;
     let seen = incast.watch(100)?;
     let flows = incast.flows()?;
@@ -81,10 +80,25 @@ fn hpcc_holds_a_port_at_its_aim_and_its_queue_short() -> Result<()> {
     incast.world.finish()
 }
 
+/// Packets of the same size, but no room for a trailer: flows keep their first windows, and what is more than the link takes waits.
+#[test]
+fn hpcc_without_telemetry_keeps_its_first_windows() -> Result<()> {
+    let incast = with_hpcc(Incast::with_mtu(&lossless(), false, 1120)?)?;
+    incast.watch(30)?;
+    let seen = incast.watch(100)?;
+    println!("{seen:?}");
+    for flow in incast.flows()? {
+        let window = flow.limits.window - 1023;
+        assert!(window >= FIRST_WINDOW - 1 && flow.state.cuts == 0, "{flow:?}");
+    }
+    assert!(seen.queue > 20_000.0, "{seen:?}");
+    incast.world.finish()
+}
+
 /// Without a rate there is no link that could be too full: flows keep their first windows.
 #[test]
 fn hpcc_keeps_its_windows_where_no_queue_has_a_rate() -> Result<()> {
-    let incast = with_hpcc(&lossless())?;
+    let incast = with_hpcc(Incast::new(&lossless(), false)?)?;
     for name in [&SENDERS[..], &[RECEIVER]].concat() {
         incast.world.rig.nic.set_qos(name, lossless())?;
     }
@@ -100,9 +114,17 @@ fn hpcc_keeps_its_windows_where_no_queue_has_a_rate() -> Result<()> {
 fn swift_tells_the_receivers_delay_from_the_networks() -> Result<()> {
     // An acknowledge takes half a millisecond: the receiver may send so little.
     let limit = [2_000_000; 8];
-    for (endpoint_target, cut) in [("1s", false), ("100us", true)] {
-        let parameters = [("swift.base", "1ms"), ("swift.endpoint_target", endpoint_target)];
-        let incast = with(&QosSpec::default(), CongestionAlgorithm::Swift, &parameters)?;
+    for (split, target, cut) in [("on", "1s", false), ("on", "100us", true), ("off", "1s", true)] {
+        let parameters = [
+            ("swift.base", "1ms"),
+            ("swift.endpoint_target", target),
+            ("swift.split", split),
+        ];
+        let incast = with(
+            Incast::new(&QosSpec::default(), false)?,
+            CongestionAlgorithm::Swift,
+            &parameters,
+        )?;
         let slow = QosSpec {
             rate: super::RATE,
             queue: Some(ScheduleQueue {
@@ -114,7 +136,7 @@ fn swift_tells_the_receivers_delay_from_the_networks() -> Result<()> {
         incast.world.rig.nic.set_qos(RECEIVER, slow)?;
         incast.watch(40)?;
         for flow in incast.flows()? {
-            assert_eq!(flow.state.cuts > 0, cut, "{endpoint_target}: {flow:?}");
+            assert_eq!(flow.state.cuts > 0, cut, "{split} {target}: {flow:?}");
         }
         incast.world.finish()?;
     }
