@@ -135,10 +135,8 @@ impl Congestion<'_> {
         if any && !now.rdma && !now.acting.soft_roce {
             said.push("the adapter has no RDMA function, and soft_roce is 0".to_owned());
         }
-        if any && now.spec.algorithm == CongestionAlgorithm::Hpcc {
-            said.push(
-                "hpcc: no queue of a running NIC writes telemetry; flows keep their first window".to_owned(),
-            );
+        if any && now.acting.soft_roce && now.algorithm == CongestionAlgorithm::Hpcc {
+            said.push("soft_roce: hpcc leaves the guest's own RoCE alone".to_owned());
         }
         if now.algorithm != now.spec.algorithm {
             said.push(format!(

@@ -3,7 +3,7 @@
 
 use prost::Message as _;
 use vnic_backend::settings::parameter;
-use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset, Program};
+use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset, Program, TunedParameter};
 use vnic_control::v1;
 
 use crate::names::PROGRAM;
@@ -21,7 +21,10 @@ pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
         preset: spec.preset.name().to_owned(),
         reaction: bits(spec.only_notification),
         notification: bits(spec.only_reaction),
-        parameters: own.chain(spec.program.iter().flat_map(of_program)).collect(),
+        parameters: own
+            .chain(of_algorithms(spec))
+            .chain(spec.program.iter().flat_map(of_program))
+            .collect(),
         program: spec.program.as_ref().map(|program| v1::CongestionProgram {
             code: program.bytes().to_vec(),
             ..v1::CongestionProgram::default()
@@ -29,6 +32,17 @@ pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
         ..v1::Congestion::default()
     };
     message.encode_to_vec()
+}
+
+/// Parameters of algorithms that were set.
+fn of_algorithms(spec: &CongestionSpec) -> impl Iterator<Item = v1::CongestionParameter> {
+    let all = spec.tuned.parameters().into_iter();
+    all.filter(TunedParameter::is_set)
+        .map(|p| v1::CongestionParameter {
+            name: p.name(),
+            value: p.now.number,
+            ..v1::CongestionParameter::default()
+        })
 }
 
 /// Parameters of a program that were set.
@@ -70,6 +84,10 @@ pub fn decode(bytes: &[u8]) -> Result<CongestionSpec, String> {
                 _ => return Err(format!("{} = {:?}", p.name, p.value)),
             }
         }
+        if let Some(done) = spec.tuned.set(&p.name, &p.value) {
+            done.map_err(|e| format!("{}: {e}", p.name))?;
+            continue;
+        }
         // (`roce_slow_restart_en` was no key once.)
         let known = parameter(&p.name).filter(|known| !known.keyed || known.is_zero_touch());
         let (known, value) = known
@@ -96,6 +114,16 @@ mod tests {
         };
         for p in PARAMETERS.iter().filter(|p| !p.keyed) {
             spec.own.put(p, Some(1));
+        }
+        for (name, text) in [
+            ("swift.base", "30us"),
+            ("hpcc.eta", "0.9"),
+            ("timely.pacing", "burst"),
+        ] {
+            spec.tuned
+                .set(name, text)
+                .expect("an algorithm")
+                .expect("a value");
         }
         assert_eq!(decode(&encode(&spec)), Ok(spec));
         for (message, problem) in [

@@ -9,6 +9,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use vnic_backend::settings::{KEYS, Kind, PARAMETERS, Preset};
 use vnic_control::v1;
+use vnic_control::v1::congestion_parameter::Point;
 use vnic_control::v1::congestion_service_client::CongestionServiceClient;
 use vnic_control::v1::qos_service_client::QosServiceClient;
 use vnic_control::v1::registry_service_client::RegistryServiceClient;
@@ -78,9 +79,14 @@ async fn set_key(lab: &Lab, key: &str, value: &str) -> Result<(), Status> {
     registry.set_entry(request).await.map(drop)
 }
 
+/// Parameters that are of no one algorithm.
 fn values(congestion: &v1::Congestion) -> BTreeMap<String, String> {
     let of = |p: &v1::CongestionParameter| (p.name.clone(), p.value.clone());
-    congestion.parameters.iter().map(of).collect()
+    let common = congestion
+        .parameters
+        .iter()
+        .filter(|p| p.point() != Point::Algorithm);
+    common.map(of).collect()
 }
 
 fn on(mask: u8) -> Vec<bool> {
@@ -547,10 +553,112 @@ async fn every_algorithm_can_be_chosen() {
         assert_eq!(now.algorithm, algorithm);
         let told = &values(&now)["np_told_interval"];
         assert_eq!(told == "0", algorithm != "dcqcn+", "{algorithm}");
-        let without = now.warnings.iter().any(|w| w.starts_with("hpcc: "));
-        assert_eq!(without, algorithm == "hpcc", "{:?}", now.warnings);
+        let guests = set(&lab, parameters(&[("soft_roce", "1")]))
+            .await
+            .expect(algorithm);
+        let alone = guests.warnings.iter().any(|w| w.starts_with("soft_roce: hpcc"));
+        assert_eq!(alone, algorithm == "hpcc", "{:?}", guests.warnings);
+        assert_eq!(
+            set(&lab, parameters(&[("soft_roce", "")]))
+                .await
+                .expect(algorithm),
+            now
+        );
         lab = lab.restart(1).await;
         assert_eq!(get(&lab).await, now);
     }
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_of_algorithms_are_those_of_an_adapter() {
+    let mut lab = Lab::start(2).await;
+    let plain = get(&lab).await;
+    let of = |p: &&v1::CongestionParameter| p.point() == Point::Algorithm;
+    let names: Vec<String> = plain
+        .parameters
+        .iter()
+        .filter(of)
+        .map(|p| p.name.clone())
+        .collect();
+    for algorithm in ["dcqcn+", "timely", "swift", "hpcc"] {
+        let front = format!("{algorithm}.");
+        assert!(names.iter().any(|name| name.starts_with(&front)), "{algorithm}");
+    }
+    for name in &names {
+        // One of these is another value than the one that acts.
+        let tried = ["3", "0.25", "1", "0", "7000"];
+        let mut changed = false;
+        for value in tried {
+            let Ok(now) = set(&lab, parameters(&[(name, value)])).await else {
+                continue;
+            };
+            let before = plain.parameters.iter().find(|p| p.name == *name).expect("a row");
+            let after = now.parameters.iter().find(|p| p.name == *name).expect("a row");
+            if after.value == before.value {
+                continue;
+            }
+            assert!(after.set && after.preset_value == before.value, "{after:?}");
+            let others = |c: &v1::Congestion| {
+                let mut rows = c.parameters.clone();
+                rows.retain(|p| p.name != *name);
+                rows
+            };
+            assert_eq!(others(&now), others(&plain), "{name}");
+            changed = true;
+            break;
+        }
+        assert!(changed, "{name}");
+        assert_eq!(
+            set(&lab, parameters(&[(name, "")])).await.expect(name),
+            plain,
+            "{name}"
+        );
+    }
+    // The other adapter has its own, and all of it stays over a restart, and over a preset of DCQCN.
+    set(
+        &lab,
+        parameters(&[
+            ("swift.base", "30us"),
+            ("hpcc.eta", "0.9"),
+            ("hpcc.reaction", "per-rtt"),
+        ]),
+    )
+    .await
+    .expect("three parameters");
+    let now = set(&lab, preset("mlx-fw")).await.expect("a preset");
+    let row = |name: &str| {
+        now.parameters
+            .iter()
+            .find(|p| p.name == name)
+            .expect("a row")
+            .clone()
+    };
+    assert_eq!(
+        (&*row("swift.base").value, &*row("swift.base").word),
+        ("30000", "30us")
+    );
+    assert_eq!((&*row("hpcc.eta").value, &*row("hpcc.eta").word), ("0.9", ""));
+    assert_eq!(
+        (&*row("hpcc.reaction").value, &*row("hpcc.reaction").word),
+        ("2", "per-rtt")
+    );
+    lab = lab.restart(2).await;
+    assert_eq!(get(&lab).await, now);
+    let other = lab.said(&["cc", "get", "vf1", "swift.base"]).await;
+    assert_eq!(other, "swift.base=25000\n");
+    for (name, value, problem) in [
+        ("swift.base", "2s", "base = \"2s\" is not accepted: 1ns to 1s"),
+        ("timely.beta", "1.5", "0 to 1"),
+        ("hpcc.reaction", "fast", "one of reference, per-ack, per-rtt"),
+        ("dcqcn+.cutt", "0.5", "it has g, initial_alpha, cut"),
+    ] {
+        let refused = set(&lab, parameters(&[(name, value)])).await.expect_err(name);
+        assert_eq!(fields(&refused), [format!("parameters[{name}]")]);
+        assert!(refused.message().contains(problem), "{refused}");
+    }
+    assert_eq!(get(&lab).await, now);
+    reset(&lab).await;
+    assert_eq!(get(&lab).await.parameters, plain.parameters);
     lab.end().await;
 }

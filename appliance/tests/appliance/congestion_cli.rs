@@ -67,7 +67,15 @@ vf1   dcqcn      winof2-doc  none  none    0   100 Gbps
     let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
     assert_eq!(row[1..], ["10", "40", "Mbit/s"]);
     // What one adapter has, another takes.
+    lab.said(&["cc", "set", "vf0", "swift.base=30us", "timely.step=40M"])
+        .await;
+    let shown = lab.said(&["cc", "show", "vf0"]).await;
+    assert!(
+        !shown.contains("swift."),
+        "parameters of another algorithm: {shown}"
+    );
     let all = lab.said(&["cc", "get", "vf0"]).await;
+    assert!(all.contains("\nswift.base=30000\n"), "{all}");
     let words: Vec<&str> = ["cc", "set", "vf1"].into_iter().chain(all.lines()).collect();
     lab.said(&words).await;
     assert_eq!(lab.said(&["cc", "get", "vf1"]).await, all);
@@ -100,6 +108,11 @@ vf1   dcqcn      winof2-doc  none  none    0   100 Gbps
         "rp_gd=10",
     ])
     .await;
+    let shown = lab.said(&["cc", "show", "vf0"]).await;
+    let row = shown.lines().find(|l| l.starts_with("swift.base "));
+    let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
+    assert_eq!(row[1..4], ["30000", "30us", "set"]);
+    assert!(!shown.contains("timely."), "{shown}");
     let now = lab.json(&["cc", "show", "vf0"]).await;
     assert_eq!(
         (&now["preset"], &now["algorithm"]),
@@ -116,7 +129,7 @@ vf1   dcqcn      winof2-doc  none  none    0   100 Gbps
     );
 
     let presets = lab.said(&["cc", "presets"]).await;
-    for word in ["ALGORITHM", "dcqcn+", "keeps its first window", "MLX-FW"] {
+    for word in ["ALGORITHM", "dcqcn+", "of queues with a rate", "MLX-FW"] {
         assert!(presets.contains(word), "{presets}");
     }
     assert_eq!(lab.said(&["cc", "flows"]).await, "no queue pair is limited\n");
@@ -148,6 +161,8 @@ async fn what_cc_refuses() {
         (2, &["enable", "vf0", "--rp", "--np"], "cannot be used with"),
         (1, &["set", "vf0", "rp_gd=12"], "0 to 11"),
         (1, &["set", "vf0", "rp_gdd=1"], "did you mean rp_gd?"),
+        (1, &["set", "vf0", "swift.base=2h"], "parameters[swift.base]"),
+        (1, &["set", "vf0", "swift.base=2h"], "1ns to 1s"),
         (1, &["set", "vf0", "--preset", "fast"], "known are winof2-doc"),
         (1, &["set", "vf0", "--algorithm", "bbr"], "known are dcqcn"),
         (

@@ -101,6 +101,7 @@ impl Adapter {
             mac,
             limits: Limits::default(),
             mtu: Mtu::Mtu1024,
+            trailers: false,
             pin_source_port: false,
             seed: 0,
             place: None,

@@ -127,6 +127,7 @@ impl RoceHost {
             mac,
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
+            trailers: false,
             pin_source_port: false,
             seed: 0,
             place: None,

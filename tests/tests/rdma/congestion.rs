@@ -1,6 +1,8 @@
 //! Three adapters' RDMA functions send to one behind a port of limited rate. Time passes by the rounds of the data core: what
 //! is measured is the same on any machine, and nothing hangs on how fast it is.
 
+mod telemetry;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -58,10 +60,16 @@ impl Incast {
     /// Everybody there, connected, time stands still. All ports have this configuration and the same rate; `pause`: global
     /// pause, which they have unless somebody takes it from them.
     fn new(spec: &QosSpec, pause: bool) -> Result<Incast> {
+        Incast::with_mtu(spec, pause, 1500)
+    }
+
+    /// The same with adapters of this Ethernet MTU.
+    fn with_mtu(spec: &QosSpec, pause: bool, mtu: u16) -> Result<Incast> {
         let clock = VirtualClock::new(ROUND);
         let names = [&SENDERS[..], &[RECEIVER]].concat();
-        let world = World::with_clock(clock.clone(), &names)?;
+        let mut world = World::with_clock(clock.clone(), &[])?;
         for name in &names {
+            world.add(name, mtu)?;
             let mut settings = AdapterSettings::default();
             settings.qos.priorities.trust = Trust::Dscp;
             settings.qos.flow_control = FlowControl::of(pause, pause);

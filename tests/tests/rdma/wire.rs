@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use vnic_backend::{GidKind, GidSetting, MacAddr};
+use vnic_backend::{CongestionAlgorithm, CongestionSpec, GidKind, GidSetting, MacAddr, QosSpec};
 use vnic_device::queue::Operation;
 use vnic_device::verbs::QpType;
 use vnic_tests::driver::rdma::{Side, World, Wr, fill, link};
@@ -119,6 +119,39 @@ fn a_kernel_that_cuts_gives_them_back_as_they_were() -> Result<()> {
     let (worlds, mut sides) = hosts(&veth)?;
     for [packets, crossed] in write(&worlds, &mut sides)? {
         ensure!(crossed >= packets, "{crossed} for {packets}");
+    }
+    finish((worlds, sides))
+}
+
+/// HPCC's flows on one NIC hear of a queue on the other one, over both versions of IP, and all payload arrives.
+#[test]
+fn telemetry_crosses_a_wire() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let (worlds, mut sides) = hosts(&veth)?;
+    let slow = QosSpec {
+        rate: 100_000_000,
+        ..QosSpec::default()
+    };
+    worlds[1].rig.nic.set_qos("a", slow)?;
+    let nic = &worlds[0].rig.nic;
+    let mut settings = nic.adapter("a")?.settings;
+    settings.congestion.enable = 0xff;
+    nic.configure_adapter("a", &settings)?;
+    let mut hpcc = CongestionSpec {
+        algorithm: CongestionAlgorithm::Hpcc,
+        ..CongestionSpec::default()
+    };
+    // 25 KB at line rate: a part of a message.
+    hpcc.tuned.set("hpcc.base_rtt", "2us").context("an algorithm")??;
+    nic.set_congestion("a", hpcc)?;
+    write(&worlds, &mut sides)?;
+    let flows = worlds[0].rig.nic.congestion_flows("a")?;
+    ensure!(flows.len() == 2, "{flows:?}");
+    // Only telemetry makes windows smaller.
+    for flow in &flows {
+        ensure!(flow.state.cuts > 0 && flow.limits.window < 10_000, "{flow:?}");
     }
     finish((worlds, sides))
 }

@@ -55,6 +55,7 @@ fn a_device_has_no_more_memory_than_it_was_made_for() {
         mac,
         limits,
         mtu: Mtu::Mtu4096,
+        trailers: false,
         pin_source_port: false,
         seed: 1,
         place: None,

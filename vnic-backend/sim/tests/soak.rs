@@ -64,6 +64,7 @@ fn end(n: u8) -> End {
         mac: mac(n),
         limits: Limits::default(),
         mtu: Mtu::Mtu4096,
+        trailers: false,
         pin_source_port: false,
         seed: 0,
         place: None,

@@ -15,6 +15,7 @@ use vnic_engine::rdma::{
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
+use vnic_wire::int::{Sign, Telemetry};
 use vnic_wire::roce::Frame;
 
 use super::clock::HOUSEKEEPING;
@@ -412,7 +413,12 @@ impl Functions {
         };
         match Frame::parse(bytes) {
             Ok(frame) if frame.icrc_ok() => {
-                let packet = Incoming::from(&frame);
+                let gathered;
+                let mut packet = Incoming::from(&frame);
+                if frame.headers.bth.telemetry != Sign::None {
+                    gathered = frame.trailer.map_or(Telemetry::EMPTY, Telemetry::parse_trailer);
+                    packet.telemetry = Some(&gathered);
+                }
                 if !routed(&packet) || !self.seats.any(port) {
                     let work = function.receive(now, &packet);
                     return function.charge(work);

@@ -3,8 +3,6 @@
 use std::sync::{Arc, PoisonError};
 
 use vnic_engine::congestion::dcqcn::Dcqcn;
-use vnic_engine::congestion::dcqcn_plus::DcqcnPlus;
-use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::{CongestionControl, none};
 use vnic_engine::rdma::Congestion;
 use vnic_engine::settings::Value;
@@ -113,7 +111,7 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
         return invalid("algorithm", "no program is loaded");
     }
     if spec.algorithm != CongestionAlgorithm::Program
-        && control(spec.algorithm, &spec.preset.points()).is_none()
+        && control(spec.algorithm, spec, &spec.preset.points()).is_none()
     {
         let problem = format!("{} is not there in this version", spec.algorithm.name());
         return invalid("algorithm", problem);
@@ -161,7 +159,7 @@ fn change(entry: &AdapterEntry, algorithm: CongestionAlgorithm) -> CongestionCha
     let control = match program {
         Some(program) => Arc::new(entry.program.run(program)),
         // An algorithm that does not exist was refused before.
-        None => control(algorithm, &points).unwrap_or_else(|| Arc::new(none::None)),
+        None => control(algorithm, spec, &points).unwrap_or_else(|| Arc::new(none::None)),
     };
     CongestionChange {
         congestion: Congestion {
@@ -178,13 +176,17 @@ fn change(entry: &AdapterEntry, algorithm: CongestionAlgorithm) -> CongestionCha
     }
 }
 
-/// The algorithm with its parameters: DCQCN has those of the adapter, the others those of their papers.
-fn control(algorithm: CongestionAlgorithm, points: &Points) -> Option<Arc<dyn CongestionControl>> {
+/// An algorithm with the adapter's parameters.
+fn control(
+    algorithm: CongestionAlgorithm,
+    spec: &CongestionSpec,
+    points: &Points,
+) -> Option<Arc<dyn CongestionControl>> {
     match algorithm {
+        CongestionAlgorithm::None => Some(Arc::new(none::None)),
         CongestionAlgorithm::Dcqcn => Some(Arc::new(Dcqcn {
             parameters: points.reaction.clone(),
         })),
-        CongestionAlgorithm::DcqcnPlus => Some(Arc::new(DcqcnPlus::default())),
-        other => Some(Named::by_name(other.name()).ok()?.build()),
+        other => Some(spec.tuned.get(other.name())?.build()),
     }
 }

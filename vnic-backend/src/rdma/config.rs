@@ -2,6 +2,7 @@
 
 use vnic_engine::rdma::{Beside, Device, DeviceConfig, Limits, Mtu};
 use vnic_wire::MacAddr;
+use vnic_wire::int::TRAILER_LEN;
 
 use super::completions::CompletionRing;
 use super::device_memory::DEVICE_MEMORY_MAX;
@@ -63,10 +64,12 @@ pub fn for_objects(limits: &Limits) -> u64 {
 pub fn device_config(mac: MacAddr, ethernet_mtu: u16, memory_mib: u32) -> DeviceConfig {
     let room = u32::from(ethernet_mtu).saturating_sub(HEADERS_MAX);
     let mtu = Mtu::ALL.into_iter().rev().find(|m| m.bytes() <= room);
+    let mtu = mtu.unwrap_or(Mtu::Mtu256);
     DeviceConfig {
         mac,
         limits: limits(memory_mib),
-        mtu: mtu.unwrap_or(Mtu::Mtu256),
+        mtu,
+        trailers: mtu.bytes() + TRAILER_LEN as u32 <= room,
         pin_source_port: false,
         // Each engine gets its own seed.
         seed: 0,
@@ -91,5 +94,8 @@ mod tests {
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
         let mtus = [68, 576, 1500, 2200, 9000].map(|mtu| device_config(mac, mtu, 64).mtu.bytes());
         assert_eq!(mtus, [256, 256, 1024, 2048, 4096]);
+        // With a trailer of telemetry, too, or there are none.
+        let trailers = [68, 576, 1500, 4188, 4236, 9000].map(|mtu| device_config(mac, mtu, 64).trailers);
+        assert_eq!(trailers, [false, true, true, false, true, true]);
     }
 }

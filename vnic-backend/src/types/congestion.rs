@@ -1,7 +1,7 @@
 //! Congestion control of the control plane.
 
 pub use vnic_engine::congestion::Faults;
-pub use vnic_engine::congestion::named::Parameter as ProgramParameter;
+pub use vnic_engine::congestion::named::{Parameter as ProgramParameter, Tuned, TunedParameter};
 pub use vnic_engine::congestion::program::{MODULE_MAX, Program};
 use vnic_engine::rdma::FlowStatus;
 pub use vnic_engine::settings::{Chosen, CongestionKeys, Points, Preset};
@@ -19,7 +19,7 @@ vnic_wire::named! {
         Timely => "timely",
         /// Swift: by the round-trip time and a target.
         Swift => "swift",
-        /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
+        /// HPCC: by telemetry of the queues on the way. Those of ports with a rate write some.
         Hpcc => "hpcc",
         /// The program that is loaded.
         Program => "program",
@@ -38,9 +38,7 @@ impl CongestionAlgorithm {
             CongestionAlgorithm::Timely => "by the round-trip time and its gradient",
             CongestionAlgorithm::Swift => "by the round-trip time and a target",
             CongestionAlgorithm::Program => "the program that `cc load` gave the adapter",
-            CongestionAlgorithm::Hpcc => {
-                "by telemetry of the switches; no live queue writes any: keeps its first window"
-            }
+            CongestionAlgorithm::Hpcc => "by telemetry of queues with a rate",
         }
     }
 
@@ -69,6 +67,8 @@ pub struct CongestionSpec {
     pub only_notification: u8,
     /// Parameters without a key.
     pub own: Chosen,
+    /// Parameters of the algorithms that have none of the others; those of the chosen one act.
+    pub tuned: Tuned,
     /// The program that was loaded, with its parameters. It acts if it is the algorithm.
     pub program: Option<Program>,
 }

@@ -1,5 +1,6 @@
 //! Base transport header (IBTA vol 1 section 9.2; FECN and BECN as in annex A17 and vol 1 release 1.4).
 
+use crate::int::Sign;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 use crate::{Error, be16, be32};
@@ -16,7 +17,8 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 /// The destination of packets to a multicast group (IBTA vol 1 section 9.2).
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
-/// A base transport header. Reserved bits are sent as 0 and ignored, but two of the seven behind AckReq: `selective` and `spread`.
+/// A base transport header. Reserved bits are sent as 0 and ignored, but four of the seven behind AckReq, which are `selective`,
+/// `telemetry` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Transport and operation; says which headers follow.
@@ -43,9 +45,11 @@ pub struct Header {
     /// ignores it.
     pub selective: bool,
     /// In a request: it is one of several that take several ways, so that each packet of a WRITE has an RETH, which says where its
-    /// own payload goes. In an answer: the responder takes such requests. No standard has this bit (1 of resv7) either, and
+    /// own payload goes. In an answer: the responder takes such requests. No standard has this bit (3 of resv7) either, and
     /// nobody sends such requests who has not had such an answer.
     pub spread: bool,
+    /// What the sender says about telemetry (1 and 2 of resv7).
+    pub telemetry: Sign,
     /// Packet sequence number.
     pub psn: Psn,
 }
@@ -68,6 +72,7 @@ impl Header {
             ack_request: false,
             selective: false,
             spread: false,
+            telemetry: Sign::None,
             psn,
         }
     }
@@ -88,7 +93,8 @@ impl Header {
             destination_qp: be32(b, 4) & 0xff_ffff,
             ack_request: b[8] & 0x80 != 0,
             selective: b[8] & 1 != 0,
-            spread: b[8] & 2 != 0,
+            spread: b[8] & 8 != 0,
+            telemetry: Sign::of(b[8] >> 1),
             psn: Psn::new(be32(b, 8)),
         })
     }
@@ -105,7 +111,8 @@ impl Header {
         let second =
             u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.destination_qp & 0xff_ffff;
         let third = u32::from(self.ack_request) << 31
-            | u32::from(self.spread) << 25
+            | u32::from(self.spread) << 27
+            | (self.telemetry as u32) << 25
             | u32::from(self.selective) << 24
             | self.psn.value();
         let (f, s, t) = (first.to_be_bytes(), second.to_be_bytes(), third.to_be_bytes());

@@ -117,3 +117,13 @@ fn mask_udp<const N: usize>(b: &mut [u8; N], udp: usize) {
 pub fn compute(kind: Kind, packet: &[u8]) -> Result<[u8; LEN], Error> {
     Ok(Icrc::new(kind, packet)?.finish())
 }
+
+/// The ICRC of a packet whose last bytes change: `icrc` before, and which bits of them change, up to the last pad byte. A wrong one
+/// stays wrong. (A CRC is linear: bits that do not change, and all before them, count nothing.)
+pub fn change(icrc: [u8; LEN], changed: &[u8]) -> [u8; LEN] {
+    // A register of zeros, and no final complement.
+    let mut crc = Hasher::new_with_initial(!0);
+    crc.update(changed);
+    let by = !crc.finalize();
+    (u32::from_le_bytes(icrc) ^ by).to_le_bytes()
+}

@@ -1,11 +1,21 @@
 //! In-band network telemetry as HPCC carries it: a record of each switch on the way about the queue that the packet left by
-//! (Li et al., HPCC, SIGCOMM 2019, section 4.1 and figure 7). It is behind the UDP header and before the BTH.
+//! (Li et al., HPCC, SIGCOMM 2019, section 4.1 and figure 7). The paper has it behind the UDP header and before the BTH:
 //!
 //! ```text
 //!   nHop 4 │ pathID 12 │ then for each hop:  B 4 │ TS 24 │ txBytes 20 │ qLen 16
 //! ```
+//!
+//! There only switches and adapters that know it can read the packet at all. Between adapters of this kind it is the end of the
+//! payload instead, a trailer of one length, so that who does not know it (a capture, a switch) sees an ordinary packet, and no
+//! switch changes its length. No standard has it; adapters keep theirs to themselves ([`Sign`]).
+//!
+//! ```text
+//!   payload │ 5 hops, 8 bytes each │ endpoint 32 │ nHop 4 │ pathID 12 │ 0x4901 16 │ pad │ ICRC
+//! ```
+//!
+//! A switch that writes into it changes the ICRC by what it wrote ([`roce::stamp`](crate::roce::stamp)).
 
-use crate::{Error, be16, be64};
+use crate::{Error, be16, be32, be64};
 
 /// Bytes of the header without hops.
 pub const HEADER_LEN: usize = 2;
@@ -18,6 +28,12 @@ pub const HOPS_MAX: usize = 5;
 
 /// Bytes of the header with all hops: the paper's 42.
 pub const LEN_MAX: usize = HEADER_LEN + HOPS_MAX * HOP_LEN;
+
+/// Bytes of the trailer. A multiple of four: the pad is that of the payload.
+pub const TRAILER_LEN: usize = HOPS_MAX * HOP_LEN + 8;
+
+/// Last bytes of the trailer.
+const TRAILER_END: u16 = 0x4901;
 
 /// Bytes that one count of [`Hop::sent`] stands for.
 pub const SENT_UNIT: u64 = 128;
@@ -62,6 +78,66 @@ pub fn speed_code(rate: u64) -> u8 {
     (SPEEDS.partition_point(|s| *s <= rate) - 1) as u8
 }
 
+/// What the sender of a packet says about telemetry: bits 1 and 2 of the BTH's resv7. No standard has them: who does not know them
+/// ignores them.
+///
+/// A requester that wants telemetry says so, and its packets have no trailer until an answer had one. A responder answers such
+/// requests with a trailer, and others without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[repr(u8)]
+pub enum Sign {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// It wants telemetry, and can read a trailer.
+    Known = 1,
+    /// The same, and this packet has a trailer.
+    Carried = 3,
+}
+
+impl Sign {
+    /// The sign in the low two bits.
+    #[inline]
+    pub const fn of(bits: u8) -> Sign {
+        match bits & 3 {
+            1 => Sign::Known,
+            3 => Sign::Carried,
+            _ => Sign::None,
+        }
+    }
+
+    /// Bytes of the trailer of a packet.
+    #[inline]
+    pub const fn trailer_len(self) -> usize {
+        match self {
+            Sign::Carried => TRAILER_LEN,
+            Sign::None | Sign::Known => 0,
+        }
+    }
+}
+
+/// Parts a payload as it is in the frame into payload and trailer. A packet that has the sign and no trailer is a stranger's: its
+/// reserved bits say nothing, and all is payload.
+#[inline]
+pub fn split<'a>(sign: &mut Sign, payload: &'a [u8]) -> (&'a [u8], Option<&'a [u8; TRAILER_LEN]>) {
+    match sign {
+        Sign::Carried => split_carried(sign, payload),
+        Sign::None | Sign::Known => (payload, None),
+    }
+}
+
+#[cold]
+fn split_carried<'a>(sign: &mut Sign, payload: &'a [u8]) -> (&'a [u8], Option<&'a [u8; TRAILER_LEN]>) {
+    let parts = payload.split_last_chunk();
+    match parts.filter(|(_, trailer)| trailer.ends_with(&TRAILER_END.to_be_bytes())) {
+        Some((payload, trailer)) => (payload, Some(trailer)),
+        None => {
+            *sign = Sign::None;
+            (payload, None)
+        }
+    }
+}
+
 /// The record of one switch, written when it sent the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hop {
@@ -75,15 +151,28 @@ pub struct Hop {
     pub speed: u8,
 }
 
+/// Bytes at one rate, of those at another; the upper bits may be lost.
+fn scaled(bytes: u64, to: u64, from: u64) -> u64 {
+    (u128::from(bytes) * u128::from(to) / u128::from(from.max(1))) as u64
+}
+
 impl Hop {
-    /// The record of a port: the time in ns, the bytes that it has sent ever, the bytes that wait, and bit/s of its link.
+    /// The record of a port: the time in ns, the bytes that it has sent ever, the bytes that wait, and bit/s of its link. Of a
+    /// speed without a code bytes are those of the next lower one (1 Gbit/s at least) in the same time: the parts of the link that
+    /// they are stay the same.
     #[inline]
     pub fn new(now: u64, sent: u64, queue: u64, rate: u64) -> Hop {
+        let speed = speed_code(rate).max(1);
+        let coded = SPEEDS[usize::from(speed)];
+        let (sent, queue) = match rate {
+            _ if rate == coded || rate == 0 => (sent, queue),
+            _ => (scaled(sent, coded, rate), scaled(queue, coded, rate)),
+        };
         Hop {
             timestamp: (now % TIMESTAMP_WRAP) as u32,
             sent: (sent % SENT_WRAP / SENT_UNIT) as u32,
             queue: u16::try_from(queue / QUEUE_UNIT).unwrap_or(u16::MAX),
-            speed: speed_code(rate),
+            speed: if rate == 0 { 0 } else { speed },
         }
     }
 
@@ -138,7 +227,7 @@ pub struct Telemetry {
     /// Records of the switches, in the order of the way.
     pub hops: [Hop; HOPS_MAX],
     /// Time in ns that the packet waited in its receiver, in Swift's acknowledges (Kumar et al., SIGCOMM 2020, section 3.2).
-    /// It is not part of HPCC's header.
+    /// It is not part of HPCC's header, but of the trailer.
     pub endpoint: u32,
 }
 
@@ -199,5 +288,34 @@ impl Telemetry {
             place.copy_from_slice(&hop.bits().to_be_bytes());
         }
         (b, HEADER_LEN + hops.len() * HOP_LEN)
+    }
+
+    /// Reads a trailer. Of more than [`HOPS_MAX`] hops the first ones count.
+    pub fn parse_trailer(bytes: &[u8; TRAILER_LEN]) -> Telemetry {
+        let (hops, rest) = bytes.as_chunks::<HOP_LEN>();
+        debug_assert!(rest.is_empty(), "hops, and as much as one more");
+        let mut telemetry = Telemetry::EMPTY;
+        for (place, hop) in telemetry.hops.iter_mut().zip(hops) {
+            *place = Hop::parse(u64::from_be_bytes(*hop));
+        }
+        let head = be16(bytes, HOPS_MAX * HOP_LEN + 4);
+        telemetry.endpoint = be32(bytes, HOPS_MAX * HOP_LEN);
+        telemetry.count = ((head >> 12) as u8).min(HOPS_MAX as u8);
+        telemetry.path = head & 0xfff;
+        telemetry
+    }
+
+    /// The trailer's bytes.
+    pub fn emit_trailer(&self) -> [u8; TRAILER_LEN] {
+        let mut b = [0; TRAILER_LEN];
+        let hops = self.hops();
+        for (place, hop) in b.chunks_exact_mut(HOP_LEN).zip(hops) {
+            place.copy_from_slice(&hop.bits().to_be_bytes());
+        }
+        let end = &mut b[HOPS_MAX * HOP_LEN..];
+        end[..4].copy_from_slice(&self.endpoint.to_be_bytes());
+        end[4..6].copy_from_slice(&((hops.len() as u16) << 12 | self.path & 0xfff).to_be_bytes());
+        end[6..].copy_from_slice(&TRAILER_END.to_be_bytes());
+        b
     }
 }

@@ -31,9 +31,9 @@ pub enum CcVerb {
     #[command(
         after_help = "Examples:\n  vnicctl cc set vf0 DcqcnRpgAiRate=40 DcqcnRpgTimeReset=55\n  vnicctl cc set vf0 \
                       rp_rate_reduce_monitor_period=2 np_min_time_between_cnps=2\n  vnicctl cc set vf0 --preset mlx-fw\n  \
-                      vnicctl cc set vf0 --algorithm swift\n  vnicctl cc set vf0 np_cnp_scope=ip-pair\n  vnicctl cc set vf0 \
+                      vnicctl cc set vf0 --algorithm swift swift.base=30us\n  vnicctl cc set vf0 np_cnp_scope=ip-pair\n  vnicctl cc set vf0 \
                       DcqcnRpgAiRate=      (as the preset has it)\n\nNames are those of WinOF-2 (DcqcnRpgAiRate), of sysfs \
-                      (rpg_ai_rate) or of debugfs (rp_ai_rate). A preset forgets what was set before, but for zero touch RoCE. A rate above the line \
+                      (rpg_ai_rate) or of debugfs (rp_ai_rate); those of other algorithms begin with the algorithm (swift.base). A preset forgets what was set before, but for zero touch RoCE. A rate above the line \
                       rate fails; alone, the line rate is stored instead, as WinOF-2 has it."
     )]
     Set(CcSet),
@@ -111,7 +111,7 @@ pub struct CcSet {
     /// Where parameters come from that nobody has set: winof2-doc, mlx-fw, paper, ns3-rdma
     #[arg(long)]
     pub preset: Option<String>,
-    /// How queue pairs react: dcqcn, dcqcn+, timely, swift, hpcc (no live queue writes telemetry: it keeps its first window), program, none
+    /// How queue pairs react: dcqcn, dcqcn+, timely, swift, hpcc, program, none
     #[arg(long)]
     pub algorithm: Option<String>,
 }

@@ -48,6 +48,12 @@ fn value(p: &v1::CongestionParameter) -> String {
     }
 }
 
+/// Whether a parameter is shown: those of an algorithm only while it is the adapter's.
+fn is_shown(congestion: &v1::Congestion, p: &v1::CongestionParameter) -> bool {
+    let acts = |(of, _): (&str, &str)| of == congestion.algorithm;
+    p.point() != Point::Algorithm || p.name.split_once('.').is_some_and(acts)
+}
+
 /// Text of one adapter.
 pub fn text(congestion: &v1::Congestion) -> String {
     let mut out = String::new();
@@ -72,17 +78,25 @@ pub fn text(congestion: &v1::Congestion) -> String {
             &congestion.notification,
         ),
         ("Device", Point::Device, &Vec::new()),
+        ("Algorithm", Point::Algorithm, &Vec::new()),
         ("Program", Point::Program, &Vec::new()),
     ] {
-        if point == Point::Program && congestion.program.is_none() {
+        let of = |p: &&v1::CongestionParameter| p.point() == point && is_shown(congestion, p);
+        let rows: Vec<_> = congestion.parameters.iter().filter(of).collect();
+        let without = match point {
+            Point::Program => congestion.program.is_none(),
+            Point::Algorithm => rows.is_empty(),
+            _ => false,
+        };
+        if without {
             continue;
         }
         let on = match point {
-            Point::Device | Point::Program => String::new(),
+            Point::Device | Point::Algorithm | Point::Program => String::new(),
             _ => format!(", priorities: {}", set(on)),
         };
         let _ = writeln!(out, "\n{title}{on}");
-        out += &text::table! { p in congestion.parameters.iter().filter(|p| p.point() == point), "no parameters";
+        out += &text::table! { p in rows, "no parameters";
             "PARAMETER": p.name,
             ">VALUE": p.value,
             "UNIT": if p.word.is_empty() { &p.unit } else { &p.word },
@@ -104,7 +118,8 @@ pub fn values(parameters: &[v1::CongestionParameter]) -> String {
 
 /// Defaults of parameters, with the values.
 pub fn defaults(congestion: &v1::Congestion) -> String {
-    let table = text::table! { p in &congestion.parameters, "no parameters";
+    let shown = congestion.parameters.iter().filter(|p| is_shown(congestion, p));
+    let table = text::table! { p in shown, "no parameters";
         "PARAMETER": p.name,
         ">DEFAULT": p.preset_value,
         ">NOW": if p.preset_value == p.value { "" } else { &p.value },

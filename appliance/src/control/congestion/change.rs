@@ -209,8 +209,28 @@ impl Reader<'_> {
         }
     }
 
+    /// A parameter of one of the algorithms that have no keys. False: it is none.
+    fn of_algorithm(&mut self, field: &str, name: &str, text: &str) -> bool {
+        match self.change.spec.tuned.set(name, text) {
+            None => return false,
+            Some(Ok(())) => {
+                let word = if text.is_empty() {
+                    "as the algorithm has it"
+                } else {
+                    text
+                };
+                self.change.words.push(format!("{name} {word}"));
+            }
+            Some(Err(error)) => self.wrong.add(field, error.to_string()),
+        }
+        true
+    }
+
     fn parameter(&mut self, name: &str, text: &str) {
         let field = format!("parameters[{name}]");
+        if self.of_algorithm(&field, name, text) {
+            return;
+        }
         if let Some(key) = name.strip_prefix(PROGRAM) {
             return self.program_parameter(field, key, text);
         }

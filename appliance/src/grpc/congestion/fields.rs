@@ -1,7 +1,7 @@
 //! Congestion control as messages.
 
 use vnic_backend::settings::{PARAMETERS, Parameter, Point, Value};
-use vnic_backend::{CongestionFlow, Points, Preset, Program};
+use vnic_backend::{CongestionFlow, Points, Preset, Program, Tuned, TunedParameter};
 use vnic_control::v1;
 
 use crate::control::CongestionNow;
@@ -50,7 +50,10 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
         preset: now.spec.preset.name().to_owned(),
         reaction: bits(reaction),
         notification: bits(notification),
-        parameters: parameters.chain(of_program(now.spec.program.as_ref())).collect(),
+        parameters: parameters
+            .chain(of_algorithms(&now.spec.tuned))
+            .chain(of_program(now.spec.program.as_ref()))
+            .collect(),
         line_rate_bps: now.line_rate,
         warnings: all.warnings.clone(),
         etag: all.etag.clone(),
@@ -65,6 +68,30 @@ pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
             code: Vec::new(),
         }),
     }
+}
+
+/// Parameters of the algorithms that have no keys.
+fn of_algorithms(tuned: &Tuned) -> Vec<v1::CongestionParameter> {
+    let message = |p: TunedParameter| {
+        let mut message = v1::CongestionParameter {
+            name: p.name(),
+            unit: p.now.unit.name().to_owned(),
+            allowed: p.now.accepted.clone(),
+            preset_value: p.default.clone(),
+            set: p.is_set(),
+            help: p.now.help.to_owned(),
+            word: if p.now.value == p.now.number {
+                String::new()
+            } else {
+                p.now.value
+            },
+            value: p.now.number,
+            ..v1::CongestionParameter::default()
+        };
+        message.set_point(v1::congestion_parameter::Point::Algorithm);
+        message
+    };
+    tuned.parameters().into_iter().map(message).collect()
 }
 
 /// Parameters of a program.

@@ -233,6 +233,20 @@ impl Flow {
     }
 }
 
+/// The sample that the next one is compared with: of a link that says the same time as before (a port that sends many packets at
+/// one look of its core) the older record, since which bytes are counted.
+fn newest(before: &Telemetry, after: &Telemetry) -> Telemetry {
+    let mut newest = *after;
+    if (before.path, before.count) == (after.path, after.count) {
+        for (hop, before) in newest.hops.iter_mut().zip(before.hops()) {
+            if hop.time_since(before) == 0 {
+                *hop = *before;
+            }
+        }
+    }
+    newest
+}
+
 impl Algorithm for Flow {
     fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) {
         let Some(after) = ack.telemetry else {
@@ -240,7 +254,9 @@ impl Algorithm for Flow {
         };
         let stale = self.too_old(now, after);
         self.heard = now;
-        let Some(before) = self.last.replace(*after) else {
+        let before = self.last;
+        self.last = Some(before.map_or(*after, |before| newest(&before, after)));
+        let Some(before) = before else {
             self.update_after = ack.sent;
             return;
         };

@@ -79,6 +79,8 @@ pub struct Needs {
     pub loss: bool,
     /// Whether packets gather telemetry, and acknowledges carry it back.
     pub telemetry: bool,
+    /// Whether acknowledges say how long the receiver had the packet ([`Telemetry::endpoint`]).
+    pub endpoint: bool,
     /// Bytes of payload of a burst that leaves at the link's speed, with waits between bursts; 0: each packet waits.
     pub burst: u32,
 }

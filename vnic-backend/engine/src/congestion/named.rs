@@ -16,6 +16,7 @@ mod dcqcn_plus;
 mod delay;
 #[cfg(test)]
 mod tests;
+mod tuned;
 mod value;
 
 use alloc::borrow::Cow;
@@ -23,6 +24,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub use tuned::{Tuned, TunedParameter};
 pub use value::Unit;
 pub(super) use value::{number, parse};
 
@@ -79,6 +81,8 @@ pub struct Parameter {
     pub accepted: String,
     /// Its value.
     pub value: String,
+    /// Its value as a number: ns, bit/s, bytes and so on, 1 or 0 of a switch, the place of a word among those that are accepted.
+    pub number: String,
     /// What it does.
     pub help: &'static str,
 }

@@ -23,7 +23,7 @@ mod tests;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -255,6 +255,7 @@ impl Program {
             from_start: flags & 1 != 0,
             loss: flags & 2 != 0,
             telemetry: flags & 4 != 0,
+            endpoint: false,
             ack_every,
             burst,
         };
@@ -356,6 +357,7 @@ impl Program {
             unit: s.unit(),
             accepted: s.accepted(),
             value: super::named::number(s.unit(), s.value as f64),
+            number: s.value.to_string(),
             help: "a parameter of the program",
         };
         self.settings.iter().map(of).collect()

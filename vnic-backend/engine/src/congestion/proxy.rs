@@ -4,7 +4,7 @@
 //! ```text
 //!  from the network ─▶ mark? ─ whose queue pair sent it? ─▶ NotificationPoint ─▶ notification to its sender
 //!         │
-//!         └─ notification ─ which flow of the guest's? ─▶ Algorithm ─▶ rate
+//!         └─ notification, acknowledge ─ which flow? ─▶ Algorithm ─▶ rate
 //!                                                                       │
 //!  from the guest ─▶ a limited flow? ─ its frames wait here ────────────┴──▶ at its rate, all others at once
 //! ```
@@ -15,6 +15,7 @@
 //!
 //! `F` is what the caller keeps of a frame that waits.
 
+mod asked;
 mod flow;
 mod pairs;
 mod recent;
@@ -31,6 +32,7 @@ use vnic_wire::Error;
 use vnic_wire::cnp;
 use vnic_wire::gid::Gid;
 use vnic_wire::opcode::Transport;
+use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Ecn, Path, build};
 use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
@@ -225,12 +227,16 @@ impl<F> Proxy<F> {
         core::mem::take(&mut self.counts)
     }
 
-    /// Whether flows of this priority are slowed down. (An algorithm that begins with the flow needs acknowledges, which are
-    /// the guest's business.)
+    /// Whether flows of this priority are slowed down. (Packets of the guest's gather no telemetry: they are not ours to change.)
     fn reacts(&self, priority: u8) -> bool {
         self.acts
             && self.congestion.reaction >> (priority & 7) & 1 != 0
-            && !self.congestion.control.needs().from_start
+            && !self.congestion.control.needs().telemetry
+    }
+
+    /// Whether it is acknowledges that slow them down, from the first packet on.
+    fn hears_acks(&self) -> bool {
+        self.congestion.control.needs().from_start
     }
 
     fn start(&self, (own, peer, qp): FlowKey) -> Start {
@@ -276,8 +282,25 @@ impl<F> Proxy<F> {
             return;
         }
         self.learn(now, end, priority, seen, 0);
+        if let Some(psn) = seen.acknowledges() {
+            self.acknowledged(now, end, psn, seen.tells_mark());
+        }
         if marked && self.congestion.notification >> (priority & 7) & 1 != 0 && seen.is_unicast() {
             self.notify(now, end, priority, seen);
+        }
+    }
+
+    /// An acknowledge for a queue pair of the guest's is about to reach it: its flow hears of it.
+    fn acknowledged(&mut self, now: Instant, end: End, psn: Psn, marked: bool) {
+        let Some(qp) = self.pairs.get(&end).and_then(|k| k.mate) else {
+            return;
+        };
+        let key = (end.own, end.peer, qp);
+        if let Some(flow) = self.flows.get_mut(&key)
+            && flow.acknowledged(now, psn, marked)
+        {
+            flow.advance(now);
+            self.list(now, key);
         }
     }
 
@@ -394,10 +417,14 @@ impl<F> Proxy<F> {
             0 => None,
             us => Some(Duration::from_micros(us.into())),
         };
+        let hears_acks = self.hears_acks();
         let Some(flow) = self.flows.get_mut(&key) else {
             return false;
         };
         flow.advance(now);
+        if hears_acks {
+            return false;
+        }
         flow.notifications += 1;
         flow.algorithm.on_notification(now, &Notification { period });
         flow.advance(now);
@@ -429,10 +456,20 @@ impl<F> Proxy<F> {
             }
             self.learn(now, end, priority, seen, wire);
         }
-        let Some(flow) = self.flows.touch(&key) else {
+        let Some(operation) = seen.operation() else {
             return Fate::Passes;
         };
-        let Some(operation) = seen.operation() else {
+        if self.hears_acks()
+            && self.flows.get(&key).is_none()
+            && operation.is_request()
+            && seen.transport() == Transport::Rc
+            && self.reacts(priority)
+        {
+            let algorithm = self.congestion.control.start(now, &self.start(key));
+            let flow = Flow::new(now, algorithm, priority, self.congestion.slack);
+            self.flows.insert(key, flow, |f| f.queue.is_empty());
+        }
+        let Some(flow) = self.flows.touch(&key) else {
             return Fate::Passes;
         };
         if flow.queue.is_empty() {
@@ -456,7 +493,8 @@ impl<F> Proxy<F> {
     /// Whether a frame of the guest's shall say that its sender reacts to marks (ECT): it does so here, and does not say so
     /// itself.
     pub fn vouches(&self, priority: u8, seen: &Seen) -> bool {
-        seen.ecn() == Ecn::NotEct && seen.transport() == Transport::Rc && self.reacts(priority)
+        let marks_count = !self.hears_acks() && self.reacts(priority);
+        seen.ecn() == Ecn::NotEct && seen.transport() == Transport::Rc && marks_count
     }
 
     /// Whether there is room for a frame that takes `cost` bytes of memory.
@@ -506,6 +544,10 @@ impl<F> Proxy<F> {
             cost,
             payload: seen.payload,
             response: seen.operation().is_some_and(|o| o.is_response()),
+            request: seen
+                .operation()
+                .filter(|o| o.is_request())
+                .map(|_| (seen.psn(), seen.asks())),
         });
         self.held += u64::from(cost);
         if flow.due.is_none() {

@@ -116,7 +116,7 @@ impl CongestionControl for Swift {
         Needs {
             from_start: true,
             ack_every: 1,
-            telemetry: self.parameters.split,
+            endpoint: self.parameters.split,
             ..Needs::default()
         }
     }

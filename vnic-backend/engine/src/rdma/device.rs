@@ -66,6 +66,8 @@ pub struct DeviceConfig {
     pub limits: Limits,
     /// Path MTU of its port: the largest that fits into the Ethernet MTU.
     pub mtu: Mtu,
+    /// Whether frames may carry telemetry, in a trailer: a full packet fits into the Ethernet MTU with it.
+    pub trailers: bool,
     /// Whether all QPs send from UDP port 49152, as early firmware did: hashing by ports then sees one flow.
     pub pin_source_port: bool,
     /// Seed of the first numbers of queue pairs and keys of memory: nobody who does not know it guesses them. 0: the least
@@ -179,6 +181,7 @@ impl Device {
             shared: Shared {
                 mac: config.mac,
                 mtu: config.mtu,
+                trailers: config.trailers,
                 pin_source_port: config.pin_source_port,
                 gids: GidTable::new(limits.gid_table_len),
                 regions: Regions::at(&limits, place).scattered(seed(2)),

@@ -5,11 +5,11 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use vnic_wire::int::Telemetry;
+use vnic_wire::int::{Sign, Telemetry};
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
-use crate::congestion::{Ack, Algorithm, Limits, Loss, Needs, Notification, State, UNLIMITED};
+use crate::congestion::{Ack, Algorithm, Limits, Loss, Needs, Notification, Start, State, UNLIMITED};
 
 use super::pacing::{OVERHEAD, Request};
 
@@ -91,15 +91,40 @@ impl Bucket {
 }
 
 /// A stretch of packets that ends with one that asked for an acknowledge. All but the last are full: the last packet of
-/// each message asks.
+/// each message asks. Or the responses of a READ.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     /// PSN behind the stretch.
     end: Psn,
     /// Bytes of payload up to there.
     bytes: u64,
-    /// When its last packet was sent, if only once.
-    at: Option<Instant>,
+    clock: Clock,
+}
+
+/// The time of a stretch.
+#[derive(Debug, Clone, Copy)]
+enum Clock {
+    /// None: something was sent again.
+    None,
+    /// When its last packet was sent.
+    Sent(Instant),
+    /// When the READ was sent.
+    Asked(Instant),
+    /// How long the first response took.
+    Answered(Duration),
+}
+
+impl Clock {
+    /// A response came: how long the first one of its READ took.
+    fn response(&mut self, now: Instant) -> Option<Duration> {
+        if let Clock::Asked(at) = *self {
+            *self = Clock::Answered(now.since(at));
+        }
+        match *self {
+            Clock::Answered(delay) => Some(delay),
+            _ => None,
+        }
+    }
 }
 
 /// Bytes of payload that a requester has sent, by PSN.
@@ -128,6 +153,8 @@ struct Progress {
     bytes: u64,
     /// When the last packet that it acknowledges was sent.
     sent_at: Option<Instant>,
+    /// How long the first response of the READ took that it is about.
+    delay: Option<Duration>,
 }
 
 impl Stream {
@@ -171,7 +198,7 @@ impl Stream {
     }
 
     /// The packet before `next` was sent.
-    fn sent(&mut self, psn: Psn, next: Psn, bytes: u32, asks: bool, at: Option<Instant>) {
+    fn sent(&mut self, psn: Psn, next: Psn, bytes: u32, asks: bool, clock: Clock) {
         if psn == self.tail {
             self.tail = next;
             self.sent += u64::from(bytes);
@@ -179,7 +206,7 @@ impl Stream {
                 self.stretches.push_back(Stretch {
                     end: next,
                     bytes: self.sent,
-                    at,
+                    clock,
                 });
             }
         }
@@ -195,21 +222,35 @@ impl Stream {
     /// 1987).
     fn again(&mut self) {
         for stretch in &mut self.stretches {
-            stretch.at = None;
+            stretch.clock = Clock::None;
         }
         self.unasked = 0;
         self.asked = self.base;
     }
 
     /// All packets before a PSN have arrived.
-    fn acknowledged(&mut self, psn: Psn) -> Option<Progress> {
+    fn acknowledged(&mut self, psn: Psn, now: Instant) -> Option<Progress> {
         if !self.base.before(psn) {
             return None;
         }
         let position = self.position(psn);
-        let mut sent_at = None;
-        while let Some(first) = self.stretches.front().filter(|s| !psn.before(s.end)) {
-            sent_at = first.at.filter(|_| first.end == psn);
+        let (mut sent_at, mut delay) = (None, None);
+        let mut start = self.base;
+        while let Some(first) = self.stretches.front_mut() {
+            if psn.before(first.end) {
+                // Something of it has come: of a READ, responses.
+                if start.before(psn) {
+                    delay = first.clock.response(now);
+                }
+                break;
+            }
+            start = first.end;
+            let last = first.end == psn;
+            (sent_at, delay) = match first.clock {
+                Clock::Sent(at) if last => (Some(at), None),
+                Clock::Asked(_) | Clock::Answered(_) if last => (None, first.clock.response(now)),
+                _ => (None, None),
+            };
             self.stretches.pop_front();
         }
         let bytes = position.saturating_sub(self.acked);
@@ -217,7 +258,11 @@ impl Stream {
             self.asked = psn;
         }
         (self.base, self.acked) = (psn, position);
-        Some(Progress { bytes, sent_at })
+        Some(Progress {
+            bytes,
+            sent_at,
+            delay,
+        })
     }
 }
 
@@ -232,6 +277,8 @@ pub(super) struct Answer<'a> {
     pub marked: bool,
     /// Telemetry that its request gathered.
     pub telemetry: Option<&'a Telemetry>,
+    /// Whether it came with a trailer: the peer knows telemetry.
+    pub trailer: bool,
 }
 
 /// The flow of one queue pair.
@@ -242,6 +289,10 @@ pub(super) struct Flow {
     bucket: Bucket,
     /// Bytes of payload that have left of the burst under way; 0: there is none.
     burst: u32,
+    /// Bytes on the wire that a packet has beside its payload.
+    headers: u32,
+    /// Bytes on the wire of the responses that the packet asks for which is about to be sent.
+    responses: u64,
     limits: Limits,
     stream: Stream,
     /// Notifications that the flow has handled.
@@ -254,6 +305,8 @@ pub(super) struct Flow {
     pub sent_at: Instant,
     /// Time of the last look.
     looked_at: Instant,
+    /// Whether an answer had a trailer: the peer can read one.
+    trailers: bool,
 }
 
 impl Flow {
@@ -264,20 +317,23 @@ impl Flow {
         now: Instant,
         slack: Duration,
         psn: Psn,
-        mtu: u32,
+        start: &Start,
     ) -> Flow {
         let mut flow = Flow {
             algorithm,
             needs,
             bucket: Bucket::new(now, slack),
             burst: 0,
+            headers: start.wire.saturating_sub(start.mtu),
+            responses: 0,
             limits: Limits::NONE,
-            stream: Stream::new(psn, mtu),
+            stream: Stream::new(psn, start.mtu),
             notifications: 0,
             notified: None,
             restarting: None,
             sent_at: now,
             looked_at: now,
+            trailers: false,
         };
         flow.learn(now);
         flow
@@ -366,14 +422,40 @@ impl Flow {
 
     /// Telemetry that the flow's packets gather on their way.
     pub fn telemetry(&self) -> Option<&'static Telemetry> {
-        self.needs.telemetry.then_some(&Telemetry::EMPTY)
+        (self.needs.telemetry || self.needs.endpoint).then_some(&Telemetry::EMPTY)
     }
 
-    /// A request packet goes that will be acknowledged.
-    pub fn sent_numbered(&mut self, now: Instant, sent: &Request, asks: bool) {
-        // A request for data has no acknowledge of its own.
-        let at = (sent.bytes > 0 && !sent.again).then_some(now);
-        self.stream.sent(sent.psn, sent.next, sent.bytes, asks, at);
+    /// What the flow's packets say about telemetry. Those of a flow that only wants to hear of the receiver need no trailer.
+    pub fn sign(&self) -> Sign {
+        match (self.needs.telemetry, self.needs.endpoint) {
+            (true, _) if self.trailers => Sign::Carried,
+            (false, false) => Sign::None,
+            _ => Sign::Known,
+        }
+    }
+
+    /// Whether the responses that a READ asks for count as sent: nobody else limits them where acknowledges are what an algorithm
+    /// hears, for responses have none. (Notifications reach the responder.)
+    pub fn counts_reads(&self) -> bool {
+        self.needs.ack_every > 0
+    }
+
+    /// A request packet goes that will be acknowledged, or answered by data. Returns its bytes of payload, or those of the data.
+    pub fn sent_numbered(&mut self, now: Instant, sent: &Request, asks: bool) -> u32 {
+        let counted = self.counts_reads() && sent.asked > 0;
+        let bytes = if counted { sent.asked } else { sent.bytes };
+        let clock = match (bytes > 0 && !sent.again, counted) {
+            // (A request for data has no acknowledge of its own.)
+            (false, _) => Clock::None,
+            (true, false) => Clock::Sent(now),
+            (true, true) => Clock::Asked(now),
+        };
+        if counted {
+            let packets = u64::from(sent.asked.div_ceil(self.stream.mtu.max(1)));
+            self.responses = u64::from(sent.asked) + packets * u64::from(self.headers);
+        }
+        self.stream.sent(sent.psn, sent.next, bytes, asks, clock);
+        bytes
     }
 
     /// A packet was sent, with `payload` bytes of payload in a frame of `frame` bytes.
@@ -383,13 +465,15 @@ impl Flow {
             let burst = self.burst.saturating_add(payload);
             self.burst = if burst < self.needs.burst { burst } else { 0 };
         }
-        self.bucket.sent(frame + OVERHEAD);
+        self.bucket
+            .sent(frame + OVERHEAD + core::mem::take(&mut self.responses));
         self.algorithm.on_sent(now, payload);
     }
 
     /// All packets before a PSN have arrived.
     pub fn acknowledged(&mut self, now: Instant, psn: Psn, answer: &Answer<'_>) {
-        let Some(progress) = self.stream.acknowledged(psn) else {
+        self.trailers |= answer.trailer;
+        let Some(progress) = self.stream.acknowledged(psn, now) else {
             return;
         };
         if self.restarting.is_some_and(|end| !psn.before(end)) {
@@ -399,7 +483,9 @@ impl Flow {
             return;
         }
         let ack = Ack {
-            rtt: progress.sent_at.filter(|_| answer.exact).map(|at| now.since(at)),
+            rtt: progress
+                .delay
+                .or(progress.sent_at.filter(|_| answer.exact).map(|at| now.since(at))),
             acked: self.stream.acked,
             sent: self.stream.sent,
             bytes: u32::try_from(progress.bytes).unwrap_or(u32::MAX),
@@ -412,6 +498,8 @@ impl Flow {
 
     /// A packet was lost, and is sent again.
     pub fn lost(&mut self, now: Instant, loss: Loss) {
+        // Whoever is silent may be another one than before: a guest that has moved.
+        self.trailers &= loss != Loss::Timeout;
         self.stream.again();
         self.algorithm.on_loss(now, loss);
     }

@@ -6,7 +6,7 @@
 //! is a third limit besides those of user and operator, with credit of its own: it also counts the READ responses that they
 //! leave alone.
 
-use vnic_wire::int::Telemetry;
+use vnic_wire::int::{Sign, Telemetry};
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
@@ -36,6 +36,8 @@ pub(super) struct Request {
     pub next: Psn,
     /// Bytes of payload.
     pub bytes: u32,
+    /// Bytes that it asks for: of a READ.
+    pub asked: u32,
     /// Whether it asks for an acknowledge in any case.
     pub asks: bool,
     /// Whether it was sent before.
@@ -139,16 +141,17 @@ impl Pace {
         self.flow.as_mut().and_then(|flow| flow.waits(now)).max(own)
     }
 
-    /// A request packet goes. Returns whether it asks for an acknowledge, and the telemetry that it gathers on its way.
+    /// A request packet goes. Returns whether it asks for an acknowledge, and the telemetry that it gathers on its way, with what the
+    /// packet says about that.
     #[cold]
     #[inline(never)]
-    pub fn request(&mut self, now: Instant, sent: &Request) -> (bool, Option<&'static Telemetry>) {
+    pub fn request(&mut self, now: Instant, sent: &Request) -> (bool, Option<(&'static Telemetry, Sign)>) {
         self.payload = sent.bytes;
         match &mut self.flow {
             Some(flow) if sent.reliable => {
                 let asks = sent.asks || flow.asks(sent.psn, sent.bytes);
-                flow.sent_numbered(now, sent, asks);
-                (asks, flow.telemetry())
+                self.payload = flow.sent_numbered(now, sent, asks);
+                (asks, flow.telemetry().map(|telemetry| (telemetry, flow.sign())))
             }
             _ => (sent.asks, None),
         }

@@ -71,6 +71,8 @@ pub(super) struct Shared {
     pub mac: MacAddr,
     pub limits: Limits,
     pub mtu: Mtu,
+    /// Whether frames may carry telemetry.
+    pub trailers: bool,
     pub pin_source_port: bool,
     pub gids: GidTable,
     pub regions: Regions,

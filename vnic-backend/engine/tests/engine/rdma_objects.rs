@@ -145,6 +145,7 @@ fn device() -> Device {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         limits: Limits::default(),
         mtu: Mtu::Mtu1024,
+        trailers: false,
         pin_source_port: false,
         seed: 0,
         place: None,
@@ -298,6 +299,7 @@ fn numbers_at(place: u8, seed: u64) -> (Vec<u32>, Vec<u32>) {
             ..Limits::default()
         },
         mtu: Mtu::Mtu1024,
+        trailers: false,
         pin_source_port: false,
         seed,
         place: Place::new(place),

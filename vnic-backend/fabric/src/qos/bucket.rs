@@ -22,6 +22,8 @@ pub struct Bucket {
     last: u64,
     /// Most credit that silence gathers, in ns.
     slack: u64,
+    /// Bytes that were sent while there was a limit; wraps.
+    sent: u64,
 }
 
 impl Bucket {
@@ -33,6 +35,7 @@ impl Bucket {
         fraction: 0,
         last: 0,
         slack: 0,
+        sent: 0,
     };
 
     /// A rate in bit/s (0: no limit), and the most credit that silence gathers.
@@ -48,6 +51,11 @@ impl Bucket {
     /// Rate in bit/s; 0: no limit.
     pub const fn rate(&self) -> u64 {
         self.rate
+    }
+
+    /// Bytes that were sent while there was a limit; wraps.
+    pub const fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Changes the rate. Bytes that were owed at the last frame are owed at the new rate; credit stays the same time.
@@ -105,6 +113,7 @@ impl Bucket {
             return;
         }
         self.last = now.0;
+        self.sent = self.sent.wrapping_add(u64::from(bytes));
         if self.paid_at < since.0 {
             (self.paid_at, self.fraction) = (since.0, 0);
         }

@@ -256,6 +256,16 @@ impl<T> Egress<T> {
         self.ahead.end(&mut self.port, &mut self.limits, self.limited);
     }
 
+    /// The limit that items of a class meet: its rate in bit/s, and the bytes on the wire that were sent at it ever (wraps). `None`:
+    /// neither the port nor the class has one.
+    pub fn limit(&mut self, class: u8) -> Option<(u64, u64)> {
+        self.settle();
+        let own = &self.limits[usize::from(class) % PRIORITIES];
+        let limits = [&self.port, own].into_iter().filter(|limit| limit.rate() != 0);
+        let least = limits.min_by_key(|limit| limit.rate())?;
+        Some((least.rate(), least.sent()))
+    }
+
     /// Adds an item behind those that its source sent in its class before.
     pub fn push(&mut self, entry: Entry, item: T) {
         self.settle();

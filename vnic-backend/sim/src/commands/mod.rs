@@ -124,6 +124,7 @@ impl Fuzz {
                 mac: values::mac(dev),
                 limits: limits(&mut rng),
                 mtu: Mtu::ALL[rng.usize(2..5)],
+                trailers: false,
                 pin_source_port: rng.bool(),
                 seed: 0,
                 place: None,

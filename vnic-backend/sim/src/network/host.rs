@@ -115,6 +115,7 @@ impl Host {
             mac: mac(host),
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
+            trailers: false,
             pin_source_port: false,
             seed: 0,
             place: None,

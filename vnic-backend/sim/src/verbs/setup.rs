@@ -104,6 +104,7 @@ impl World {
             mac: mac(dev),
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
+            trailers: false,
             pin_source_port: percent(&mut rng, 10),
             seed: 0,
             place: None,

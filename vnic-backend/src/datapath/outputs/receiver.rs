@@ -16,6 +16,7 @@
 mod ecn;
 pub(super) mod mark;
 mod signals;
+mod stamp;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use vnic_engine::rdma::{Incoming, Outgoing, Place, QpNumber, Run, Sink, work_of_
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::bth::MULTICAST_QP;
+use vnic_wire::int::Telemetry;
 use vnic_wire::mad::{self, GSI_QP};
 use vnic_wire::roce::{Network, Path};
 use vnic_wire::transport::Headers;
@@ -374,9 +375,13 @@ fn emit(packet: &Outgoing<'_>, path: &Path, frame: &mut [u8]) -> Option<()> {
     // pieces waits for all earlier stores.
     let mut icrc = path.icrc(&frame[..at]).ok()?;
     let (body, end) = frame.get_mut(at..)?.split_last_chunk_mut()?;
-    let (payload, pad) = body.split_at_mut_checked(len)?;
+    let (payload, behind) = body.split_at_mut_checked(len)?;
     // The memory may be gone meanwhile: its region has lost its key, and a repeated packet fails by that.
     packet.payload.read(payload).ok()?;
+    let (trailer, pad) = behind.split_at_mut_checked(packet.headers.bth.telemetry.trailer_len())?;
+    if !trailer.is_empty() {
+        trailer.copy_from_slice(&packet.telemetry.unwrap_or(&Telemetry::EMPTY).emit_trailer());
+    }
     pad.fill(0);
     icrc.update(body);
     *end = icrc.finish();

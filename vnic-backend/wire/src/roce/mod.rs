@@ -5,12 +5,15 @@
 
 mod ecn;
 mod path;
+mod stamp;
 
 pub use ecn::{Ecn, ecn, set_ce, set_ect};
 pub use path::{Path, build};
+pub use stamp::{FRONT, gathers, stamp};
 
 use crate::gid::Gid;
 use crate::icrc::{self, Kind};
+use crate::int::{self, TRAILER_LEN};
 use crate::ipv4::PROTOCOL_UDP;
 use crate::transport::Headers;
 use crate::{Error, EtherType, checksum, ethernet, grh, ipv4, ipv6, udp, vlan};
@@ -232,8 +235,10 @@ pub struct Frame<'a> {
     pub udp_checksum: u16,
     /// Transport headers.
     pub headers: Headers,
-    /// Payload, without pad.
+    /// Payload, without trailer and pad.
     pub payload: &'a [u8],
+    /// The trailer of telemetry, if there is one.
+    pub trailer: Option<&'a [u8; TRAILER_LEN]>,
     /// The ICRC as found.
     pub icrc: [u8; icrc::LEN],
     /// The frame from its network header to the ICRC, without bytes that Ethernet may have added behind it.
@@ -279,13 +284,14 @@ impl<'a> Frame<'a> {
             _ => return Err(Error::Kind),
         };
         let transport = &routed.packet[routed.bth..];
-        let (headers, len) = Headers::parse(transport)?;
+        let (mut headers, len) = Headers::parse(transport)?;
         let (payload, icrc) = transport[len..].split_last_chunk().ok_or(Error::Truncated)?;
         let payload_len = payload.len().checked_sub(usize::from(headers.bth.pad));
         let payload_len = payload_len.ok_or(Error::Length)?;
         if !payload.len().is_multiple_of(4) {
             return Err(Error::Length);
         }
+        let (payload, trailer) = int::split(&mut headers.bth.telemetry, &payload[..payload_len]);
         Ok(Frame {
             eth,
             vlan,
@@ -293,7 +299,8 @@ impl<'a> Frame<'a> {
             source_port: routed.source_port,
             udp_checksum: routed.udp_checksum,
             headers,
-            payload: &payload[..payload_len],
+            payload,
+            trailer,
             icrc: *icrc,
             packet: routed.packet,
         })

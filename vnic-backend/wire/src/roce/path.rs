@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Frame, Network, UDP_PORT};
 use crate::icrc::{self, Icrc, Kind};
+use crate::int::Telemetry;
 use crate::ipv4::PROTOCOL_UDP;
 use crate::transport::{Headers, put};
 use crate::{Error, EtherType, bth, ethernet, grh, ipv4, ipv6, udp, vlan};
@@ -93,15 +94,17 @@ impl Path {
             }
     }
 
-    /// Bytes of a frame with these transport headers and this payload, pad and ICRC included. Ethernet may add bytes to
+    /// Bytes of a frame with these transport headers and this payload, trailer, pad and ICRC included. Ethernet may add bytes to
     /// a short frame ([`ethernet::FRAME_MIN`]).
     #[inline]
     pub const fn frame_len(&self, headers: &Headers, payload_len: usize) -> usize {
-        self.headers_len() + headers.len() + payload_len + pad(payload_len) + icrc::LEN
+        let trailer = headers.bth.telemetry.trailer_len();
+        self.headers_len() + headers.len() + payload_len + trailer + pad(payload_len) + icrc::LEN
     }
 
     /// Writes everything in front of the payload to the front of `out` and returns the offset of the payload. The pad
-    /// count of the BTH follows from `payload_len`, whatever `headers` says.
+    /// count of the BTH follows from `payload_len`, whatever `headers` says. Behind the payload there is the trailer that the BTH
+    /// speaks of, then the pad.
     ///
     /// The UDP checksum is 0 over IPv4 and over IPv6, as adapters and Linux' Soft-RoCE do it. RFC 6935 and RFC
     /// 6936 allow it over IPv6 for a protocol that protects its headers itself, which the ICRC does.
@@ -114,7 +117,7 @@ impl Path {
         let transport_len = headers
             .len()
             .checked_add(payload_len)
-            .and_then(|n| n.checked_add(pad + icrc::LEN))
+            .and_then(|n| n.checked_add(headers.bth.telemetry.trailer_len() + pad + icrc::LEN))
             .ok_or(Error::Length)?;
         let at = self.headers_len();
         let (front, back) = out.split_at_mut_checked(at).ok_or(Error::Truncated)?;
@@ -245,7 +248,7 @@ fn len16(len: usize) -> Result<u16, Error> {
     u16::try_from(len).map_err(|_| Error::Length)
 }
 
-/// Makes a whole frame, which replaces the content of `out`. Errors are those of [`Path::emit`]; `out` is empty then.
+/// Makes a whole frame, with an empty trailer if the BTH speaks of one, which replaces the content of `out`. Errors are those of [`Path::emit`]; `out` is empty then.
 pub fn build(path: &Path, headers: &Headers, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     out.clear();
     if payload.len() > usize::from(u16::MAX) {
@@ -256,6 +259,11 @@ pub fn build(path: &Path, headers: &Headers, payload: &[u8], out: &mut Vec<u8>) 
         out.get_mut(at..at + payload.len())
             .ok_or(Error::Truncated)?
             .copy_from_slice(payload);
+        let trailer = headers.bth.telemetry.trailer_len();
+        let behind = at + payload.len();
+        if let Some(trailer) = out.get_mut(behind..behind + trailer).filter(|t| !t.is_empty()) {
+            trailer.copy_from_slice(&Telemetry::EMPTY.emit_trailer());
+        }
         path.finish(out)
     });
     if written.is_err() {

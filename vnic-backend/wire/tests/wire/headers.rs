@@ -7,6 +7,7 @@ use crate::common::Rng;
 use proptest::prelude::*;
 use vnic_wire::aeth::{NakCode, Syndrome};
 use vnic_wire::gid::{Gid, ParseGidError};
+use vnic_wire::int::Sign;
 use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::transport::{Extended, HEADERS_MAX, Headers};
@@ -28,11 +29,13 @@ fn layouts() {
         destination_qp: 0xab_cdef,
         ack_request: true,
         selective: true,
+        telemetry: Sign::Carried,
+        spread: true,
         psn: Psn::new(0x01_0203),
     };
     assert_eq!(
         h.emit(),
-        [0x0a, 0xa5, 0x12, 0x34, 0x40, 0xab, 0xcd, 0xef, 0x81, 1, 2, 3]
+        [0x0a, 0xa5, 0x12, 0x34, 0x40, 0xab, 0xcd, 0xef, 0x8f, 1, 2, 3]
     );
     let h = reth::Header {
         va: 0x0102_0304_0506_0708,
@@ -66,11 +69,12 @@ fn layouts() {
     assert_eq!(atomicacketh::Header { original: 9 }.emit(), 9u64.to_be_bytes());
 }
 
-/// Reserved bits are ignored: each set alone gives the same header. (The last one of resv7 is ours.)
+/// Reserved bits are ignored: each set alone gives the same header. (The last three of resv7 are ours; 2 without 1 says
+/// nothing.)
 #[test]
 fn reserved_bits_are_ignored() {
     let zero = bth::Header::parse(&[0; 12]).unwrap();
-    for (at, mask) in [(4usize, 0x3fu8), (8, 0x7e)] {
+    for (at, mask) in [(4usize, 0x3fu8), (8, 0x78), (8, 4)] {
         let mut b = [0; 12];
         b[at] = mask;
         assert_eq!(bth::Header::parse(&b), Ok(zero));
@@ -93,13 +97,48 @@ fn reserved_bits_are_ignored() {
     );
 }
 
+/// Packets of a WRITE that take several ways have an RETH each, but the one with immediate data; nothing else has.
+#[test]
+fn packets_that_take_several_ways_say_where_they_go() {
+    let reth = reth::Header {
+        va: 7,
+        rkey: 8,
+        len: 9,
+    };
+    let with = |transport, operation, spread, extended| {
+        let mut bth = bth::Header::new(Opcode::new(transport, operation), 5, Psn::new(6));
+        bth.spread = spread;
+        let headers = Headers {
+            bth,
+            xrceth: None,
+            extended,
+        };
+        let mut bytes = [0; 64];
+        let len = headers.emit(&mut bytes).ok()?;
+        assert_eq!(Headers::parse(&bytes), Ok((headers, len)));
+        Some(len)
+    };
+    use Operation::{SendMiddle, WriteLast, WriteLastImm, WriteMiddle};
+    let (rc, none, addressed) = (Transport::Rc, Extended::None, Extended::Reth(reth));
+    for operation in [WriteMiddle, WriteLast] {
+        assert_eq!(with(rc, operation, true, addressed), Some(28));
+        assert_eq!(with(rc, operation, true, none), None);
+        assert_eq!(with(rc, operation, false, addressed), None);
+        assert_eq!(with(rc, operation, false, none), Some(12));
+    }
+    assert_eq!(with(rc, WriteLastImm, true, Extended::Imm(1)), Some(16));
+    assert_eq!(with(rc, SendMiddle, true, none), Some(12));
+    assert_eq!(with(Transport::Uc, WriteMiddle, true, addressed), None);
+}
+
 proptest! {
     #[test]
     fn what_was_written_is_read(a: u64, b: u64, c: u64, d: u32, e: u32, s: [u8; 16], t: [u8; 16], flags: u8) {
         let bit = |n: u8| flags >> n & 1 == 1;
         let h = bth::Header {
             opcode: Opcode(a as u8), solicited: bit(0), migrated: bit(1), pad: flags & 3, version: flags >> 4,
-            pkey: b as u16, fecn: bit(2), becn: bit(3), destination_qp: d >> 8, ack_request: bit(4), selective: bit(5), psn: Psn::new(e),
+            pkey: b as u16, fecn: bit(2), becn: bit(3), destination_qp: d >> 8, ack_request: bit(4), selective: bit(5),
+            telemetry: Sign::of(flags >> 6), psn: Psn::new(e),
         };
         prop_assert_eq!(bth::Header::parse(&h.emit()), Ok(h));
         let h = reth::Header { va: a, rkey: d, len: e };

@@ -41,6 +41,32 @@ fn a_port_writes_down_its_units() {
     assert_eq!(Hop::new(0, 0, u64::MAX, 0).queue, u16::MAX);
 }
 
+/// A port may have any rate, its code may not: what part of the link is used, and for how long it is busy, stay the same.
+#[test]
+fn speeds_between_codes() {
+    let part = |rate: u64| {
+        let before = Hop::new(1_000, 7 << 40, 1_000_000, rate);
+        // A millisecond at 60 %.
+        let after = Hop::new(1_001_000, (7 << 40) + rate / 8_000 * 6 / 10, 1_000_000, rate);
+        let known = after.rate().expect("a code") as f64 / 8e9;
+        let used = after.sent_since(&before) as f64 / after.time_since(&before) as f64 / known;
+        (used, after.queued() as f64 / known)
+    };
+    for rate in [
+        300_000_000,
+        999_999_999,
+        1_500_000_000,
+        30_000_000_000,
+        99_000_000_000,
+        700_000_000_000,
+    ] {
+        let (used, queue) = part(rate);
+        assert!((used - 0.6).abs() < 0.004, "{rate}: {used}");
+        let busy = 8e15 / rate as f64;
+        assert!((queue / busy - 1.0).abs() < 0.001, "{rate}: {queue} {busy}");
+    }
+}
+
 #[test]
 fn counters_wrap() {
     let before = Hop::new(TIMESTAMP_WRAP - 10, SENT_WRAP - 256, 0, 0);

@@ -25,6 +25,7 @@ use crate::common::{Rng, Sample};
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use vnic_wire::aeth::Syndrome;
 use vnic_wire::icrc::Kind;
+use vnic_wire::int::{Hop, Sign};
 use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::roce::{self, Network};
 use vnic_wire::transport::Extended;
@@ -154,7 +155,9 @@ fn expected(sample: &Sample) -> Fields {
         ("infiniband.bth.a", number(bth.ack_request)),
         ("infiniband.bth.psn", number(bth.psn.value())),
     ]);
-    let body = &sample.frame[sample.frame.len() - 4 - sample.payload.len() - usize::from(bth.pad)..];
+    // (To others a trailer of telemetry is the end of the payload.)
+    let payload = sample.payload.len() + bth.telemetry.trailer_len();
+    let body = &sample.frame[sample.frame.len() - 4 - payload - usize::from(bth.pad)..];
     let (body, _) = body.split_last_chunk::<4>().unwrap();
     let crc = crate::common::icrc_bit_by_bit(&sample.frame).unwrap();
     if matches!(bth.opcode.transport(), Transport::Xrc | Transport::Cnp) {
@@ -163,6 +166,19 @@ fn expected(sample: &Sample) -> Fields {
     }
     extended(&mut f, &sample.headers.extended);
     if !body.is_empty() {
+        // (It shows neither what is behind an acknowledge or an atomic, nor the ICRC behind that.)
+        let operation = sample.headers.operation();
+        if matches!(
+            operation,
+            Some(
+                Operation::Acknowledge
+                    | Operation::AtomicAcknowledge
+                    | Operation::FetchAdd
+                    | Operation::CompareSwap
+            )
+        ) {
+            return f;
+        }
         f.push(("data.data", text(hex(body))));
     }
     f.push(("infiniband.invariant.crc", number(u32::from_be_bytes(crc))));
@@ -397,7 +413,12 @@ fn samples() -> Vec<Sample> {
         for kind in [Kind::V1, Kind::V4, Kind::V6] {
             for tagged in [false, true] {
                 for opcode in crate::common::opcodes() {
-                    let s = sample(&mut rng, opcode, kind, tagged);
+                    let mut s = sample(&mut rng, opcode, kind, tagged);
+                    if samples.len() % 8 == 0 {
+                        s.headers.bth.telemetry = Sign::Carried;
+                        roce::build(&s.path, &s.headers, &s.payload, &mut s.frame).unwrap();
+                        roce::stamp(&mut s.frame, 3, Hop::new(1, 2_000, 3_000, 10_000_000_000));
+                    }
                     if opcode.transport() == Transport::Xrc {
                         samples.push(over_rc(&s));
                     }

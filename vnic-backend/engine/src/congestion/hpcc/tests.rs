@@ -97,6 +97,22 @@ fn a_full_link_with_a_queue_cuts_to_eta() {
     assert_eq!(w, 40_224);
 }
 
+/// A core that looks at its queues now and then sends many packets at one time: their bytes count in the time until the next.
+#[test]
+fn packets_of_one_look_count_in_the_time_to_the_next() {
+    let mut f = flow(parameters());
+    tell(&mut *f, T, 1000, 100_000, &hop(T, 0, 50_000));
+    for i in 1..100 {
+        let w = tell(&mut *f, T, 1000, 100_000, &hop(T, 1000 * i, 50_000));
+        assert_eq!(w, 100_000, "no time, no speed");
+    }
+    // As in one step: see `a_full_link_with_a_queue_cuts_to_eta`.
+    assert_eq!(
+        tell(&mut *f, 2 * T, 2000, 101_000, &hop(2 * T, 100_000, 50_000)),
+        63_426
+    );
+}
+
 #[test]
 fn the_lower_one_of_two_queues_counts() {
     let mut f = flow(parameters());

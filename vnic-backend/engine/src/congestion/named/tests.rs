@@ -414,6 +414,45 @@ fn endings() {
     assert_eq!(timely.get("nothing"), None);
 }
 
+#[test]
+fn an_adapter_has_its_own_parameters() {
+    let mut tuned = Tuned::default();
+    assert!(tuned.parameters().iter().all(|p| !p.is_set()));
+    for (name, text, number, shown) in [
+        ("swift.base", "30us", "30000", "30us"),
+        ("swift.base", "31000", "31000", "31us"),
+        ("swift.split", "0", "0", "off"),
+        ("hpcc.reaction", "per-rtt", "2", "per-rtt"),
+        ("hpcc.reaction", "1", "1", "per-ack"),
+        ("timely.step", "40M", "40000000", "40M"),
+        ("dcqcn+.cut", "0.25", "0.25", "0.25"),
+    ] {
+        tuned.set(name, text).unwrap().unwrap();
+        let all = tuned.parameters();
+        let row = all.iter().find(|p| p.name() == name).unwrap();
+        assert_eq!((&*row.now.number, &*row.now.value), (number, shown), "{name}");
+        assert!(row.is_set());
+    }
+    // What is shown as a number can be set as one.
+    let mut copy = Tuned::default();
+    for p in tuned.parameters() {
+        copy.set(&p.name(), &p.now.number).unwrap().unwrap();
+    }
+    assert_eq!(copy, tuned);
+    let built = tuned.get("swift").unwrap();
+    assert_eq!(built.get("base").as_deref(), Some("31us"));
+    tuned.set("swift.base", "").unwrap().unwrap();
+    assert_eq!(tuned.get("swift").unwrap().get("base").as_deref(), Some("25us"));
+    let refused = tuned.set("timely.beta", "1.5").unwrap().unwrap_err();
+    assert_eq!(refused.to_string(), "beta = \"1.5\" is not accepted: 0 to 1");
+    assert!(tuned.set("timely.bet", "1").unwrap().is_err());
+    assert!(tuned.set("timely.bet", "").unwrap().is_err());
+    assert!(tuned.set("hpcc.reaction", "3").unwrap().is_err());
+    for none in ["dcqcn.g", "none.g", "swift", "", ".base"] {
+        assert_eq!(tuned.set(none, "1"), None, "{none}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_set_or_refused(key in 0..64usize, value in ".{0,12}") {

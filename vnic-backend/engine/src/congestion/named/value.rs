@@ -31,6 +31,19 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The unit of a number without an ending; empty: none.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::One | Unit::Switch | Unit::Word => "",
+            Unit::Time => "ns",
+            Unit::BitRate => "bit/s",
+            Unit::Bytes => "bytes",
+            Unit::Packets => "packets",
+            Unit::Percent => "percent",
+            Unit::Per1024 => "1/1024",
+        }
+    }
+
     /// The unit as it is written behind a range.
     pub fn suffix(self) -> &'static str {
         match self {
@@ -146,6 +159,7 @@ pub fn list<P>(rows: &[Row<P>], parameters: &mut P) -> Vec<Parameter> {
             unit: row.unit,
             accepted: accepted(row, &field),
             value: show(row.unit, &field),
+            number: plain(&field),
             help: row.help,
         }
     };
@@ -167,7 +181,11 @@ fn put<P>(row: &Row<P>, field: Field<'_>, text: &str) -> Option<()> {
         Field::Whole(to) => *to = whole(text)?,
         Field::Real(to) => *to = number(text)?,
         Field::Time(to) => *to = Duration::from_nanos(whole(text)?),
-        Field::Word(to) => to.choose(text).then_some(())?,
+        Field::Word(to) => {
+            let words = to.words();
+            let numbered = text.parse().ok().and_then(|i: usize| words.get(i).copied());
+            to.choose(numbered.unwrap_or(text)).then_some(())?;
+        }
     }
     Some(())
 }
@@ -210,6 +228,21 @@ fn show(unit: Unit, field: &Field<'_>) -> String {
         Field::Real(n) => number(unit, **n),
         Field::Time(t) => number(Unit::Time, t.as_nanos() as f64),
         Field::Word(word) => word.word().to_string(),
+    }
+}
+
+/// A value as a number: ns, bit/s, bytes and so on, 1 or 0 of a switch, the place of a word among its words.
+fn plain(field: &Field<'_>) -> String {
+    match field {
+        Field::Switch(on) => u8::from(**on).to_string(),
+        Field::Small(n) => n.to_string(),
+        Field::Whole(n) => n.to_string(),
+        Field::Real(n) => n.to_string(),
+        Field::Time(t) => t.as_nanos().to_string(),
+        Field::Word(word) => {
+            let at = word.words().iter().position(|known| *known == word.word());
+            at.unwrap_or(0).to_string()
+        }
     }
 }
 

@@ -4,9 +4,11 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
-use super::super::{Algorithm, UNLIMITED};
+use super::super::{Ack, Algorithm, UNLIMITED};
+use super::asked::Asked;
 
 /// 1 bit, in the unit of a flow's debt: at 1 bit/s a nanosecond pays one.
 const BIT: i128 = 1_000_000_000;
@@ -24,6 +26,8 @@ pub struct QueuedFrame<F> {
     pub payload: u32,
     /// Whether it answers a request: answers to later ones stay behind it.
     pub response: bool,
+    /// Number of a request packet, and whether it asks for an acknowledge.
+    pub request: Option<(Psn, bool)>,
 }
 
 /// A limited flow of the guest's.
@@ -41,6 +45,10 @@ pub struct Flow<F> {
     pub cost: u64,
     /// Answers among them.
     pub responses: u32,
+    /// What has left, and what is acknowledged.
+    pub asked: Asked,
+    /// The last round trip.
+    rtt: Option<Duration>,
     /// When the flow is looked at next, while frames wait.
     pub due: Option<Instant>,
     /// Bytes that the flow has sent and its rate has not paid yet, in 10^-9 bit; below zero it has
@@ -63,6 +71,8 @@ impl<F> Flow<F> {
             queue: VecDeque::new(),
             cost: 0,
             responses: 0,
+            asked: Asked::default(),
+            rtt: None,
             due: None,
             owed: 0,
             since: now,
@@ -90,7 +100,38 @@ impl<F> Flow<F> {
     pub fn advance(&mut self, now: Instant) {
         self.pay(now);
         self.algorithm.advance(now, false);
-        self.rate = self.algorithm.limits().rate.max(1);
+        let limits = self.algorithm.limits();
+        self.rate = limits.rate.min(self.paced(limits.window)).max(1);
+    }
+
+    /// The rate that sends a window in a round trip: how much is under way is the guest's business.
+    fn paced(&self, window: u64) -> u64 {
+        match self.rtt {
+            Some(rtt) if window != UNLIMITED => {
+                let bits = u128::from(window) * 8 * 1_000_000_000;
+                u64::try_from(bits / rtt.as_nanos().max(1)).unwrap_or(UNLIMITED)
+            }
+            _ => UNLIMITED,
+        }
+    }
+
+    /// An acknowledge for a request of the flow came. False: it says nothing new.
+    pub fn acknowledged(&mut self, now: Instant, psn: Psn, marked: bool) -> bool {
+        let Some(heard) = self.asked.acknowledged(now, psn) else {
+            return false;
+        };
+        self.rtt = heard.rtt.or(self.rtt);
+        let ack = Ack {
+            rtt: heard.rtt,
+            acked: self.asked.acked,
+            sent: self.asked.sent,
+            bytes: u32::try_from(heard.bytes).unwrap_or(u32::MAX),
+            hops: 0,
+            marked,
+            telemetry: None,
+        };
+        self.algorithm.on_ack(now, &ack);
+        true
     }
 
     /// Changes the algorithm. The debt stays.
@@ -130,6 +171,9 @@ impl<F> Flow<F> {
             self.owed += i128::from(held.wire) * 8 * BIT;
         }
         self.algorithm.on_sent(now, held.payload);
+        if let Some((psn, asks)) = held.request {
+            self.asked.left(now, psn, held.payload, asks);
+        }
         Some(held)
     }
 }

@@ -1,5 +1,6 @@
 //! The parser of RoCEv2 frames for the proxy.
 
+use vnic_wire::aeth::Syndrome;
 use vnic_wire::gid::Gid;
 use vnic_wire::ipv4::PROTOCOL_UDP;
 use vnic_wire::opcode::{Operation, Transport};
@@ -18,7 +19,7 @@ pub struct Seen {
     headers: Headers,
     /// Bytes of payload, pad included.
     pub payload: u32,
-    /// Whether the ICRC of a notification is right; of other packets nobody has looked.
+    /// Whether the ICRC of a notification or an acknowledge is right; of other packets nobody has looked.
     intact: bool,
 }
 
@@ -46,7 +47,8 @@ impl Seen {
         let (headers, len) = Headers::parse(datagram.get(udp::HEADER_LEN..)?).ok()?;
         let around = udp::HEADER_LEN + len + icrc::LEN;
         let payload = usize::from(udp.len).checked_sub(around)?;
-        let cnp = headers.bth.opcode.transport() == Transport::Cnp;
+        let told = headers.bth.opcode.transport() == Transport::Cnp
+            || headers.operation() == Some(Operation::Acknowledge);
         let path = Path {
             eth,
             vlan: tag,
@@ -57,7 +59,7 @@ impl Seen {
             path,
             headers,
             payload: payload as u32,
-            intact: !cnp || Frame::parse(head).is_ok_and(|f| f.icrc_ok()),
+            intact: !told || Frame::parse(head).is_ok_and(|f| f.icrc_ok()),
         })
     }
 
@@ -102,6 +104,27 @@ impl Seen {
     /// Whether it is a congestion notification.
     pub fn is_cnp(&self) -> bool {
         self.transport() == Transport::Cnp
+    }
+
+    /// Whether it asks for an acknowledge.
+    pub(super) fn asks(&self) -> bool {
+        self.headers.bth.ack_request
+    }
+
+    /// Sequence number up to which it says that all has arrived.
+    pub(super) fn acknowledges(&self) -> Option<vnic_wire::psn::Psn> {
+        let acknowledge = self.operation() == Some(Operation::Acknowledge) && self.intact;
+        match self.headers.extended {
+            Extended::Aeth(aeth) if acknowledge && matches!(aeth.syndrome, Syndrome::Ack { .. }) => {
+                Some(self.psn())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it says that a request was marked.
+    pub(super) fn tells_mark(&self) -> bool {
+        self.headers.bth.fecn || self.headers.bth.becn
     }
 
     /// Whether the notification is whole.

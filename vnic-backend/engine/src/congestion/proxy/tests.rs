@@ -1,5 +1,6 @@
 //! Frames of a guest and of its peer, in virtual time.
 
+mod delay;
 mod hostile;
 
 use alloc::sync::Arc;
@@ -95,6 +96,7 @@ struct Packet {
     tos: u8,
     payload: usize,
     tag: Option<u16>,
+    asks: bool,
 }
 
 fn packet(from: Gid, to: Gid, qp: u32, psn: u32, operation: Operation) -> Packet {
@@ -121,6 +123,7 @@ fn packet(from: Gid, to: Gid, qp: u32, psn: u32, operation: Operation) -> Packet
             0
         },
         tag: None,
+        asks: false,
     }
 }
 
@@ -147,7 +150,10 @@ impl Packet {
             source_port: 0xc123,
         };
         let headers = Headers {
-            bth: bth::Header::new(self.opcode, self.qp, Psn::new(self.psn)),
+            bth: bth::Header {
+                ack_request: self.asks,
+                ..bth::Header::new(self.opcode, self.qp, Psn::new(self.psn))
+            },
             xrceth: None,
             extended: self.extended,
         };

@@ -496,6 +496,7 @@ mod tests {
             mac: vnic_wire::MacAddr([2, 0, 0, 0, 0, 1]),
             limits: Limits::default(),
             mtu: Mtu::Mtu1024,
+            trailers: false,
             pin_source_port: false,
             seed: 0,
             place: None,

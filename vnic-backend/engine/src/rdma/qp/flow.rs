@@ -11,12 +11,15 @@
 //!  CNP, BECN ─▶ notified ───────────▲
 //! ```
 //!
-//! Requests obey both limits, READ responses only the rate: nothing acknowledges them.
+//! Requests obey both limits. READ responses have no acknowledge, so that their sender, the responder, hears of them by notifications
+//! only, and obeys the rate. An algorithm that hears acknowledges limits them where they are asked for: the requester's flow counts
+//! what a READ asks for as sent, and responses as its acknowledge. Their delay is that of the first one.
 
 use alloc::boxed::Box;
 use core::time::Duration;
 
 use vnic_wire::bth;
+use vnic_wire::int::Sign;
 use vnic_wire::opcode::{Opcode, Operation};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::Network;
@@ -87,8 +90,12 @@ impl Qp {
             false => self.attributes.path_mtu.bytes(),
         };
         let opcode = Opcode::new(self.transport(), Operation::SendMiddle);
+        let carries = shared.needs.telemetry && shared.trailers;
         let headers = Headers {
-            bth: bth::Header::new(opcode, 0, Psn::new(0)),
+            bth: bth::Header {
+                telemetry: if carries { Sign::Carried } else { Sign::None },
+                ..bth::Header::new(opcode, 0, Psn::new(0))
+            },
             xrceth: None,
             extended: Extended::None,
         };
@@ -117,7 +124,7 @@ impl Qp {
             let congestion = &shared.congestion;
             let algorithm = congestion.control.start(now, &start);
             let needs = shared.needs;
-            Flow::new(algorithm, needs, now, congestion.slack, psn, start.mtu)
+            Flow::new(algorithm, needs, now, congestion.slack, psn, &start)
         })
     }
 
@@ -258,6 +265,7 @@ impl Qp {
             hops: hops(packet.path.network.hop_limit(), own),
             marked: bth.fecn || bth.becn,
             telemetry: packet.telemetry,
+            trailer: bth.telemetry == Sign::Carried,
         };
         flow.acknowledged(now, oldest, &answer);
         flow.advance(now, closed);
@@ -405,11 +413,12 @@ impl Qp {
         true
     }
 
-    /// Payload of the next request packet; none if it asks for data.
+    /// Payload of the next request packet, or of the responses to a READ if its flow counts them; none if it asks for data.
     fn next_payload(&self, shared: &Shared) -> Option<u32> {
         let wqe = shared.sends.get(self.requester.cursor())?;
         if wqe.awaits_response() {
-            return None;
+            let counts = wqe.is_read() && self.flow().is_some_and(Flow::counts_reads);
+            return counts.then_some(wqe.len.min(u32::MAX.into()) as u32);
         }
         let index = match wqe.stage {
             Stage::Started => self.requester.next_psn().distance(wqe.first).max(0) as u64,

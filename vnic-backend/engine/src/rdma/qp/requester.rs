@@ -8,6 +8,7 @@ mod headers;
 mod run;
 
 use vnic_device::queue::Operation;
+use vnic_wire::int::Sign;
 use vnic_wire::opcode::Opcode;
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::Path;
@@ -761,6 +762,11 @@ impl Qp {
                     psn.next()
                 },
                 bytes: carried,
+                asked: if wqe.is_read() {
+                    wqe.len.min(u32::MAX.into()) as u32
+                } else {
+                    0
+                },
                 asks,
                 again: psn != requester.end,
                 reliable,
@@ -774,6 +780,10 @@ impl Qp {
                 ack_request: asks,
                 selective: shared.congestion.zero_touch.selective,
                 spread: way.is_some(),
+                telemetry: match telemetry {
+                    Some((_, sign)) if shared.trailers => sign,
+                    _ => Sign::None,
+                },
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,
@@ -791,7 +801,7 @@ impl Qp {
             path,
             headers,
             payload,
-            telemetry,
+            telemetry: telemetry.map(|(telemetry, _)| telemetry),
         });
         shared.counters.sent(path, &headers, payload.len());
         if let Some(trouble) = &mut self.trouble {

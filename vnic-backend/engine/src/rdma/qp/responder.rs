@@ -15,6 +15,7 @@ use vnic_wire::aeth::{NakCode, Syndrome};
 use vnic_wire::int::Telemetry;
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
+use vnic_wire::time::Instant;
 use vnic_wire::transport::Extended;
 
 use super::super::marks::Mark;
@@ -67,6 +68,8 @@ impl Item for RecvWr {
 #[derive(Debug)]
 struct Echo {
     telemetry: Telemetry,
+    /// When the request came.
+    came: Instant,
     due: bool,
 }
 
@@ -158,17 +161,37 @@ impl Responder {
         shared.receives.pop(&mut self.queue)
     }
 
-    /// The newest request gathered this.
+    /// The newest request, which came at `now`, gathered this; `None`: its sender wants no telemetry any more.
     #[cold]
-    fn keep(&mut self, telemetry: &Telemetry) {
+    fn keep(&mut self, telemetry: Option<&Telemetry>, now: Instant) {
+        let Some(telemetry) = telemetry else {
+            self.telemetry = None;
+            return;
+        };
         let echo = Echo {
             telemetry: *telemetry,
+            came: now,
             due: true,
         };
         match &mut self.telemetry {
             Some(kept) => **kept = echo,
             none => *none = Some(Box::new(echo)),
         }
+    }
+
+    /// Telemetry for an answer that leaves at `now`: an acknowledge carries back what the newest request gathered, and how long it
+    /// was here; data gathers some itself.
+    fn telemetry_of(&mut self, operation: Operation, now: Instant) -> Option<&Telemetry> {
+        let echo = self.telemetry.as_deref_mut()?;
+        if operation.is_read_response() {
+            return Some(&Telemetry::EMPTY);
+        }
+        if !core::mem::take(&mut echo.due) {
+            return None;
+        }
+        let waited = u32::try_from(now.since(echo.came).as_nanos()).unwrap_or(u32::MAX);
+        echo.telemetry.endpoint = echo.telemetry.endpoint.saturating_add(waited);
+        Some(&echo.telemetry)
     }
 
     /// Forgets all that was to be answered.
@@ -233,8 +256,8 @@ impl Qp {
             }
             _ => return self.out_of_sequence(shared, packet),
         }
-        if let Some(telemetry) = packet.telemetry {
-            self.responder.keep(telemetry);
+        if packet.telemetry.is_some() || self.responder.telemetry.is_some() {
+            self.responder.keep(packet.telemetry, shared.now);
         }
         let closes_gap = core::mem::take(&mut self.responder.told);
         // What was to be said about this PSN is out of date.

@@ -5,6 +5,7 @@ mod notification;
 mod reaction;
 mod restart;
 mod stream;
+mod trailer;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -302,6 +303,18 @@ pub fn transmit(side: &mut Side, now: Instant) -> Vec<Packet> {
     side.device.handle_timeout(now);
     side.device.transmit(now, &side.ram, &mut outlet);
     outlet.packets
+}
+
+/// Time passes until a side has waited too long for an acknowledge.
+pub fn time_out(side: &mut Side, control: &Scripted) -> Instant {
+    for _ in 0..10 {
+        let next = side.device.next_timeout().expect("a timer");
+        side.device.handle_timeout(next);
+        if control.take().contains(&Heard::Loss(Loss::Timeout)) {
+            return next;
+        }
+    }
+    panic!("no timeout");
 }
 
 /// Lets a side send whenever it wants, until then; gives bytes on the wire.

@@ -105,6 +105,7 @@ impl Side {
             mac,
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
+            trailers: true,
             pin_source_port: false,
             seed: 0,
             place: None,

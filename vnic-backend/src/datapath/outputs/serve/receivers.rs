@@ -94,6 +94,7 @@ impl Outputs {
                 r.stall.moved |= 1 << (priority & 7);
                 r.ages.lifetime.sent(pick.class);
             }
+            r.stamp(now, pick.class, &mut frame.bytes);
             self.leave(r.port, frame);
             work += 1;
         }
@@ -110,7 +111,7 @@ impl Outputs {
     }
 
     /// Delivers a frame that waited.
-    fn leave(&mut self, port: PortId, mut frame: OwnedFrame) {
+    pub(super) fn leave(&mut self, port: PortId, mut frame: OwnedFrame) {
         let e = Egress {
             port,
             tag: TagEdit::Keep,

@@ -4,6 +4,7 @@ use vnic_wire::aeth::{NakCode, Syndrome};
 use vnic_wire::ethernet::Header as Eth;
 use vnic_wire::gid::Gid;
 use vnic_wire::icrc::Kind;
+use vnic_wire::int::Sign;
 use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::{self, Network, Path};
@@ -82,6 +83,7 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
         destination_qp: rng.u24().max(2),
         ack_request: rng.bool(),
         selective: rng.bool(),
+        telemetry: Sign::Known,
         psn: Psn::new(rng.u32()),
     };
     let reth = reth::Header {

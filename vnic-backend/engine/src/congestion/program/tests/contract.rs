@@ -220,6 +220,7 @@ fn needs_are_those_of_the_description() {
         from_start: false,
         loss: true,
         telemetry: true,
+        endpoint: false,
         ack_every: 4096,
         burst: 8192,
     };

@@ -1,6 +1,7 @@
 //! Answers that carry data: READ responses and atomic results, and the order in which all answers leave.
 
 use vnic_wire::aeth::{self, NakCode, Syndrome};
+use vnic_wire::int::Sign;
 use vnic_wire::opcode::{Opcode, Operation};
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
@@ -424,28 +425,22 @@ impl Qp {
         sink: &mut dyn Sink,
     ) {
         let Some(path) = &self.path else { return };
+        let opcode = Opcode::new(self.transport(), operation);
+        let telemetry = self.responder.telemetry_of(operation, shared.now);
         let headers = Headers {
             bth: bth::Header {
+                telemetry: match telemetry {
+                    Some(_) if shared.trailers => Sign::Carried,
+                    _ => Sign::None,
+                },
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
                 selective: shared.congestion.zero_touch.selective,
                 spread: shared.congestion.zero_touch.selective,
-                ..bth::Header::new(
-                    Opcode::new(self.transport(), operation),
-                    self.attributes.destination_qp.0,
-                    psn,
-                )
+                ..bth::Header::new(opcode, self.attributes.destination_qp.0, psn)
             },
             xrceth: None,
             extended,
         };
-        let echo = match &mut self.responder.telemetry {
-            Some(echo) if echo.due && matches!(extended, Extended::Aeth(_)) => Some(echo),
-            _ => None,
-        };
-        let telemetry = echo.map(|echo| {
-            echo.due = false;
-            &echo.telemetry
-        });
         sink.send(&Outgoing {
             from: self.number,
             priority: self.priority,

@@ -291,3 +291,137 @@ fn bytes_are_exact_whatever_is_lost() {
         assert_eq!(acked, total, "seed {seed}");
     }
 }
+
+fn reads(pair: &mut Pair, lens: &[u32]) {
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    for (id, len) in lens.iter().enumerate() {
+        let addr = a.va(0);
+        a.post(id as u64, SendOp::Read { addr, rkey }, &[a.sge(0, *len)]);
+    }
+}
+
+/// All responses that the second side has are taken; then one after the other comes, `apart` from each other.
+fn respond(pair: &mut Pair, requests: &[Packet], at: u64, apart: u64) -> u64 {
+    for packet in requests {
+        deliver(&mut pair.sides[1], Instant(at), packet);
+    }
+    let mut now = at;
+    for response in transmit(&mut pair.sides[1], Instant(at)) {
+        now += apart;
+        deliver(&mut pair.sides[0], Instant(now), &response);
+    }
+    now
+}
+
+#[test]
+fn responses_are_the_acknowledge_of_a_read() {
+    let needs = Needs {
+        ack_every: 1,
+        ..Needs::default()
+    };
+    let control = control(needs);
+    let mut pair = writes(&control, &[]);
+    reads(&mut pair, &[600, 100]);
+    let asked = transmit(&mut pair.sides[0], Instant(1000));
+    assert_eq!(asked.len(), 2);
+    let heard = control.take();
+    assert!(
+        heard.contains(&Heard::Sent(600)) && heard.contains(&Heard::Sent(100)),
+        "{heard:?}"
+    );
+    // Each response is heard with the delay of the first one of its READ, whatever time the others take.
+    respond(&mut pair, &asked, 1500, 100);
+    assert_eq!(
+        acks(&control.take()),
+        [
+            (Some(600), 256, 700, 256),
+            (Some(600), 512, 700, 256),
+            (Some(600), 600, 700, 88),
+            (Some(900), 700, 700, 100),
+        ]
+    );
+    assert_eq!(pair.sides[0].completions().len(), 2);
+    // What was asked for again has no time.
+    reads(&mut pair, &[100]);
+    assert_eq!(transmit(&mut pair.sides[0], Instant(3000)).len(), 1);
+    let later = time_out(&mut pair.sides[0], &control);
+    let again = transmit(&mut pair.sides[0], later);
+    respond(&mut pair, &again, later.0, 50);
+    assert_eq!(acks(&control.take()), [(None, 800, 800, 100)]);
+}
+
+#[test]
+fn a_window_holds_reads() {
+    let needs = Needs {
+        ack_every: 1,
+        ..Needs::default()
+    };
+    let control = control(needs);
+    control.set(Limits {
+        rate: UNLIMITED,
+        window: 1000,
+    });
+    let mut pair = writes(&control, &[]);
+    reads(&mut pair, &[600, 300, 200, 5000, 10]);
+    let mut now = 0;
+    // Whatever is longer than the window goes alone.
+    for wanted in [&[600, 300][..], &[200], &[5000], &[10]] {
+        let asked = transmit(&mut pair.sides[0], Instant(now));
+        let lens: Vec<u32> = asked.iter().map(read_len).collect();
+        assert_eq!(lens, wanted);
+        assert!(transmit(&mut pair.sides[0], Instant(now)).is_empty());
+        now = respond(&mut pair, &asked, now + 10, 1);
+    }
+    assert_eq!(pair.sides[0].completions().len(), 5);
+}
+
+fn read_len(packet: &Packet) -> u32 {
+    match packet.headers.extended {
+        Extended::Reth(reth) => reth.len,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rate_holds_reads() {
+    // 8 Gbit/s: a byte a ns.
+    let needs = Needs {
+        ack_every: 1,
+        ..Needs::default()
+    };
+    let control = control(needs);
+    control.set(Limits {
+        rate: 8_000_000_000,
+        window: UNLIMITED,
+    });
+    let mut pair = writes(&control, &[]);
+    reads(&mut pair, &[10_000, 300]);
+    assert_eq!(transmit(&mut pair.sides[0], Instant(0)).len(), 1);
+    // The request, and 40 responses, each with what a packet has besides its payload.
+    let request = 14 + 20 + 8 + 12 + 16 + 4 + 24;
+    let responses = 10_000 + 40 * (14 + 20 + 8 + 12 + 4 + 24);
+    let due = request + responses;
+    assert!(transmit(&mut pair.sides[0], Instant(due - 1)).is_empty());
+    assert_eq!(transmit(&mut pair.sides[0], Instant(due)).len(), 1);
+}
+
+/// Notifications reach the responder, so that an algorithm that hears them counts no READs.
+#[test]
+fn reads_are_the_responders_where_notifications_are_heard() {
+    let control = control(Needs::default());
+    control.set(Limits {
+        rate: 8_000_000_000,
+        window: 1,
+    });
+    let mut pair = writes(&control, &[]);
+    reads(&mut pair, &[10_000, 300]);
+    transmit(&mut pair.sides[0], Instant(0));
+    let asked = transmit(&mut pair.sides[0], Instant(98));
+    assert_eq!(asked.len(), 1, "the time of one request");
+    let heard = control.take();
+    assert!(
+        heard.contains(&Heard::Sent(0)) && !heard.contains(&Heard::Sent(300)),
+        "{heard:?}"
+    );
+}
