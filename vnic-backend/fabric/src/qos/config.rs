@@ -182,7 +182,6 @@ impl Default for Tpid {
 }
 
 /// The whole configuration of a port. The default changes nothing and costs nothing.
-// Wide: what an operator sets of a port, each field a group of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortQos {
     /// Speed of the link in bit/s; 0: not limited.
