@@ -47,7 +47,8 @@ impl TeamSettings {
                     "one member of a failover team carries all frames; allowed: off, or with aggregate";
                 return Err(("lacp.mode", problem.to_owned()));
             }
-            if self.hash != Policy::default() {
+            // (Layer3+4 was the default once: failover teams are stored with it.)
+            if ![Policy::default(), Policy::Layer34].contains(&self.hash) {
                 let problem = "one member of a failover team carries all frames; allowed: with aggregate";
                 return Err(("hash_policy", problem.to_owned()));
             }
@@ -242,6 +243,11 @@ mod tests {
             ..all()
         };
         assert_eq!(of(hash, TeamType::Failover), Err("hash_policy"));
+        let stored = TeamSettings {
+            hash: Policy::Layer34,
+            ..all()
+        };
+        assert_eq!(of(stored, TeamType::Failover), Ok(()), "a default of before");
         let mut slow = all();
         slow.bond.quiet = Duration::from_secs(2);
         assert_eq!(of(slow, TeamType::Aggregate), Err("quiet"));

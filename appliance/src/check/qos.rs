@@ -3,6 +3,7 @@
 pub mod message;
 
 use vnic_control::v1;
+use vnic_control::v1::qos::Color;
 
 use super::Checked;
 
@@ -112,6 +113,17 @@ pub fn up_to(text: &str, max: u32) -> Checked<u32> {
         .ok_or_else(|| format!("{text:?} is out of range: 0 to {max}"))
 }
 
+/// EtherType: a number, decimal or with 0x.
+pub fn ethertype(text: &str) -> Checked<u32> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number
+        .filter(|n| (0x0600..=0xffff).contains(n))
+        .ok_or_else(|| format!("{text:?} is no EtherType: 0x0600 to 0xffff, such as 0x88a8"))
+}
+
 /// Traffic class of each priority: eight of 0 to 7.
 pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "priority", |t| up_to(t, 7))
@@ -129,6 +141,11 @@ pub fn switches(text: &str, of: &str) -> Checked<[bool; COUNT]> {
 /// Per cent of each traffic class: eight of 0 to 100.
 pub fn percents(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "traffic class", |t| up_to(t.trim_end_matches('%'), 100))
+}
+
+/// Sizes of eight buffers in bytes.
+pub fn sizes(text: &str) -> Checked<[u32; COUNT]> {
+    eight(text, "buffer", bytes)
 }
 
 /// Rate of each traffic class.
@@ -184,30 +201,61 @@ pub fn ppm(text: &str) -> Checked<u32> {
     if ppm > 1_000_000 { Err(wrong()) } else { Ok(ppm) }
 }
 
-/// Change of an ECN profile: `3=5000:200000:1%`, with an optional `:wred`, `:drop` or `:enqueue`, or `3=off`.
+/// Change of an ECN profile: `3=5000:200000:1%`, with an optional `:wred`, `:drop`, `:enqueue`, `:average=9`,
+/// `:yellow=MIN:MAX:PERCENT` and `:red=…`; thresholds of all colors in bytes, or with `%` behind each; or `3=off`.
 pub fn profile(text: &str) -> Checked<ProfileOrder> {
-    let wrong = || format!("{text:?}: TC=MIN:MAX:PERCENT[:wred|:drop][:enqueue] and TC=off are allowed");
+    let wrong = || {
+        format!(
+            "{text:?}: TC=MIN:MAX:PERCENT[:yellow=MIN:MAX:PERCENT][:red=MIN:MAX:PERCENT][:wred|:drop][:enqueue]\
+             [:average=N] and TC=off are allowed"
+        )
+    };
     let (class, rest) = text.split_once('=').ok_or_else(wrong)?;
     let class = up_to(class.trim(), 7).map_err(|e| format!("traffic class {e}"))? as usize;
     if rest == "off" {
         return Ok(ProfileOrder { class, profile: None });
     }
     let mut parts = rest.split(':').map(str::trim);
-    let mut next = || parts.next().ok_or_else(wrong);
+    let mut in_percent = Vec::new();
+    let mut curve = |first: Option<&str>, parts: &mut dyn Iterator<Item = &str>| {
+        let mut threshold = |text: &str| {
+            in_percent.push(text.ends_with('%'));
+            match text.strip_suffix('%') {
+                Some(percent) => up_to(percent, 100),
+                None => bytes(text),
+            }
+        };
+        let (min, max) = (first.ok_or_else(wrong)?, parts.next().ok_or_else(wrong)?);
+        Ok::<_, String>(v1::EcnCurve {
+            min_bytes: threshold(min)?,
+            max_bytes: threshold(max)?,
+            max_probability_ppm: ppm(parts.next().ok_or_else(wrong)?)?,
+        })
+    };
+    let green = curve(parts.next(), &mut parts)?;
     let mut profile = v1::EcnProfile {
         ecn: true,
-        min_bytes: bytes(next()?)?,
-        max_bytes: bytes(next()?)?,
-        max_probability_ppm: ppm(next()?)?,
+        min_bytes: green.min_bytes,
+        max_bytes: green.max_bytes,
+        max_probability_ppm: green.max_probability_ppm,
         ..v1::EcnProfile::default()
     };
-    for word in parts {
-        match word {
-            "wred" => profile.wred = true,
-            "drop" => (profile.ecn, profile.wred) = (false, true),
-            "enqueue" => profile.at_enqueue = true,
+    while let Some(word) = parts.next() {
+        match word.split_once('=') {
+            Some(("yellow", min)) => profile.yellow = Some(curve(Some(min), &mut parts)?),
+            Some(("red", min)) => profile.red = Some(curve(Some(min), &mut parts)?),
+            Some(("average", weight)) => profile.average_weight = up_to(weight, 15)?,
+            None if word == "wred" => profile.wred = true,
+            None if word == "drop" => (profile.ecn, profile.wred) = (false, true),
+            None if word == "enqueue" => profile.at_enqueue = true,
             _ => return Err(wrong()),
         }
+    }
+    profile.thresholds_in_percent = in_percent.contains(&true);
+    if profile.thresholds_in_percent && in_percent.contains(&false) {
+        return Err(format!(
+            "{text:?}: thresholds are all in bytes, or all in per cent"
+        ));
     }
     Ok(ProfileOrder {
         class,
@@ -285,6 +333,59 @@ impl MapOrder {
             }
         }
         Ok(())
+    }
+}
+
+/// Change of a map by tag: `PCP=VALUE`, for both drop eligible indicators, `PCP.DEI=VALUE`, or `flush`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TagOrder<T> {
+    /// These elements, and their value.
+    Set(usize, usize, T),
+    /// All back to the default.
+    Flush,
+}
+
+/// Parses a change of a map by tag.
+pub fn tag_order<T>(text: &str, value: impl Fn(&str) -> Checked<T>) -> Checked<TagOrder<T>> {
+    if text == "flush" {
+        return Ok(TagOrder::Flush);
+    }
+    let wrong = || format!("{text:?}: PCP=VALUE, PCP.DEI=VALUE (such as 5.1=3) and flush are allowed");
+    let (tag, to) = text.split_once('=').ok_or_else(wrong)?;
+    let to = value(to.trim())?;
+    let of = |text: &str, what: &str, most| up_to(text.trim(), most).map_err(|e| format!("{what} {e}"));
+    let (first, count) = match tag.split_once('.') {
+        Some((pcp, dei)) => (2 * of(pcp, "PCP", 7)? + of(dei, "DEI", 1)?, 1),
+        None => (2 * of(tag, "PCP", 7)?, 2),
+    };
+    Ok(TagOrder::Set(first as usize, count, to))
+}
+
+impl<T: Copy> TagOrder<T> {
+    /// Applies the change to a map, which is empty while it is the default one.
+    pub fn put(self, map: &mut Vec<T>, default: impl Fn(usize) -> T) {
+        match self {
+            TagOrder::Flush => map.clear(),
+            TagOrder::Set(first, count, to) => {
+                if map.is_empty() {
+                    map.extend((0..16).map(default));
+                }
+                map.iter_mut()
+                    .skip(first)
+                    .take(count)
+                    .for_each(|place| *place = to);
+            }
+        }
+    }
+}
+
+/// Color of a packet, as the number of `vnic.v1.Qos.Color`.
+pub fn color(text: &str) -> Checked<i32> {
+    match text {
+        "green" => Ok(Color::Green.into()),
+        "yellow" => Ok(Color::Yellow.into()),
+        "red" => Ok(Color::Red.into()),
+        _ => Err(format!("{text:?}: green, yellow and red are allowed")),
     }
 }
 
@@ -398,6 +499,69 @@ mod tests {
             ("", "flush"),
         ] {
             assert!(map_order(text).is_err_and(|e| e.contains(problem)), "{text}");
+        }
+    }
+
+    #[test]
+    fn maps_by_tag() {
+        let number = |t: &str| up_to(t, 7);
+        let mut map = Vec::new();
+        let plain = |i: usize| (i / 2) as u32;
+        for text in ["5=1", "5.1=0", "0.1=7"] {
+            tag_order(text, number).expect(text).put(&mut map, plain);
+        }
+        assert_eq!(map, [0, 7, 1, 1, 2, 2, 3, 3, 4, 4, 1, 0, 6, 6, 7, 7]);
+        tag_order("flush", number).expect("flush").put(&mut map, plain);
+        assert!(map.is_empty());
+        for (text, problem) in [
+            ("8=1", "PCP \"8\" is out of range: 0 to 7"),
+            ("1.2=1", "DEI \"2\" is out of range: 0 to 1"),
+            ("1=8", "0 to 7"),
+            ("1", "PCP.DEI=VALUE"),
+        ] {
+            assert!(
+                tag_order(text, number).is_err_and(|e| e.contains(problem)),
+                "{text}"
+            );
+        }
+        assert!(tag_order("1=blue", color).is_err_and(|e| e.contains("green, yellow and red")));
+    }
+
+    #[test]
+    fn profiles_have_curves_by_color() {
+        let read = |text| profile(text).map(|order| order.profile.expect("a profile"));
+        let of = |min_bytes, max_bytes, max_probability_ppm| v1::EcnCurve {
+            min_bytes,
+            max_bytes,
+            max_probability_ppm,
+        };
+        let all =
+            read("3=64Ki:256Ki:10:yellow=32Ki:128Ki:20%:red=0:0:100:wred:enqueue:average=9").expect("fine");
+        assert_eq!(
+            (all.min_bytes, all.max_bytes, all.max_probability_ppm),
+            (65_536, 262_144, 100_000)
+        );
+        assert_eq!(all.yellow, Some(of(32_768, 131_072, 200_000)));
+        assert_eq!(all.red, Some(of(0, 0, 1_000_000)));
+        assert_eq!(
+            (all.ecn, all.wred, all.at_enqueue, all.average_weight),
+            (true, true, true, 9)
+        );
+        assert!(!all.thresholds_in_percent);
+        let parts = read("0=10%:60%:5:yellow=5%:30%:5").expect("fine");
+        assert_eq!(
+            (parts.min_bytes, parts.max_bytes, parts.thresholds_in_percent),
+            (10, 60, true)
+        );
+        assert_eq!(parts.yellow, Some(of(5, 30, 50_000)));
+        for (text, problem) in [
+            ("0=10%:60:5", "all in bytes, or all in per cent"),
+            ("0=10%:101%:5", "0 to 100"),
+            ("0=1:2:3:average=16", "0 to 15"),
+            ("0=1:2:3:blue=1:2:3", "TC=MIN:MAX:PERCENT"),
+            ("0=1:2:3:red=1:2", "TC=MIN:MAX:PERCENT"),
+        ] {
+            assert!(profile(text).is_err_and(|e| e.contains(problem)), "{text}");
         }
     }
 

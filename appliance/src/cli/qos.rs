@@ -86,6 +86,8 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             let shown = || mlxreg::text(access.register, class, indexes, &now);
             return out.message("Qos", &now, shown);
         }
+        QosVerb::Enable { name } => switch(client, &name, false).await?,
+        QosVerb::Disable { name } => switch(client, &name, true).await?,
         QosVerb::Reset { name } => {
             let name = names::qos(&client.present(&name).await?);
             let request = v1::ResetQosRequest { name };
@@ -103,6 +105,12 @@ async fn get(client: &Client, owner: &str) -> Result<v1::Qos, Failure> {
     Ok(client.qos().await?.get_qos(request).await?.into_inner())
 }
 
+/// Lets all of it act, or sets it aside.
+async fn switch(client: &Client, name: &str, disabled: bool) -> Result<v1::Qos, Failure> {
+    let now = get(client, &client.present(name).await?).await?;
+    update(client, v1::Qos { disabled, ..now }, vec!["disabled"]).await
+}
+
 /// Changes fields; the etag of the read settings is sent with them, so that no change by another client is overwritten.
 async fn update(client: &Client, qos: v1::Qos, fields: Vec<&'static str>) -> Result<v1::Qos, Failure> {
     let request = v1::UpdateQosRequest {
@@ -116,7 +124,9 @@ async fn update(client: &Client, qos: v1::Qos, fields: Vec<&'static str>) -> Res
 
 /// Writes the options into the settings; returns the names of the fields.
 fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure> {
-    let fields = set.put(now).map_err(Failure::Usage)?;
+    let mut fields = set.put(now).map_err(Failure::Usage)?;
+    // (Two options write one field.)
+    fields.dedup();
     if set.tsa.is_some() || set.tcbw.is_some() {
         let ets: Vec<bool> = now.tc_algorithm().map(|a| a == Algorithm::Ets).collect();
         check::shares(&ets, &now.tc_bandwidth_percent, set.weights).map_err(Failure::Usage)?;

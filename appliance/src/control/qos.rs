@@ -153,6 +153,12 @@ impl Qos<'_> {
     fn warnings(&self, owner: &Owner, now: &QosStatus) -> Vec<String> {
         let (spec, keys) = (&now.spec, &now.keys);
         let mut said = Vec::new();
+        if spec.disabled {
+            said.push(
+                "disabled: trust, maps, traffic classes, pfc, policies, ecn and lifetimes are stored, and none of them acts"
+                    .to_owned(),
+            );
+        }
         let shares: u32 = spec.classes.share.iter().map(|s| u32::from(*s)).sum();
         if spec.classes.tsa.contains(&Tsa::Ets) && shares < 100 {
             said.push(format!(

@@ -7,10 +7,11 @@ use prost::Message as _;
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
 use vnic_backend::settings::{self, AdapterSettings, FlowControl, KEYS, KeyDef, QosKeys};
 use vnic_backend::{
-    Capable, MarkAt, Match, NotCapable, Policy, QosSpec, QueueStatus, Red, ScheduleQueue, Tsa,
+    Buffer, BufferParts, Capable, Colour, Curve, DscpColours, MarkAt, Match, NotCapable, Policy, QosSpec,
+    QueueStatus, Red, ScheduleQueue, TagMaps, Tpid, Tsa,
 };
 use vnic_control::v1;
-use vnic_control::v1::qos::Algorithm;
+use vnic_control::v1::qos::{Algorithm, Color};
 use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
 use crate::check::Violations;
@@ -22,6 +23,15 @@ pub use crate::check::qos::message::names;
 
 fn numbers(values: &[u8]) -> Vec<u32> {
     values.iter().map(|v| u32::from(*v)).collect()
+}
+
+/// A list that is empty where it is the plain one.
+fn plain<T>(is: bool, list: impl FnOnce() -> Vec<T>) -> Vec<T> {
+    if is { Vec::new() } else { list() }
+}
+
+fn colors(colours: &[Colour]) -> Vec<i32> {
+    colours.iter().map(|c| color(*c).into()).collect()
 }
 
 /// Conversion of a field that is not a registry key, or whose form differs from its key's.
@@ -87,7 +97,56 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
     ecn: spec.ecn.iter().map(profile).collect()
         => spec.ecn = match from.as_slice() {
             [] => Default::default(),
-            all => read.list::<_, 8>(all)?.each_ref().map(red),
+            all => {
+                let all = read.list::<_, 8>(all)?;
+                let mut profiles = spec.ecn;
+                for (place, profile) in profiles.iter_mut().zip(&all) {
+                    *place = read.red(profile)?;
+                }
+                profiles
+            }
+        };
+    tag_to_priority: plain(spec.tags.priority == TagMaps::default().priority, || numbers(&spec.tags.priority))
+        => spec.tags.priority = match from.as_slice() {
+            [] => TagMaps::default().priority,
+            all => read.numbers(all, 7)?,
+        };
+    tag_to_color: plain(spec.tags.colour == TagMaps::default().colour, || colors(&spec.tags.colour))
+        => spec.tags.colour = match from.as_slice() {
+            [] => TagMaps::default().colour,
+            all => read.colors(all)?,
+        };
+    dscp_to_color: plain(spec.dscp_to_colour == DscpColours::default(), || colors(&spec.dscp_to_colour.0))
+        => spec.dscp_to_colour = match from.as_slice() {
+            [] => DscpColours::default(),
+            all => DscpColours(read.colors(all)?),
+        };
+    priority_to_pcp: plain(spec.tags.pcp == TagMaps::default().pcp, || numbers(&spec.tags.pcp))
+        => spec.tags.pcp = match from.as_slice() {
+            [] => TagMaps::default().pcp,
+            all => read.numbers(all, 7)?,
+        };
+    buffer_beta_percent: spec.buffer.beta.into()
+        => spec.buffer.beta = match *from {
+            0 => Buffer::default().beta,
+            beta => read.number("", beta, u32::from(*Buffer::BETA_RANGE.end()))?,
+        };
+    receive_buffers: spec.buffer.parts.map(|parts| v1::ReceiveBuffers {
+            sizes: parts.size.to_vec(),
+            priority_to_buffer: numbers(&parts.of_priority),
+        })
+        => spec.buffer.parts = match from {
+            None => None,
+            Some(parts) => Some(BufferParts {
+                size: read.list(&parts.sizes)?,
+                of_priority: read.numbers(&parts.priority_to_buffer, 7)?,
+            }),
+        };
+    disabled: spec.disabled => spec.disabled = *from;
+    tpid: spec.tpid.0.into()
+        => spec.tpid = match *from {
+            0 => Tpid::default(),
+            tpid => Tpid(read.number("", tpid, 0xffff)?),
         };
 };
 
@@ -150,38 +209,28 @@ fn value(def: &KeyDef, field: &FieldDescriptor, value: &settings::Value) -> Opti
 }
 
 same! { fn algorithm(Tsa) -> Algorithm { Vendor, Strict, Ets } }
+same! { fn color(Colour) -> Color { Green, Yellow, Red } }
+
+fn curve(curve: Curve) -> v1::EcnCurve {
+    v1::EcnCurve {
+        min_bytes: curve.kmin,
+        max_bytes: curve.kmax,
+        max_probability_ppm: curve.pmax,
+    }
+}
 
 fn profile(red: &Red) -> v1::EcnProfile {
     v1::EcnProfile {
         ecn: red.enable && red.capable == Capable::Mark,
         wred: red.enable && red.not_capable == NotCapable::Drop,
-        min_bytes: red.kmin,
-        max_bytes: red.kmax,
-        max_probability_ppm: red.pmax,
+        min_bytes: red.green.kmin,
+        max_bytes: red.green.kmax,
+        max_probability_ppm: red.green.pmax,
         at_enqueue: red.at == MarkAt::Enqueue,
-    }
-}
-
-/// Converts an ECN profile. A disabled profile keeps its thresholds.
-fn red(profile: &v1::EcnProfile) -> Red {
-    let off = !profile.ecn && !profile.wred;
-    Red {
-        enable: !off,
-        kmin: profile.min_bytes,
-        kmax: profile.max_bytes,
-        pmax: profile.max_probability_ppm,
-        at: match profile.at_enqueue {
-            true => MarkAt::Enqueue,
-            false => MarkAt::Dequeue,
-        },
-        capable: match profile.ecn || off {
-            true => Capable::Mark,
-            false => Capable::Drop,
-        },
-        not_capable: match profile.wred {
-            true => NotCapable::Drop,
-            false => NotCapable::Pass,
-        },
+        yellow: red.yellow.map(curve),
+        red: red.red.map(curve),
+        thresholds_in_percent: red.percent,
+        average_weight: red.average.into(),
     }
 }
 
@@ -362,6 +411,53 @@ impl Reader<'_> {
         Some(settings::Value::Dword(number))
     }
 
+    fn colors<const N: usize>(&mut self, values: &[i32]) -> Option<[Colour; N]> {
+        let mut all = [Colour::default(); N];
+        for (i, number) in self.list::<i32, N>(values)?.into_iter().enumerate() {
+            let words = [Colour::Green, Colour::Yellow, Colour::Red];
+            let Some(colour) = words.into_iter().find(|c| i32::from(color(*c)) == number) else {
+                self.none(&format!("element {i}: "), number);
+                return None;
+            };
+            all[i] = colour;
+        }
+        Some(all)
+    }
+
+    /// Converts an ECN profile. A disabled profile keeps its thresholds.
+    fn red(&mut self, profile: &v1::EcnProfile) -> Option<Red> {
+        let off = !profile.ecn && !profile.wred;
+        let curve = |of: &v1::EcnCurve| Curve {
+            kmin: of.min_bytes,
+            kmax: of.max_bytes,
+            pmax: of.max_probability_ppm,
+        };
+        Some(Red {
+            enable: !off,
+            green: Curve {
+                kmin: profile.min_bytes,
+                kmax: profile.max_bytes,
+                pmax: profile.max_probability_ppm,
+            },
+            yellow: profile.yellow.as_ref().map(curve),
+            red: profile.red.as_ref().map(curve),
+            percent: profile.thresholds_in_percent,
+            average: self.number("average_weight ", profile.average_weight, Red::AVERAGE_MAX.into())?,
+            at: match profile.at_enqueue {
+                true => MarkAt::Enqueue,
+                false => MarkAt::Dequeue,
+            },
+            capable: match profile.ecn || off {
+                true => Capable::Mark,
+                false => Capable::Drop,
+            },
+            not_capable: match profile.wred {
+                true => NotCapable::Drop,
+                false => NotCapable::Pass,
+            },
+        })
+    }
+
     fn policy(&mut self, message: &v1::QosPolicy) -> Option<Policy> {
         let of = format!("{:?}: ", message.name);
         if message.net_direct_port.is_some() && message.kind() != Kind::NetDirect {
@@ -475,9 +571,19 @@ pub(crate) mod tests {
         let spec = QosSpec {
             ecn: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| Red {
                 enable: true,
-                kmin: 5000 * n,
-                kmax: 200_000 * n,
-                pmax: 10_000 * n,
+                green: Curve {
+                    kmin: 5000 * n,
+                    kmax: 200_000 * n,
+                    pmax: 10_000 * n,
+                },
+                yellow: (n == 2).then_some(Curve {
+                    kmin: 1,
+                    kmax: 2,
+                    pmax: 3,
+                }),
+                red: (n == 3).then_some(Curve::default()),
+                percent: n == 5,
+                average: n as u8,
                 at: if n < 3 { MarkAt::Enqueue } else { MarkAt::Dequeue },
                 capable: if n == 4 { Capable::Drop } else { Capable::Mark },
                 not_capable: if n > 3 { NotCapable::Drop } else { NotCapable::Pass },
@@ -499,13 +605,26 @@ pub(crate) mod tests {
                 limit: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| n * 1_000_000),
             },
             pfc: 0x0a,
-            buffer: vnic_backend::Buffer {
+            buffer: Buffer {
                 size: 1 << 20,
                 xoff: 40_000,
                 xon: 20_000,
                 headroom: 30_000,
                 cable_len: 100,
+                beta: 800,
+                parts: Some(BufferParts {
+                    size: [1 << 19, 0, 0, 1 << 19, 0, 0, 0, 0],
+                    of_priority: [0, 0, 0, 3, 0, 0, 0, 0],
+                }),
             },
+            tags: TagMaps {
+                priority: [7; 16],
+                colour: [Colour::Red; 16],
+                pcp: [1; 8],
+            },
+            dscp_to_colour: DscpColours([Colour::Yellow; 64]),
+            disabled: true,
+            tpid: Tpid(0x9100),
             policies: vec![
                 Policy {
                     name: "smb".to_owned(),

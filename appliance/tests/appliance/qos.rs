@@ -126,12 +126,32 @@ fn everything() -> v1::Qos {
                 max_bytes: if tc == 3 { 200_000 } else { 0 },
                 max_probability_ppm: if tc == 3 { 10_000 } else { 0 },
                 at_enqueue: tc == 3,
+                yellow: (tc == 3).then_some(v1::EcnCurve {
+                    min_bytes: 1000,
+                    max_bytes: 2000,
+                    max_probability_ppm: 30_000,
+                }),
+                red: (tc == 3).then_some(v1::EcnCurve::default()),
+                thresholds_in_percent: tc == 0,
+                average_weight: tc,
             })
             .collect(),
         schedule_queue: Some(v1::ScheduleQueue {
             max_bps: vec![5_000_000_000; 8],
             min_bps: vec![100_000_000; 8],
         }),
+        tag_to_priority: (0..16).map(|i| (15 - i) / 2).collect(),
+        tag_to_color: (0..16).map(|i| 1 + i % 3).collect(),
+        dscp_to_color: (0..64).map(|i| 1 + i % 3).collect(),
+        priority_to_pcp: vec![7, 6, 5, 4, 3, 2, 1, 0],
+        buffer_beta_percent: 800,
+        receive_buffers: Some(v1::ReceiveBuffers {
+            sizes: vec![1 << 19, 0, 0, 1 << 19, 0, 0, 0, 0],
+            priority_to_buffer: vec![0, 0, 0, 3, 0, 0, 0, 0],
+        }),
+        disabled: true,
+        // (Only ports have another.)
+        tpid: 0x8100,
         policies: vec![
             v1::QosPolicy {
                 name: "SMB".to_owned(),

@@ -208,6 +208,7 @@ async fn the_congestion_point_by_class_and_by_its_registers() {
             max_bytes: 131_072,
             max_probability_ppm: 2500,
             at_enqueue: true,
+            ..v1::EcnProfile::default()
         }
     );
     let shown = lab.said(&["qos", "show", "vf0"]).await;
@@ -239,12 +240,20 @@ async fn the_congestion_point_by_class_and_by_its_registers() {
         let command = ["qos", "mlxreg", "vf0", "--reg_name", name, "--indexes", INDEXES];
         lab.said(&[&command, access].concat()).await
     };
+    // What cards have while nobody has written it.
+    let said = register("CWTP", &["--get"]).await;
+    for n in 1..=3 {
+        for (field, cells) in [("min", "00000040"), ("max", "000038c0"), ("percent", "00000000")] {
+            let name = format!("profile{n}_{field}");
+            assert!(said.contains(&format!("{name:20}| 0x{cells}\n")), "{said}");
+        }
+    }
     let said = register(
         "CWTP",
         &[
             "--set",
             "mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20,profile2_min=0x380,profile2_max=0x2740,\
-             profile2_percent=20",
+             profile2_percent=20,profile3_min=0x380,profile3_max=0x2740,profile3_percent=20",
             "-y",
         ],
     )
@@ -330,7 +339,7 @@ ew               | 0x00000000
                 "mode=1",
             ],
             2,
-            "not there",
+            "give profile1_min to profile3_max",
         ),
         (
             &[
@@ -341,10 +350,10 @@ ew               | 0x00000000
                 "--indexes",
                 INDEXES,
                 "--set",
-                "profile3_percent=9",
+                "profile4_percent=9",
             ],
             2,
-            "no colours",
+            "no field that can be written",
         ),
         (
             &[
@@ -365,10 +374,64 @@ ew               | 0x00000000
         assert!(refused.contains(problem), "{arguments:?}: {refused}");
     }
 
+    // Three profiles, in per cent; maps by tag and DSCP; buffers; and what sets all of it aside.
+    let all = "mode=1,profile1_min=10,profile1_max=60,profile2_min=5,profile2_max=30,profile3_min=0,profile3_max=20";
+    register("CWTP", &["--set", all]).await;
+    let profiles = set(&[
+        "--tag2prio",
+        "5=1",
+        "--tag2prio",
+        "5.1=0",
+        "--tag2color",
+        "7.0=red",
+        "--dscp2color",
+        "28=yellow",
+        "--prio2pcp",
+        "0,1,2,3,4,5,7,6",
+        "--beta",
+        "800",
+        "--buffer-sizes",
+        "2048Ki,0,0,2048Ki,0,0,0,0",
+        "--prio2buffer",
+        "0,0,0,3,0,0,0,0",
+    ])
+    .await;
+    assert!(profiles[5].thresholds_in_percent);
+    assert_eq!(
+        profiles[5].yellow.map(|c| (c.min_bytes, c.max_bytes)),
+        Some((5, 30))
+    );
+    let shown = lab.said(&["qos", "disable", "vf0"]).await;
+    for line in [
+        "\t ecn:  marks from 10 to 60% up to 20%; yellow from 5 to 30% up to 20%; red from 0 to 20% up to 20%, beyond it all, at dequeue\n",
+        "tag_to_priority = 0,0,1,1,2,2,3,3,4,4,1,0,6,6,7,7\n",
+        "tag_to_color = green,yellow,green,yellow,green,yellow,green,yellow,green,yellow,green,yellow,green,yellow,red,yellow\n",
+        "priority_to_pcp = 0,1,2,3,4,5,7,6\n",
+        "buffer_beta_percent = 800\n",
+        "receive_buffers = sizes 2097152,0,0,2097152,0,0,0,0, of priorities 0,0,0,3,0,0,0,0\n",
+        "disabled = true\n",
+        "Note: disabled: ",
+    ] {
+        assert!(shown.contains(line), "{line}{shown}");
+    }
+    for (arguments, problem) in [
+        (["--tpid", "0x9100"], "tpid: only ports have it"),
+        (
+            ["--buffer-sizes", "1,0,0,0,0,0,0,0"],
+            "receive_buffers: priority 0: buffer 0 has 1 bytes: 2048 are needed",
+        ),
+    ] {
+        let refused = lab
+            .refused(1, &[&["qos", "set", "vf0"] as &[&str], &arguments].concat())
+            .await;
+        assert!(refused.contains(problem), "{refused}");
+    }
+
     // It is stored.
     let before = get(&lab, VF0).await;
     let lab = lab.restart(1).await;
     assert_eq!(get(&lab, VF0).await, before);
+    assert!(before.disabled && !lab.said(&["qos", "enable", "vf0"]).await.contains("disabled"));
     lab.said(&["qos", "reset", "vf0"]).await;
     assert_eq!(
         lab.said(&["qos", "show", "vf0"]).await,

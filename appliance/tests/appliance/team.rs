@@ -44,7 +44,10 @@ async fn a_life_of_a_team() {
     assert_eq!(lab.said(&["team", "showlist"]).await, "no teams\n");
     wires.ports(&lab).await;
     let text = lab.said(&["team", "create", "aggregate", "Team 0"]).await;
-    assert!(text.contains("no members") && text.contains("layer3+4"), "{text}");
+    assert!(
+        text.contains("no members") && text.contains("five-tuple"),
+        "{text}"
+    );
     let team = query(&lab, "team 0").await;
     assert_eq!(team["name"], "teams/Team 0");
     assert_eq!(

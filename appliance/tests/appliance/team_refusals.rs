@@ -358,7 +358,7 @@ async fn what_cannot_be_is_refused() {
             .iter()
             .all(|t| t.members.len() == 1 && t.affinities.is_empty())
     );
-    assert_eq!(list.teams[0].hash_policy, "layer3+4");
+    assert_eq!(list.teams[0].hash_policy, "five-tuple");
 
     // Usage errors of the command line.
     for line in [

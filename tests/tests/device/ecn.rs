@@ -4,9 +4,9 @@
 
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, QosKeys, Trust};
-use vnic_backend::{Capable, DropReason, MacAddr, MarkAt, NotCapable, QosSpec, Red};
+use vnic_backend::{Capable, Colour, Curve, DropReason, MacAddr, MarkAt, NotCapable, QosSpec, Red, VlanMode};
 use vnic_tests::driver::packets::{Flow, eth, parse, pattern, tagged, tcp, udp};
-use vnic_tests::driver::rig::{Copies, Rig, wait_for};
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::{NetHdr, Options, Wire};
 use vnic_wire::gid::Gid;
 use vnic_wire::roce::{self, Ecn, Frame, Network, Path};
@@ -33,8 +33,11 @@ fn slow(red: Red) -> QosSpec {
 fn step(at: MarkAt) -> Red {
     Red {
         enable: true,
-        kmin: THRESHOLD,
-        kmax: THRESHOLD,
+        green: Curve {
+            kmin: THRESHOLD,
+            kmax: THRESHOLD,
+            pmax: 0,
+        },
         at,
         ..Red::default()
     }
@@ -190,8 +193,11 @@ fn early_drops_are_told_apart() -> Result<()> {
                 capable,
                 not_capable,
                 // What waits at all is too much.
-                kmin: 0,
-                kmax: 0,
+                green: Curve {
+                    kmin: 0,
+                    kmax: 0,
+                    pmax: 0,
+                },
                 ..step(at)
             };
             let spec = QosSpec { pfc, ..slow(red) };
@@ -251,6 +257,154 @@ fn early_drops_are_told_apart() -> Result<()> {
     Ok(())
 }
 
+/// Frames that are drop eligible have a curve of their own, and so has what their code point makes red; the priorities by tag are
+/// the map's, and the receiver of an access port, who gets no tag, has colours, too.
+#[test]
+fn drop_eligible_frames_go_first() -> Result<()> {
+    for (cores, access) in [(1, false), (2, true)] {
+        let mut rig = Rig::new(cores)?;
+        let a = rig.add("a")?;
+        let b = rig.add_with("b", |s| {
+            if access {
+                s.vlan = VlanMode::Access(5);
+            }
+        })?;
+        let mut ga = rig.attach("a", Options::default())?;
+        let mut gb = rig.attach("b", Options::default())?;
+        let all = Curve {
+            kmin: 0,
+            kmax: 0,
+            pmax: 0,
+        };
+        let mut spec = slow(Red {
+            // (Thresholds in per cent of 4 MiB.)
+            percent: true,
+            green: Curve {
+                kmin: 100,
+                kmax: 100,
+                pmax: 0,
+            },
+            yellow: Some(all),
+            red: Some(all),
+            capable: Capable::Drop,
+            not_capable: NotCapable::Drop,
+            ..step(MarkAt::Enqueue)
+        });
+        // Code points 1 and 4 count as priority 0, like 0; 4 is red.
+        for i in [2, 3, 8, 9] {
+            spec.tags.priority[i] = 0;
+        }
+        (spec.tags.colour[8], spec.tags.colour[9]) = (Colour::Red, Colour::Green);
+        rig.nic.set_qos("b", spec.clone())?;
+        let plain = eth(b, a, [0x88, 0xb6], &pattern(100));
+        let tags = [0, 0, 0x1000, 0x2000, 0x3000, 0x8000, 0x9000].map(|tci| tci | 5);
+        for tci in tags {
+            ga.send_wait(0, &tagged(&plain, tci), NetHdr::default());
+        }
+        ga.drain();
+        rig.settle()?;
+        // The first goes at once, the second waits.
+        assert!(wait_for(|| rig.drops("b", DropReason::Wred) == 3));
+        assert_eq!(rig.nic.qos("b")?.queues.bytes[1] > 0, true);
+        rig.nic.set_qos("b", QosSpec { rate: 0, ..spec })?;
+        let mut got = Vec::new();
+        assert!(wait_for(|| {
+            got.extend(std::iter::from_fn(|| gb.try_recv(0)).map(|(_, _, f)| f));
+            got.len() == 4
+        }));
+        let expected = [0, 0, 0x2000, 0x9000].map(|tci| match access {
+            true => plain.clone(),
+            false => tagged(&plain, tci | 5),
+        });
+        assert_eq!(got, expected);
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
+}
+
+/// A burst that ends before the average has risen loses nothing.
+#[test]
+fn by_the_average_a_burst_goes_through() -> Result<()> {
+    for (average, dropped) in [(0, 6), (15, 0)] {
+        let mut rig = Rig::new(1)?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let mut ga = rig.attach("a", Options::default())?;
+        let mut gb = rig.attach("b", Options::default())?;
+        let spec = slow(Red {
+            average,
+            capable: Capable::Drop,
+            not_capable: NotCapable::Drop,
+            ..step(MarkAt::Enqueue)
+        });
+        rig.nic.set_qos("b", spec.clone())?;
+        for _ in 0..12 {
+            ga.send_wait(0, &eth(b, a, [0x88, 0xb6], &pattern(986)), NetHdr::default());
+        }
+        ga.drain();
+        rig.settle()?;
+        // One goes, five make more than the threshold, and each behind them is too much.
+        assert_eq!(rig.drops("b", DropReason::Wred), dropped, "{average}");
+        rig.nic.set_qos("b", QosSpec { rate: 0, ..spec })?;
+        for _ in dropped..12 {
+            assert!(gb.recv(0, deadline()).is_some());
+        }
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
+}
+
+/// Quality of service that is set aside does nothing, and all of it again once it may act.
+#[test]
+fn what_is_disabled_stays_and_does_nothing() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (rig.add("a")?, rig.add("b")?);
+    let mut ga = rig.attach("a", Options::default())?;
+    let mut gb = rig.attach("b", Options::default())?;
+    let mut spec = slow(Red {
+        capable: Capable::Drop,
+        not_capable: NotCapable::Drop,
+        green: Curve {
+            kmin: 0,
+            kmax: 0,
+            pmax: 0,
+        },
+        ..step(MarkAt::Enqueue)
+    });
+    (spec.pfc, spec.classes.of_priority[0], spec.disabled) = (0b1000, 6, true);
+    spec.ecn[6] = spec.ecn[1];
+    rig.nic.set_qos("b", spec.clone())?;
+    let acting = rig.nic.qos("b")?.acting;
+    assert_eq!(
+        (acting.pause.pfc, acting.classes.of_priority[0], acting.marks()),
+        (0, 1, false)
+    );
+    assert_eq!(
+        (acting.rate, acting.buffer.size),
+        (1000, spec.buffer.size),
+        "the link is as it was"
+    );
+    let send = |ga: &mut vnic_tests::driver::Guest| {
+        for _ in 0..4 {
+            ga.send_wait(0, &eth(b, a, [0x88, 0xb6], &pattern(100)), NetHdr::default());
+        }
+        ga.drain();
+        rig.settle()
+    };
+    send(&mut ga)?;
+    assert_eq!(rig.drops("b", DropReason::Wred), 0);
+    spec.disabled = false;
+    rig.nic.set_qos("b", spec.clone())?;
+    assert_eq!(rig.nic.qos("b")?.acting.classes.of_priority[0], 6);
+    send(&mut ga)?;
+    assert_eq!(rig.drops("b", DropReason::Wred), 4);
+    rig.nic.set_qos("b", QosSpec { rate: 0, ..spec })?;
+    for _ in 0..4 {
+        assert!(gb.recv(0, deadline()).is_some());
+    }
+    rig.finish(Copies::Extra(0))?;
+    Ok(())
+}
+
 /// What is not IP cannot be marked, and is dropped as all that cannot.
 #[test]
 fn what_is_not_ip_cannot_be_marked() -> Result<()> {
@@ -261,8 +415,11 @@ fn what_is_not_ip_cannot_be_marked() -> Result<()> {
         let mut gb = rig.attach("b", Options::default())?;
         let red = Red {
             not_capable,
-            kmin: 0,
-            kmax: 0,
+            green: Curve {
+                kmin: 0,
+                kmax: 0,
+                pmax: 0,
+            },
             ..step(MarkAt::Enqueue)
         };
         rig.nic.set_qos("b", slow(red))?;

@@ -150,6 +150,38 @@ fn pause_of_a_priority_stops_that_priority() -> Result<()> {
     Ok(())
 }
 
+/// Pause frames name code points, where those of priorities are others.
+#[test]
+fn pause_frames_name_code_points() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    rig.add("a")?;
+    let Some(wire) = wire_of(&rig, "c", 0)? else {
+        return Ok(());
+    };
+    let mut spec = uplink(0b1000, 1_000_000);
+    spec.tags.pcp[3] = 5;
+    rig.nic.set_qos("p0", spec)?;
+    wire.send(&priorities(0b1000, 0xffff))?;
+    wire.send(&priorities(0b10_0000, 0xffff))?;
+    let paused = || rig.nic.qos("p0").map(|q| q.queues.paused);
+    assert!(wait_for(|| rig.counter("p0", "rx_control_frames") >= 2));
+    assert_eq!(paused()?, 0b1000, "code point 5 is priority 3");
+    wire.send(&priorities(0b1000, 0))?;
+    assert!(wait_for(|| rig.counter("p0", "rx_control_frames") >= 3));
+    assert_eq!(paused()?, 0b1000, "code point 3 is none");
+    wire.send(&priorities(0b10_0000, 0))?;
+    assert!(wait_for(|| paused().is_ok_and(|p| p == 0)));
+    rig.nic.set_pause_storm("a", Some(0b1000))?;
+    let (frame, _) = pause(&wire)?;
+    let Frame::Priorities { enabled, quanta } = frame else {
+        panic!("a pause frame of priorities");
+    };
+    assert_eq!((enabled, quanta[5]), (0b10_0000, 0xffff));
+    rig.nic.set_pause_storm("a", None)?;
+    rig.finish(Copies::Unknown)?;
+    Ok(())
+}
+
 /// Global pause is obeyed where nothing is configured, unless the configuration says otherwise. Frames without sense are
 /// counted and nothing else.
 #[test]

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, ensure};
 use vnic_backend::settings::AdapterSettings;
-use vnic_backend::{CaptureSpec, Direction, DropReason, MacAddr, VlanMode};
+use vnic_backend::{CaptureSpec, Direction, DropReason, MacAddr, QosSpec, Tpid, VlanMode};
 use vnic_device::verbs::QpType;
 use vnic_tests::driver::packets::{BROADCAST, Number, numbered, tagged};
 use vnic_tests::driver::rdma::{World, Wr, fill};
-use vnic_tests::driver::rig::{Copies, PATIENCE, Rig, deadline};
-use vnic_tests::driver::{Guest, NetHdr, Options};
+use vnic_tests::driver::rig::{Copies, PATIENCE, Rig, deadline, wait_for};
+use vnic_tests::driver::{Guest, NetHdr, Options, Wire};
 
 /// Settings, given to an adapter whose guest is not there yet.
 fn set(rig: &Rig, name: &str, change: impl FnOnce(&mut AdapterSettings)) -> Result<()> {
@@ -35,6 +35,47 @@ fn send(g: &mut Guest, frame: &[u8]) {
 fn expect(g: &mut Guest, frame: &[u8]) {
     let (_, _, got) = g.recv(0, deadline()).expect("a frame");
     assert!(got == frame, "{got:02x?} instead of {frame:02x?}");
+}
+
+/// A neighbour whose tags have another TPID: they are the NIC's own on the way in, and its own on the way out.
+#[test]
+fn a_port_with_another_tpid() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let a = rig.add("a")?;
+    let ifname = format!("vntp{}", std::process::id());
+    let Some(wire) = Wire::of_port(&rig, &ifname, Some(0))? else {
+        return Ok(());
+    };
+    let mut ga = rig.attach("a", Options::default())?;
+    let spec = QosSpec {
+        // (The kernel takes 0x8100 and 0x88a8 out of frames that it shows.)
+        tpid: Tpid(0x9100),
+        ..QosSpec::default()
+    };
+    rig.nic.set_qos("p0", spec.clone())?;
+    let host = MacAddr([2, 0xaa, 0, 0, 0, 1]);
+    let vendor = |frame: &[u8]| [&frame[..12], &[0x91, 0x00], &frame[14..]].concat();
+    let out = tagged(&frame(host, a, 0), 0x6005);
+    send(&mut ga, &out);
+    let wanted = vendor(&out);
+    wire.recv(|f| f == wanted)?;
+    let plain = frame(host, a, 1);
+    send(&mut ga, &plain);
+    wire.recv(|f| f == plain)?;
+    let back = tagged(&frame(a, host, 2), 0x6005);
+    wire.send(&vendor(&back))?;
+    expect(&mut ga, &back);
+    // 0x8100 is no tag there: taken for one, it would name a VLAN that the neighbour did not.
+    wire.send(&back)?;
+    assert!(wait_for(|| rig.drops("p0", DropReason::VlanNotAllowed) == 1));
+    let refused = rig.nic.set_qos("a", spec).expect_err("an adapter");
+    assert!(refused.to_string().contains("tpid"), "{refused}");
+    rig.nic.set_qos("p0", QosSpec::default())?;
+    wire.send(&back)?;
+    expect(&mut ga, &back);
+    ga.drain();
+    rig.finish(Copies::Unknown)?;
+    Ok(())
 }
 
 #[test]

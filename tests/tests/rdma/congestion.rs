@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, FlowControl, Trust, parameter};
 use vnic_backend::{
-    Capable, CongestionSpec, DropReason, MarkAt, NotCapable, Preset, QosSpec, Red, VirtualClock,
+    Capable, CongestionSpec, Curve, DropReason, MarkAt, NotCapable, Preset, QosSpec, Red, VirtualClock,
 };
 use vnic_device::queue::Operation;
 use vnic_device::ring::Extent;
@@ -186,9 +186,15 @@ fn without_congestion_control_lossy_packets_are_dropped() -> Result<()> {
 /// RED of the congestion point. Packets come seldom at this rate, so more of them have to be marked than in the paper.
 const POINT: Red = Red {
     enable: true,
-    kmin: 5_000,
-    kmax: 200_000,
-    pmax: 300_000,
+    green: Curve {
+        kmin: 5_000,
+        kmax: 200_000,
+        pmax: 300_000,
+    },
+    yellow: None,
+    red: None,
+    percent: false,
+    average: 0,
     at: MarkAt::Dequeue,
     capable: Capable::Mark,
     not_capable: NotCapable::Pass,

@@ -33,17 +33,18 @@ pub use bucket::Bucket;
 pub use buffers::{Buffers, Change};
 pub use check::RATE_RANGE;
 pub use classify::{Classification, Decision, Match, Policy};
-pub use config::{Buffer, Classes, PauseSettings, PortQos, QosError, ScheduleQueue, Tsa};
+pub use config::{Buffer, BufferParts, Classes, PauseSettings, PortQos, QosError, ScheduleQueue, Tpid, Tsa};
 pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
 pub use pause::{PauseRx, PauseTx};
-pub use red::{Capable, MarkAt, Marker, NotCapable, Red, Verdict};
+pub use red::{Average, Capable, Curve, MarkAt, Marker, NotCapable, Red, Verdict};
 pub use shared::{SharedBuffer, SharedSettings, Threshold};
 pub use stall::{StallGuard, StallNews};
 pub use strict::Strict;
 pub use vnic_wire::qos::{
-    Guard, HintAction, HintMode, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules, Trust,
+    Colour, Guard, HintAction, HintMode, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules,
+    TagMaps, Trust,
 };
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).

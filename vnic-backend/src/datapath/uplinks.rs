@@ -143,7 +143,12 @@ impl Uplinks {
                     continue;
                 }
                 let priority = match core.out.qos.get(up.port) {
-                    Some(change) => change.qos.classification.priority(bytes),
+                    Some(change) => {
+                        if !change.qos.tpid.is_plain() && !change.qos.tpid.take(bytes) {
+                            refused = Some(DropReason::VlanNotAllowed);
+                        }
+                        change.qos.classification.priority(bytes)
+                    }
                     None => BY_TAG,
                 };
                 let mut sums = Priorities::default();
@@ -155,7 +160,7 @@ impl Uplinks {
             if let Some(of) = &up.bond {
                 ingress = of.bond;
                 if fresh {
-                    refused = core.out.refused_by_bond(of, &mut bytes, &mut hdr);
+                    refused = refused.or(core.out.refused_by_bond(of, &mut bytes, &mut hdr));
                 }
             }
             let len = bytes.len();

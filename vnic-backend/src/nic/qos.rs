@@ -20,6 +20,7 @@ impl Nic {
         let mut state = self.inner.state()?;
         if let Some(entry) = state.adapters.get_mut(name) {
             let keys = entry.adapter.settings().qos;
+            check::adapter(&spec)?;
             let change = change(&spec, &keys)?;
             check_queue(&spec, &entry.qos, &keys)?;
             rehearsal::acts()?;
@@ -50,6 +51,7 @@ impl Nic {
         let state = self.inner.state()?;
         match (state.adapters.get(name), state.ports.contains_key(name)) {
             (Some(entry), _) => {
+                check::adapter(spec)?;
                 merge(spec, keys).check()?;
                 check_queue(spec, &entry.qos, keys)?;
                 // Watermarks of the registry may be out of range: others then act in their place.
@@ -107,7 +109,7 @@ impl Nic {
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
         };
-        let acting = acts(merge(&acting, &keys));
+        let acting = acts(merge(&acting, &keys), acting.disabled);
         let queues = self.inner.workers[core].ask(move |w| w.qos_status(id));
         Ok(QosStatus {
             spec,
@@ -144,8 +146,12 @@ fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), N
 pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, NicError> {
     let whole = merge(spec, keys);
     whole.check()?;
-    let marking = marking::marking(&whole.classification, keys, spec.forced_traffic_class);
-    let qos = acts(whole);
+    let qos = acts(whole, spec.disabled);
+    let (plain, keys) = match spec.disabled {
+        true => (None, &QosKeys::default()),
+        false => (spec.forced_traffic_class, keys),
+    };
+    let marking = marking::marking(&qos.classification, keys, plain);
     Ok(Arc::new(QosChange { qos, marking }))
 }
 
@@ -154,9 +160,12 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
     PortQos {
         ecn: spec.ecn,
         rate: spec.rate,
+        tpid: spec.tpid,
         classification: Classification {
             priorities: keys.priorities,
             dscp_to_priority: keys.acting_dscp_map(),
+            dscp_to_colour: spec.dscp_to_colour.0,
+            tags: spec.tags,
             policies: spec.policies.clone(),
         },
         classes: spec.classes.clone(),
@@ -174,8 +183,9 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
     }
 }
 
-/// The part that acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports.
-fn acts(whole: PortQos) -> PortQos {
+/// The part that acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports; thresholds in
+/// bytes. While quality of service is disabled, of the rest the link's speed, its buffer and global pause.
+fn acts(whole: PortQos, disabled: bool) -> PortQos {
     let SendRules {
         offload,
         offload_classes,
@@ -194,5 +204,23 @@ fn acts(whole: PortQos) -> PortQos {
         limit: supported(queue.limit),
         guarantee: supported(queue.guarantee),
     });
-    PortQos { queue, ..whole }
+    let ecn = whole.ecn.map(|red| red.in_bytes(whole.buffer.size));
+    let on = PortQos { queue, ecn, ..whole };
+    if !disabled {
+        return on;
+    }
+    PortQos {
+        rate: on.rate,
+        tpid: on.tpid,
+        pause: PauseSettings { pfc: 0, ..on.pause },
+        buffer: Buffer {
+            parts: None,
+            ..on.buffer
+        },
+        guard: on.guard,
+        hint: on.hint,
+        queue: on.queue,
+        sending: on.sending,
+        ..PortQos::default()
+    }
 }

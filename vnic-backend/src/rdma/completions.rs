@@ -225,3 +225,17 @@ fn full(mut e: CompletionEntry, c: &Completion) -> CompletionEntry {
     }
     e
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_the_syndromes_that_are_known_of_cards() {
+        let of = |status| failed(CompletionEntry::default(), status).vendor_error;
+        assert_eq!(of(Status::RnrRetryExceeded), 0x87);
+        assert_eq!(of(Status::RetryExceeded), 0x81);
+        assert_eq!(of(Status::RemoteAccessError), 0x88);
+        assert_eq!(of(Status::FlushError), 0, "no document shows one");
+    }
+}

@@ -3,8 +3,9 @@
 use vnic_engine::settings::QosKeys;
 use vnic_fabric::qos::QosError;
 pub use vnic_fabric::qos::{
-    Buffer, Capable, Classes, Classification, Guard, Lifetimes, MarkAt, Match, NotCapable, PauseSettings,
-    Policy, PortQos, RATE_RANGE as QOS_RATE_RANGE, Red, ScheduleQueue, Trust, Tsa,
+    Buffer, BufferParts, Capable, Classes, Classification, Colour, Curve, Guard, Lifetimes, MarkAt, Match,
+    NotCapable, PauseSettings, Policy, PortQos, RATE_RANGE as QOS_RATE_RANGE, Red, ScheduleQueue, TagMaps,
+    Tpid, Trust, Tsa,
 };
 
 use super::NicError;
@@ -12,6 +13,16 @@ use super::NicError;
 impl From<QosError> for NicError {
     fn from(QosError { field, problem }: QosError) -> NicError {
         NicError::Invalid { field, problem }
+    }
+}
+
+/// Colour by DSCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DscpColours(pub [Colour; 64]);
+
+impl Default for DscpColours {
+    fn default() -> Self {
+        DscpColours([Colour::Green; 64])
     }
 }
 
@@ -34,6 +45,15 @@ pub struct QosSpec {
     pub forced_traffic_class: Option<u8>,
     /// Marking and early drops, by traffic class.
     pub ecn: [Red; 8],
+    /// Priorities and colours by tags, and what is written into tags and pause frames.
+    pub tags: TagMaps,
+    /// Colour by DSCP.
+    pub dscp_to_colour: DscpColours,
+    /// Tags on the wire; ports only.
+    pub tpid: Tpid,
+    /// Whether priorities, traffic classes, flow control by priority, policies, marks and lifetimes are set aside
+    /// (`Disable-NetAdapterQos`).
+    pub disabled: bool,
     /// Limits and guarantees of a virtual machine; adapters only.
     pub queue: Option<ScheduleQueue>,
     /// An uplink's values of keys that an adapter has in its registry. Not used for an adapter.

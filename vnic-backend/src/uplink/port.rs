@@ -8,6 +8,7 @@ use vnic_engine::counters::PortCounter as P;
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
+use vnic_fabric::qos::Tpid;
 use vnic_fabric::switch::PortId;
 use vnic_wire::MacAddr;
 
@@ -89,6 +90,8 @@ pub struct PortTx {
     pub receiver: Option<Box<Receiver>>,
     /// Flow control of the link.
     pub link: Link,
+    /// Tags on the wire.
+    tpid: Tpid,
     priorities: Priorities,
 }
 
@@ -202,15 +205,31 @@ impl PortTx {
             trains: Vec::new(),
             touched: false,
             receiver: None,
+            tpid: Tpid::default(),
             priorities: Priorities::default(),
+        }
+    }
+
+    /// Sets the TPID of tags on the wire. With another than 0x8100 the device, which would look for that, is given finished frames.
+    pub fn set_tpid(&mut self, tpid: Tpid) {
+        if tpid != self.tpid {
+            self.tpid = tpid;
+            self.accepts = self.accepted();
+        }
+    }
+
+    fn accepted(&self) -> Accepts {
+        match self.tpid.is_plain() {
+            true => self.device.accepts(),
+            false => Accepts::NONE,
         }
     }
 
     /// Replaces the device after it was opened again. Frames that waited for the old one are lost.
     pub fn replace(&mut self, device: TxHalf) {
         self.drop_staged(DropReason::PortTransmit);
-        self.accepts = device.accepts();
         self.device = device;
+        self.accepts = self.accepted();
     }
 
     /// Drops waiting frames. Returns their number.
@@ -233,6 +252,7 @@ impl PortTx {
         let done = mem::gather(f.segs, f.skip, tail);
         // No bytes of an earlier frame may go out.
         tail[done..].fill(0);
+        self.tag(&mut buf);
         let header = self.device.header_len();
         buf.with_header_mut(header)[..header].copy_from_slice(&f.hdr.emit(0)[..header]);
         self.stage(buf, meta);
@@ -248,7 +268,8 @@ impl PortTx {
         }
         let header = self.device.header_len();
         let meta = Metadata::of(PortId(0));
-        if let Some(last) = last(&mut self.staged, &meta)
+        if self.tpid.is_plain()
+            && let Some(last) = last(&mut self.staged, &meta)
             && last.build(len, header, &emit)
         {
             self.waiting += 1;
@@ -258,8 +279,17 @@ impl PortTx {
         if emit(buf.frame(len)).is_none() {
             return self.keep(buf);
         }
+        self.tag(&mut buf);
         buf.with_header_mut(header)[..header].copy_from_slice(&NetHdr::default().emit(0)[..header]);
         self.stage(buf, &meta);
+    }
+
+    /// Gives a frame the tag of the wire.
+    #[inline]
+    fn tag(&self, buf: &mut FrameBuf) {
+        if !self.tpid.is_plain() {
+            self.tpid.give(buf.with_header_mut(0));
+        }
     }
 
     /// Queues a frame, joined to those before it or by itself.

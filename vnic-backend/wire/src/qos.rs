@@ -4,6 +4,8 @@
 
 use core::ops::RangeInclusive;
 
+use crate::pause;
+
 /// Which field of a received frame names its priority (`RxTrustedState`; register QPTS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Trust {
@@ -35,6 +37,90 @@ impl From<Trust> for PriorityRules {
             trust,
             ..PriorityRules::default()
         }
+    }
+}
+
+/// Drop precedence of a frame: which profile of its traffic class counts for it (IEEE 802.1Q clause 6.9.3, drop eligible; RFC 2597,
+/// three precedences).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Colour {
+    /// To be dropped last.
+    #[default]
+    Green = 0,
+    /// Drop eligible.
+    Yellow = 1,
+    /// To be dropped first.
+    Red = 2,
+}
+
+/// What a tag says of a frame, and what the NIC writes into one (IEEE 802.1Q clause 6.9: priority code point decoding and encoding).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TagMaps {
+    /// Priority by priority code point and drop eligible indicator: element 2 PCP + DEI, 0..=7.
+    pub priority: [u8; 16],
+    /// Colour by the same.
+    pub colour: [Colour; 16],
+    /// Priority code point by priority, 0..=7: in tags that the NIC writes, and in pause frames.
+    pub pcp: [u8; 8],
+}
+
+impl TagMaps {
+    /// Priority of a frame with this first byte of a TCI.
+    #[inline(always)]
+    pub const fn priority_of(&self, tci: u8) -> u8 {
+        self.priority[(tci >> 4) as usize]
+    }
+
+    /// Colour of a frame with this first byte of a TCI.
+    #[inline]
+    pub const fn colour_of(&self, tci: u8) -> Colour {
+        self.colour[(tci >> 4) as usize]
+    }
+
+    /// Code point that is written for a priority; excess bits are cut off.
+    #[inline]
+    pub const fn pcp_of(&self, priority: u8) -> u8 {
+        self.pcp[(priority & 7) as usize] & 7
+    }
+}
+
+impl TagMaps {
+    /// Code points of these priorities, a bit each.
+    pub fn code_points(&self, priorities: u8) -> u8 {
+        let all = (0..8).filter(|p| priorities >> p & 1 == 1);
+        all.fold(0, |all, p| all | 1 << self.pcp_of(p))
+    }
+
+    /// A pause frame that names priorities by their code points, by priority.
+    pub fn decoded(&self, frame: &pause::Frame) -> pause::Frame {
+        match *frame {
+            pause::Frame::Priorities { enabled, quanta } => {
+                let named = (0..8).filter(|p| enabled >> self.pcp_of(*p) & 1 == 1);
+                pause::Frame::Priorities {
+                    enabled: named.fold(0, |all, p| all | 1 << p),
+                    quanta: self.pcp.map(|c| quanta[usize::from(c & 7)]),
+                }
+            }
+            global => global,
+        }
+    }
+}
+
+impl Default for TagMaps {
+    /// The code point is the priority (IEEE 802.1Q table 6-2, row 8P0D), and what is drop eligible is yellow.
+    fn default() -> Self {
+        let mut maps = TagMaps {
+            priority: [0; 16],
+            colour: [Colour::Green; 16],
+            pcp: [0, 1, 2, 3, 4, 5, 6, 7],
+        };
+        for (i, (priority, colour)) in (0u8..).zip(maps.priority.iter_mut().zip(&mut maps.colour)) {
+            *priority = i >> 1;
+            if i & 1 == 1 {
+                *colour = Colour::Yellow;
+            }
+        }
+        maps
     }
 }
 
@@ -84,7 +170,7 @@ pub enum HintAction {
     Off = 0,
     /// Packets are dropped.
     Drop = 1,
-    /// Packets are marked (ECN congestion experienced), or dropped if they cannot be marked.
+    /// Packets are marked (ECN congestion experienced). Those whose ends do not speak ECN go as they are.
     #[default]
     Mark = 2,
 }
@@ -154,5 +240,30 @@ impl Default for Lifetimes {
             stall_count: 7,
             enable: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_frames_go_by_code_points() {
+        let mut maps = TagMaps::default();
+        let frame = pause::Frame::Priorities {
+            enabled: 0b10_1000,
+            quanta: [0, 1, 2, 3, 4, 5, 6, 7],
+        };
+        assert_eq!((maps.code_points(0b1010), maps.decoded(&frame)), (0b1010, frame));
+        // Priorities 2 and 3 are both sent as 5.
+        (maps.pcp[2], maps.pcp[3]) = (5, 5);
+        assert_eq!(maps.code_points(0b1100), 0b10_0000);
+        let pause::Frame::Priorities { enabled, quanta } = maps.decoded(&frame) else {
+            panic!("it is of the same kind");
+        };
+        assert_eq!(enabled, 0b10_1100);
+        assert_eq!(quanta, [0, 1, 5, 5, 4, 5, 6, 7]);
+        let global = pause::Frame::Global(7);
+        assert_eq!(maps.decoded(&global), global);
     }
 }

@@ -73,6 +73,15 @@ pub fn text(name: &str, of: &v1::Qos) -> String {
         ("policies", ..) if of.policies.is_empty() => "none".to_owned(),
         ("policies", ..) => list(of.policies.iter().map(|p| p.name.clone())),
         ("ecn", ..) => list(of.ecn.iter().map(profile_text)),
+        ("tpid", ..) => format!("{:#06x}", of.tpid),
+        ("receive_buffers", ..) => of.receive_buffers.as_ref().map_or_else(
+            || "none".to_owned(),
+            |parts| {
+                let numbers = |all: &[u32]| list(all.iter().map(ToString::to_string));
+                let (sizes, buffers) = (numbers(&parts.sizes), numbers(&parts.priority_to_buffer));
+                format!("sizes {sizes}, of priorities {buffers}")
+            },
+        ),
         (_, Some(field), Some(message)) if field.supports_presence() && !message.has_field(field) => {
             "none".to_owned()
         }
@@ -110,13 +119,23 @@ pub fn profile_text(profile: &v1::EcnProfile) -> String {
         (true, true) => "mark or drop",
         (false, true) => "drop",
     };
-    let v1::EcnProfile {
-        min_bytes,
-        max_bytes,
-        max_probability_ppm: ppm,
-        at_enqueue,
-        ..
-    } = profile;
-    let at = if *at_enqueue { " at enqueue" } else { "" };
-    format!("{what} {min_bytes}..{max_bytes} {ppm} ppm{at}")
+    let unit = if profile.thresholds_in_percent { "%" } else { "" };
+    let curve = |min: u32, max: u32, ppm: u32| format!("{min}{unit}..{max}{unit} {ppm} ppm");
+    let mut text = format!(
+        "{what} {}",
+        curve(profile.min_bytes, profile.max_bytes, profile.max_probability_ppm)
+    );
+    for (color, of) in [("yellow", &profile.yellow), ("red", &profile.red)] {
+        if let Some(of) = of {
+            let curve = curve(of.min_bytes, of.max_bytes, of.max_probability_ppm);
+            text += &format!(" {color} {curve}");
+        }
+    }
+    if profile.average_weight != 0 {
+        text += &format!(" average {}", profile.average_weight);
+    }
+    if profile.at_enqueue {
+        text += " at enqueue";
+    }
+    text
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use vnic_control::v1;
-use vnic_control::v1::qos::{Algorithm, Trust};
+use vnic_control::v1::qos::{Algorithm, Color, Trust};
 
 use crate::check::Checked;
-use crate::check::qos::{self as read, MapOrder, ProfileOrder};
+use crate::check::qos::{self as read, MapOrder, ProfileOrder, TagOrder};
 
 #[derive(Debug, Subcommand)]
 pub enum QosVerb {
@@ -67,10 +67,22 @@ pub enum QosVerb {
                       mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20\n  vnicctl qos mlxreg p0 --reg_name \
                       CWTPM --indexes local_port=0,pnat=2,traffic_class=5 --set ee=1,ew=0\n  vnicctl qos mlxreg vf0 --reg_name ROCE_ACCL \
                       --set roce_slow_restart_idle_en=1\n\nThresholds are in cells of 128 \
-                      bytes. local_port and pnat are taken and say nothing: NAME is the port. All three profiles are the same: \
-                      packets have no colours here."
+                      bytes, or with mode=1 in per cent of the port's buffer. local_port and pnat are taken and say nothing: NAME \
+                      is the port. Profile 1 is for green packets, 2 for yellow and 3 for red ones (qos set --tag2color)."
     )]
     Mlxreg(Mlxreg),
+    /// Let what is stored act again (Enable-NetAdapterQos)
+    #[command(after_help = "Example:\n  vnicctl qos enable vf0")]
+    Enable {
+        /// Name of the adapter or port
+        name: String,
+    },
+    /// Set priorities, traffic classes, PFC, policies, marks and lifetimes aside; they stay stored (Disable-NetAdapterQos)
+    #[command(after_help = "Example:\n  vnicctl qos disable vf0")]
+    Disable {
+        /// Name of the adapter or port
+        name: String,
+    },
     /// Put everything back to what it is while nobody has configured anything
     #[command(after_help = "Example:\n  vnicctl qos reset vf0")]
     Reset {
@@ -156,6 +168,83 @@ fn traffic_class(text: &str) -> Result<Forced, String> {
     }
 }
 
+fn tag_priority(text: &str) -> Result<TagOrder<u32>, String> {
+    read::tag_order(text, |word| read::up_to(word, 7))
+}
+
+fn tag_color(text: &str) -> Result<TagOrder<i32>, String> {
+    read::tag_order(text, read::color)
+}
+
+/// Color of a tag while nobody has set it.
+fn default_color(element: usize) -> i32 {
+    let color = if element % 2 == 1 {
+        Color::Yellow
+    } else {
+        Color::Green
+    };
+    color.into()
+}
+
+/// Color of a DSCP; `None`: all are green.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DscpColor(Option<(usize, i32)>);
+
+fn dscp_color(text: &str) -> Result<DscpColor, String> {
+    if text == "flush" {
+        return Ok(DscpColor(None));
+    }
+    let (dscp, color) = text
+        .split_once('=')
+        .ok_or_else(|| format!("{text:?}: DSCP=COLOR (such as 28=yellow) and flush are allowed"))?;
+    let dscp = read::up_to(dscp.trim(), 63).map_err(|e| format!("DSCP {e}"))?;
+    Ok(DscpColor(Some((dscp as usize, read::color(color.trim())?))))
+}
+
+impl DscpColor {
+    fn put(self, map: &mut Vec<i32>) {
+        let Some((dscp, color)) = self.0 else {
+            map.clear();
+            return;
+        };
+        map.resize(64, Color::Green.into());
+        if let Some(place) = map.get_mut(dscp) {
+            *place = color;
+        }
+    }
+}
+
+/// Sizes of the receive buffers, or none.
+#[derive(Debug, Clone)]
+pub struct Sizes(Option<Eight<u32>>);
+
+fn buffer_sizes(text: &str) -> Result<Sizes, String> {
+    match text {
+        "none" => Ok(Sizes(None)),
+        _ => read::sizes(text).map(|sizes| Sizes(Some(sizes.into()))),
+    }
+}
+
+impl Sizes {
+    fn put(&self, now: &mut Option<v1::ReceiveBuffers>) {
+        *now = self.0.as_ref().map(|sizes| v1::ReceiveBuffers {
+            sizes: sizes.to_vec(),
+            priority_to_buffer: match now {
+                Some(now) => now.priority_to_buffer.clone(),
+                None => vec![0; 8],
+            },
+        });
+    }
+}
+
+fn put_buffers(buffers: &Eight<u32>, now: &mut Option<v1::ReceiveBuffers>) -> Result<(), String> {
+    let parts = now
+        .as_mut()
+        .ok_or("there is one buffer for all: give their sizes, too (--buffer-sizes)")?;
+    parts.priority_to_buffer = buffers.to_vec();
+    Ok(())
+}
+
 /// Options that are fields of the message: for each the option, its type, its fields, and how a value that is given is written into them.
 /// The options' type gets `put`, which writes the given options into a message and returns the names of the fields.
 macro_rules! flags {
@@ -197,6 +286,21 @@ flags! { |now, v|
         /// Priority by DSCP: set,DSCP,PRIORITY; del,DSCP,PRIORITY; flush. Again for further ones
         #[arg(long, value_name = "ORDER", value_parser = read::map_order, help_heading = "Priorities")]
         dscp2prio: Vec<MapOrder> => dscp_to_priority { v.put(&mut now.dscp_to_priority)? };
+        /// Priority by a tag: PCP=PRIORITY, or with the drop eligible indicator PCP.DEI=PRIORITY; flush. Again for further ones
+        #[arg(long, value_name = "ORDER", value_parser = tag_priority, help_heading = "Priorities")]
+        tag2prio: Vec<TagOrder<u32>> => tag_to_priority { v.put(&mut now.tag_to_priority, |i| i as u32 / 2) };
+        /// Color by a tag: PCP=COLOR or PCP.DEI=COLOR, of green, yellow and red; flush. Again for further ones
+        #[arg(long, value_name = "ORDER", value_parser = tag_color, help_heading = "Priorities")]
+        tag2color: Vec<TagOrder<i32>> => tag_to_color { v.put(&mut now.tag_to_color, default_color) };
+        /// Color by DSCP: DSCP=COLOR; flush. Again for further ones
+        #[arg(long, value_name = "ORDER", value_parser = dscp_color, help_heading = "Priorities")]
+        dscp2color: Vec<DscpColor> => dscp_to_color { v.put(&mut now.dscp_to_color) };
+        /// Priority code point by priority, in tags that the NIC writes and in pause frames: eight of 0 to 7
+        #[arg(long, value_name = "LIST", value_parser = eight(read::classes), help_heading = "Priorities")]
+        prio2pcp: Option<Eight<u32>> => priority_to_pcp { now.priority_to_pcp = v.to_vec() };
+        /// EtherType that says "tag" on a port's wire, such as 0x88a8 or 0x9100; 0x8100 within the NIC
+        #[arg(long, value_name = "TPID", value_parser = read::ethertype, help_heading = "Priorities")]
+        tpid: Option<u32> => tpid { now.tpid = *v };
         /// Priority of packets that say nothing, 0 to 7
         #[arg(long, alias = "default_priority", value_name = "PRIORITY", value_parser = clap::value_parser!(u32).range(0..8), help_heading = "Priorities")]
         default_priority: Option<u32> => default_priority { now.default_priority = *v };
@@ -226,8 +330,8 @@ flags! { |now, v|
         #[arg(long, value_name = "SWITCH", help_heading = "Traffic classes")]
         send_queue_per_prio: Option<OnOff> => send_queue_per_priority { now.send_queue_per_priority = *v == OnOff::On };
 
-        /// Marks and early drops of a traffic class: TC=MIN:MAX:PERCENT in bytes, and :wred, :drop, :enqueue; TC=off. Again for
-        /// further ones
+        /// Marks and early drops of a traffic class: TC=MIN:MAX:PERCENT in bytes (or per cent of the buffer, with %), and
+        /// :yellow=MIN:MAX:PERCENT, :red=..., :wred, :drop, :enqueue, :average=N; TC=off. Again for further ones
         #[arg(long, value_name = "PROFILE", value_parser = read::profile, help_heading = "Congestion")]
         ecn: Vec<ProfileOrder> => ecn { v.put(&mut now.ecn) };
 
@@ -240,6 +344,15 @@ flags! { |now, v|
         /// Bytes of frames that wait, headroom excluded
         #[arg(long, alias = "buffer_size", value_name = "BYTES", help_heading = "Flow control")]
         buffer_size: Option<u32> => buffer_size { now.buffer_size = *v };
+        /// Part of what is left of the buffer that one sender and priority may have, in per cent: 1 to 6400
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=6400), help_heading = "Flow control")]
+        beta: Option<u32> => buffer_beta_percent { now.buffer_beta_percent = *v };
+        /// Receive buffers: eight sizes in bytes, together at most the buffer; none: one for all
+        #[arg(long, value_name = "LIST", value_parser = buffer_sizes, help_heading = "Flow control")]
+        buffer_sizes: Option<Sizes> => receive_buffers { v.put(&mut now.receive_buffers) };
+        /// Receive buffer by priority: eight of 0 to 7
+        #[arg(long, value_name = "LIST", value_parser = eight(read::classes), help_heading = "Flow control")]
+        prio2buffer: Option<Eight<u32>> => receive_buffers { put_buffers(v, &mut now.receive_buffers)? };
         /// Bytes of one sender and priority from which on it is told to wait
         #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
         xoff: Option<u32> => buffer_xoff { now.buffer_xoff = *v };

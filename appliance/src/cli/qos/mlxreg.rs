@@ -40,62 +40,104 @@ pub fn class(indexes: &Fields) -> Result<usize, Failure> {
     class.ok_or_else(|| usage("--indexes: traffic_class is missing, such as traffic_class=5"))
 }
 
+/// Curve of a profile, 1 to 3: green, yellow, red.
+fn curve(profile: &v1::EcnProfile, number: usize) -> v1::EcnCurve {
+    let green = v1::EcnCurve {
+        min_bytes: profile.min_bytes,
+        max_bytes: profile.max_bytes,
+        max_probability_ppm: profile.max_probability_ppm,
+    };
+    let own = match number {
+        2 => profile.yellow,
+        3 => profile.red,
+        _ => None,
+    };
+    own.unwrap_or(green)
+}
+
 /// Writes fields of a register into the settings.
 pub fn write(register: Register, class: usize, fields: &Fields, qos: &mut v1::Qos) -> Result<(), Failure> {
-    qos.ecn.resize(8, v1::EcnProfile::default());
     let Some(profile) = qos.ecn.get_mut(class) else {
         return Ok(());
     };
-    let of = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
-    let known: &[&str] = match register {
-        Register::Cwtp => &["mode", "min", "max", "percent"],
-        Register::Cwtpm => &["ee", "ew"],
-        Register::RoceAccl => &[],
-    };
-    for (name, value) in fields {
-        // `profile1_min` is `min` of profile 1.
-        let what = name
-            .strip_prefix("profile")
-            .and_then(|rest| rest.split_once('_'))
-            .filter(|(n, _)| register == Register::Cwtp && ["1", "2", "3"].contains(n))
-            .map_or(name.as_str(), |(_, what)| what);
-        let most = match what {
-            _ if !known.contains(&what) || (what == name && ["min", "max", "percent"].contains(&what)) => {
-                return Err(usage(format!("{name:?} is no field that can be written")));
+    match register {
+        Register::Cwtp => write_profiles(fields, profile),
+        Register::Cwtpm => {
+            for (name, value) in fields {
+                let place = match name.as_str() {
+                    "ee" => &mut profile.ecn,
+                    "ew" => &mut profile.wred,
+                    _ => return Err(unknown(name)),
+                };
+                *place = within(name, *value, 1)? != 0;
             }
-            "mode" if *value != 0 => {
-                return Err(usage(
-                    "mode 1 (thresholds in per cent of a buffer) is not there: 0 (fixed)",
-                ));
-            }
-            "min" | "max" => CELLS_MAX,
-            "percent" => 100,
-            _ => 1,
-        };
-        if *value > most {
-            return Err(usage(format!("{name} {value} is out of range: 0 to {most}")));
+            Ok(())
         }
-        if what != name && of(&format!("profile1_{what}")) != Some(*value) {
+        Register::RoceAccl => Ok(()),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    usage(format!("{name:?} is no field that can be written"))
+}
+
+fn within(name: &str, value: u32, most: u32) -> Result<u32, Failure> {
+    if value <= most {
+        return Ok(value);
+    }
+    Err(usage(format!("{name} {value} is out of range: 0 to {most}")))
+}
+
+/// Writes fields of CWTP. A change of the mode alone leaves numbers that mean something else: all thresholds are needed with it.
+fn write_profiles(fields: &Fields, profile: &mut v1::EcnProfile) -> Result<(), Failure> {
+    let mut curves = [1, 2, 3].map(|n| curve(profile, n));
+    let before = profile.thresholds_in_percent;
+    if let Some((name, mode)) = fields.iter().find(|(name, _)| name == "mode") {
+        profile.thresholds_in_percent = within(name, *mode, 1)? != 0;
+    }
+    let percent = profile.thresholds_in_percent;
+    if percent != before {
+        let given = |n: usize, what: &str| {
+            fields
+                .iter()
+                .any(|(name, _)| *name == format!("profile{n}_{what}"))
+        };
+        let all = (1..=3).all(|n| given(n, "min") && given(n, "max"));
+        if !all {
+            let unit = if percent {
+                "per cent of the buffer"
+            } else {
+                "cells"
+            };
             return Err(usage(format!(
-                "{name}: all three profiles are the same, packets have no colours: give it the value of profile1_{what}"
+                "mode: thresholds are in {unit} then: give profile1_min to profile3_max with it"
             )));
         }
     }
-    if let Some(cells) = of("profile1_min") {
-        profile.min_bytes = cells * CELL;
+    let (unit, most) = if percent { (1, 100) } else { (CELL, CELLS_MAX) };
+    for (name, value) in fields.iter().filter(|(name, _)| name != "mode") {
+        // `profile1_min` is `min` of profile 1.
+        let parts = name.strip_prefix("profile").and_then(|rest| rest.split_once('_'));
+        let (n, what) = parts.ok_or_else(|| unknown(name))?;
+        let place = n
+            .parse::<usize>()
+            .ok()
+            .and_then(|n| curves.get_mut(n.checked_sub(1)?));
+        let curve = place.ok_or_else(|| unknown(name))?;
+        match what {
+            "min" => curve.min_bytes = within(name, *value, most)? * unit,
+            "max" => curve.max_bytes = within(name, *value, most)? * unit,
+            "percent" => curve.max_probability_ppm = within(name, *value, 100)? * PERCENT,
+            _ => return Err(unknown(name)),
+        }
     }
-    if let Some(cells) = of("profile1_max") {
-        profile.max_bytes = cells * CELL;
-    }
-    if let Some(percent) = of("profile1_percent") {
-        profile.max_probability_ppm = percent * PERCENT;
-    }
-    if let Some(on) = of("ee") {
-        profile.ecn = on != 0;
-    }
-    if let Some(on) = of("ew") {
-        profile.wred = on != 0;
-    }
+    let [green, yellow, red] = curves;
+    profile.min_bytes = green.min_bytes;
+    profile.max_bytes = green.max_bytes;
+    profile.max_probability_ppm = green.max_probability_ppm;
+    // What is as green packets have it is not written down twice.
+    profile.yellow = Some(yellow).filter(|curve| *curve != green);
+    profile.red = Some(red).filter(|curve| *curve != green);
     Ok(())
 }
 
@@ -108,14 +150,13 @@ pub fn text(register: Register, class: usize, indexes: &Fields, qos: &v1::Qos) -
         .to_vec();
     match register {
         Register::Cwtp => {
-            rows.push(("mode".to_owned(), 0));
+            let unit = if profile.thresholds_in_percent { 1 } else { CELL };
+            rows.push(("mode".to_owned(), profile.thresholds_in_percent.into()));
             for n in 1..=3 {
-                rows.push((format!("profile{n}_min"), profile.min_bytes / CELL));
-                rows.push((format!("profile{n}_max"), profile.max_bytes / CELL));
-                rows.push((
-                    format!("profile{n}_percent"),
-                    profile.max_probability_ppm / PERCENT,
-                ));
+                let curve = curve(&profile, n);
+                rows.push((format!("profile{n}_min"), curve.min_bytes / unit));
+                rows.push((format!("profile{n}_max"), curve.max_bytes / unit));
+                rows.push((format!("profile{n}_percent"), curve.max_probability_ppm / PERCENT));
             }
         }
         Register::Cwtpm => {
@@ -137,4 +178,85 @@ pub fn rows(rows: &Fields) -> String {
         let _ = writeln!(out, "{name:width$}| {value:#010x}");
     }
     out + &ruler + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::qos::assignments;
+
+    fn qos() -> v1::Qos {
+        let profile = v1::EcnProfile {
+            min_bytes: 0x40 * CELL,
+            max_bytes: 0x38c0 * CELL,
+            ..v1::EcnProfile::default()
+        };
+        v1::Qos {
+            ecn: vec![profile; 8],
+            ..v1::Qos::default()
+        }
+    }
+
+    fn set(qos: &mut v1::Qos, text: &str) -> Result<(), String> {
+        let fields = assignments(text).expect(text);
+        write(Register::Cwtp, 5, &fields, qos).map_err(|e| format!("{e:?}"))
+    }
+
+    /// The first example of the notes on these registers: profile 1 is another, 2 and 3 are what nobody has written.
+    #[test]
+    fn three_profiles() {
+        let mut qos = qos();
+        set(
+            &mut qos,
+            "mode=0,profile1_min=0x2c0,profile1_max=0x1e40,profile1_percent=30,profile2_min=0x40,profile2_max=0x38c0,\
+             profile2_percent=0,profile3_min=0x40,profile3_max=0x38c0,profile3_percent=0",
+        )
+        .expect("taken");
+        let profile = qos.ecn[5];
+        let of = (profile.min_bytes, profile.max_bytes, profile.max_probability_ppm);
+        assert_eq!(of, (0x2c0 * 128, 0x1e40 * 128, 300_000));
+        assert_eq!(profile.yellow, profile.red);
+        assert_eq!(
+            profile.yellow.map(|c| (c.min_bytes, c.max_bytes)),
+            Some((0x40 * 128, 0x38c0 * 128))
+        );
+        // One field of one profile; the others stay.
+        set(&mut qos, "profile3_percent=7").expect("taken");
+        assert_eq!(qos.ecn[5].red.map(|c| c.max_probability_ppm), Some(70_000));
+        assert_eq!(qos.ecn[5].yellow, profile.yellow);
+        // All the same: one curve.
+        set(
+            &mut qos,
+            "profile1_min=0x40,profile1_max=0x38c0,profile1_percent=0,profile3_percent=0",
+        )
+        .expect("taken");
+        assert_eq!((qos.ecn[5].yellow, qos.ecn[5].red), (None, None));
+    }
+
+    #[test]
+    fn mode_1_is_in_per_cent_and_needs_all_thresholds() {
+        let mut qos = qos();
+        let refused = set(&mut qos, "mode=1,profile1_min=10,profile1_max=60").expect_err("refused");
+        assert!(refused.contains("profile3_max"), "{refused}");
+        set(
+            &mut qos,
+            "mode=1,profile1_min=10,profile1_max=60,profile2_min=10,profile2_max=60,profile3_min=0,profile3_max=20",
+        )
+        .expect("taken");
+        let profile = qos.ecn[5];
+        assert_eq!((profile.min_bytes, profile.max_bytes), (10, 60));
+        assert_eq!(profile.red.map(|c| (c.min_bytes, c.max_bytes)), Some((0, 20)));
+        assert!(profile.thresholds_in_percent && profile.yellow.is_none());
+        let shown = text(Register::Cwtp, 5, &[], &qos);
+        assert!(shown.contains("mode                | 0x00000001"), "{shown}");
+        assert!(shown.contains("profile1_max        | 0x0000003c"), "{shown}");
+        let refused = set(&mut qos, "profile1_max=101").expect_err("refused");
+        assert!(
+            refused.contains("profile1_max 101 is out of range: 0 to 100"),
+            "{refused}"
+        );
+        for bad in ["profile4_min=1", "min=1", "profile1_mean=1", "ee=1"] {
+            assert!(set(&mut qos, bad).expect_err(bad).contains("no field"), "{bad}");
+        }
+    }
 }

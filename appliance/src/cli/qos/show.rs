@@ -12,7 +12,7 @@ use crate::check::qos::message::{self, word};
 use crate::check::qos::rate_text;
 use crate::names;
 
-/// Fields from this number on have no place in that format and follow by name.
+/// Fields from this number on have no place in that format and follow by name, where they are not as nobody has set them.
 const BY_NAME: u32 = 32;
 
 fn trust(qos: &v1::Qos) -> String {
@@ -124,8 +124,16 @@ pub fn text(qos: &v1::Qos) -> String {
     classes(qos, &mut out);
     guards(qos, &mut out);
     guest(qos, &mut out);
+    let plain = v1::Qos {
+        buffer_beta_percent: 100,
+        tpid: 0x8100,
+        ..v1::Qos::default()
+    };
     for field in message::fields().iter().filter(|f| f.number() >= BY_NAME) {
-        let _ = writeln!(out, "{}", message::text(field.name(), qos));
+        let text = message::text(field.name(), qos);
+        if text != message::text(field.name(), &plain) {
+            let _ = writeln!(out, "{text}");
+        }
     }
     state(&qos.state.clone().unwrap_or_default(), &mut out);
     for warning in &qos.warnings {
@@ -169,17 +177,36 @@ fn profile_words(profile: &v1::EcnProfile) -> String {
         (true, true) => "marks, or drops (WRED)",
         _ => "drops (WRED)",
     };
-    let (percent, rest) = (
-        profile.max_probability_ppm / 10_000,
-        profile.max_probability_ppm % 10_000,
+    let unit = if profile.thresholds_in_percent {
+        "%"
+    } else {
+        " bytes"
+    };
+    let curve = |min: u32, max: u32, ppm: u32| {
+        let part = format!(".{:04}", ppm % 10_000);
+        let part = part.trim_end_matches('0').trim_end_matches('.');
+        format!("from {min} to {max}{unit} up to {}{part}%", ppm / 10_000)
+    };
+    let mut out = format!(
+        "{what} {}",
+        curve(profile.min_bytes, profile.max_bytes, profile.max_probability_ppm)
     );
-    let part = format!(".{rest:04}");
-    let part = part.trim_end_matches('0').trim_end_matches('.');
+    for (color, of) in [("yellow", &profile.yellow), ("red", &profile.red)] {
+        if let Some(of) = of {
+            let curve = curve(of.min_bytes, of.max_bytes, of.max_probability_ppm);
+            let _ = write!(out, "; {color} {curve}");
+        }
+    }
     let at = if profile.at_enqueue { "enqueue" } else { "dequeue" };
-    format!(
-        "{what} from {} to {} bytes up to {percent}{part}%, beyond it all, at {at}",
-        profile.min_bytes, profile.max_bytes
-    )
+    let _ = write!(out, ", beyond it all, at {at}");
+    if profile.average_weight != 0 {
+        let _ = write!(
+            out,
+            ", by the average (1/{})",
+            1u32 << profile.average_weight.min(31)
+        );
+    }
+    out
 }
 
 fn guards(qos: &v1::Qos, out: &mut String) {
@@ -356,6 +383,8 @@ mod tests {
             buffer_xon: 196_608,
             buffer_headroom: 262_144,
             cable_length_m: 7,
+            buffer_beta_percent: 100,
+            tpid: 0x8100,
             hol_lifetime: 20,
             state: Some(v1::QosState {
                 queued_bytes: vec![0, 3000, 0, 0, 0, 0, 0, 0],

@@ -205,7 +205,7 @@ pub enum Patience {
 /// Settings of a team.
 #[derive(Debug, Default, Args)]
 pub struct SettingsArgs {
-    /// Which flow goes by which port: layer2, layer2+3, layer3+4, five-tuple [default: layer3+4]
+    /// Which flow goes by which port: layer2, layer2+3, layer3+4, five-tuple [default: five-tuple]
     #[arg(long, value_name = "POLICY", value_parser = hash)]
     hash: Option<String>,
     /// Link aggregation control (802.1AX) [default: off]

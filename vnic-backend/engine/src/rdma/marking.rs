@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use vnic_wire::cm::{PortSpace, ServiceId};
-use vnic_wire::qos::{MarkRules, PriorityRules, Trust};
+use vnic_wire::qos::{MarkRules, PriorityRules, TagMaps, Trust};
 use vnic_wire::roce::{Ecn, Network, Path};
 use vnic_wire::vlan::Tci;
 
@@ -46,6 +46,8 @@ pub struct Marking {
     pub priorities: PriorityRules,
     /// Priority by DSCP.
     pub dscp_to_priority: [u8; 64],
+    /// Priority by a tag, and what is written into one.
+    pub tags: TagMaps,
     /// DSCP by priority, written with `marks.dscp_by_priority`, and if the DSCP names the priority and only a service level is
     /// given.
     pub priority_to_dscp: [u8; 8],
@@ -65,6 +67,7 @@ impl Default for Marking {
         Marking {
             priorities: PriorityRules::default(),
             dscp_to_priority: core::array::from_fn(|i| (i / 8) as u8),
+            tags: TagMaps::default(),
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
             named_dscp: 0,
             marks: MarkRules::default(),
@@ -115,9 +118,9 @@ impl Marking {
             Trust::Pcp | Trust::Both if tagged || level > 0 => level,
             _ => self.priorities.default_priority & 7,
         };
-        let marked = |traffic_class, pcp, priority| Marked {
+        let marked = |traffic_class, level, priority| Marked {
             traffic_class,
-            pcp,
+            pcp: self.tags.pcp_of(level),
             priority,
         };
         // A value of the operator's for the whole port wins (as MLNX_OFED's `tc/1/traffic_class` does).
@@ -206,8 +209,9 @@ impl Marking {
     /// The priority of a packet that came.
     pub(super) fn received(&self, path: &Path) -> u8 {
         let by_tag = || {
-            path.vlan
-                .map_or(self.priorities.default_priority, |tag| tag.tci.pcp())
+            path.vlan.map_or(self.priorities.default_priority, |tag| {
+                self.tags.priority_of((tag.tci.0 >> 8) as u8)
+            })
         };
         let ip = !matches!(path.network, Network::V1 { .. });
         match self.priorities.trust {
@@ -265,6 +269,20 @@ mod tests {
             }
         }
         assert_eq!(two(&by(Trust::Dscp), 106, 0), (106, 3));
+    }
+
+    /// A service level is written as its code point, and read as the priority of that code point and DEI.
+    #[test]
+    fn code_points_go_by_the_maps() {
+        let mut marking = by(Trust::Pcp);
+        marking.tags.pcp[3] = 5;
+        marking.tags.priority[2 * 5] = 3;
+        marking.tags.priority[2 * 5 + 1] = 0;
+        let marked = marking.mark(0, 0, 3, true, true);
+        assert_eq!((marked.pcp, marked.priority), (5, 3));
+        let (policy, mut of_policy) = (about(None, Some(3), None), marking.clone());
+        of_policy.policies = vec![policy];
+        assert_eq!(of_policy.mark(0, 0, 1, true, true).pcp, 5);
     }
 
     #[test]

@@ -254,13 +254,13 @@ fn min_rate_divisor_is_the_floor() {
     assert_eq!(cut(&with(|p| p.min_rate_divisor = 1), 30, 50).rate(), UNLIMITED);
 }
 
-/// By how much the target rises at each of so many expiries.
-fn rises(p: &Parameters, cuts: u32, n: u32) -> Vec<(u64, u64)> {
+/// Rate, target, and by how much the target rises, at each of so many expiries.
+fn rises(p: &Parameters, cuts: u32, n: u32) -> Vec<(u64, u64, u64)> {
     let mut flow = cut(p, cuts, 50);
     (0..n)
         .map(|_| {
             let (rate, target) = (flow.rate(), flow.target());
-            (rate, flow.ticks(1).target().saturating_sub(target))
+            (rate, target, flow.ticks(1).target().saturating_sub(target))
         })
         .collect()
 }
@@ -269,19 +269,26 @@ fn rises(p: &Parameters, cuts: u32, n: u32) -> Vec<(u64, u64)> {
 fn threshold_and_hyper_after_divide_the_stages() {
     let first = |p: &Parameters| {
         let steps = rises(p, 14, 30);
-        let additive = steps.iter().position(|s| s.1 != 0);
-        let hyper = steps.iter().position(|s| s.1 != 0 && s.1 == s.0);
+        let additive = steps.iter().position(|s| s.2 != 0);
+        let hyper = steps.iter().position(|s| s.2 != 0 && s.2 == s.1);
         (additive, hyper)
     };
-    assert_eq!(first(&Parameters::default()), (Some(5), Some(20)));
-    assert_eq!(first(&with(|p| p.threshold = 3)), (Some(3), Some(12)));
-    assert_eq!(first(&with(|p| p.hyper_after = 2)), (Some(5), Some(10)));
+    // Nothing but the target bounds the hyper step.
+    let with = |change: &dyn Fn(&mut Parameters)| {
+        with(|p| {
+            p.hyper_line_divisor = 1;
+            change(p);
+        })
+    };
+    assert_eq!(first(&with(&|_| ())), (Some(5), Some(20)));
+    assert_eq!(first(&with(&|p| p.threshold = 3)), (Some(3), Some(12)));
+    assert_eq!(first(&with(&|p| p.hyper_after = 2)), (Some(5), Some(10)));
 }
 
 #[test]
 fn additive_steps_are_parts_of_the_rate_and_of_the_line() {
     let first = |p: &Parameters, cuts| {
-        let (rate, step) = rises(p, cuts, 6)[5];
+        let (rate, _, step) = rises(p, cuts, 6)[5];
         (rate / step.max(1), LINE / step.max(1))
     };
     // Slow flows: parts of the rate.
@@ -303,7 +310,7 @@ fn additive_steps_are_parts_of_the_rate_and_of_the_line() {
 }
 
 #[test]
-fn hyper_steps_double_the_rate_up_to_a_bound_that_grows() {
+fn hyper_steps_have_a_bound_that_doubles() {
     let bounds = |p: &Parameters| -> Vec<u64> {
         let mut flow = cut(p, 6, 50);
         flow.ticks(20);
@@ -314,12 +321,24 @@ fn hyper_steps_double_the_rate_up_to_a_bound_that_grows() {
             })
             .collect()
     };
-    let hundredth = LINE / 100;
-    assert_eq!(bounds(&Parameters::default()), [1, 2, 3].map(|n| n * hundredth));
-    let doubled = with(|p| p.hyper_bound = Bound::Exponential);
-    assert_eq!(bounds(&doubled), [1, 2, 4].map(|n| n * hundredth));
-    let small = with(|p| p.hyper_line_divisor = 200);
-    assert_eq!(bounds(&small), [1, 2, 3].map(|n| n * hundredth / 2));
+    let least = LINE / 10_000;
+    assert_eq!(bounds(&Parameters::default()), [1, 2, 4].map(|n| n * least));
+    let linear = with(|p| p.hyper_bound = Bound::Linear);
+    assert_eq!(bounds(&linear), [1, 2, 3].map(|n| n * least));
+    let large = with(|p| p.hyper_line_divisor = 100);
+    assert_eq!(bounds(&large), [1, 2, 4].map(|n| n * LINE / 100));
+}
+
+/// A slow flow is a thousand times as fast after ten periods of hyper increase (section IV of the paper).
+#[test]
+fn ten_hyper_steps_make_the_slowest_flow_a_thousand_times_as_fast() {
+    // Without additive steps before.
+    let p = with(|p| p.hyper_after = 1);
+    let mut flow = cut(&p, 30, 50);
+    flow.ticks(5);
+    assert_eq!((flow.rate(), flow.target()), (LINE / 10_000, LINE / 10_000));
+    flow.ticks(10);
+    assert_eq!(flow.target(), 1024 * (LINE / 10_000));
 }
 
 #[test]
@@ -358,12 +377,12 @@ proptest! {
     fn late_looks_see_what_early_ones_do(
         steps in prop::collection::vec((0u64..3000, prop::option::of(0u64..1000)), 0..40),
         g in 0u32..1025,
-        exponential: bool,
+        linear: bool,
     ) {
         let p = with(|p| {
             p.g = g;
-            if exponential {
-                p.hyper_bound = Bound::Exponential;
+            if linear {
+                p.hyper_bound = Bound::Linear;
             }
         });
         let mut late = Flow::new(&p);

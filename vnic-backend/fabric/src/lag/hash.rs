@@ -33,9 +33,9 @@ vnic_wire::named! {
         /// MAC and IP addresses.
         Layer23 => "layer2+3",
         /// IP addresses and ports.
-        #[default]
         Layer34 => "layer3+4",
-        /// IP addresses, ports and protocol, of the innermost packet of a tunnel.
+        /// IP addresses, ports and protocol, of the innermost packet of a tunnel, as VF LAG's cards hash.
+        #[default]
         FiveTuple => "five-tuple",
     }
 }

@@ -6,9 +6,9 @@
 //!   └──────── shared: size ────────────┘└─ what was under way when XOFF was told ─┘
 //! ```
 //!
-//! The threshold of a source and priority is `xoff`, but never more than what is left of the shared room. So no source
-//! takes all of it, those that come late get a part, and the shared room is never exceeded (dynamic thresholds, Choudhury
-//! and Hahne 1998, with a factor of 1). From the threshold on a lossy priority drops. A lossless one sends XOFF and goes on
+//! The threshold of a source and priority is `xoff`, but never more than what is left of the shared room, times beta. So no
+//! source takes all of it, those that come late get a part, and the shared room is never exceeded (dynamic thresholds, Choudhury
+//! and Hahne 1998). The room may be in parts, each for some priorities. From the threshold on a lossy priority drops. A lossless one sends XOFF and goes on
 //! in its headroom, which no other can take: a source that stops within it (the frame that found no room included) loses
 //! nothing, however many sources there are. XON comes when the headroom is free again and no more than `xon` is in the
 //! shared room (less in proportion if the threshold is lower).
@@ -53,8 +53,11 @@ pub struct Buffers {
     /// Lossless priorities, a bit each.
     lossless: u8,
     sources: Vec<Source>,
-    /// Bytes of all sources in the shared room.
-    shared: u64,
+    /// Part of the shared room by priority, and each part's bytes; without parts the first is all of it.
+    part_of: [u8; PRIORITIES],
+    size: [u32; PRIORITIES],
+    /// Bytes of all sources in each part.
+    shared: [u64; PRIORITIES],
     headroom: u64,
     /// Sources over their threshold, by priority.
     over: [u16; PRIORITIES],
@@ -65,15 +68,37 @@ pub struct Buffers {
 impl Buffers {
     /// No frame waits.
     pub fn new(qos: &PortQos) -> Buffers {
-        Buffers {
+        let mut this = Buffers {
             settings: qos.buffer,
             lossless: qos.lossless(),
             sources: Vec::new(),
-            shared: 0,
+            part_of: [0; PRIORITIES],
+            size: [0; PRIORITIES],
+            shared: [0; PRIORITIES],
             headroom: 0,
             over: [0; PRIORITIES],
             silent: false,
             changes: VecDeque::new(),
+        };
+        this.divide();
+        this
+    }
+
+    /// Divides the room as the settings say; what waits is counted in its part.
+    fn divide(&mut self) {
+        (self.size, self.part_of) = match self.settings.parts {
+            Some(parts) => (parts.size, parts.of_priority.map(|part| part & 7)),
+            None => {
+                let mut size = [0; PRIORITIES];
+                size[0] = self.settings.size;
+                (size, [0; PRIORITIES])
+            }
+        };
+        self.shared = [0; PRIORITIES];
+        for source in &self.sources {
+            for (room, part) in source.rooms.iter().zip(self.part_of) {
+                self.shared[usize::from(part)] += u64::from(room.shared);
+            }
         }
     }
 
@@ -81,10 +106,11 @@ impl Buffers {
     pub fn configure(&mut self, qos: &PortQos) {
         self.settings = qos.buffer;
         self.lossless = qos.lossless();
+        self.divide();
         for source in 0..self.sources.len() {
             for p in 0..PRIORITIES {
                 let room = self.sources[source].rooms[p];
-                let full = room.shared != 0 && room.shared >= self.threshold();
+                let full = room.shared != 0 && room.shared >= self.threshold(p);
                 let over = self.lossless & 1 << p != 0 && (room.headroom != 0 || full);
                 self.set_over(source, p, over);
             }
@@ -99,15 +125,16 @@ impl Buffers {
         if self.sources.len() <= i {
             self.sources.resize(i + 1, Source::default());
         }
-        let threshold = self.threshold();
+        let threshold = self.threshold(p);
         let settings = self.settings;
-        let fits = u64::from(bytes) <= self.free();
+        let part = usize::from(self.part_of[p]);
+        let fits = u64::from(bytes) <= self.free(p);
         let source = &mut self.sources[i];
         let room = &mut source.rooms[p];
         if source.xoff & bit == 0 && room.shared < threshold && fits {
             room.shared += bytes;
-            self.shared += u64::from(bytes);
-            if self.lossless & bit != 0 && self.sources[i].rooms[p].shared >= self.threshold() {
+            self.shared[part] += u64::from(bytes);
+            if self.lossless & bit != 0 && self.sources[i].rooms[p].shared >= self.threshold(p) {
                 self.set_over(i, p, true);
             }
             return Ok(());
@@ -146,8 +173,8 @@ impl Buffers {
         room.shared -= shared;
         let (over, room) = (source.xoff & 1 << p != 0, *room);
         self.headroom -= u64::from(headroom);
-        self.shared -= u64::from(shared);
-        if over && room.headroom == 0 && room.shared <= self.xon() {
+        self.shared[usize::from(self.part_of[p])] -= u64::from(shared);
+        if over && room.headroom == 0 && room.shared <= self.xon(p) {
             self.set_over(i, p, false);
         }
     }
@@ -189,23 +216,27 @@ impl Buffers {
 
     /// Bytes in use, in the shared room and the headroom.
     pub fn used(&self) -> u64 {
-        self.shared + self.headroom
+        self.shared.iter().sum::<u64>() + self.headroom
     }
 
-    fn free(&self) -> u64 {
-        u64::from(self.settings.size).saturating_sub(self.shared)
+    /// Bytes that are left of a priority's part of the room.
+    fn free(&self, priority: usize) -> u64 {
+        let part = usize::from(self.part_of[priority]);
+        u64::from(self.size[part]).saturating_sub(self.shared[part])
     }
 
     /// Bytes of a source and priority in the shared room from which on it waits or drops.
-    fn threshold(&self) -> u32 {
+    fn threshold(&self, priority: usize) -> u32 {
+        // (Below 2^45.)
+        let part = self.free(priority) * u64::from(self.settings.beta) / 100;
         // Not above xoff, which is a u32.
-        self.free().min(u64::from(self.settings.xoff)) as u32
+        part.min(u64::from(self.settings.xoff)) as u32
     }
 
     /// Bytes in the shared room at which a source and priority may go on.
-    fn xon(&self) -> u32 {
+    fn xon(&self, priority: usize) -> u32 {
         let Buffer { xoff, xon, .. } = self.settings;
-        let part = u64::from(self.threshold()) * u64::from(xon) / u64::from(xoff.max(1));
+        let part = u64::from(self.threshold(priority)) * u64::from(xon) / u64::from(xoff.max(1));
         part.min(u64::from(xon)) as u32
     }
 

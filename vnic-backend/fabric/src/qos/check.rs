@@ -7,7 +7,8 @@ use alloc::string::String;
 use core::ops::RangeInclusive;
 
 use super::{
-    Buffer, Classes, Classification, Guard, Match, PortQos, QosError, ScheduleQueue, Tsa, lifetime, red,
+    Buffer, BufferParts, Classes, Classification, Guard, Match, PortQos, QosError, ScheduleQueue, Tsa,
+    lifetime, red,
 };
 
 /// Rates in bit/s, besides 0. At the lowest one a full-size frame takes 12 s.
@@ -51,6 +52,7 @@ pub(super) fn up_to(field: &'static str, of: &str, value: u8, max: u8) -> Checke
 
 pub(super) fn check(qos: &PortQos) -> Checked {
     rate("rate_bps", "", qos.rate)?;
+    qos.tpid.check()?;
     classes(&qos.classes)?;
     buffer(&qos.buffer)?;
     classification(&qos.classification)?;
@@ -95,6 +97,8 @@ fn buffer(b: &Buffer) -> Checked {
         xoff,
         xon,
         headroom,
+        beta,
+        parts,
         ..
     } = *b;
     let (lo, hi) = (BUFFER_RANGE.start(), BUFFER_RANGE.end());
@@ -112,14 +116,46 @@ fn buffer(b: &Buffer) -> Checked {
     } else if headroom > HEADROOM_MAX {
         let problem = format!("{headroom} is out of range: 0 to {HEADROOM_MAX} bytes");
         ("buffer_headroom", problem)
+    } else if !Buffer::BETA_RANGE.contains(&beta) {
+        let (lo, hi) = (Buffer::BETA_RANGE.start(), Buffer::BETA_RANGE.end());
+        let problem = format!("{beta} is out of range: {lo} to {hi} per cent");
+        ("buffer_beta_percent", problem)
     } else {
-        return Ok(());
+        return parts.map_or(Ok(()), |parts| buffer_parts(&parts, size));
     };
     refuse(field, problem)
 }
 
+fn buffer_parts(parts: &BufferParts, size: u32) -> Checked {
+    const FIELD: &str = "receive_buffers";
+    for (priority, buffer) in parts.of_priority.into_iter().enumerate() {
+        up_to(FIELD, &format!("priority {priority}: buffer "), buffer, 7)?;
+        let bytes = parts.size.get(usize::from(buffer)).copied().unwrap_or(0);
+        if bytes < XOFF_MIN {
+            let problem =
+                format!("priority {priority}: buffer {buffer} has {bytes} bytes: {XOFF_MIN} are needed");
+            return refuse(FIELD, problem);
+        }
+    }
+    let sum: u64 = parts.size.into_iter().map(u64::from).sum();
+    if sum > u64::from(size) {
+        return refuse(
+            FIELD,
+            format!("{sum} bytes in all: buffer_size, which is {size}, at most"),
+        );
+    }
+    Ok(())
+}
+
 fn classification(c: &Classification) -> Checked {
     up_to("default_priority", "", c.priorities.default_priority, 7)?;
+    for (i, priority) in c.tags.priority.into_iter().enumerate() {
+        let of = format!("PCP {}, DEI {}: ", i >> 1, i & 1);
+        up_to("tag_to_priority", &of, priority, 7)?;
+    }
+    for (priority, pcp) in c.tags.pcp.into_iter().enumerate() {
+        up_to("priority_to_pcp", &format!("priority {priority}: "), pcp, 7)?;
+    }
     for (dscp, priority) in c.dscp_to_priority.into_iter().enumerate() {
         up_to("dscp_to_priority", &format!("DSCP {dscp}: "), priority, 7)?;
     }
@@ -221,7 +257,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::qos::{Capable, Policy};
+    use crate::qos::{Capable, Curve, Policy, Red, Tpid};
 
     fn policy(name: &str, matches: Match, priority: Option<u8>, dscp: Option<u8>) -> Policy {
         Policy {
@@ -235,7 +271,7 @@ mod tests {
     #[test]
     fn every_refusal_names_field_and_range() {
         type Change = fn(&mut PortQos);
-        let wrong: [(&str, Change); 33] = [
+        let wrong: [(&str, Change); 41] = [
             (
                 "rate_bps: 999 is out of range: 0 (no limit), or 1000 to 1000000000000 bit/s",
                 |q| q.rate = 999,
@@ -328,14 +364,67 @@ mod tests {
             }),
             (
                 "ecn: traffic class 5 has min_bytes 200001; allowed: at most max_bytes (200000)",
-                |q| (q.ecn[5].kmin, q.ecn[5].kmax) = (200_001, 200_000),
+                |q| (q.ecn[5].green.kmin, q.ecn[5].green.kmax) = (200_001, 200_000),
             ),
             ("ecn: traffic class 1 has max_bytes 4294967295", |q| {
-                q.ecn[1].kmax = u32::MAX
+                q.ecn[1].green.kmax = u32::MAX
             }),
             (
                 "ecn: traffic class 0 has max_probability_ppm 1000001; allowed: at most 1000000",
-                |q| q.ecn[0].pmax = 1_000_001,
+                |q| q.ecn[0].green.pmax = 1_000_001,
+            ),
+            (
+                "ecn: traffic class 3 has red.max_bytes 101; allowed: at most 100 per cent",
+                |q| {
+                    q.ecn[3] = Red {
+                        percent: true,
+                        green: Curve {
+                            kmin: 0,
+                            kmax: 100,
+                            pmax: 0,
+                        },
+                        red: Some(Curve {
+                            kmin: 0,
+                            kmax: 101,
+                            pmax: 0,
+                        }),
+                        ..Red::default()
+                    };
+                },
+            ),
+            (
+                "ecn: traffic class 0 has average_weight 16; allowed: at most 15",
+                |q| q.ecn[0].average = 16,
+            ),
+            ("tag_to_priority: PCP 3, DEI 1: 8 is out of range: 0 to 7", |q| {
+                q.classification.tags.priority[7] = 8
+            }),
+            ("priority_to_pcp: priority 2: 8 is out of range: 0 to 7", |q| {
+                q.classification.tags.pcp[2] = 8
+            }),
+            ("tpid: 0x0800 is no TPID: 0x0600 to 0xffff are allowed", |q| {
+                q.tpid = Tpid(0x0800)
+            }),
+            ("buffer_beta_percent: 0 is out of range: 1 to 6400", |q| {
+                q.buffer.beta = 0
+            }),
+            (
+                "receive_buffers: priority 7: buffer 1 has 0 bytes: 2048 are needed",
+                |q| {
+                    q.buffer.parts = Some(BufferParts {
+                        size: [1 << 20, 0, 0, 0, 0, 0, 0, 0],
+                        of_priority: [0, 0, 0, 0, 0, 0, 0, 1],
+                    });
+                },
+            ),
+            (
+                "receive_buffers: 8388608 bytes in all: buffer_size, which is 4194304, at most",
+                |q| {
+                    q.buffer.parts = Some(BufferParts {
+                        size: [1 << 20; 8],
+                        of_priority: [0; 8],
+                    });
+                },
             ),
             ("ecn: traffic class 2 drops packets that can be", |q| {
                 q.ecn[2].capable = Capable::Drop

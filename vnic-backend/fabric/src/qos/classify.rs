@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use vnic_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
-use vnic_wire::qos::{PriorityRules, Trust};
+use vnic_wire::qos::{Colour, PriorityRules, TagMaps, Trust};
 use vnic_wire::{EtherType, checksum, ethernet, ipv4, ipv6};
 
 use super::PRIORITIES;
@@ -56,6 +56,10 @@ pub struct Classification {
     pub priorities: PriorityRules,
     /// Priority by DSCP (`DscpToPriorityMappingTable_0..63`, register QPDPM).
     pub dscp_to_priority: [u8; 64],
+    /// Colour by DSCP.
+    pub dscp_to_colour: [Colour; 64],
+    /// Priority and colour by a tag, and what is written into one.
+    pub tags: TagMaps,
     /// Rules of the operator's for frames that are sent.
     pub policies: Vec<Policy>,
 }
@@ -65,6 +69,8 @@ impl Default for Classification {
         Classification {
             priorities: PriorityRules::default(),
             dscp_to_priority: Classification::STATIC_MAP,
+            dscp_to_colour: [Colour::Green; 64],
+            tags: TagMaps::default(),
             policies: Vec::new(),
         }
     }
@@ -75,7 +81,7 @@ impl Default for Classification {
 pub struct Decision {
     /// Priority of the frame, 0..=7.
     pub priority: u8,
-    /// Priority that a policy writes into the frame's tag.
+    /// Priority code point that a policy writes into the frame's tag.
     pub pcp: Option<u8>,
     /// DSCP that a policy writes into the frame's IP header.
     pub dscp: Option<u8>,
@@ -93,32 +99,39 @@ impl Classification {
         map
     };
 
+    /// Whether frames have the priorities that they have while nothing is configured.
+    pub fn is_plain(&self) -> bool {
+        self.priorities == PriorityRules::default() && self.tags == TagMaps::default()
+    }
+
     /// The priority of a received frame, 0..=7. `head`: at least its first 64 bytes, or all of it. The outer tag counts if
     /// the switch takes it for one: 0x8100, not 0x88a8 (IEEE 802.1Q table 9-1). The DSCP is that of the packet behind that
     /// tag.
     #[inline(always)]
     pub fn priority(&self, head: &[u8]) -> u8 {
-        let (pcp, at) = match head.get(12..16) {
-            Some([0x81, 0x00, tci, _]) => (Some(tci >> 5), 16),
-            _ => (None, 12),
-        };
-        let by_tag = || pcp.unwrap_or(self.priorities.default_priority);
+        let (tci, at) = outer_tag(head);
+        let rest = self.priorities.default_priority;
+        let by_tag = || tci.map_or(rest, |tci| self.tags.priority_of(tci));
+        let by_dscp = || dscp(head, at).and_then(|d| self.dscp_to_priority.get(usize::from(d)).copied());
         match self.priorities.trust {
-            Trust::Port => self.priorities.default_priority,
+            Trust::Port => rest,
             Trust::Pcp => by_tag(),
-            Trust::Dscp => self.by_dscp(head, at).unwrap_or(self.priorities.default_priority),
-            Trust::Both => self.by_dscp(head, at).unwrap_or_else(by_tag),
+            Trust::Dscp => by_dscp().unwrap_or(rest),
+            Trust::Both => by_dscp().unwrap_or_else(by_tag),
         }
     }
 
-    #[inline(always)]
-    fn by_dscp(&self, head: &[u8], at: usize) -> Option<u8> {
-        let dscp = match head.get(at..at + 4)? {
-            [0x08, 0x00, _, tos] => tos >> 2,
-            [0x86, 0xdd, a, b] => (a << 4 | b >> 4) >> 2,
-            _ => return None,
-        };
-        self.dscp_to_priority.get(usize::from(dscp)).copied()
+    /// The colour of a received frame, by the field that names its priority. `head`: as for [`priority`](Classification::priority).
+    pub fn colour(&self, head: &[u8]) -> Colour {
+        let (tci, at) = outer_tag(head);
+        let by_tag = || tci.map_or(Colour::Green, |tci| self.tags.colour_of(tci));
+        let by_dscp = || dscp(head, at).and_then(|d| self.dscp_to_colour.get(usize::from(d)).copied());
+        match self.priorities.trust {
+            Trust::Port => Colour::Green,
+            Trust::Pcp => by_tag(),
+            Trust::Dscp => by_dscp().unwrap_or_default(),
+            Trust::Both => by_dscp().unwrap_or_else(by_tag),
+        }
     }
 
     /// The decision about a frame that is sent: by the first policy that matches, otherwise by
@@ -153,10 +166,29 @@ impl Classification {
         let pcp = policy.priority.map(|p| p & 7);
         Decision {
             priority: pcp.or(written).unwrap_or_else(|| self.priority(head)),
-            pcp,
+            pcp: pcp.map(|p| self.tags.pcp_of(p)),
             dscp,
         }
     }
+}
+
+/// First byte of the outer tag's TCI, if there is a tag, and where the EtherType behind it is.
+#[inline(always)]
+fn outer_tag(head: &[u8]) -> (Option<u8>, usize) {
+    match head.get(12..16) {
+        Some([0x81, 0x00, tci, _]) => (Some(*tci), 16),
+        _ => (None, 12),
+    }
+}
+
+/// DSCP of the IP packet whose EtherType is at `at`.
+#[inline(always)]
+fn dscp(head: &[u8], at: usize) -> Option<u8> {
+    Some(match head.get(at..at + 4)? {
+        [0x08, 0x00, _, tos] => tos >> 2,
+        [0x86, 0xdd, a, b] => (a << 4 | b >> 4) >> 2,
+        _ => return None,
+    })
 }
 
 impl Match {

@@ -1,7 +1,10 @@
 //! Configuration of a port by the operator.
 
+use core::ops::RangeInclusive;
+
+use vnic_wire::EtherType;
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
-use vnic_wire::qos::{Guard, HintSettings, Lifetimes, PriorityRules, SendRules};
+use vnic_wire::qos::{Guard, HintSettings, Lifetimes, SendRules};
 
 use super::classify::Classification;
 use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
@@ -69,6 +72,25 @@ pub struct Buffer {
     pub headroom: u32,
     /// Metres of cable, from which [`Buffer::headroom_for`] is computed (`mlnx_qos --cable_len`).
     pub cable_len: u8,
+    /// Beta, in per cent: `xoff` is never more than this part of what is left of the room (dynamic thresholds: Choudhury and Hahne
+    /// 1998; DCQCN, SIGCOMM 2015, section 4).
+    pub beta: u16,
+    /// Parts of the room, if it has parts.
+    pub parts: Option<BufferParts>,
+}
+
+impl Buffer {
+    /// Values of [`beta`](Buffer::beta): 1/100 to 64.
+    pub const BETA_RANGE: RangeInclusive<u16> = 1..=6400;
+}
+
+/// Receive buffers of a port, and which priority has which (`mlnx_qos --buffer_size`, `--prio2buffer`; register PBMC).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferParts {
+    /// Bytes of each buffer, together at most [`Buffer::size`]; 0: no such buffer.
+    pub size: [u32; PRIORITIES],
+    /// Buffer (0..=7) by priority.
+    pub of_priority: [u8; PRIORITIES],
 }
 
 impl Default for Buffer {
@@ -79,6 +101,8 @@ impl Default for Buffer {
             xon: 192 << 10,
             headroom: 256 << 10,
             cable_len: 7,
+            beta: 100,
+            parts: None,
         }
     }
 }
@@ -93,11 +117,77 @@ pub struct ScheduleQueue {
     pub guarantee: [u64; PRIORITIES],
 }
 
+/// EtherType that says "tag" on a port's wire (IEEE 802.1Q clause 9.5): a neighbour may have another than 0x8100, which all tags have
+/// within the NIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tpid(pub u16);
+
+impl Tpid {
+    /// EtherTypes that mean something else.
+    const OTHERS: [EtherType; 6] = [
+        EtherType::IPV4,
+        EtherType::IPV6,
+        EtherType::ARP,
+        EtherType::ROCE,
+        EtherType::MAC_CONTROL,
+        EtherType::SLOW_PROTOCOLS,
+    ];
+
+    /// Whether tags are the same on the wire and within the NIC.
+    #[inline]
+    pub fn is_plain(self) -> bool {
+        self == Tpid::default()
+    }
+
+    /// Turns the outer tag of a frame from the wire into one of the NIC. False: the frame has a tag by 0x8100, which is none there.
+    pub fn take(self, frame: &mut [u8]) -> bool {
+        let plain = EtherType::VLAN.0.to_be_bytes();
+        match frame.get_mut(12..14) {
+            Some(at) if *at == self.0.to_be_bytes() => at.copy_from_slice(&plain),
+            Some(at) if *at == plain => return false,
+            _ => {}
+        }
+        true
+    }
+
+    /// Turns the outer tag of a frame to the wire into one of the wire's.
+    pub fn give(self, frame: &mut [u8]) {
+        if let Some(at) = frame.get_mut(12..14)
+            && *at == EtherType::VLAN.0.to_be_bytes()
+        {
+            at.copy_from_slice(&self.0.to_be_bytes());
+        }
+    }
+
+    pub(super) fn check(self) -> Result<(), QosError> {
+        const LEAST: u16 = 0x0600;
+        if self.0 >= LEAST && !Tpid::OTHERS.contains(&EtherType(self.0)) {
+            return Ok(());
+        }
+        let problem = alloc::format!(
+            "{:#06x} is no TPID: 0x0600 to 0xffff are allowed, but for EtherTypes of IP, ARP, RoCE, MAC control and slow protocols",
+            self.0
+        );
+        Err(QosError {
+            field: "tpid",
+            problem,
+        })
+    }
+}
+
+impl Default for Tpid {
+    fn default() -> Self {
+        Tpid(EtherType::VLAN.0)
+    }
+}
+
 /// The whole configuration of a port. The default changes nothing and costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortQos {
     /// Speed of the link in bit/s; 0: not limited.
     pub rate: u64,
+    /// Tags on the wire; an adapter has the default.
+    pub tpid: Tpid,
     /// Priorities of frames.
     pub classification: Classification,
     /// Traffic classes.
@@ -153,8 +243,13 @@ impl PortQos {
             || self.pause.pfc != 0
             || self.queue.is_some()
             || self.sending.queue_per_priority
-            || self.classification.priorities != PriorityRules::default()
+            || !self.classification.is_plain()
             || !self.classification.policies.is_empty()
+    }
+
+    /// Whether the colour of a packet may decide about it.
+    pub fn has_colours(&self) -> bool {
+        self.ecn.iter().any(Red::has_colours)
     }
 
     /// Priorities of which no frame is dropped for want of room.

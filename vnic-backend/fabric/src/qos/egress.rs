@@ -21,7 +21,7 @@ mod turns;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Bucket, PRIORITIES, PortQos, Tsa};
+use super::{Bucket, Colour, PRIORITIES, PortQos, Tsa};
 use crate::Instant;
 use ahead::Ahead;
 use fifo::{NONE, Nodes};
@@ -39,6 +39,8 @@ pub struct Entry {
     pub source: u16,
     /// Priority of the item, 0..=7. Its class follows from it.
     pub priority: u8,
+    /// Colour of the item, which marks and early drops look at.
+    pub colour: Colour,
     /// Bytes on the wire, [`WIRE_OVERHEAD`](super::WIRE_OVERHEAD) of each frame included.
     pub wire: u32,
     /// Bytes of buffer that the item takes.

@@ -6,8 +6,8 @@
 use vnic_fabric::Instant;
 use vnic_fabric::qos::red::CE;
 use vnic_fabric::qos::{
-    MarkAt, Marker, PauseRx, PauseSettings, PauseTx, Red, SharedBuffer, SharedSettings, Strict, Threshold,
-    Verdict,
+    Colour, Curve, MarkAt, Marker, PauseRx, PauseSettings, PauseTx, Red, SharedBuffer, SharedSettings,
+    Strict, Threshold, Verdict,
 };
 use vnic_wire::int::Hop;
 use vnic_wire::pause::{FRAME_LEN, Frame};
@@ -197,8 +197,11 @@ impl Net {
                 obeys: PauseRx::default(),
                 tells: PauseTx::default(),
                 red: Red {
-                    kmin: scaled(settings.red.kmin),
-                    kmax: scaled(settings.red.kmax),
+                    green: Curve {
+                        kmin: scaled(settings.red.green.kmin),
+                        kmax: scaled(settings.red.green.kmax),
+                        ..settings.red.green
+                    },
                     ..settings.red
                 },
                 marker: Marker::new(mix(scenario.seed ^ mix(i as u64))),
@@ -341,7 +344,10 @@ impl Net {
         let switch = (self.ports[end as usize].node - self.hosts) as usize;
         let port = &mut self.ports[out as usize];
         let waiting = port.queue.bytes(priority);
-        match port.marker.judge(&port.red, MarkAt::Enqueue, waiting, ecn) {
+        match port
+            .marker
+            .judge(&port.red, MarkAt::Enqueue, waiting, Colour::Green, ecn)
+        {
             Verdict::Pass => {}
             Verdict::Mark => self.mark(number),
             Verdict::Drop => return self.drop(number),
@@ -411,7 +417,10 @@ impl Net {
         }
         let port = &mut self.ports[out as usize];
         let waiting = port.queue.bytes(priority);
-        match port.marker.judge(&port.red, MarkAt::Dequeue, waiting, ecn) {
+        match port
+            .marker
+            .judge(&port.red, MarkAt::Dequeue, waiting, Colour::Green, ecn)
+        {
             Verdict::Pass => {}
             Verdict::Mark => self.mark(number),
             Verdict::Drop => return self.drop(number),

@@ -6,8 +6,8 @@ use vnic_engine::congestion::CongestionControl;
 use vnic_engine::congestion::none;
 use vnic_engine::congestion::notification;
 use vnic_engine::congestion::zero_touch::ZeroTouch;
-use vnic_fabric::qos::Red;
 use vnic_fabric::qos::red::MILLION;
+use vnic_fabric::qos::{Curve, Red};
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -240,9 +240,11 @@ impl SwitchSettings {
     pub fn red(kmin: u32, kmax: u32, pmax: f64) -> Red {
         Red {
             enable: true,
-            kmin,
-            kmax,
-            pmax: (pmax * f64::from(MILLION)).round() as u32,
+            green: Curve {
+                kmin,
+                kmax,
+                pmax: (pmax * f64::from(MILLION)).round() as u32,
+            },
             ..Red::default()
         }
     }

@@ -417,6 +417,7 @@ fn settings(rng: &mut Rng, kind: Kind, rate: u64, mtu: u16, cable: u8) -> PortQo
             xon: xoff / 4 * rng.u32(1..4),
             headroom: Buffer::headroom_for(rate, cable, mtu),
             cable_len: cable,
+            ..Buffer::default()
         },
         guard: Guard {
             minor_ms: if guard { 80 } else { 0 },

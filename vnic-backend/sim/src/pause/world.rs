@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vnic_fabric::fault::{Facts, Faults};
 use vnic_fabric::network::{Link, Network};
-use vnic_fabric::qos::{Entry, Lifetimes, StallNews, WIRE_OVERHEAD};
+use vnic_fabric::qos::{Colour, Entry, Lifetimes, StallNews, WIRE_OVERHEAD};
 use vnic_fabric::{DropReason, Instant, PortId};
 use vnic_wire::MacAddr;
 use vnic_wire::pause::{self, FRAME_LEN};
@@ -244,6 +244,7 @@ impl<'a> World<'a> {
         let entry = Entry {
             source: source as u16,
             priority: flow.priority,
+            colour: Colour::Green,
             wire: flow.wire(),
             bytes: flow.len,
             since: self.now,

@@ -43,8 +43,9 @@ impl Fluid<'_> {
 
     /// Bytes that wait, or `None`: more is marked than RED marks below Kmax, and the queue is pinned there.
     pub fn queue(&self) -> Option<f64> {
-        let (kmin, kmax) = (f64::from(self.red.kmin), f64::from(self.red.kmax));
-        let part = self.marking() / (f64::from(self.red.pmax) / f64::from(MILLION));
+        let red = self.red.green;
+        let (kmin, kmax) = (f64::from(red.kmin), f64::from(red.kmax));
+        let part = self.marking() / (f64::from(red.pmax) / f64::from(MILLION));
         (part <= 1.0).then_some(kmin + part * (kmax - kmin))
     }
 

@@ -21,8 +21,8 @@ pub struct Link {
     pub(super) rx: PauseRx,
     pub(super) tx: PauseTx,
     pub(super) mac: MacAddr,
-    /// Settings that act.
-    pub(super) pause: PauseSettings,
+    /// Settings that act, by priority and by code point.
+    pub(super) pause: (PauseSettings, PauseSettings),
     /// Priorities that the peer has paused, a bit each.
     pub(super) stopped: u8,
     /// Priorities that the peer is told to pause, a bit each.
@@ -38,7 +38,7 @@ impl Link {
             rx: PauseRx::default(),
             tx: PauseTx::default(),
             mac,
-            pause: PauseSettings::default(),
+            pause: Default::default(),
             stopped: 0,
             pausing: 0,
             waits: PauseSpans::default(),

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
 use vnic_fabric::qos::{
-    Buffers, Classification, Egress as Queues, Entry, Hint, Lifetime, Marker, PauseSettings, PortQos,
-    PriorityRules, StallGuard, Trust, WIRE_OVERHEAD,
+    Average, Buffers, Classification, Egress as Queues, Entry, Hint, Lifetime, Marker, PauseSettings,
+    PortQos, StallGuard, Trust, WIRE_OVERHEAD,
 };
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -79,7 +79,11 @@ pub(super) struct Congestion {
     pub(super) hint: Hint,
     /// Whether a class marks or drops.
     pub(super) marks: bool,
+    /// Whether a class looks at colours.
+    colours: bool,
     marker: Marker,
+    /// Average lengths, by class.
+    averages: [Average; CLASSES],
 }
 
 /// The receiving side of a port with configured quality of service, on the core that serves the port.
@@ -134,7 +138,9 @@ impl Receiver {
             congestion: Congestion {
                 hint: Hint::new(u64::from(port.0) + 1),
                 marks: qos.marks(),
+                colours: qos.has_colours(),
                 marker: Marker::new(u64::from(port.0) + 1),
+                averages: [Average::default(); CLASSES],
             },
             listed: false,
             telling: PauseSpans::default(),
@@ -154,6 +160,7 @@ impl Receiver {
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
         self.congestion.marks = change.qos.marks();
+        self.congestion.colours = change.qos.has_colours();
         self.change = change;
         self.settle();
         if pause {
@@ -201,8 +208,8 @@ impl Receiver {
         let c = &self.change.qos.classification;
         match tag {
             TagEdit::Keep | TagEdit::Pop => self.with_untagged(c, head),
-            TagEdit::Push(tci) => with_tag(c, head, 12, tci),
-            TagEdit::Replace(tci) => with_tag(c, head, 16, tci),
+            TagEdit::Push(tci) => with_tag(head, 12, tci, |head| c.priority(head)),
+            TagEdit::Replace(tci) => with_tag(head, 16, tci, |head| c.priority(head)),
         }
     }
 
@@ -339,16 +346,16 @@ fn careful(qos: &PortQos, lossless: u8) -> u8 {
 
 /// Whether the priorities of frames differ from those without a configuration.
 pub(super) fn classifies(qos: &PortQos) -> bool {
-    qos.classification.priorities != PriorityRules::default()
+    !qos.classification.is_plain()
 }
 
-/// Priority of a frame that gets this tag in place of its bytes 12 to `from`.
-fn with_tag(c: &Classification, head: &[u8], from: usize, tci: u16) -> u8 {
+/// What is found in a frame that gets this tag in place of its bytes 12 to `from`.
+fn with_tag<T>(head: &[u8], from: usize, tci: u16, find: impl FnOnce(&[u8]) -> T) -> T {
     let mut edited = [0; 64];
     let rest = head.get(from..).unwrap_or_default();
     let n = rest.len().min(edited.len() - 16);
     edited[12..14].copy_from_slice(&[0x81, 0x00]);
     edited[14..16].copy_from_slice(&tci.to_be_bytes());
     edited[16..16 + n].copy_from_slice(&rest[..n]);
-    c.priority(&edited[..16 + n])
+    find(&edited[..16 + n])
 }

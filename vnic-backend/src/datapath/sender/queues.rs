@@ -2,7 +2,7 @@
 //! waits here, so that frames of other priorities behind it in the guest's ring go on.
 
 use vnic_fabric::Instant;
-use vnic_fabric::qos::{Classes, Decision, Egress, Entry, PortQos};
+use vnic_fabric::qos::{Classes, Colour, Decision, Egress, Entry, PortQos};
 use vnic_fabric::switch::PortId;
 
 use super::super::frame::{Metadata, OwnedFrame, Pool, RawFrame, on_wire};
@@ -114,6 +114,7 @@ fn entry(now: Instant, port: PortId, priority: u8, f: &RawFrame<'_>) -> Entry {
     Entry {
         source: port.0,
         priority: priority & 7,
+        colour: Colour::Green,
         wire: on_wire(f),
         bytes: cost(f.len),
         since: now,

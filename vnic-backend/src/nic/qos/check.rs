@@ -23,6 +23,14 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
     watermarks(spec.keys.guard)
 }
 
+/// Checks that an adapter has nothing that only ports have.
+pub fn adapter(spec: &QosSpec) -> Result<(), NicError> {
+    match spec.tpid.is_plain() {
+        true => Ok(()),
+        false => invalid("tpid", "only ports have it: tags of guests have 0x8100"),
+    }
+}
+
 /// Checks the watermarks of storm prevention, as an operator gives them.
 pub fn watermarks(guard: Guard) -> Result<(), NicError> {
     let given = PortQos {

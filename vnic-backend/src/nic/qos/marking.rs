@@ -22,6 +22,7 @@ pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Op
     Marking {
         priorities: acting.priorities,
         dscp_to_priority: acting.dscp_to_priority,
+        tags: acting.tags,
         priority_to_dscp: keys.acting_priority_to_dscp(),
         named_dscp: keys.named_dscp(),
         marks: keys.marks,

@@ -139,7 +139,7 @@ impl Reaction {
                 Bound::Linear => first.saturating_mul(u64::from(times) + 1),
                 Bound::Exponential => first.saturating_mul(1 << times.min(62)),
             };
-            self.current.min(bound)
+            self.target.min(bound)
         }
     }
 

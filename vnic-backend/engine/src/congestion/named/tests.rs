@@ -201,8 +201,8 @@ fn tables() {
           steep_line_divisor = 50 (1 to 1000000000): and at most the link's rate over this
           flat_rate_divisor = 10 (1 to 1000000000): step of additive increase: the rate over this
           flat_line_divisor = 100 (1 to 1000000000): and at most the link's rate over this
-          hyper_line_divisor = 100 (1 to 1000000000): first bound of the step of hyper increase: the link's rate over this
-          hyper_bound = linear (one of linear, exponential): how that bound grows
+          hyper_line_divisor = 10000 (1 to 1000000000): first bound of the step of hyper increase: the link's rate over this
+          hyper_bound = exponential (one of linear, exponential): how that bound grows
         timely
           ewma = 0.875 (0 to 1): weight of a new difference of round trips in their moving average
           beta = 0.8 (0 to 1): how much a decrease takes

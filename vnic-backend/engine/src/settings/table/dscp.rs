@@ -58,6 +58,7 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         .acts(field!("dscp_to_priority": qos.dscp_table))
         .default(0)
         .help("1: DscpToPriorityMappingTable counts; 0: the static table, eight DSCP values for each priority.")
+        .note("Whether DSCPs count at all is RxTrustedState's to say, for both ways.")
         .source(SETTINGS),
     KeyDef::switch("DscpBasedpfcEnabled")
         .acts(field!(qos.marks.dscp_by_priority))

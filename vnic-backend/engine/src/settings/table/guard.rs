@@ -39,7 +39,7 @@ pub(super) const KEYS: &[KeyDef] = &[
             .default(2),
     )
     .rules(ONLY_MONITORED)
-    .help("What happens to lossy packets while the receive buffer overflows."),
+    .help("What happens to lossy packets while the receive buffer overflows; mark leaves those of senders without ECN alone."),
     hint(
         KeyDef::one_of("CongestionMode", &[(0, "aggressive"), (1, "dynamic")])
             .acts(field!("congestion_mode": qos.hint.mode))

@@ -49,7 +49,7 @@ const DELAY_MAX: Duration = Duration::from_secs(3600);
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
 impl Default for BondSettings {
-    /// Static, by layer3+4. A member that comes back waits for a second, a busy flow for 100 ms.
+    /// Static, by five-tuple. A member that comes back waits for a second, a busy flow for 100 ms.
     fn default() -> BondSettings {
         BondSettings {
             mode: Mode::Aggregate {

@@ -33,6 +33,16 @@ fn primary(n: u8) -> NewMember {
     }
 }
 
+/// VF LAG hashes the five-tuple, of the inner packet where there is a tunnel.
+#[test]
+fn nothing_said_is_the_five_tuple() {
+    assert_eq!(Policy::default(), Policy::FiveTuple);
+    let Mode::Aggregate { policy, lacp } = BondSettings::default().mode else {
+        panic!("an aggregate is the default");
+    };
+    assert_eq!((policy, lacp), (Policy::FiveTuple, false));
+}
+
 /// The steps of the manual's example, with a failover team.
 #[test]
 fn a_life() {

@@ -4,7 +4,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::qos::PauseSettings;
+use crate::qos::{BufferParts, PauseSettings};
 
 const BUFFER: Buffer = Buffer {
     size: 64 << 10,
@@ -12,6 +12,8 @@ const BUFFER: Buffer = Buffer {
     xon: 12 << 10,
     headroom: 8 << 10,
     cable_len: 7,
+    beta: 100,
+    parts: None,
 };
 
 fn qos(pfc: u8, buffer: Buffer) -> PortQos {
@@ -76,7 +78,7 @@ fn a_lossy_priority_drops_where_a_lossless_one_waits() {
         let told = b.poll_change().expect("there is little room");
         assert_eq!((told.source, told.xoff), (source, 0b1000));
     }
-    assert_eq!(b.used(), (64 << 10) - b.free() + 100 * 8192);
+    assert_eq!(b.used(), (64 << 10) - b.free(0) + 100 * 8192);
 }
 
 #[test]
@@ -144,6 +146,68 @@ fn another_configuration_tells_who_waits_now() {
     );
     b.release(7, 3, 16 << 10);
     assert_eq!(b.used(), 0);
+}
+
+/// Bytes of one source and priority that are taken before it is told to wait.
+fn taken(b: &mut Buffers, source: u16, priority: u8) -> u32 {
+    (1..=64)
+        .find(|_| {
+            b.admit(source, priority, 1024).unwrap();
+            b.poll_change().is_some()
+        })
+        .expect("there is little room")
+}
+
+#[test]
+fn beta_is_how_much_of_what_is_left_one_may_have() {
+    let of = |beta| {
+        let mut b = Buffers::new(&qos(
+            0xff,
+            Buffer {
+                xoff: 64 << 10,
+                beta,
+                ..BUFFER
+            },
+        ));
+        [taken(&mut b, 0, 3), taken(&mut b, 1, 3)]
+    };
+    assert_eq!(of(100), [32, 16], "as much as it leaves");
+    assert_eq!(of(50), [22, 14], "half of it");
+    assert_eq!(of(800), [57, 7], "eight times as much: DCQCN's");
+}
+
+#[test]
+fn priorities_of_another_buffer_have_its_room() {
+    let parts = BufferParts {
+        size: [16 << 10, 0, 0, 48 << 10, 0, 0, 0, 0],
+        of_priority: [0, 0, 0, 3, 0, 0, 0, 0],
+    };
+    let parted = Buffer {
+        xoff: 64 << 10,
+        beta: 6400,
+        parts: Some(parts),
+        ..BUFFER
+    };
+    let mut b = Buffers::new(&qos(0b1000, parted));
+    // Lossy ones fill theirs, and nothing else.
+    while b.admit(0, 0, 1024).is_ok() {}
+    assert_eq!(b.used(), 16 << 10);
+    assert_eq!(b.admit(1, 5, 1024), Err(DropReason::EgressFull));
+    assert_eq!(taken(&mut b, 2, 3), 48);
+    // What waits counts where its priority's room is now.
+    b.configure(&qos(
+        0b1000,
+        Buffer {
+            parts: None,
+            ..parted
+        },
+    ));
+    assert_eq!((b.used(), b.free(0)), (64 << 10, 0));
+    b.configure(&qos(0b1000, parted));
+    for _ in 0..16 {
+        b.release(0, 0, 1024);
+    }
+    assert_eq!((b.free(0), b.free(3)), (16 << 10, 0));
 }
 
 /// So many sources send to one port as fast as it, each, in turns of one frame; an XOFF or XON reaches them when they have
@@ -214,8 +278,11 @@ proptest! {
         size in 2048..100_000u32,
         xoff in 2048..40_000u32,
         headroom in 0..20_000u32,
+        beta in Buffer::BETA_RANGE,
+        parts in prop::option::of((prop::array::uniform8(0..12_000u32), prop::array::uniform8(0..8u8))),
     ) {
-        let buffer = Buffer { size, xoff, xon: xoff / 2, headroom, cable_len: 0 };
+        let parts = parts.map(|(size, of_priority)| BufferParts { size, of_priority });
+        let buffer = Buffer { size, xoff, xon: xoff / 2, headroom, cable_len: 0, beta, parts };
         let mut b = Buffers::new(&qos(pfc, buffer));
         let mut waiting: Vec<(u16, u8, u32)> = Vec::new();
         let mut told = [0u8; 5];
@@ -241,7 +308,9 @@ proptest! {
             }
             let used: u64 = waiting.iter().map(|w| u64::from(w.2)).sum();
             prop_assert_eq!(b.used(), used);
-            prop_assert!(b.shared <= u64::from(size));
+            for (shared, size) in b.shared.iter().zip(b.size) {
+                prop_assert!(*shared <= u64::from(size));
+            }
             let rooms = 5 * u64::from(pfc.count_ones()) * u64::from(headroom);
             prop_assert!(b.headroom <= rooms);
             let all = b.sources.iter().fold(0, |all, s| all | s.xoff);

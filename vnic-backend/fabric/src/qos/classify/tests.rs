@@ -69,6 +69,50 @@ fn trusting(trust: Trust) -> Classification {
 
 const STATES: [Trust; 4] = [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both];
 
+/// PCP and DEI are one number for both maps; what a policy writes is the code point of its priority.
+#[test]
+fn tags_go_by_the_maps() {
+    let mut c = Classification {
+        priorities: Trust::Pcp.into(),
+        ..Classification::default()
+    };
+    let frame = |tci: u8| {
+        let mut frame = [0; 64];
+        frame[12..18].copy_from_slice(&[0x81, 0x00, tci, 7, 0x08, 0x00]);
+        frame[18..20].copy_from_slice(&[0x45, 10 << 2]);
+        frame
+    };
+    let of = |c: &Classification, pcp: u8, dei: u8| {
+        let frame = frame(pcp << 5 | dei << 4 | 0xf);
+        (c.priority(&frame), c.colour(&frame))
+    };
+    for pcp in 0..8 {
+        assert_eq!(of(&c, pcp, 0), (pcp, Colour::Green));
+        assert_eq!(of(&c, pcp, 1), (pcp, Colour::Yellow), "drop eligible");
+    }
+    c.tags.priority[2 * 5 + 1] = 4;
+    c.tags.colour[2 * 5 + 1] = Colour::Red;
+    assert!(!c.is_plain());
+    assert_eq!(of(&c, 5, 1), (4, Colour::Red));
+    assert_eq!(of(&c, 5, 0), (5, Colour::Green));
+    assert_eq!(c.colour(&[0; 64]), Colour::Green, "no tag");
+    // Who is asked for the priority is asked for the colour.
+    c.dscp_to_colour[10] = Colour::Yellow;
+    c.priorities.trust = Trust::Both;
+    assert_eq!(of(&c, 5, 1), (1, Colour::Yellow));
+    c.priorities.trust = Trust::Port;
+    assert_eq!(of(&c, 5, 1), (0, Colour::Green));
+    c.policies = vec![Policy {
+        name: "all".into(),
+        matches: Match::Default,
+        priority: Some(3),
+        dscp: None,
+    }];
+    c.tags.pcp[3] = 6;
+    let decision = c.decide(&frame(0), false);
+    assert_eq!((decision.priority, decision.pcp), (3, Some(6)));
+}
+
 #[test]
 fn every_trust_state_with_every_kind_of_frame() {
     // DSCP 46 has priority 5 by the static map; the tag says 6.

@@ -11,6 +11,7 @@ fn entry(source: u16, priority: u8, wire: u32, since: Instant) -> Entry {
     Entry {
         source,
         priority,
+        colour: Colour::Green,
         wire,
         bytes: wire - 24,
         since,

@@ -7,8 +7,8 @@ use toml::{Spanned, Value};
 use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::notification::{self, CnpPriority, Scope};
 use vnic_engine::congestion::zero_touch::{WAYS_MAX, WINDOW_MAX, ZeroTouch};
-use vnic_fabric::qos::Red;
 use vnic_fabric::qos::red::{MILLION, MarkAt};
+use vnic_fabric::qos::{Curve, Red};
 
 use super::*;
 use crate::network::program;
@@ -157,18 +157,21 @@ fn red_of(from: Red, table: RedTable, place: &Place<'_>) -> Result<Red> {
     let size = |value: Option<Size>, old: u32| value.map_or(old, |s| u32::try_from(s.0).unwrap_or(u32::MAX));
     let mut red = Red {
         enable: table.enable.unwrap_or(true),
-        kmin: size(table.kmin, from.kmin),
-        kmax: size(table.kmax, from.kmax),
+        green: Curve {
+            kmin: size(table.kmin, from.green.kmin),
+            kmax: size(table.kmax, from.green.kmax),
+            ..from.green
+        },
         ..from
     };
-    if red.kmin > red.kmax {
+    if red.green.kmin > red.green.kmax {
         return Err(place.at(0, "switch.red.kmin", "it is at most kmax"));
     }
     if let Some(pmax) = table.pmax {
         if !(0.0..=1.0).contains(pmax.get_ref()) {
             return Err(place.wrong(&pmax, "switch.red.pmax", "a probability is 0 to 1"));
         }
-        red.pmax = (pmax.get_ref() * f64::from(MILLION)).round() as u32;
+        red.green.pmax = (pmax.get_ref() * f64::from(MILLION)).round() as u32;
     }
     if let Some(at) = table.at {
         red.at = match at.get_ref().as_str() {

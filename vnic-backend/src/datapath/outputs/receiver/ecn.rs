@@ -1,43 +1,64 @@
 //! Congestion point of a port: marks or drops packets of a class in which much waits.
 
 use vnic_engine::counters::PriorityCounter as P;
-use vnic_fabric::qos::{MarkAt, Pick, Verdict};
+use vnic_fabric::qos::{Colour, Entry, MarkAt, Pick, Verdict};
+use vnic_fabric::{Instant, TagEdit};
 use vnic_wire::roce::{Ecn, ecn, set_ce};
 
 use super::super::super::frame::OwnedFrame;
-use super::Receiver;
+use super::{Receiver, with_tag};
 
 impl Receiver {
+    /// Colour of a frame that is about to be received; green where no class asks for it.
+    pub(in super::super) fn colour(&self, head: &[u8], tag: TagEdit) -> Colour {
+        if !self.congestion.colours {
+            return Colour::Green;
+        }
+        let c = &self.change.qos.classification;
+        match tag {
+            TagEdit::Keep | TagEdit::Pop => c.colour(head),
+            TagEdit::Push(tci) => with_tag(head, 12, tci, |head| c.colour(head)),
+            TagEdit::Replace(tci) => with_tag(head, 16, tci, |head| c.colour(head)),
+        }
+    }
+
     /// Verdict for an arriving packet; `head` has at least its headers.
-    pub(in super::super) fn judge(&mut self, priority: u8, head: &[u8]) -> Verdict {
+    pub(in super::super) fn judge(&mut self, entry: &Entry, head: &[u8]) -> Verdict {
         let ecn = ecn(head).unwrap_or(Ecn::NotEct);
-        self.judge_at(MarkAt::Enqueue, priority, ecn, 0)
+        self.judge_at(entry.since, MarkAt::Enqueue, entry, ecn, 0)
     }
 
     /// Verdict for the packet that leaves next.
-    pub(in super::super) fn judge_next(&mut self, pick: Pick) -> Verdict {
+    pub(in super::super) fn judge_next(&mut self, now: Instant, pick: Pick) -> Verdict {
         let Some((entry, frame)) = self.queues.front(pick) else {
             return Verdict::Pass;
         };
-        let ecn = ecn(&frame.bytes).unwrap_or(Ecn::NotEct);
+        let (entry, ecn) = (*entry, ecn(&frame.bytes).unwrap_or(Ecn::NotEct));
         let own = u64::from(entry.bytes.saturating_sub(OwnedFrame::COST as u32));
-        self.judge_at(MarkAt::Dequeue, entry.priority, ecn, own)
+        self.judge_at(now, MarkAt::Dequeue, &entry, ecn, own)
     }
 
     /// Verdict for a packet; `own` are its bytes among those that wait.
     ///
     /// The length of the frames counts, without the cost of keeping them: thresholds mean the same here, in the simulator and
     /// in a switch. Only IP packets can be marked. Packets of a lossless priority are not dropped.
-    fn judge_at(&mut self, at: MarkAt, priority: u8, ecn: Ecn, own: u64) -> Verdict {
+    fn judge_at(&mut self, now: Instant, at: MarkAt, entry: &Entry, ecn: Ecn, own: u64) -> Verdict {
         let qos = &self.change.qos;
-        let class = usize::from(qos.classes.of_priority[usize::from(priority & 7)] & 7);
-        let waits = self.lengths()[class].saturating_sub(own);
+        let class = usize::from(qos.classes.of_priority[usize::from(entry.priority & 7)] & 7);
+        let red = &qos.ecn[class];
+        if !red.enable || at != red.at {
+            return Verdict::Pass;
+        }
+        let mut waits = self.lengths()[class].saturating_sub(own);
+        if red.average != 0 {
+            waits = self.congestion.averages[class].sample(now, waits, red.average, qos.rate);
+        }
         match self
             .congestion
             .marker
-            .judge(&qos.ecn[class], at, waits, ecn as u8)
+            .judge(red, at, waits, entry.colour, ecn as u8)
         {
-            Verdict::Drop if self.lossless >> (priority & 7) & 1 != 0 => Verdict::Pass,
+            Verdict::Drop if self.lossless >> (entry.priority & 7) & 1 != 0 => Verdict::Pass,
             verdict => verdict,
         }
     }

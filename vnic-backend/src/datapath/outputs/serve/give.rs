@@ -1,6 +1,6 @@
 //! A frame for a port with configured quality of service: the frame goes at once, waits, or is dropped.
 
-use vnic_engine::counters::PriorityCounter as P;
+use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{Entry, HintAction, Verdict, WIRE_OVERHEAD};
@@ -10,7 +10,7 @@ use vnic_fabric::{DropReason, TagEdit};
 use super::super::super::frame::{Metadata, OwnedFrame, RawFrame, for_receiver};
 use super::super::Outputs;
 use super::super::concern::{INBOUND_MAX, is_roce};
-use super::super::receiver::{Receiver, mark};
+use super::super::receiver::{Counted, Receiver, mark};
 use super::super::slot::Slot;
 
 /// Size of a frame at its receiver.
@@ -178,12 +178,13 @@ impl Outputs {
                     edited = [0; HEAD_MAX];
                     let n = f.head.len().min(HEAD_MAX);
                     edited[..n].copy_from_slice(&f.head[..n]);
-                    if !mark::mark(&mut edited[..n], at) {
-                        return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
+                    // Packets whose ends do not speak ECN go as they are: "mark" drops none.
+                    if mark::mark(&mut edited[..n], at) {
+                        f.head = &edited[..n];
+                        let block = &r.counters.link().priorities[usize::from(priority)];
+                        block.add(P::RxMarked as usize, 1);
+                        self.count_marked(r, f.head, at);
                     }
-                    f.head = &edited[..n];
-                    let block = &r.counters.link().priorities[usize::from(priority)];
-                    block.add(P::RxMarked as usize, 1);
                 }
                 HintAction::Drop => {
                     return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
@@ -193,6 +194,7 @@ impl Outputs {
         let mut entry = Entry {
             source: meta.source.0,
             priority,
+            colour: r.colour(f.head, e.tag),
             wire: needs.wire,
             bytes: 0,
             since: now,
@@ -214,7 +216,7 @@ impl Outputs {
                 entry.wire = out.len() as u32 + WIRE_OVERHEAD;
             }
             let verdict = match r.congestion.marks {
-                true => r.judge(priority, out.head),
+                true => r.judge(&entry, out.head),
                 false => Verdict::Pass,
             };
             let admitted = match verdict {
@@ -268,6 +270,23 @@ impl Outputs {
         let class = r.change.qos.classes.of_priority[usize::from(meta.priority & 7)];
         r.stamp(self.round.now, class, &mut frame.bytes);
         self.leave(e.port, frame);
+    }
+
+    /// Counts a packet that the hint has marked, whose IP header is at `at`, at the queue that gets it.
+    #[cold]
+    fn count_marked(&mut self, r: &Receiver, head: &[u8], at: usize) {
+        let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(r.port.0)) else {
+            return;
+        };
+        let counter = match head.get(at).map(|byte| byte >> 4) {
+            Some(6) => Q::RxMarkedIpv6,
+            _ => Q::RxMarkedIpv4,
+        };
+        if let (Counted::Guest(counters), Some(queue)) = (&r.counters, a.queue_for(head))
+            && let Some(block) = counters.queues.get(usize::from(queue))
+        {
+            block.add(counter as usize, 1);
+        }
     }
 
     /// Drops a frame before it waits, and counts the frames that its request would have made.

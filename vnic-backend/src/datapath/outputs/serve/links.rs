@@ -2,6 +2,7 @@
 
 use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
 use vnic_fabric::Instant;
+use vnic_fabric::qos::PauseSettings;
 use vnic_fabric::switch::PortId;
 use vnic_wire::pause::Frame;
 
@@ -30,6 +31,7 @@ impl Outputs {
                 }
             }
         }
+        let frame = change.qos.classification.tags.decoded(&frame);
         p.link.rx.frame(now, &frame, change.qos.pause, change.qos.rate);
         self.link_round(port, now);
     }
@@ -81,17 +83,25 @@ impl Outputs {
             return;
         };
         let counters = p.counters.clone();
-        if pause != p.link.pause {
-            p.link.pause = pause;
+        p.set_tpid(change.qos.tpid);
+        let tags = &change.qos.classification.tags;
+        // As the wire has it: by code points.
+        let told = PauseSettings {
+            pfc: tags.code_points(pause.pfc),
+            ..pause
+        };
+        if (pause, told) != p.link.pause {
+            p.link.pause = (pause, told);
             p.link.rx.configure(pause);
             p.link.tx.configure();
+            p.link.tx.set(now, tags.code_points(xoff));
         }
         if xoff != p.link.pausing {
             p.link.pausing = xoff;
-            p.link.tx.set(now, xoff);
+            p.link.tx.set(now, tags.code_points(xoff));
         }
         p.link.count_tells(now, xoff, pause.pfc, &counters.link);
-        while let Some(frame) = p.link.tx.poll(now, pause, rate) {
+        while let Some(frame) = p.link.tx.poll(now, told, rate) {
             let bytes = frame.emit(p.link.mac);
             p.send_control(&bytes);
             match frame {

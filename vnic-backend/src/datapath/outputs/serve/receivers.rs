@@ -66,7 +66,7 @@ impl Outputs {
                 continue;
             }
             let verdict = match room && r.congestion.marks {
-                true => r.judge_next(pick),
+                true => r.judge_next(now, pick),
                 false => Verdict::Pass,
             };
             // A discarded frame does not count as sent.

@@ -1,7 +1,7 @@
 //! Losses and slow restart.
 
 use vnic_engine::congestion::{Limits, Loss, Needs, Notification, UNLIMITED};
-use vnic_engine::rdma::{Congestion, QpState, QpType, SendOp};
+use vnic_engine::rdma::{Congestion, QpState, QpType, SendOp, Status};
 use vnic_wire::time::Instant;
 
 use super::super::harness::{Connection, Pair};
@@ -78,6 +78,34 @@ fn a_receiver_that_is_not_ready_slows_down_too() {
     // It was one restart: nothing was acknowledged in between.
     assert_eq!(counts(&pair), [4, 4, 4, 1]);
     assert_eq!(control.alive(), 0);
+}
+
+/// What a card shows of a SEND without a receive and without retries: `rnr_nak_retry_err` and `rp_cnp_handled` of the sender go up by
+/// one, and `out_of_buffer` of the receiver.
+#[test]
+fn the_only_nak_of_a_receiver_that_is_not_ready_counts() {
+    let control = Scripted::rate(1_000_000_000);
+    let connection = Connection {
+        rnr_retry: 0,
+        ..Connection::default()
+    };
+    let mut pair = Pair::new(QpType::Rc, connection);
+    let congestion = Congestion {
+        zero_touch: ZeroTouch {
+            slow_restart: true,
+            ..ZeroTouch::OFF
+        },
+        ..control.congestion()
+    };
+    pair.sides[0].device.set_congestion(congestion, Instant(0));
+    let a = &mut pair.sides[0];
+    a.post(1, SendOp::Send, &[a.sge(0, 8)]);
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    assert_eq!(a.completions()[0].status, Status::RnrRetryExceeded);
+    let c = a.device.counters();
+    assert_eq!((c.rnr_nak_retry_err, c.rp_cnp_handled), (1, 1));
+    assert_eq!(b.device.counters().out_of_buffer, 1);
 }
 
 #[test]
