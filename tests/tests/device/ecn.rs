@@ -305,7 +305,7 @@ fn drop_eligible_frames_go_first() -> Result<()> {
         rig.settle()?;
         // The first goes at once, the second waits.
         assert!(wait_for(|| rig.drops("b", DropReason::Wred) == 3));
-        assert_eq!(rig.nic.qos("b")?.queues.bytes[1] > 0, true);
+        assert!(rig.nic.qos("b")?.queues.bytes[1] > 0);
         rig.nic.set_qos("b", QosSpec { rate: 0, ..spec })?;
         let mut got = Vec::new();
         assert!(wait_for(|| {

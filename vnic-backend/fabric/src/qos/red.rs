@@ -241,7 +241,7 @@ fn faded(number: u64, mut times: u64, weight: u32) -> u64 {
     if times >> weight >= NOTHING {
         return 0;
     }
-    let times_of = |a: u64, b: u64| (u128::from(a) * u128::from(b) >> 32) as u64;
+    let times_of = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 32) as u64;
     let (mut all, mut power) = (1u64 << 32, (1u64 << 32) - (1u64 << 32 >> weight));
     while times != 0 {
         if times & 1 == 1 {
