@@ -113,7 +113,8 @@ const fn layout(opcode: Opcode) -> (Layout, bool) {
 #[inline]
 fn layout_of(bth: &bth::Header) -> (Layout, bool) {
     let of_opcode = LAYOUTS[usize::from(bth.opcode.0)];
-    let addressed = bth.spread && of_opcode == (Layout::None, false) && bth.opcode.transport() == Transport::Rc;
+    let addressed =
+        bth.spread && of_opcode == (Layout::None, false) && bth.opcode.transport() == Transport::Rc;
     match addressed && bth.opcode.operation().is_some_and(Operation::is_write) {
         true => (Layout::Reth, false),
         false => of_opcode,

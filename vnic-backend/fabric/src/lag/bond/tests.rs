@@ -25,7 +25,15 @@ fn millis(ms: u64) -> Duration {
 
 /// Layer3+4; 1 s until a member counts again, 1 ms of quiet, 100 ms of patience.
 fn aggregate(members: usize) -> Bond {
-    Bond::new(members, BondSettings::default()).unwrap()
+    let mode = Mode::Aggregate {
+        policy: Policy::Layer34,
+        lacp: false,
+    };
+    let settings = BondSettings {
+        mode,
+        ..BondSettings::default()
+    };
+    Bond::new(members, settings).unwrap()
 }
 
 fn all_up(mut bond: Bond) -> Bond {

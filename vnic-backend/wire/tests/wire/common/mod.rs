@@ -84,6 +84,8 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
         ack_request: rng.bool(),
         selective: rng.bool(),
         telemetry: Sign::Known,
+        // (It changes the layout, which dissectors do not know.)
+        spread: false,
         psn: Psn::new(rng.u32()),
     };
     let reth = reth::Header {
