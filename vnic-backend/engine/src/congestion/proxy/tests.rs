@@ -149,6 +149,7 @@ impl Packet {
         let headers = Headers {
             bth: bth::Header::new(self.opcode, self.qp, Psn::new(self.psn)),
             xrceth: None,
+            dceth: None,
             extended: self.extended,
         };
         let mut frame = vec![];

@@ -90,6 +90,7 @@ impl Qp {
         let headers = Headers {
             bth: bth::Header::new(opcode, 0, Psn::new(0)),
             xrceth: None,
+            dceth: None,
             extended: Extended::None,
         };
         // (A datagram's way is not known yet; IPv4 is the usual one.)

@@ -435,6 +435,7 @@ impl Qp {
                 )
             },
             xrceth: None,
+            dceth: None,
             extended,
         };
         let echo = match &mut self.responder.telemetry {
