@@ -69,8 +69,8 @@ pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
 pub use qp::{
-    ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, RateLimit, Rc,
-    RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,
+    ConnectOptions, DcInitiator, DcTarget, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair,
+    RateLimit, Rc, RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,
 };
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqBuilder};
 pub use vnic_device::queue::{CompletionKind, Operation};

@@ -22,7 +22,7 @@
 //! ```
 //! ```compile_fail,E0277
 //! struct Mine;
-//! // There are five types of queue pairs, and no program adds one.
+//! // There are seven types of queue pairs, and no program adds one.
 //! impl vnic_verbs::QpKind for Mine {
 //!     const TYPE: vnic_verbs::QpType = vnic_verbs::QpType::Rc;
 //! }
@@ -109,6 +109,11 @@ kinds! {
     XrcInitiator: Sends Connected;
     /// Receiving end of an extended reliable connection.
     XrcTarget: Connected;
+    /// Initiator of dynamic connections: each of its requests names a target
+    /// ([`SendWr::to_target`](crate::SendWr::to_target)).
+    DcInitiator: Sends;
+    /// Target of dynamic connections: it takes the requests of all initiators that know its access key.
+    DcTarget:;
 }
 
 /// A queue pair. Clones are the same queue pair; it is destroyed with the last clone.

@@ -1,11 +1,14 @@
 //! Work requests.
 
-use vnic_device::queue::{Bind, Operation};
+use vnic_device::queue::{Bind, Operation, Target};
 
 pub use vnic_device::queue::{SendHead, send_flags};
 
 use crate::memory::Sge;
 use crate::pd::AddressHandle;
+
+/// Flags that follow from the rest of a request.
+const NOT_GIVEN: u8 = send_flags::INLINE | send_flags::TARGET;
 
 /// Where the bytes of a work request are: nowhere, one element, several, or (inline) in the request itself.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +91,8 @@ pub struct SendWr<'a> {
     pub(crate) head: SendHead,
     pub(crate) data: Data<'a>,
     pub(crate) has_destination: bool,
+    /// Where a request of an initiator of dynamic connections goes.
+    pub(crate) target: Option<Target>,
     /// Whether the request was built from parts that do not go together. Posting refuses it.
     pub(crate) contradicts: bool,
 }
@@ -102,6 +107,7 @@ impl<'a> SendWr<'a> {
             },
             data,
             has_destination: false,
+            target: None,
             contradicts: false,
         }
     }
@@ -125,10 +131,11 @@ impl<'a> SendWr<'a> {
     #[inline]
     pub fn from_parts(head: SendHead, data: Data<'a>) -> SendWr<'a> {
         SendWr {
-            contradicts: head.flags & send_flags::INLINE != 0,
+            contradicts: head.flags & NOT_GIVEN != 0,
             head,
             data,
             has_destination: true,
+            target: None,
         }
     }
 
@@ -147,11 +154,11 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Sets the flags by their bits ([`send_flags`]). INLINE is not among them: the data say that.
+    /// Sets the flags by their bits ([`send_flags`]). INLINE and TARGET are not among them: the data and the target say that.
     #[inline]
     pub fn flags(mut self, flags: u8) -> SendWr<'a> {
-        self.contradicts |= flags & send_flags::INLINE != 0;
-        self.head.flags = flags;
+        self.contradicts |= flags & NOT_GIVEN != 0;
+        self.head.flags = flags | self.head.flags & send_flags::TARGET;
         self
     }
 
@@ -162,6 +169,7 @@ impl<'a> SendWr<'a> {
             head: self.head,
             data,
             has_destination: self.has_destination,
+            target: self.target,
             contradicts: self.contradicts,
         }
     }
@@ -257,6 +265,20 @@ impl<'a> SendWr<'a> {
         self.head.remote = SendHead::datagram(handle.number(), qp);
         self.head.rkey = qkey;
         self.has_destination = true;
+        self
+    }
+
+    /// Sets the target of a request of a [`DcInitiator`](crate::DcInitiator): the way there, its number, and the access key with which it
+    /// was made.
+    #[inline]
+    pub fn to_target(mut self, handle: &AddressHandle, target: u32, access_key: u64) -> SendWr<'a> {
+        self.contradicts |= target > vnic_device::doorbell::NUMBER_MAX;
+        self.head.flags |= send_flags::TARGET;
+        self.target = Some(Target {
+            access_key,
+            address_handle: handle.number(),
+            qp: target,
+        });
         self
     }
 

@@ -37,7 +37,7 @@ const AT_A_TIME: usize = 10_000;
 
 same! { fn state(QpState) -> v1::queue_pair::State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
-same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, XrcInitiator, XrcTarget } }
+same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, XrcInitiator, XrcTarget, DcInitiator, DcTarget } }
 
 fn process(process: &Process) -> v1::Process {
     convert::process(process.caller, process.command.as_deref())
@@ -85,7 +85,7 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
         }),
         path_mtu: attributes.path_mtu.bytes(),
         priority: status.priority.into(),
-        sends: (init.qp_type != QpType::XrcTarget).then(|| sends(pair)),
+        sends: init.send_cq.is_some().then(|| sends(pair)),
         expected_psn: attributes.rq_psn.value(),
         receives_posted: status.receives,
         receives_limit: init.max_recv_wr,

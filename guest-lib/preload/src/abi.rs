@@ -46,6 +46,7 @@ mod attributes;
 mod cma;
 mod context;
 mod device;
+mod mlx5dv;
 pub mod numbers;
 mod objects;
 #[cfg(test)]
@@ -59,6 +60,7 @@ pub use attributes::*;
 pub use cma::*;
 pub use context::*;
 pub use device::*;
+pub use mlx5dv::*;
 pub use numbers::*;
 pub use objects::*;
 pub use work::*;

@@ -10,6 +10,7 @@ mod cm;
 mod device;
 mod events;
 mod memory;
+mod mlx5dv;
 mod netlink;
 mod newer;
 mod operations;
@@ -23,6 +24,9 @@ pub use operations::operations;
 
 /// A function of ours that the real library has as well.
 pub const PROBE_HERE: *const () = device::ibv_get_device_list as *const ();
+
+/// Likewise, of libmlx5.
+pub const MLX5_PROBE_HERE: *const () = mlx5dv::mlx5dv_is_supported as *const ();
 
 /// Likewise, of librdmacm.
 pub const CM_PROBE_HERE: *const () = cm::rdma_create_event_channel as *const ();

@@ -45,7 +45,12 @@ macro_rules! object {
 
 /// Gives an object to the program.
 pub fn publish<T: Object>(object: T) -> *mut T::C {
-    Box::into_raw(Box::new(object)).cast()
+    publish_boxed(Box::new(object))
+}
+
+/// The same for an object that has its place.
+pub fn publish_boxed<T: Object>(object: Box<T>) -> *mut T::C {
+    Box::into_raw(object).cast()
 }
 
 /// The object behind a pointer of the program.

@@ -44,6 +44,13 @@ static CONNECTIONS: Real = Real {
     here: || crate::exports::CM_PROBE_HERE,
     library: OnceLock::new(),
 };
+static MLX5: Real = Real {
+    name: "libmlx5.so.1",
+    variable: "VNIC_REAL_LIBMLX5",
+    probe: c"mlx5dv_is_supported",
+    here: || crate::exports::MLX5_PROBE_HERE,
+    library: OnceLock::new(),
+};
 /// Directories where distributions have it. (Ours may be first on the loader's own way.)
 const DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
@@ -91,8 +98,11 @@ impl Symbol {
 
 /// A symbol of the real library, of that version or else of its default one; NULL if there is none. The version says which library.
 pub fn look_up(name: &CStr, version: Option<&CStr>) -> *mut c_void {
-    let of_connections = version.is_some_and(|v| v.to_bytes().starts_with(b"RDMACM"));
-    let real = if of_connections { &CONNECTIONS } else { &VERBS };
+    let real = match version.map_or(&[][..], CStr::to_bytes) {
+        [b'R', b'D', b'M', b'A', b'C', b'M', ..] => &CONNECTIONS,
+        [b'M', b'L', b'X', b'5', ..] => &MLX5,
+        _ => &VERBS,
+    };
     let Some(Library(handle)) = *real.library() else {
         return std::ptr::null_mut();
     };

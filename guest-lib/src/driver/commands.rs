@@ -101,6 +101,22 @@ impl Shared {
         self.call(epoch, opcode, &Object { handle, reserved: 0 })
     }
 
+    /// As [`about`](Core::about). Of the reply older devices send only `least` bytes: the rest is zero.
+    pub fn about_since<R: FromBytes>(
+        &self,
+        epoch: u32,
+        opcode: Opcode,
+        handle: u32,
+        least: usize,
+    ) -> Result<R, Error> {
+        let (body, room) = (Object { handle, reserved: 0 }, size_of::<R>());
+        let mut reply = self.command(Some(epoch), opcode, body.as_bytes(), &[], room)?;
+        if reply.len() == least {
+            reply.resize(room, 0);
+        }
+        parse(opcode, &reply)
+    }
+
     /// Asks for all records of a list.
     pub fn records<R: FromBytes>(&self, opcode: Opcode) -> Result<Vec<R>, Error> {
         let epoch = self.epoch()?;

@@ -13,7 +13,7 @@ use vnic_device::verbs::{QpState, QpType};
 
 use super::receive::ReceiveRing;
 use super::send::SendRing;
-use super::{Plain, Qp, QpKind, QueuePair, XrcInitiator, XrcTarget};
+use super::{DcInitiator, DcTarget, Plain, Qp, QpKind, QueuePair, XrcInitiator, XrcTarget};
 use crate::cq::{Consumed, ring_entries};
 use crate::driver::Core;
 use crate::shared::Memory;
@@ -34,6 +34,7 @@ pub struct QpBuilder<K: QpKind> {
     max_recv_sge: u32,
     max_inline: u32,
     signal_all: bool,
+    access_key: u64,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -72,6 +73,43 @@ impl ProtectionDomain {
             ..QpBuilder::new()
         }
     }
+
+    /// Begins to make an initiator of dynamic connections. A device before version 1.5 refuses it as not supported.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue, handle: &vnic_verbs::AddressHandle,
+    /// #     region: &vnic_verbs::MemoryRegion, number: u32) -> Result<(), Box<dyn std::error::Error>> {
+    /// use vnic_verbs::{ConnectOptions, SendWr};
+    ///
+    /// let qp = pd.dc_initiator(cq).build()?;
+    /// qp.to_ready(&ConnectOptions::default())?;
+    /// qp.post_send(&[SendWr::send(region.slice(..8)).to_target(handle, number, 0x1234)])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dc_initiator(&self, send_cq: &CompletionQueue) -> QpBuilder<DcInitiator> {
+        QpBuilder {
+            pd: Some(self.clone()),
+            send_cq: Some(send_cq.clone()),
+            ..QpBuilder::new()
+        }
+    }
+
+    /// Begins to make a target of dynamic connections. Messages of all initiators that know the access key take receives of the shared
+    /// queue, and complete in `recv_cq`.
+    pub fn dc_target(
+        &self,
+        recv_cq: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        access_key: u64,
+    ) -> QpBuilder<DcTarget> {
+        QpBuilder {
+            pd: Some(self.clone()),
+            receive_cq: Some(recv_cq.clone()),
+            access_key,
+            ..QpBuilder::new().srq(srq)
+        }
+    }
 }
 
 impl XrcDomain {
@@ -86,8 +124,8 @@ impl XrcDomain {
 
 impl<K: QpKind> QpBuilder<K> {
     fn new() -> QpBuilder<K> {
-        let sends = !matches!(K::TYPE, QpType::XrcTarget);
-        let receives = !matches!(K::TYPE, QpType::XrcTarget | QpType::XrcInitiator);
+        let sends = !matches!(K::TYPE, QpType::XrcTarget | QpType::DcTarget);
+        let receives = matches!(K::TYPE, QpType::Rc | QpType::Uc | QpType::Ud);
         QpBuilder {
             pd: None,
             xrcd: None,
@@ -100,6 +138,7 @@ impl<K: QpKind> QpBuilder<K> {
             max_recv_sge: u32::from(receives),
             max_inline: 0,
             signal_all: false,
+            access_key: 0,
             kind: PhantomData,
         }
     }
@@ -202,6 +241,7 @@ impl<K: QpKind> QpBuilder<K> {
                     receive_elements,
                     send_ring: lists[0],
                     receive_ring: lists[1],
+                    access_key: self.access_key,
                 },
             )
             .inspect_err(|e| {
@@ -243,7 +283,11 @@ impl<K: QpKind> QpBuilder<K> {
         if self.max_send_wr == 0 {
             return Ok(0);
         }
-        let longest = send_blocks_max(self.max_send_sge, self.max_inline);
+        let longest = send_blocks_max(&SendLimits {
+            qp_type: K::TYPE,
+            elements: self.max_send_sge,
+            inline: self.max_inline,
+        });
         let blocks = self.max_send_wr.checked_mul(longest).ok_or_else(|| {
             Error::Invalid(format!(
                 "{} sends of {longest} blocks: no ring is so long",

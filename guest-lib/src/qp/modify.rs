@@ -7,11 +7,11 @@ use vnic_device::command::qp::{ModifyQp, QpRate, QpReply};
 use vnic_device::verbs::{QpState, QpType};
 
 use super::{
-    ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RateLimit,
-    RtrAttributes, RtsAttributes, Ud,
+    ConnectOptions, Connected, DcInitiator, DcTarget, Endpoint, QpAttributes, QpKind, QpMask, QpQuery,
+    QueuePair, RateLimit, RtrAttributes, RtsAttributes, Ud,
 };
 use crate::sync::lock;
-use crate::{Access, AddressVector, Context, Error};
+use crate::{Access, AddressVector, Context, Error, Gid, Mtu};
 
 /// READs and atomics of [`ConnectOptions`] by default.
 const RD_ATOMIC: u32 = 16;
@@ -65,7 +65,9 @@ impl<K: QpKind> QueuePair<K> {
     /// Asks the device for the queue pair's attributes.
     pub fn query(&self) -> Result<QpQuery, Error> {
         let qp = &*self.inner;
-        let reply: QpReply = qp.core.about(qp.epoch, Opcode::QueryQp, qp.number)?;
+        let reply: QpReply = qp
+            .core
+            .about_since(qp.epoch, Opcode::QueryQp, qp.number, QpReply::LEN_1_0)?;
         Ok(QpQuery {
             attributes: reply.attributes,
             created: reply.created,
@@ -131,12 +133,81 @@ impl<K: QpKind> QueuePair<K> {
         self.to(QpState::Sqd, attributes, QpMask::DRAINED_EVENT)
     }
 
+    /// The path MTU, and the READs and atomics that may be outstanding where the options say nothing.
+    fn defaults(&self, options: &ConnectOptions) -> Result<(Mtu, u8), Error> {
+        let context = Context {
+            core: std::sync::Arc::clone(&self.inner.core),
+        };
+        let path_mtu = match options.path_mtu {
+            Some(mtu) => mtu,
+            None => context.query_port()?.active_mtu(),
+        };
+        // The device's limit is at most 255: the attribute has 8 bits.
+        let most = context.query_device().max_rd_atomic.min(RD_ATOMIC) as u8;
+        Ok((path_mtu, most))
+    }
+
     fn to(&self, state: QpState, attributes: QpAttributes, mask: QpMask) -> Result<(), Error> {
         let attributes = QpAttributes {
             state: state.number(),
             ..attributes
         };
         self.modify(&attributes, mask | QpMask::STATE)
+    }
+}
+
+impl QueuePair<DcInitiator> {
+    /// Goes from RESET to RTS. Of the options those of the port, of time and of retries count.
+    pub fn to_ready(&self, options: &ConnectOptions) -> Result<(), Error> {
+        let (path_mtu, most) = self.defaults(options)?;
+        self.to(QpState::Init, init(), INIT)?;
+        let attributes = QpAttributes {
+            path_mtu: path_mtu.number(),
+            max_rd_atomic: options.max_rd_atomic.unwrap_or(most),
+            timeout: options.timeout,
+            retry_count: options.retry_count,
+            rnr_retry: options.rnr_retry,
+            sq_psn: self.psn(),
+            udp_source_port: options.udp_source_port.unwrap_or_default(),
+            ..QpAttributes::default()
+        };
+        let mut mask = QpMask::PATH_MTU;
+        mask.set(QpMask::UDP_SOURCE_PORT, options.udp_source_port.is_some());
+        self.to(QpState::Rtr, attributes, mask)?;
+        let retries = QpMask::TIMEOUT | QpMask::RETRY_COUNT | QpMask::RNR_RETRY;
+        self.to(
+            QpState::Rts,
+            attributes,
+            retries | QpMask::SQ_PSN | QpMask::MAX_RD_ATOMIC,
+        )
+    }
+}
+
+impl QueuePair<DcTarget> {
+    /// Goes from RESET to RTR, in which it takes requests. Of the options those count that say what peers may do and how they are answered.
+    pub fn to_ready(&self, options: &ConnectOptions) -> Result<(), Error> {
+        let (path_mtu, _) = self.defaults(options)?;
+        let attributes = QpAttributes {
+            access: options.access.bits(),
+            path_mtu: path_mtu.number(),
+            min_rnr_timer: options.min_rnr_timer,
+            address: AddressVector {
+                dgid: Gid::default(),
+                dmac: None,
+                sgid_index: options.gid_index,
+                flow_label: options.flow_label,
+                traffic_class: options.traffic_class,
+                hop_limit: options.hop_limit,
+                service_level: options.service_level,
+            }
+            .into(),
+            udp_source_port: options.udp_source_port.unwrap_or_default(),
+            ..init()
+        };
+        self.to(QpState::Init, attributes, INIT | QpMask::ACCESS)?;
+        let mut mask = QpMask::ADDRESS | QpMask::PATH_MTU | QpMask::MIN_RNR_TIMER;
+        mask.set(QpMask::UDP_SOURCE_PORT, options.udp_source_port.is_some());
+        self.to(QpState::Rtr, attributes, mask)
     }
 }
 
@@ -217,15 +288,7 @@ impl<K: Connected> QueuePair<K> {
     /// # }
     /// ```
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
-        let context = Context {
-            core: std::sync::Arc::clone(&self.inner.core),
-        };
-        let path_mtu = match options.path_mtu {
-            Some(mtu) => mtu,
-            None => context.query_port()?.active_mtu(),
-        };
-        // The device's limit is at most 255: the attribute has 8 bits.
-        let most = context.query_device().max_rd_atomic.min(RD_ATOMIC) as u8;
+        let (path_mtu, most) = self.defaults(options)?;
         if self.state() == QpState::Reset {
             self.to_init(options.access)?;
         }

@@ -53,7 +53,7 @@ impl Short {
         ];
         let allowed = lists
             .into_iter()
-            .filter(|o| limits.qp_type.allows(*o) && !watched);
+            .filter(|o| limits.qp_type.allows(*o) && !watched && limits.qp_type != QpType::DcInitiator);
         let operations = allowed.fold(0, |all, o| all | 1 << o.number());
         Short {
             operations,
@@ -90,10 +90,14 @@ impl Writer<'_> {
     }
 
     /// Writes a request of any length.
-    fn write(mut self, head: SendHead, place: &Place<'_>, blocks: u32) {
+    fn write(mut self, head: SendHead, wr: &SendWr<'_>, blocks: u32) {
         let end = self.at + blocks as usize * WORDS;
         head.to_words().into_iter().for_each(|word| self.put(word));
-        match place {
+        if let Some(target) = wr.target {
+            let words: [u64; 2] = transmute!(target);
+            words.into_iter().for_each(|word| self.put(word));
+        }
+        match &wr.data.0 {
             Place::Many(sges) => sges.iter().for_each(|sge| self.element(sge)),
             Place::Inline(bytes) => {
                 for chunk in bytes.chunks(8) {
@@ -219,7 +223,7 @@ impl SendRing {
     /// Whether a request has one of these operations and nothing special, and there is room for a block.
     #[inline(always)]
     fn is_short(&self, head: &SendHead, operations: u32, consumed: u32) -> bool {
-        const PLAIN: u8 = send_flags::ALL & !send_flags::INLINE;
+        const PLAIN: u8 = send_flags::ALL & !(send_flags::INLINE | send_flags::TARGET);
         operations >> (head.operation & 31) & 1 != 0
             && head.operation < 32
             && head.flags & !PLAIN == 0
@@ -333,7 +337,7 @@ impl SendRing {
             words: self.memory.words(self.blocks as usize * BLOCK_LEN),
             at: index * WORDS,
         };
-        writer.write(head, &wr.data.0, blocks);
+        writer.write(head, wr, blocks);
         self.producer = self.producer.wrapping_add(blocks);
         Ok(())
     }

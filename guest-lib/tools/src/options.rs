@@ -238,6 +238,8 @@ pub fn type_name(kind: QpType) -> &'static str {
         QpType::Ud => "UD",
         QpType::XrcInitiator => "XRC_SEND",
         QpType::XrcTarget => "XRC_RECV",
+        QpType::DcInitiator => "DC_INI",
+        QpType::DcTarget => "DC_TGT",
     }
 }
 

@@ -95,8 +95,10 @@ pub mod send_flags {
     pub const SOLICITED: u8 = 1 << 2;
     /// Inline bytes follow instead of elements.
     pub const INLINE: u8 = 1 << 3;
+    /// A [`Target`](super::Target) stands in front of elements and inline bytes. Since 1.5.
+    pub const TARGET: u8 = 1 << 4;
     /// Every flag there is.
-    pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE;
+    pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE | TARGET;
 }
 
 /// Bits of [`CompletionEntry::flags`]: `ibv_wc_flags`, and our own at bit 7.
@@ -145,6 +147,16 @@ layouts! {
         24 rkey: u32,
         /// XRC: number of the remote SRQ.
         28 remote_srq: u32,
+    }
+
+    /// Where a request of an initiator of dynamic connections goes: in front of its elements or inline bytes. Since 1.5.
+    struct Target: 16 {
+        /// Access key of the target.
+        0 access_key: u64,
+        /// Address handle.
+        8 address_handle: u32,
+        /// Number of the target, 24 bits.
+        12 qp: u32,
     }
 
     /// The operands that follow the element of an atomic.
@@ -240,6 +252,15 @@ layouts! {
 
 /// Bytes behind the head of a send work request.
 const fn behind(operation: Operation, flags: u8, count: u16) -> usize {
+    let target = if flags & send_flags::TARGET != 0 {
+        size_of::<Target>()
+    } else {
+        0
+    };
+    target + behind_target(operation, flags, count)
+}
+
+const fn behind_target(operation: Operation, flags: u8, count: u16) -> usize {
     match operation {
         Operation::BindMw => size_of::<Bind>(),
         Operation::CompareSwap | Operation::FetchAdd => size_of::<Element>() + size_of::<AtomicOperands>(),
@@ -255,10 +276,15 @@ pub const fn send_blocks(operation: Operation, flags: u8, count: u16) -> u32 {
 }
 
 /// Blocks of the longest work request of a queue with these limits. A ring has at least so many.
-pub const fn send_blocks_max(elements: u32, inline: u32) -> u32 {
-    let elements = elements as u64 * size_of::<Element>() as u64;
-    let inline = inline as u64;
-    let mut behind = (BLOCK_LEN - size_of::<SendHead>()) as u64;
+pub const fn send_blocks_max(limits: &SendLimits) -> u32 {
+    let target = match limits.qp_type {
+        QpType::DcInitiator => size_of::<Target>() as u64,
+        _ => 0,
+    };
+    let elements = target + limits.elements as u64 * size_of::<Element>() as u64;
+    let inline = target + limits.inline as u64;
+    // An atomic fills its block; with a target it takes two.
+    let mut behind = target + (BLOCK_LEN - size_of::<SendHead>()) as u64;
     if elements > behind {
         behind = elements;
     }
@@ -317,15 +343,18 @@ impl SendHead {
         use Operation as O;
         const MAY_INLINE: u32 =
             O::Send.bit() | O::SendImm.bit() | O::SendInvalidate.bit() | O::Write.bit() | O::WriteImm.bit();
+        const LOCAL: u32 = O::BindMw.bit() | O::LocalInvalidate.bit();
         let operation = O::from_number(self.operation).ok_or(FaultReason::Operation)?;
         if !limits.qp_type.allows(operation) {
             return Err(FaultReason::Operation);
         }
         let inline = self.flags & send_flags::INLINE != 0;
         let datagram = matches!(limits.qp_type, QpType::Ud);
+        let targeted = matches!(limits.qp_type, QpType::DcInitiator) && operation.bit() & LOCAL == 0;
         if self.flags & !send_flags::ALL != 0
             || inline && operation.bit() & MAY_INLINE == 0
             || datagram && self.destination().is_none()
+            || targeted != (self.flags & send_flags::TARGET != 0)
         {
             return Err(FaultReason::Reserved);
         }
@@ -409,6 +438,9 @@ mod tests {
     fn blocks_are_counted_as_the_bytes_need() {
         let plain = |count| send_blocks(Operation::Write, 0, count);
         assert_eq!([0, 2, 3, 6, 7].map(plain), [1, 1, 2, 2, 3]);
+        let targeted = |count| send_blocks(Operation::Write, send_flags::TARGET, count);
+        assert_eq!([0, 1, 2, 5, 6].map(targeted), [1, 1, 2, 2, 3]);
+        assert_eq!(send_blocks(Operation::FetchAdd, send_flags::TARGET, 1), 2);
         let inline = |count| send_blocks(Operation::Send, send_flags::INLINE, count);
         assert_eq!([0, 32, 33, 96, 97].map(inline), [1, 1, 2, 2, 3]);
         for one in [
@@ -425,14 +457,23 @@ mod tests {
     #[test]
     fn the_longest_request_is_as_long_as_any() {
         for (elements, inline) in [(0, 0), (1, 0), (2, 32), (3, 0), (32, 0), (2, 1024), (255, 4096)] {
-            let longest = send_blocks_max(elements, inline);
-            let by_elements = send_blocks(Operation::Send, 0, elements as u16);
-            let by_bytes = send_blocks(Operation::Send, send_flags::INLINE, inline as u16);
-            assert_eq!(
-                longest,
-                by_elements.max(by_bytes),
-                "{elements} elements, {inline} bytes"
-            );
+            for (qp_type, flags) in [(QpType::Rc, 0), (QpType::DcInitiator, send_flags::TARGET)] {
+                let limits = SendLimits {
+                    qp_type,
+                    elements,
+                    inline,
+                };
+                let by_elements = send_blocks(Operation::Send, flags, elements as u16);
+                let by_bytes = send_blocks(Operation::Send, flags | send_flags::INLINE, inline as u16);
+                let longest = by_elements
+                    .max(by_bytes)
+                    .max(send_blocks(Operation::FetchAdd, flags, 1));
+                assert_eq!(
+                    send_blocks_max(&limits),
+                    longest,
+                    "{elements} elements, {inline} bytes"
+                );
+            }
         }
     }
 
@@ -465,7 +506,8 @@ mod tests {
         assert_eq!(check(0, send_flags::INLINE, 100), Ok((Operation::Write, 3)));
         assert_eq!(check(0, send_flags::INLINE, 101), Err(FaultReason::Length));
         assert_eq!(check(10, 0, 0), Err(FaultReason::Operation));
-        assert_eq!(check(0, 16, 0), Err(FaultReason::Reserved));
+        assert_eq!(check(0, 32, 0), Err(FaultReason::Reserved));
+        assert_eq!(check(0, send_flags::TARGET, 0), Err(FaultReason::Reserved));
         for (operation, good) in [
             (Operation::FetchAdd, 1),
             (Operation::CompareSwap, 1),
@@ -489,8 +531,11 @@ mod tests {
     fn services_have_their_operations() {
         for qp_type in QpType::ALL {
             for operation in Operation::ALL {
+                let local = matches!(operation, Operation::BindMw | Operation::LocalInvalidate);
+                let target = qp_type == QpType::DcInitiator && !local;
                 let head = SendHead {
                     operation: operation.number(),
+                    flags: if target { send_flags::TARGET } else { 0 },
                     count: u16::from(matches!(operation, Operation::CompareSwap | Operation::FetchAdd)),
                     ..SendHead::default()
                 };
@@ -504,6 +549,11 @@ mod tests {
                     qp_type.allows(operation),
                     "{qp_type:?} {operation:?}"
                 );
+                let other = SendHead {
+                    flags: head.flags ^ send_flags::TARGET,
+                    ..head
+                };
+                assert!(other.check(&limits).is_err(), "{qp_type:?} {operation:?}");
             }
         }
         let datagram = SendLimits {

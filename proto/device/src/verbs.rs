@@ -15,6 +15,10 @@ numbers! {
         XrcInitiator = 9,
         /// Receiving end of an extended reliable connection (`IBV_QPT_XRC_RECV`).
         XrcTarget = 10,
+        /// Target of dynamic connections (`IBV_QPT_DRIVER` with `MLX5DV_DCTYPE_DCT`; the number is ours: 256 and that one).
+        DcTarget = 257,
+        /// Initiator of dynamic connections (`IBV_QPT_DRIVER` with `MLX5DV_DCTYPE_DCI`; the number is ours: 256 and that one).
+        DcInitiator = 258,
     }
 
     /// State of a queue pair (`ibv_qp_state`).
@@ -171,7 +175,7 @@ impl Mtu {
 impl QpType {
     /// Whether the service acknowledges and retries.
     pub const fn reliable(self) -> bool {
-        matches!(self, QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget)
+        !matches!(self, QpType::Uc | QpType::Ud)
     }
 
     /// Whether this type of QP has the operation (IBTA 9.4 and annex A14).
@@ -184,10 +188,10 @@ impl QpType {
         const RELIABLE: u32 =
             CONNECTED | O::SendInvalidate.bit() | O::Read.bit() | O::CompareSwap.bit() | O::FetchAdd.bit();
         let all = match self {
-            QpType::Rc | QpType::XrcInitiator => RELIABLE,
+            QpType::Rc | QpType::XrcInitiator | QpType::DcInitiator => RELIABLE,
             QpType::Uc => CONNECTED,
             QpType::Ud => ANY,
-            QpType::XrcTarget => 0,
+            QpType::XrcTarget | QpType::DcTarget => 0,
         };
         all & operation.bit() != 0
     }

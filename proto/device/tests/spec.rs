@@ -108,7 +108,7 @@ macro_rules! bits {
 fn bits_are_the_same() {
     use vnic_device::command::connection::message_flags;
     let code = BTreeMap::from([
-        bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE),
+        bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE, TARGET),
         bits!(completion_flags: GRH, IMM, INVALIDATED, VLAN),
         bits!(create_flags: SIGNAL_ALL),
         bits!(access: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, INVALIDATE),
@@ -119,7 +119,7 @@ fn bits_are_the_same() {
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC),
         bits!(message_flags: FLOW_CONTROL, SRQ),
     ]);
     let spec = tables("bits");

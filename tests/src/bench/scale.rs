@@ -271,6 +271,7 @@ fn use_all(a: &mut Adapter, b: &mut Adapter) -> Result<()> {
                     data: SendData::Sges(vec![sge].into()),
                     ud: None,
                     remote_srq: 0,
+                    access_key: 0,
                 };
                 a.device.post_send(qp, wr)?;
             }

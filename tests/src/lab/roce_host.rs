@@ -359,6 +359,7 @@ impl RoceHost {
             data: SendData::Sges(self.sges(offset, len, if odd { 1 } else { 3 })),
             ud,
             remote_srq: 0,
+            access_key: 0,
         };
         Ok(self.device.post_send(qp.number, wr)?)
     }

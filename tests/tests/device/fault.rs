@@ -114,6 +114,7 @@ pub fn packet(to: MacAddr, from: MacAddr, psn: u32) -> Vec<u8> {
     let headers = Headers {
         bth: bth::Header::new(Opcode(SEND_ONLY), 0x11, Psn::new(psn)),
         xrceth: None,
+        dceth: None,
         extended: Extended::None,
     };
     roce::build(&path, &headers, &pattern(200), &mut frame).expect("a sound packet");

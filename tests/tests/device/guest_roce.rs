@@ -150,6 +150,7 @@ impl Two {
         let headers = Headers {
             bth: bth::Header::new(Opcode::new(Transport::Rc, p.operation), p.qp, Psn::new(p.psn)),
             xrceth: None,
+            dceth: None,
             extended,
         };
         let payload = vec![p.psn as u8; if p.operation.is_send() { PAYLOAD } else { 0 }];

@@ -679,6 +679,7 @@ fn ring_in_module(s: &mut Side, send: bool) -> Result<Qp> {
         receive_elements: 3,
         send_ring: one,
         receive_ring: one,
+        access_key: 0,
     };
     let list = [list_of(&send_area.extents), list_of(&receive_area.extents)].concat();
     let made: Object = s.d.ask(Opcode::CreateQp, &body, &list)?;

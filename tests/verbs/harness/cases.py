@@ -222,6 +222,7 @@ def perftest():
         for kind in ("bw", "lat"):
             for transport in names:
                 yield from one_program(operation, kind, transport)
+    yield from dynamic()
     yield from odd_ends()
 
 
@@ -281,6 +282,27 @@ def one_program(operation, kind, transport):
         yield case("-r 64" if reliable else "-r 128")
     if bandwidth:
         yield from bandwidth_options(operation, transport, case, base, size)
+
+
+def dynamic():
+    """The dynamically connected transport, which perftest has for adapters that it knows by their number."""
+
+    def case(words, sizes, quick=False):
+        return Case(f"{words} -c DC", rows(sizes), quick=quick, name=f"by number {words}", VNIC_VENDOR_PART_ID="4119")
+
+    for operation in ("send", "write", "read", "atomic"):
+        size = 8 if operation == "atomic" else 65536
+        given = "" if operation == "atomic" else f" -s {size}"
+        for kind in ("bw", "lat"):
+            program = f"ib_{operation}_{kind} -F"
+            yield case(f"{program} -n 100{given}", [size], True)
+            if operation != "atomic":
+                yield case(f"{program} -n 20 -a", SIZES)
+        for options in ("-q 2", "-q 8", "-b", "-b -q 8", "-x 0", "-l 16 -q 2"):
+            yield case(f"ib_{operation}_bw -F -n 320{given} {options}", [size], options == "-b -q 8")
+    for operation in ("send", "write"):
+        yield case(f"ib_{operation}_bw -F -n 100 -s 64 -I 64", [64])
+    yield case("ib_atomic_bw -F -n 100 -A CMP_AND_SWAP", [8])
 
 
 def bandwidth_options(operation, transport, case, base, size):

@@ -188,6 +188,7 @@ fn round(ends: &mut [End; 2], wires: &mut [Wire; 2], now: &mut u64, id: u64) {
                 data: SendData::Sges([sge(40_960, len)].into_iter().collect()),
                 ud: None,
                 remote_srq: 0,
+                access_key: 0,
             };
             e.device.post_send(e.qp, wr).expect("room");
         }

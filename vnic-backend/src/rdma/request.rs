@@ -83,6 +83,16 @@ impl<'a> Request<'a> {
         Ok(structure(self.body))
     }
 
+    /// As [`body`](Request::body), of which the first version had only `least` bytes: what is missing is zero.
+    pub fn body_since<T: FromBytes + IntoBytes + Default>(&self, least: usize) -> Result<T, Failure> {
+        if (least..size_of::<T>()).contains(&self.body.len()) {
+            let mut body = T::default();
+            body.as_mut_bytes()[..self.body.len()].copy_from_slice(self.body);
+            return Ok(body);
+        }
+        self.body()
+    }
+
     /// Reads the body of a command that has no list.
     pub fn only_body<T: FromBytes + Default>(&self) -> Result<T, Failure> {
         self.no_list()?;

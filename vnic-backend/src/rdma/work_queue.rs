@@ -2,9 +2,11 @@
 //! requests.
 
 use vnic_device::command::NONE;
+use vnic_device::doorbell::NUMBER_MAX;
 use vnic_device::event::FaultReason;
 use vnic_device::queue::{
-    AtomicOperands, BLOCK_LEN, Bind, Element, Operation, ReceiveHead, SendHead, SendLimits, send_flags,
+    AtomicOperands, BLOCK_LEN, Bind, Element, Operation, ReceiveHead, SendHead, SendLimits, Target,
+    send_flags,
 };
 use vnic_device::ring;
 use vnic_device::verbs::access;
@@ -13,6 +15,8 @@ use vnic_engine::rdma::{
     Access, AhHandle, MrHandle, MwBind, MwHandle, QpNumber, RecvWr, SendData, SendFlags, SendOp, SendWr,
     SgList, Sge, UdDestination,
 };
+
+use smallvec::SmallVec;
 
 use super::shared_ring::SharedRing;
 
@@ -155,6 +159,14 @@ impl SendQueue {
             }),
             _ => None,
         };
+        // What is behind the head, and the target, if there is one.
+        let (mut near, mut far) = (first[1], None);
+        if head.flags & send_flags::TARGET != 0 {
+            let (target, bytes) = self.targeted(first[1], index, blocks);
+            (wr.ud, wr.access_key) = (Some(destination(&target)), target.access_key);
+            near.copy_from_slice(&bytes[..32]);
+            far = Some(bytes);
+        }
         wr.op = match operation {
             Operation::Write => SendOp::Write {
                 addr: head.remote,
@@ -178,7 +190,7 @@ impl SendQueue {
                 return Ok(());
             }
             Operation::CompareSwap | Operation::FetchAdd => {
-                let halves: [[u8; 16]; 2] = transmute!(first[1]);
+                let halves: [[u8; 16]; 2] = transmute!(near);
                 let operands: AtomicOperands = transmute!(halves[1]);
                 wr.data.set_list().push(element(halves[0]));
                 wr.op = if operation == Operation::FetchAdd {
@@ -199,12 +211,19 @@ impl SendQueue {
             }
             Operation::BindMw => {
                 wr.data.set_list();
-                wr.op = bind(first[1]);
+                wr.op = bind(near);
                 return Ok(());
             }
         };
         let count = usize::from(head.count);
-        if head.flags & send_flags::INLINE == 0 {
+        if let Some(bytes) = far {
+            if head.flags & send_flags::INLINE == 0 {
+                let elements = bytes.as_chunks::<16>().0.iter().take(count);
+                wr.data.set_list().extend(elements.map(|bytes| element(*bytes)));
+            } else {
+                wr.data = SendData::Inline(bytes[..count].into());
+            }
+        } else if head.flags & send_flags::INLINE == 0 {
             self.elements(first[1], index, count, wr.data.set_list());
         } else if count <= 32 {
             let mut bytes = [0; 64];
@@ -214,6 +233,18 @@ impl SendQueue {
             wr.data = self.long_inline(first[1], index, count);
         }
         Ok(())
+    }
+
+    /// The target of a request of so many blocks, and all that is behind it: 32 bytes or more.
+    #[inline(never)]
+    fn targeted(&self, first: [u8; 32], index: u32, blocks: u32) -> (Target, SmallVec<[u8; 256]>) {
+        let halves: [[u8; 16]; 2] = transmute!(first);
+        let mut bytes = SmallVec::from_slice(&halves[1]);
+        for block in 1..blocks {
+            bytes.extend_from_slice(&self.block(index.wrapping_add(block)));
+        }
+        bytes.resize(bytes.len().max(32), 0);
+        (transmute!(halves[0]), bytes)
     }
 
     #[inline]
@@ -234,7 +265,7 @@ impl SendQueue {
     /// Inline data that continues in the next blocks.
     #[inline(never)]
     fn long_inline(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
-        let mut bytes = smallvec::SmallVec::<[u8; 64]>::new();
+        let mut bytes = SmallVec::<[u8; 64]>::new();
         bytes.extend_from_slice(&first[..count.min(32)]);
         let mut block = index;
         while bytes.len() < count {
@@ -243,6 +274,16 @@ impl SendQueue {
             bytes.extend_from_slice(&far[..(count - bytes.len()).min(BLOCK_LEN)]);
         }
         SendData::Inline(bytes)
+    }
+}
+
+/// Where a request of an initiator goes. A number that has too many bits is refused with the handle that there is not.
+fn destination(target: &Target) -> UdDestination {
+    let known = target.qp <= NUMBER_MAX;
+    UdDestination {
+        ah: AhHandle(if known { target.address_handle } else { NONE }),
+        qp: QpNumber(target.qp),
+        qkey: 0,
     }
 }
 

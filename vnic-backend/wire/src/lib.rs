@@ -7,8 +7,9 @@
 //!
 //! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the
 //! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
-//! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`], [`int`]);
-//! [`gid`] has the identifiers, [`sack`] the one thing that is ours. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
+//! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`dceth`] with [`dcceth`], [`cnp`],
+//! [`int`]);
+//! [`gid`] has the identifiers; [`sack`] is ours, and so are the layouts of [`dceth`] and [`dcceth`]. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
 //!
 //! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]. Between neighbours on a link:
 //! [`pause`], [`lacp`].
@@ -27,6 +28,8 @@ pub mod bth;
 pub mod checksum;
 pub mod cm;
 pub mod cnp;
+pub mod dcceth;
+pub mod dceth;
 pub mod deth;
 pub mod dhcp;
 pub mod ethernet;

@@ -22,7 +22,9 @@ pub enum Transport {
     Cnp,
     /// Extended reliable connection, 101.
     Xrc,
-    /// Reserved (100 without the CNP) or of a manufacturer (110, 111).
+    /// Dynamically connected, 110: a manufacturer's. The operations are those of RC, and two that are ours ([`dceth`](crate::dceth)).
+    Dc,
+    /// Reserved (100 without the CNP) or of a manufacturer (111).
     Other,
 }
 
@@ -77,14 +79,18 @@ crate::named! {
         SendLastInvalidate = 0x16 => "SEND_LAST_WITH_INVALIDATE",
         /// A SEND of one packet with invalidate.
         SendOnlyInvalidate = 0x17 => "SEND_ONLY_WITH_INVALIDATE",
+        /// DC: opens a connection.
+        Connect = 0x18 => "CONNECT",
+        /// DC: closes a connection.
+        Disconnect = 0x19 => "DISCONNECT",
     }
 }
 
 use Operation::{
-    Acknowledge, AtomicAcknowledge, CompareSwap, FetchAdd, ReadRequest, ReadResponseFirst, ReadResponseLast,
-    ReadResponseMiddle, ReadResponseOnly, SendFirst, SendLast, SendLastImm, SendLastInvalidate, SendMiddle,
-    SendOnly, SendOnlyImm, SendOnlyInvalidate, WriteFirst, WriteLast, WriteLastImm, WriteMiddle, WriteOnly,
-    WriteOnlyImm,
+    Acknowledge, AtomicAcknowledge, CompareSwap, Connect, Disconnect, FetchAdd, ReadRequest,
+    ReadResponseFirst, ReadResponseLast, ReadResponseMiddle, ReadResponseOnly, SendFirst, SendLast,
+    SendLastImm, SendLastInvalidate, SendMiddle, SendOnly, SendOnlyImm, SendOnlyInvalidate, WriteFirst,
+    WriteLast, WriteLastImm, WriteMiddle, WriteOnly, WriteOnlyImm,
 };
 
 impl Opcode {
@@ -103,7 +109,8 @@ impl Opcode {
             Transport::Ud => 0x60,
             Transport::Cnp => return Opcode::CNP,
             Transport::Xrc => 0xa0,
-            Transport::Other => 0xc0,
+            Transport::Dc => 0xc0,
+            Transport::Other => 0xe0,
         };
         Opcode(top | operation as u8)
     }
@@ -117,6 +124,7 @@ impl Opcode {
             2 => Transport::Rd,
             3 => Transport::Ud,
             5 => Transport::Xrc,
+            6 => Transport::Dc,
             _ if self.0 == Opcode::CNP.0 => Transport::Cnp,
             _ => Transport::Other,
         }
@@ -129,7 +137,8 @@ impl Opcode {
             return None;
         };
         let known = match self.transport() {
-            Transport::Rc | Transport::Xrc => true,
+            Transport::Rc | Transport::Xrc => !operation.has_dcceth(),
+            Transport::Dc => true,
             Transport::Uc => (operation.is_send() || operation.is_write()) && !operation.has_ieth(),
             Transport::Ud => matches!(operation, SendOnly | SendOnlyImm),
             Transport::Rd | Transport::Cnp | Transport::Other => false,
@@ -146,6 +155,8 @@ impl Operation {
             0x00..=0x14 => Some(Operation::ALL[bits as usize]),
             0x16 => Some(SendLastInvalidate),
             0x17 => Some(SendOnlyInvalidate),
+            0x18 => Some(Connect),
+            0x19 => Some(Disconnect),
             _ => None,
         }
     }
@@ -262,6 +273,12 @@ impl Operation {
         matches!(self, SendLastInvalidate | SendOnlyInvalidate)
     }
 
+    /// Whether a DC connect extended transport header follows.
+    #[inline]
+    pub const fn has_dcceth(self) -> bool {
+        matches!(self, Connect | Disconnect)
+    }
+
     /// Whether an ACK extended transport header follows.
     #[inline]
     pub const fn has_aeth(self) -> bool {
@@ -299,6 +316,7 @@ impl fmt::Display for Transport {
             Transport::Ud => "UD",
             Transport::Cnp => "CNP",
             Transport::Xrc => "XRC",
+            Transport::Dc => "DC",
             Transport::Other => "other",
         })
     }

@@ -1,9 +1,9 @@
 //! The transport headers of a packet together: BTH, and the headers that its opcode asks for (IBTA vol 1
-//! section 9.2.1, table of opcodes; annex A14 for XRC; annex A17 for the CNP).
+//! section 9.2.1, table of opcodes; annex A14 for XRC; annex A17 for the CNP; [`dceth`] for DC).
 
 use crate::opcode::{Opcode, Operation, Transport};
 use crate::psn::Psn;
-use crate::{Error, aeth, atomicacketh, atomiceth, bth, cnp, deth, ieth, immdt, reth, xrceth};
+use crate::{Error, aeth, atomicacketh, atomiceth, bth, cnp, dcceth, dceth, deth, ieth, immdt, reth, xrceth};
 
 /// Most bytes that [`Headers`] take: BTH, XRCETH, AtomicETH.
 pub const HEADERS_MAX: usize = bth::HEADER_LEN + xrceth::HEADER_LEN + atomiceth::HEADER_LEN;
@@ -15,11 +15,13 @@ pub struct Headers {
     pub bth: bth::Header,
     /// XRC header, of requests of an extended reliable connection.
     pub xrceth: Option<xrceth::Header>,
+    /// DC header, of requests of a dynamically connected transport.
+    pub dceth: Option<dceth::Header>,
     /// Headers behind it.
     pub extended: Extended,
 }
 
-/// The extended transport headers behind the BTH (and the XRCETH), in the order of their bytes.
+/// The extended transport headers behind the BTH (and the XRCETH or DCETH), in the order of their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extended {
     /// No header.
@@ -44,6 +46,8 @@ pub enum Extended {
     DethImm(deth::Header, u32),
     /// The reserved bytes of a congestion notification packet.
     Cnp(cnp::Header),
+    /// The connection that DC opens or closes.
+    Connection(dcceth::Header),
 }
 
 /// The headers that an opcode asks for.
@@ -61,11 +65,20 @@ enum Layout {
     Deth,
     DethImm,
     Cnp,
+    Connection,
 }
 
-/// The layout of every opcode, and whether an XRCETH stands before it.
-static LAYOUTS: [(Layout, bool); 256] = {
-    let mut table = [(Layout::Invalid, false); 256];
+/// The header right behind the BTH of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    None,
+    Xrceth,
+    Dceth,
+}
+
+/// The layout of every opcode, and what stands before it.
+static LAYOUTS: [(Layout, Lead); 256] = {
+    let mut table = [(Layout::Invalid, Lead::None); 256];
     let mut i = 0;
     while i < 256 {
         table[i] = layout(Opcode(i as u8));
@@ -74,13 +87,13 @@ static LAYOUTS: [(Layout, bool); 256] = {
     table
 };
 
-const fn layout(opcode: Opcode) -> (Layout, bool) {
+const fn layout(opcode: Opcode) -> (Layout, Lead) {
     let transport = opcode.transport();
     if matches!(transport, Transport::Cnp) {
-        return (Layout::Cnp, false);
+        return (Layout::Cnp, Lead::None);
     }
     let Some(operation) = opcode.operation() else {
-        return (Layout::Invalid, false);
+        return (Layout::Invalid, Lead::None);
     };
     if matches!(transport, Transport::Ud) {
         return (
@@ -89,7 +102,7 @@ const fn layout(opcode: Opcode) -> (Layout, bool) {
             } else {
                 Layout::Deth
             },
-            false,
+            Lead::None,
         );
     }
     let layout = match (operation.has_reth(), operation.has_imm()) {
@@ -100,23 +113,26 @@ const fn layout(opcode: Opcode) -> (Layout, bool) {
         (false, false) if operation.has_atomiceth() => Layout::Atomic,
         (false, false) if operation.has_atomicacketh() => Layout::AtomicAck,
         (false, false) if operation.has_aeth() => Layout::Aeth,
+        (false, false) if operation.has_dcceth() => Layout::Connection,
         (false, false) => Layout::None,
     };
-    (
-        layout,
-        matches!(transport, Transport::Xrc) && operation.is_request(),
-    )
+    let lead = match transport {
+        Transport::Xrc if operation.is_request() => Lead::Xrceth,
+        Transport::Dc if operation.is_request() => Lead::Dceth,
+        _ => Lead::None,
+    };
+    (layout, lead)
 }
 
 /// The layout of a packet: what its opcode asks for, but that each packet of a WRITE has an RETH whose packets take several ways
 /// ([`bth::Header::spread`]). The last one with immediate data has none: it is carried out in its turn.
 #[inline]
-fn layout_of(bth: &bth::Header) -> (Layout, bool) {
+fn layout_of(bth: &bth::Header) -> (Layout, Lead) {
     let of_opcode = LAYOUTS[usize::from(bth.opcode.0)];
     let addressed =
-        bth.spread && of_opcode == (Layout::None, false) && bth.opcode.transport() == Transport::Rc;
+        bth.spread && of_opcode == (Layout::None, Lead::None) && bth.opcode.transport() == Transport::Rc;
     match addressed && bth.opcode.operation().is_some_and(Operation::is_write) {
-        true => (Layout::Reth, false),
+        true => (Layout::Reth, Lead::None),
         false => of_opcode,
     }
 }
@@ -136,6 +152,7 @@ impl Extended {
             Extended::Deth(_) => Layout::Deth,
             Extended::DethImm(..) => Layout::DethImm,
             Extended::Cnp(_) => Layout::Cnp,
+            Extended::Connection(_) => Layout::Connection,
         }
     }
 
@@ -154,6 +171,7 @@ impl Extended {
             Extended::Deth(_) => deth::HEADER_LEN,
             Extended::DethImm(..) => deth::HEADER_LEN + immdt::HEADER_LEN,
             Extended::Cnp(_) => cnp::HEADER_LEN,
+            Extended::Connection(_) => dcceth::HEADER_LEN,
         }
     }
 
@@ -181,6 +199,7 @@ impl Extended {
             Layout::Deth => Extended::Deth(deth::Header::parse(b)?),
             Layout::DethImm => Extended::DethImm(deth::Header::parse(b)?, imm(behind(b, deth::HEADER_LEN))?),
             Layout::Cnp => Extended::Cnp(cnp::Header::parse(b)?),
+            Layout::Connection => Extended::Connection(dcceth::Header::parse(b)?),
         })
     }
 
@@ -209,6 +228,7 @@ impl Extended {
                 put(out, deth::HEADER_LEN, immdt::Header { data: *data }.emit())?;
             }
             Extended::Cnp(cnp) => put(out, 0, cnp.emit())?,
+            Extended::Connection(h) => put(out, 0, h.emit())?,
         }
         Some(())
     }
@@ -241,6 +261,7 @@ impl Headers {
         Headers {
             bth,
             xrceth: None,
+            dceth: None,
             extended: Extended::Cnp(cnp::Header { period: 0 }),
         }
     }
@@ -250,19 +271,25 @@ impl Headers {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Headers, usize), Error> {
         let bth = bth::Header::parse(bytes)?;
-        let (layout, xrc) = layout_of(&bth);
+        let (layout, lead) = layout_of(&bth);
         let mut at = bth::HEADER_LEN;
-        let xrceth = if xrc {
-            let header = xrceth::Header::parse(behind(bytes, at))?;
-            at += xrceth::HEADER_LEN;
-            Some(header)
-        } else {
-            None
-        };
+        let (mut xrceth, mut dceth) = (None, None);
+        match lead {
+            Lead::None => {}
+            Lead::Xrceth => {
+                xrceth = Some(xrceth::Header::parse(behind(bytes, at))?);
+                at += xrceth::HEADER_LEN;
+            }
+            Lead::Dceth => {
+                dceth = Some(dceth::Header::parse(behind(bytes, at))?);
+                at += dceth::HEADER_LEN;
+            }
+        }
         let extended = Extended::parse(layout, behind(bytes, at))?;
         let headers = Headers {
             bth,
             xrceth,
+            dceth,
             extended,
         };
         Ok((headers, at + extended.len()))
@@ -272,12 +299,13 @@ impl Headers {
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
     pub const fn len(&self) -> usize {
-        let xrceth = if self.xrceth.is_some() {
-            xrceth::HEADER_LEN
-        } else {
-            0
+        let lead = match (&self.xrceth, &self.dceth) {
+            (None, None) => 0,
+            (Some(_), None) => xrceth::HEADER_LEN,
+            (None, Some(_)) => dceth::HEADER_LEN,
+            (Some(_), Some(_)) => xrceth::HEADER_LEN + dceth::HEADER_LEN,
         };
-        bth::HEADER_LEN + xrceth + self.extended.len()
+        bth::HEADER_LEN + lead + self.extended.len()
     }
 
     /// The operation, if there is one (a CNP has none).
@@ -289,8 +317,10 @@ impl Headers {
     /// Whether the headers are those that the opcode asks for.
     #[inline]
     pub fn is_consistent(&self) -> bool {
-        let (layout, xrc) = layout_of(&self.bth);
-        layout == self.extended.layout() && xrc == self.xrceth.is_some()
+        let (layout, lead) = layout_of(&self.bth);
+        layout == self.extended.layout()
+            && self.xrceth.is_some() == (lead == Lead::Xrceth)
+            && self.dceth.is_some() == (lead == Lead::Dceth)
     }
 
     /// Writes the headers to the front of `out` and returns their length. `Truncated` if `out` is too short,
@@ -305,6 +335,10 @@ impl Headers {
         if let Some(header) = self.xrceth {
             put(out, at, header.emit()).ok_or(Error::Truncated)?;
             at += xrceth::HEADER_LEN;
+        }
+        if let Some(header) = self.dceth {
+            put(out, at, header.emit()).ok_or(Error::Truncated)?;
+            at += dceth::HEADER_LEN;
         }
         let rest = out.get_mut(at..).ok_or(Error::Truncated)?;
         self.extended.emit(rest).ok_or(Error::Truncated)?;

@@ -16,6 +16,8 @@ pub fn kind(pair: &v1::QueuePair) -> &'static str {
         Type::Ud => "UD",
         Type::XrcInitiator => "XRC-INI",
         Type::XrcTarget => "XRC-TGT",
+        Type::DcInitiator => "DC-INI",
+        Type::DcTarget => "DC-TGT",
     }
 }
 

@@ -193,6 +193,7 @@ pub const IBV_QPT_UC: c_uint = 3;
 pub const IBV_QPT_UD: c_uint = 4;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_QPT_XRC_RECV: c_uint = 10;
+pub const IBV_QPT_DRIVER: c_uint = 255;
 
 // ibv_qp_init_attr_mask
 pub const IBV_QP_INIT_ATTR_PD: c_uint = 1;

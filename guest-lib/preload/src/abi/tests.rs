@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Layout, attributes, cma, context, device, objects, work};
+use super::{Layout, attributes, cma, context, device, mlx5dv, objects, work};
 
 /// Where the headers are.
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
@@ -73,6 +73,8 @@ const GROWING: &[&str] = &[
     "ibv_parent_domain_init_attr",
     "ibv_alloc_dm_attr",
     "ibv_td_init_attr",
+    "mlx5dv_qp_ex",
+    "mlx5dv_context",
 ];
 
 fn all() -> impl Iterator<Item = &'static Layout> {
@@ -81,6 +83,7 @@ fn all() -> impl Iterator<Item = &'static Layout> {
         cma_there(cma::LAYOUTS),
         context::LAYOUTS,
         device::LAYOUTS,
+        mlx5dv::LAYOUTS,
         objects::LAYOUTS,
         work::LAYOUTS,
     ]
@@ -109,10 +112,10 @@ fn c_field<'a>(of: &str, name: &'a str) -> &'a str {
     known.map_or(name, |(.., c)| c)
 }
 
-/// Numbers of `numbers.rs` and `cma.rs`.
+/// Numbers of `numbers.rs`, `mlx5dv.rs` and `cma.rs`.
 fn numbers() -> Vec<(&'static str, u64)> {
     let texts: &'static [&str] = &[include_str!("cma.rs")];
-    [include_str!("numbers.rs")]
+    [include_str!("numbers.rs"), include_str!("mlx5dv.rs")]
         .iter()
         .chain(cma_there(texts))
         .flat_map(|text| text.lines())
@@ -132,6 +135,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
 fn program(expressions: &[(String, String)]) -> String {
     let mut text = String::from(
         "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\n\
+         #include <infiniband/mlx5dv.h>\n\
          #if __has_include(<rdma/rdma_cma.h>)\n#include <rdma/rdma_cma.h>\n#endif\nint main(void) {\n",
     );
     for (key, expression) in expressions {

@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{end, maybe, the};
-use crate::objects::qp::{Extended, Wanted};
+use crate::objects::qp::{Dynamic, Extended, Wanted};
 use crate::objects::{Channel, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
 use crate::work::fields;
 use crate::work::poll::poll_cq;
@@ -150,7 +150,7 @@ operation! {
 
     /// `man 3 ibv_get_srq_num`.
     fn get_srq_num(srq: *mut ibv_srq, into: *mut u32) -> c_int, as code {
-        into.write(the::<Srq>(srq).number()?);
+        into.write(the::<Srq>(srq).number());
         Ok(())
     }
 
@@ -167,30 +167,7 @@ operation! {
 
     /// `man 3 ibv_create_qp_ex`.
     fn create_qp_ex(context: *mut ibv_context, attributes: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp, as pointer {
-        let attributes = &mut *attributes;
-        // Fields that the mask does not name need not be there: structures of older programs are shorter.
-        let has = |bit: c_uint| attributes.comp_mask & bit != 0;
-        Extended {
-            mask: attributes.comp_mask,
-            flags: if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attributes.create_flags } else { 0 },
-            tso_header: if has(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attributes.max_tso_header } else { 0 },
-        }
-        .check()?;
-        let mut wanted = Wanted {
-            context: attributes.qp_context,
-            pd: if has(IBV_QP_INIT_ATTR_PD) { maybe::<Pd>(attributes.pd) } else { None },
-            xrcd: if has(IBV_QP_INIT_ATTR_XRCD) { maybe::<Xrcd>(attributes.xrcd) } else { None },
-            send_cq: maybe::<Cq>(attributes.send_cq.cast()),
-            recv_cq: maybe::<Cq>(attributes.recv_cq.cast()),
-            srq: maybe::<Srq>(attributes.srq),
-            capacity: attributes.cap,
-            kind: attributes.qp_type,
-            signal_all: attributes.sq_sig_all != 0,
-            operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags),
-        };
-        let qp = Qp::create(Context::of(context), &mut wanted)?;
-        attributes.cap = wanted.capacity;
-        Ok(qp)
+        create_extended(context, &mut *attributes, None)
     }
 
     /// `man 3 ibv_open_qp`.
@@ -210,6 +187,60 @@ operation! {
     /// `man 3 ibv_modify_qp_rate_limit`.
     fn modify_qp_rate_limit(qp: *mut ibv_qp, limit: *mut ibv_qp_rate_limit_attr) -> c_int, as code {
         the::<Qp>(qp.cast()).limit_rate(&*limit)
+    }
+}
+
+/// Makes a queue pair by extended attributes; `dynamic`: as an end of dynamic connections.
+///
+/// # Safety
+/// The context is ours, and the attributes are what `ibv_create_qp_ex` asks for.
+pub unsafe fn create_extended(
+    context: *mut ibv_context,
+    attributes: &mut ibv_qp_init_attr_ex,
+    dynamic: Option<Dynamic>,
+) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: by the caller's promise, for all pointers here.
+    unsafe {
+        // Fields that the mask does not name need not be there: structures of older programs are shorter.
+        let has = |bit: c_uint| attributes.comp_mask & bit != 0;
+        Extended {
+            mask: attributes.comp_mask,
+            flags: if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) {
+                attributes.create_flags
+            } else {
+                0
+            },
+            tso_header: if has(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) {
+                attributes.max_tso_header
+            } else {
+                0
+            },
+        }
+        .check()?;
+        let mut wanted = Wanted {
+            context: attributes.qp_context,
+            pd: if has(IBV_QP_INIT_ATTR_PD) {
+                maybe::<Pd>(attributes.pd)
+            } else {
+                None
+            },
+            xrcd: if has(IBV_QP_INIT_ATTR_XRCD) {
+                maybe::<Xrcd>(attributes.xrcd)
+            } else {
+                None
+            },
+            send_cq: maybe::<Cq>(attributes.send_cq.cast()),
+            recv_cq: maybe::<Cq>(attributes.recv_cq.cast()),
+            srq: maybe::<Srq>(attributes.srq),
+            capacity: attributes.cap,
+            kind: attributes.qp_type,
+            signal_all: attributes.sq_sig_all != 0,
+            operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags),
+            dynamic,
+        };
+        let qp = Qp::create(Context::of(context), &mut wanted)?;
+        attributes.cap = wanted.capacity;
+        Ok(qp)
     }
 }
 

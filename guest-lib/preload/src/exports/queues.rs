@@ -106,6 +106,7 @@ export! {
             kind: attributes.qp_type,
             signal_all: attributes.sq_sig_all != 0,
             operations: None,
+            dynamic: None,
         };
         let qp = Qp::create(Context::of((*pd).context), &mut wanted)?;
         attributes.cap = wanted.capacity;

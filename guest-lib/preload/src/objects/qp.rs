@@ -17,7 +17,7 @@ use vnic_verbs::connection::Ece;
 use vnic_verbs::{Gid, QueuePair, RateLimit, XrcTarget};
 
 pub use any::AnyQp;
-pub use create::{Extended, Wanted, open};
+pub use create::{Dynamic, Extended, Wanted, open};
 pub use modify::shown;
 
 use super::only;
@@ -25,9 +25,10 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
-use crate::handle::{Object, Use, Uses, end, publish, the};
+use crate::handle::{Object, Use, Uses, end, publish_boxed, the};
 use crate::sync::lock;
 use crate::work::batch::Batch;
+use crate::work::wr;
 
 /// A queue pair; the program sees the extended one, whichever it asked for.
 #[repr(C)]
@@ -43,6 +44,8 @@ pub struct Qp {
     pub ece: Mutex<Ece>,
     /// Whether sends may be built call by call.
     extended: bool,
+    /// Of an initiator of dynamic connections whose sends are: what libmlx5 adds to it.
+    mlx5: Option<Box<OfMlx5>>,
     /// Attributes of its creation, with the capacity that it really has.
     capacity: ibv_qp_cap,
     signal_all: bool,
@@ -53,6 +56,15 @@ pub struct Qp {
 }
 
 object!(Qp: ibv_qp_ex);
+
+/// What libmlx5 adds to a queue pair, and the queue pair.
+#[repr(C)]
+struct OfMlx5 {
+    base: UnsafeCell<mlx5dv_qp_ex>,
+    qp: *mut ibv_qp_ex,
+}
+
+object!(OfMlx5: mlx5dv_qp_ex);
 
 impl Qp {
     /// A queue pair with nothing special.
@@ -65,6 +77,7 @@ impl Qp {
             uses: Uses::default(),
             ece: Mutex::default(),
             extended: false,
+            mlx5: None,
             capacity: zeros(),
             signal_all: false,
             groups: Mutex::default(),
@@ -85,6 +98,20 @@ impl Qp {
         } else {
             std::ptr::null_mut()
         }
+    }
+
+    /// The program's pointer to what libmlx5 adds.
+    pub fn of_mlx5(&self) -> *mut mlx5dv_qp_ex {
+        self.mlx5.as_deref().map_or(std::ptr::null_mut(), Object::c)
+    }
+
+    /// The program's pointer to the queue pair that has this.
+    ///
+    /// # Safety
+    /// [`of_mlx5`](Qp::of_mlx5) gave the pointer, and the queue pair is there.
+    pub unsafe fn with_mlx5(pointer: *mut mlx5dv_qp_ex) -> *mut ibv_qp_ex {
+        // SAFETY: by the caller's promise.
+        unsafe { the::<OfMlx5>(pointer) }.qp
     }
 
     /// Attaches the queue pair to a group.
@@ -142,9 +169,25 @@ impl Qp {
     }
 
     /// Gives a queue pair to the program, and its events to the context's mailbox.
-    fn publish(context: &Context, qp: Qp) -> *mut ibv_qp {
+    fn publish(context: &Context, mut qp: Qp) -> *mut ibv_qp {
         let (number, asynchronous) = (qp.inner.number(), qp.asynchronous.clone());
-        let pointer = publish(qp);
+        if qp.extended && matches!(qp.inner, AnyQp::DcInitiator(_)) {
+            let base = mlx5dv_qp_ex {
+                wr_set_dc_addr: Some(wr::wr_set_dc_addr),
+                wr_set_dc_addr_stream: Some(wr::wr_set_dc_addr_stream),
+                ..zeros()
+            };
+            qp.mlx5 = Some(Box::new(OfMlx5 {
+                base: UnsafeCell::new(base),
+                qp: std::ptr::null_mut(),
+            }));
+        }
+        let mut qp = Box::new(qp);
+        let pointer = qp.c();
+        if let Some(mlx5) = &mut qp.mlx5 {
+            mlx5.qp = pointer;
+        }
+        let pointer = publish_boxed(qp);
         context.register(Kind::Qp, number, pointer.expose_provenance(), asynchronous);
         pointer.cast()
     }

@@ -27,7 +27,6 @@ pub struct Srq {
     pub uses: Uses,
     /// Most elements of a receive.
     elements: u32,
-    xrc: bool,
     _needs: Vec<Use>,
 }
 
@@ -70,7 +69,6 @@ impl Srq {
             asynchronous: Unacknowledged::default(),
             uses: Uses::default(),
             elements,
-            xrc: xrc.is_some(),
             _needs: needs,
         });
         // SAFETY: just made.
@@ -102,13 +100,9 @@ impl Srq {
         })
     }
 
-    /// The number by which XRC peers name the queue.
-    pub fn number(&self) -> Result<u32, Errno> {
-        if self.xrc {
-            Ok(self.inner.number())
-        } else {
-            Err(Errno::UNSUPPORTED.because("only shared receive queues for XRC have a number"))
-        }
+    /// The number by which XRC peers name the queue. Others have one as well: perftest tells it its peers, as libmlx5's have one.
+    pub fn number(&self) -> u32 {
+        self.inner.number()
     }
 
     /// Destroys the queue, when all its events are acknowledged.

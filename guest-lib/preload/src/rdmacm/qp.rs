@@ -106,6 +106,7 @@ unsafe fn make(id: &Id, wanted: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
             kind: wanted.qp_type,
             signal_all: wanted.sq_sig_all != 0,
             operations: operations.then_some(wanted.send_ops_flags),
+            dynamic: None,
         };
         let qp = Qp::create(Context::of(context), &mut all)?;
         wanted.cap = all.capacity;

@@ -45,7 +45,7 @@ operation! {
             AnyQp::Rc(qp) => qp.post_recv_from(wrs),
             AnyQp::Uc(qp) => qp.post_recv_from(wrs),
             AnyQp::Ud(qp) => qp.post_recv_from(wrs),
-            AnyQp::XrcSend(_) | AnyQp::XrcRecv(_) => Err(PostError {
+            AnyQp::XrcSend(_) | AnyQp::XrcRecv(_) | AnyQp::DcInitiator(_) | AnyQp::DcTarget(_) => Err(PostError {
                 posted: 0,
                 reason: PostReason::NoQueue,
             }),
@@ -122,7 +122,8 @@ pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
         AnyQp::Uc(qp) => qp.send_queue(),
         AnyQp::Ud(qp) => qp.send_queue(),
         AnyQp::XrcSend(qp) => qp.send_queue(),
-        AnyQp::XrcRecv(_) => return Err(PostReason::NoQueue),
+        AnyQp::DcInitiator(qp) => qp.send_queue(),
+        AnyQp::XrcRecv(_) | AnyQp::DcTarget(_) => return Err(PostReason::NoQueue),
     };
     queue.sending()
 }

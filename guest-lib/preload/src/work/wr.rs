@@ -173,6 +173,22 @@ operation! {
         Ok(())
     }
 
+    /// `mlx5dv_wr_set_dc_addr`.
+    fn wr_set_dc_addr(qp: *mut mlx5dv_qp_ex, ah: *mut ibv_ah, target: u32, access_key: u64), as plain {
+        requests(Qp::with_mlx5(qp)).set(|request| {
+            request.wr = request.wr.to_target(&maybe::<Ah>(ah)?.inner, target, access_key);
+            Some(())
+        });
+        Ok(())
+    }
+
+    /// `mlx5dv_wr_set_dc_addr_stream`. Streams keep errors apart; there are none, and a number of one changes nothing (perftest calls
+    /// this for all initiators).
+    fn wr_set_dc_addr_stream(qp: *mut mlx5dv_qp_ex, ah: *mut ibv_ah, target: u32, access_key: u64, _stream: u16), as plain {
+        wr_set_dc_addr(qp, ah, target, access_key);
+        Ok(())
+    }
+
     /// `ibv_wr_set_inline_data`.
     fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize), as plain {
         requests(qp).set_inline(std::iter::once(bytes(addr, length)));
@@ -215,7 +231,7 @@ const ANSWERED: c_uint = IBV_QP_EX_WITH_RDMA_READ
 /// Operations (`IBV_QP_EX_WITH_*`) of a type of queue pair (`IBV_QPT_*`).
 pub fn operations(kind: c_uint) -> u64 {
     u64::from(match kind {
-        IBV_QPT_RC | IBV_QPT_XRC_SEND => SENDS | WRITES | KEYS | ANSWERED,
+        IBV_QPT_RC | IBV_QPT_XRC_SEND | IBV_QPT_DRIVER => SENDS | WRITES | KEYS | ANSWERED,
         IBV_QPT_UC => SENDS | WRITES | KEYS,
         IBV_QPT_UD => SENDS,
         _ => 0,
@@ -268,6 +284,7 @@ mod tests {
         assert_eq!(rc.count_ones(), 10);
         for (kind, count) in [
             (IBV_QPT_XRC_SEND, 10),
+            (IBV_QPT_DRIVER, 10),
             (IBV_QPT_UC, 6),
             (IBV_QPT_UD, 2),
             (IBV_QPT_XRC_RECV, 0),

@@ -35,6 +35,8 @@ bits! {
         ON_DEMAND = 1 << 14,
         /// Communication management (1.4).
         CONNECTIONS = 1 << 15,
+        /// Queue pairs of the dynamically connected transport (1.5).
+        DC = 1 << 16,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
@@ -44,6 +46,8 @@ bits! {
         ALL_1_2 = (1 << 14) - 1,
         /// Bits of version 1.3.
         ALL_1_3 = (1 << 15) - 1,
+        /// Bits of version 1.4.
+        ALL_1_4 = (1 << 16) - 1,
     }
 }
 

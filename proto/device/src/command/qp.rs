@@ -42,7 +42,7 @@ layouts! {
     }
 
     /// Body of [`Opcode::CreateQp`](super::Opcode::CreateQp).
-    struct CreateQp: 64 {
+    struct CreateQp: 72 {
         /// [`QpType`](crate::verbs::QpType).
         0 qp_type: u32,
         /// [`create_flags`].
@@ -71,6 +71,8 @@ layouts! {
         48 send_ring: ExtentList,
         /// The receive ring.
         56 receive_ring: ExtentList,
+        /// Target of dynamic connections: the key that initiators have to know. Since 1.5.
+        64 access_key: u64,
     }
 
     /// Attributes of a queue pair.
@@ -145,7 +147,7 @@ layouts! {
     }
 
     /// Reply to [`Opcode::QueryQp`](super::Opcode::QueryQp).
-    struct QpReply: 136 {
+    struct QpReply: 144 {
         /// Attributes of the queue pair.
         0 attributes: QpAttributes,
         /// What the queue pair was made with; the extent lists are zeros.
@@ -162,4 +164,14 @@ layouts! {
         /// The group.
         8 gid: [u8; 16],
     }
+}
+
+impl CreateQp {
+    /// Bytes of the body in version 1.0.
+    pub const LEN_1_0: usize = 64;
+}
+
+impl QpReply {
+    /// Bytes of the reply in version 1.0.
+    pub const LEN_1_0: usize = 136;
 }

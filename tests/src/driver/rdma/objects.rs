@@ -345,13 +345,14 @@ impl Driver {
         let announced = |area: &Option<Area>| area.as_ref().map(extents).unwrap_or_default();
         let target = spec.qp_type == QpType::XrcTarget;
         let xrc = target || spec.qp_type == QpType::XrcInitiator;
+        let (dci, dct) = (QpType::DcInitiator, QpType::DcTarget);
         let unless = |not: bool, handle| if not { NONE } else { handle };
         let body = CreateQp {
             qp_type: spec.qp_type.number(),
             flags: spec.flags,
             pd: unless(target, spec.pd),
-            send_cq: unless(target, spec.send_cq),
-            recv_cq: unless(xrc, spec.recv_cq),
+            send_cq: unless(target || spec.qp_type == dct, spec.send_cq),
+            recv_cq: unless(xrc || spec.qp_type == dci, spec.recv_cq),
             srq: spec.srq,
             xrcd: spec.xrcd,
             send_blocks: spec.blocks,
@@ -361,6 +362,7 @@ impl Driver {
             receive_elements: spec.receive_elements,
             send_ring: announced(&send_area),
             receive_ring: announced(&receive_area),
+            access_key: 0,
         };
         let mut list = Vec::new();
         for area in send_area.iter().chain(&receive_area) {
@@ -446,6 +448,8 @@ impl Driver {
             QpType::Ud => 0,
             QpType::Uc | QpType::XrcInitiator => connected,
             QpType::Rc | QpType::XrcTarget => connected | m::MAX_DEST_RD_ATOMIC | m::MIN_RNR_TIMER,
+            QpType::DcInitiator => m::PATH_MTU,
+            QpType::DcTarget => m::ADDRESS | m::PATH_MTU | m::MIN_RNR_TIMER,
         };
         if let Err(reply) = self.modify(qp.number, m::STATE | mask, attributes) {
             panic!("to RTR: {reply}");
@@ -468,10 +472,10 @@ impl Driver {
         };
         let mask = match qp.qp_type {
             QpType::Ud | QpType::Uc => 0,
-            QpType::Rc | QpType::XrcInitiator => {
+            QpType::Rc | QpType::XrcInitiator | QpType::DcInitiator => {
                 m::TIMEOUT | m::RETRY_COUNT | m::RNR_RETRY | m::MAX_RD_ATOMIC
             }
-            QpType::XrcTarget => m::TIMEOUT,
+            QpType::XrcTarget | QpType::DcTarget => m::TIMEOUT,
         };
         if let Err(reply) = self.modify(qp.number, m::STATE | m::SQ_PSN | mask, attributes) {
             panic!("to RTS: {reply}");

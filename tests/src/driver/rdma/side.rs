@@ -134,8 +134,8 @@ impl Side {
     pub fn spec(&self, qp_type: QpType) -> QpSpec {
         let spec = QpSpec::new(qp_type, self.pd, &self.cq);
         match qp_type {
-            QpType::XrcInitiator => spec.without_receives(),
-            QpType::XrcTarget => QpSpec {
+            QpType::XrcInitiator | QpType::DcInitiator => spec.without_receives(),
+            QpType::XrcTarget | QpType::DcTarget => QpSpec {
                 blocks: 0,
                 elements: 0,
                 inline: 0,

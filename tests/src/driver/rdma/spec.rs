@@ -101,7 +101,7 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
         O::CreateSrq => (size_of::<queues::CreateSrq>(), true),
         O::ModifySrq => (size_of::<queues::ModifySrq>(), false),
         O::CreateAh => (size_of::<qp::CreateAh>(), false),
-        O::CreateQp => (size_of::<qp::CreateQp>(), true),
+        O::CreateQp => (qp::CreateQp::LEN_1_0, true),
         O::ModifyQp => (size_of::<qp::ModifyQp>(), false),
         O::AttachMulticast | O::DetachMulticast => (size_of::<qp::Multicast>(), false),
         O::CreateDoorbells => (size_of::<queues::CreateDoorbells>(), true),

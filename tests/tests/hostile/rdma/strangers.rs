@@ -138,6 +138,7 @@ impl Scene {
                 ..bth::Header::new(Bth::new(transport, operation), qb.number, Psn::new(PSN))
             },
             xrceth: None,
+            dceth: None,
             extended,
         };
         let write = reth::Header {

@@ -7,7 +7,7 @@ use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
 };
 use vnic_device::command::qp::{
-    AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate,
+    AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate, QpReply,
 };
 use vnic_device::command::queues::{CreateSrq, ModifySrq};
 use vnic_device::command::{CommandHead, NONE, Object, Opcode as O, Range, ReplyHead};
@@ -55,14 +55,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 5, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 6, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (4, &[0; 15][..]));
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (5, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -75,6 +75,40 @@ fn versions(d: &mut Driver) {
     refused(d, O::JudgePost, &JudgePost::default(), &[], S::NotSupported);
     fine(d, O::Reset, &[0u8; 0], &[]);
     fine(d, O::Hello, &hello(1, 4, 4), &[]);
+    version_4(d);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 5, 5), &[]);
+}
+
+/// A driver of version 1.4 makes queue pairs with a shorter body, and hears less of them.
+fn version_4(d: &mut Driver) {
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    let capabilities = u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes"));
+    assert_eq!(capabilities, (1 << 16) - 1);
+    let pd = d.pd();
+    let cq = d.cq(4).handle;
+    let srq = d.srq(pd, 4, 1, None).handle;
+    let target = CreateQp {
+        qp_type: QpType::DcTarget.number(),
+        pd,
+        send_cq: NONE,
+        recv_cq: cq,
+        srq,
+        xrcd: NONE,
+        ..CreateQp::default()
+    };
+    refused(d, O::CreateQp, &target, &[], S::NotSupported);
+    let plain = CreateQp {
+        qp_type: QpType::Rc.number(),
+        send_cq: cq,
+        ..target
+    };
+    let reply = d.command(O::CreateQp, &plain.as_bytes()[..CreateQp::LEN_1_0], &[]);
+    assert_eq!(reply.status, S::Ok, "{reply}");
+    let qp = Object::read_from_bytes(&reply.bytes).expect("a handle");
+    assert_eq!(fine(d, O::QueryQp, &qp, &[]).bytes.len(), QpReply::LEN_1_0);
+    let reply = d.command(O::CreateQp, &plain.as_bytes()[..CreateQp::LEN_1_0 - 8], &[]);
+    assert_eq!(reply.status, S::Malformed, "{reply}");
 }
 
 /// A driver of version 1.0 sees what there was in 1.0, however much room it has.

@@ -158,6 +158,7 @@ fn create(s: &mut Side) {
         receive_elements: 3,
         send_ring: one,
         receive_ring: one,
+        access_key: 0,
     };
     let xrcd = d.xrcd();
     let plain = d.srq(pd, 4, 1, None);
@@ -186,6 +187,19 @@ fn create(s: &mut Side) {
     let shared = CreateQp {
         srq: plain.handle,
         ..no_receives
+    };
+    let dc_initiator = CreateQp {
+        qp_type: QpType::DcInitiator.number(),
+        ..initiator
+    };
+    let dc_target = CreateQp {
+        qp_type: QpType::DcTarget.number(),
+        pd,
+        recv_cq: cq,
+        srq: plain.handle,
+        xrcd: NONE,
+        access_key: 7,
+        ..target
     };
     let (all, send) = (list, pieces[0].as_bytes());
     let receive = pieces[1].as_bytes();
@@ -264,7 +278,65 @@ fn create(s: &mut Side) {
             &[],
             S::Invalid,
         ),
+        (
+            CreateQp {
+                recv_cq: cq,
+                ..dc_initiator
+            },
+            send,
+            S::Invalid,
+        ),
+        (
+            CreateQp {
+                srq: plain.handle,
+                ..dc_initiator
+            },
+            send,
+            S::Invalid,
+        ),
+        (
+            CreateQp {
+                access_key: 1,
+                ..dc_initiator
+            },
+            send,
+            S::Invalid,
+        ),
+        (CreateQp { access_key: 1, ..rc }, all, S::Invalid),
+        (
+            CreateQp {
+                srq: NONE,
+                ..dc_target
+            },
+            &[],
+            S::Invalid,
+        ),
+        (
+            CreateQp {
+                recv_cq: NONE,
+                ..dc_target
+            },
+            &[],
+            S::Invalid,
+        ),
+        (
+            CreateQp {
+                send_cq: cq,
+                ..dc_target
+            },
+            &[],
+            S::Invalid,
+        ),
         // Rings that it does not have.
+        (
+            CreateQp {
+                send_blocks: 64,
+                send_ring: one,
+                ..dc_target
+            },
+            send,
+            S::Invalid,
+        ),
         (
             CreateQp {
                 send_blocks: 64,

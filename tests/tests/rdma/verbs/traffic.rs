@@ -271,6 +271,94 @@ fn other_services_do_what_they_promise() -> Result<()> {
 }
 
 #[test]
+fn an_initiator_serves_targets_in_turn() -> Result<()> {
+    let Pair { rig: _rig, a, b } = pair()?;
+    const KEY: u64 = 0x0123_4567_89ab_cdef;
+    let options = ConnectOptions::default();
+    let srq = b.pd.srq().max_wr(64).max_sge(2).build()?;
+    let targets = [b.pd.dc_target(&b.cq, &srq, KEY), b.pd.dc_target(&b.cq, &srq, 7)];
+    let targets: Vec<_> = targets.into_iter().map(|t| t.build()).collect::<Result<_, _>>()?;
+    let initiator = a.pd.dc_initiator(&a.cq).max_send_sge(4).max_inline(200).build()?;
+    targets.iter().try_for_each(|target| target.to_ready(&options))?;
+    initiator.to_ready(&options)?;
+    assert_eq!(
+        (initiator.state(), targets[0].state()),
+        (QpState::Rts, QpState::Rtr)
+    );
+    assert_eq!(targets[0].query()?.created.access_key, KEY);
+    let handle = a.pd.create_ah(&AddressVector {
+        dgid: b.context.gids()?[1].gid,
+        sgid_index: 1,
+        ..AddressVector::default()
+    })?;
+    let way = |i: usize| (targets[i].number(), [KEY, 7][i]);
+    let (addr, rkey) = (b.region.addr(), b.region.rkey());
+    for round in 0..20u64 {
+        let (number, key) = way(round as usize % 2);
+        let (long, short) = (pattern(round, 9000), pattern(round + 100, 150));
+        a.region.write_at(0, &long);
+        b.region.fill(.., 0xee);
+        b.region.write_at(20_000, &round.to_ne_bytes());
+        srq.post(&[RecvWr::new(b.region.slice(30_000..40_000)).id(round)])?;
+        let pieces = [
+            a.region.slice(..10),
+            a.region.slice(10..20),
+            a.region.slice(20..9000),
+        ];
+        let into = a.region.slice(50_000..59_000);
+        let wrs = [
+            SendWr::write(&pieces, addr + 5, rkey),
+            SendWr::write(Data::inline(&short), addr + 10_000, rkey),
+            SendWr::read(into, addr + 5, rkey),
+            SendWr::fetch_add(a.region.slice(60_000..60_008), addr + 20_000, rkey, 5),
+            SendWr::compare_swap(a.region.slice(60_008..60_016), addr + 20_000, rkey, round + 5, 99),
+            SendWr::send(a.region.slice(..9000)).imm(round as u32).signaled(),
+        ];
+        initiator.post_send(&wrs.map(|wr| wr.to_target(&handle, number, key)))?;
+        a.done()?;
+        let wc = b.done()?;
+        assert_eq!((wc.id(), wc.qp(), wc.byte_len()), (round, number, 9000));
+        assert_eq!(wc.imm(), Some(round as u32));
+        assert_eq!(b.region.read_vec(5, 9000), long);
+        assert_eq!(b.region.read_vec(10_000, 150), short);
+        assert_eq!(b.region.read_vec(30_000, 9000), long);
+        assert_eq!(a.region.read_vec(50_000, 9000), long);
+        assert_eq!(a.region.read_vec(60_000, 8), round.to_ne_bytes());
+        assert_eq!(a.region.read_vec(60_008, 8), (round + 5).to_ne_bytes());
+        assert_eq!(b.region.read_vec(20_000, 8), 99u64.to_ne_bytes());
+    }
+    let counted = |name: &str| -> Result<u64> {
+        let all = b.context.counters()?;
+        Ok(all
+            .into_iter()
+            .find(|c| c.name == name)
+            .context("a counter")?
+            .value)
+    };
+    assert!(counted("rx_dct_connect")? >= 20);
+    // A request has a target, and only requests of an initiator have one.
+    let refused = initiator.post_send(&[SendWr::send(Data::NONE)]);
+    assert_eq!(refused.map_err(|e| e.reason), Err(PostReason::Malformed));
+    let plain = a.rc()?;
+    connect(&plain, &b.rc()?)?;
+    let refused = plain.post_send(&[SendWr::send(Data::NONE).to_target(&handle, 5, 5)]);
+    assert_eq!(refused.map_err(|e| e.reason), Err(PostReason::Malformed));
+    // Whoever does not know the key is refused, and nobody else is.
+    initiator.post_send(&[SendWr::send(Data::NONE).to_target(&handle, way(0).0, KEY + 1)])?;
+    assert_eq!(take(&a.cq)?.status(), CompletionStatus::RemoteAccessError);
+    assert_eq!(counted("resp_remote_access_errors")?, 1);
+    initiator.to_reset()?;
+    initiator.to_ready(&options)?;
+    srq.post(&[RecvWr::new(b.region.slice(..10)).id(50)])?;
+    initiator.post_send(&[SendWr::send(Data::inline(b"again"))
+        .to_target(&handle, way(0).0, KEY)
+        .signaled()])?;
+    a.done()?;
+    assert_eq!(b.done()?.id(), 50);
+    Ok(())
+}
+
+#[test]
 fn shared_receive_queues_serve_many() -> Result<()> {
     let Pair { rig: _rig, a, b } = pair()?;
     let srq = b.pd.srq().max_wr(16).max_sge(2).build()?;

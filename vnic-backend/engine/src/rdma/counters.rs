@@ -2,7 +2,7 @@
 //!
 //! Names are those of the mlx5 driver's `hw_counters` (kernel, `drivers/infiniband/hw/mlx5/counters.c`) and vport
 //! statistics where these count the same; [`crate::counters::names`] has the other names of the same numbers. What this
-//! device cannot do (DC) has no counter.
+//! device cannot do has no counter.
 
 use vnic_wire::roce::Path;
 use vnic_wire::transport::Headers;

@@ -220,6 +220,8 @@ impl Device {
                 work: 0,
                 notes: None,
                 observed: None,
+                dynamic_connections: 0,
+                connection: 0,
                 limits,
             },
             freed: None,
@@ -629,6 +631,16 @@ impl Device {
         Ok(number)
     }
 
+    /// Sets the access key of a DC target, which initiators have to know. Without one it is 0.
+    pub fn set_access_key(&mut self, qp: QpNumber, key: u64) -> Result<(), VerbsError> {
+        find!(self.qps, qp, Qp)?.set_access_key(key)
+    }
+
+    /// The access key of a DC target.
+    pub fn access_key(&self, qp: QpNumber) -> Option<u64> {
+        self.qps.get(qp.0)?.access_key()
+    }
+
     fn check_qp(&mut self, init: &QpInit) -> Result<(), VerbsError> {
         let limits = &self.shared.limits;
         in_range("send work requests", init.max_send_wr, 0, limits.max_qp_wr)?;
@@ -645,6 +657,8 @@ impl Device {
         };
         let target = init.qp_type == QpType::XrcTarget;
         let xrc = target || init.qp_type == QpType::XrcInitiator;
+        let dc_target = init.qp_type == QpType::DcTarget;
+        let dc_initiator = init.qp_type == QpType::DcInitiator;
         has(
             init.pd.is_some(),
             !target,
@@ -652,19 +666,24 @@ impl Device {
         )?;
         has(
             init.send_cq.is_some(),
-            !target,
-            "an XRC target sends nothing, others need a completion queue for sends",
+            !target && !dc_target,
+            "a target of XRC or DC sends nothing, others need a completion queue for sends",
         )?;
         has(
             init.recv_cq.is_some(),
-            !xrc,
-            "XRC receives by its SRQs, others need a completion queue for receives",
+            !xrc && !dc_initiator,
+            "XRC receives by its SRQs, a DC initiator not at all, others need a completion queue for receives",
         )?;
         has(
             init.xrcd.is_some(),
             target,
             "an XRC target needs a domain, others have none",
         )?;
+        if init.srq.is_none() && dc_target || init.srq.is_some() && dc_initiator {
+            return Err(VerbsError::Invalid(
+                "a DC target needs an SRQ, a DC initiator has none",
+            ));
+        }
         if init.srq.is_some() && xrc {
             return Err(VerbsError::Invalid(
                 "an XRC packet names its SRQ, its QP has none",

@@ -129,6 +129,7 @@ impl Gsi {
                     self.psn,
                 ),
                 xrceth: None,
+                dceth: None,
                 extended: Extended::Deth(deth::Header {
                     qkey: mad::GSI_QKEY,
                     source_qp: mad::GSI_QP,

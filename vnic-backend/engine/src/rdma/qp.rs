@@ -3,6 +3,7 @@
 mod completer;
 mod connect;
 mod datagram;
+mod dynamic;
 mod flow;
 mod notes;
 mod outlet;
@@ -21,6 +22,7 @@ use vnic_wire::time::Instant;
 
 pub(super) use connect::path;
 pub use connect::{flow_label, flow_label_port, udp_source_port};
+pub(super) use dynamic::CONNECTIONS_MAX;
 pub use spread::multipath_port;
 
 use super::marks::Mark;
@@ -36,6 +38,7 @@ use super::types::{
     Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendFlags,
     SendWr, Status, VerbsError,
 };
+use dynamic::Dynamic;
 use requester::{Finished, Requester, Stage, Turn};
 use responder::Responder;
 pub(super) use selective::Seats;
@@ -79,6 +82,8 @@ pub(super) struct Qp {
     timer: Entry,
     /// Its errors and losses, if there were any.
     trouble: Option<Box<Trouble>>,
+    /// What only ends of dynamic connections have.
+    dynamic: Option<Box<Dynamic>>,
 }
 
 impl Qp {
@@ -96,6 +101,7 @@ impl Qp {
             pace: None,
             timer: Entry::default(),
             trouble: None,
+            dynamic: Dynamic::of(init.qp_type).map(Box::new),
         }
     }
 
@@ -128,6 +134,7 @@ impl Qp {
             QpType::Uc => Transport::Uc,
             QpType::Ud => Transport::Ud,
             QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
+            QpType::DcInitiator | QpType::DcTarget => Transport::Dc,
         }
     }
 
@@ -296,6 +303,12 @@ impl Qp {
         };
         if self.init.qp_type == QpType::Ud {
             self.receive_datagram(shared, packet, memory);
+        } else if self.init.qp_type == QpType::DcTarget {
+            if operation.is_request() && self.permissions().receive {
+                dynamic::receive(self, shared, now, operation, packet, memory);
+            } else {
+                shared.counters.drop_wrong_state += 1;
+            }
         } else if !self.is_peers(&packet.path) {
             shared.counters.drop_bad_gid += 1;
             shared.marks.hit(Mark::WrongPeer);
@@ -311,7 +324,7 @@ impl Qp {
             } else {
                 shared.counters.drop_wrong_state += 1;
             }
-        } else if self.init.qp_type == QpType::XrcInitiator || !self.permissions().receive {
+        } else if !self.permissions().receive {
             shared.counters.drop_wrong_state += 1;
         } else {
             if self.state() == QpState::Rtr && !self.responder.established {
@@ -347,7 +360,11 @@ impl Qp {
             if sink.open() >> self.priority & 1 == 0 {
                 break;
             }
-            if self.send_response(shared, now, memory, sink) {
+            let answered = match self.dynamic {
+                None => self.send_response(shared, now, memory, sink),
+                Some(_) => dynamic::answer(self, shared, now, memory, sink),
+            };
+            if answered {
                 turned.sent = true;
                 turned.more = self.has_answers() || self.has_requests(shared);
                 if turned.more {
@@ -390,7 +407,7 @@ impl Qp {
 
     /// Has it anything to send back?
     pub fn has_answers(&self) -> bool {
-        self.responder.has_answers()
+        self.responder.has_answers() || self.dynamic.is_some() && dynamic::has_answers(self)
     }
 
     /// Has it anything to send, or to send again?
@@ -414,6 +431,9 @@ impl Qp {
     pub fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) {
         self.timer.fired();
         self.check_deadlines(shared, now);
+        if self.dynamic.is_some() {
+            dynamic::timeout(self, shared, now);
+        }
     }
 
     /// Leaves for the error state: all that was posted is flushed (IBTA 10.3.1).
@@ -443,6 +463,7 @@ impl Qp {
             self.end_flow(shared);
             self.forget_losses();
             shared.faults.forget(self.number);
+            dynamic::end(self, shared);
         }
         let may = self.permissions();
         if may.flush_send {
@@ -459,6 +480,7 @@ impl Qp {
 
     /// Flushes and forgets all that is posted: the QP is about to be destroyed.
     pub fn flush(&mut self, shared: &mut Shared) {
+        dynamic::end(self, shared);
         self.flush_sends(shared);
         self.flush_receives(shared);
         shared.faults.forget(self.number);
@@ -506,6 +528,26 @@ impl Qp {
         let value = count(errors);
         *value = value.saturating_add(1);
         shared.worst.note(self.number, *errors);
+    }
+
+    /// The key that initiators of dynamic connections have to know, of a target.
+    pub fn access_key(&self) -> Option<u64> {
+        match self.dynamic.as_deref() {
+            Some(Dynamic::Target(target)) => Some(target.access_key()),
+            _ => None,
+        }
+    }
+
+    /// Sets that key.
+    pub fn set_access_key(&mut self, key: u64) -> Result<(), VerbsError> {
+        match self.dynamic.as_deref_mut() {
+            Some(Dynamic::Target(target)) if self.attributes.state == QpState::Reset => {
+                *target = dynamic::Target::with_key(key);
+                Ok(())
+            }
+            Some(Dynamic::Target(_)) => Err(VerbsError::State(self.state())),
+            _ => Err(VerbsError::Invalid("only a DC target has an access key")),
+        }
     }
 
     /// What people see of it.

@@ -149,6 +149,7 @@ impl<'a> Run<'a> {
                         ..bth::Header::new(opcode, self.to.0, self.psn.add(i as u32))
                     },
                     xrceth: None,
+                    dceth: None,
                     extended: if packet.begins {
                         Extended::Reth(packet.reth)
                     } else {

@@ -139,9 +139,25 @@ pub(super) struct Shared {
     pub notes: Option<Box<Notes>>,
     /// Observations of queue pairs, while there are any.
     pub observed: Option<Box<Observations>>,
+    /// Connections that targets of the dynamically connected transport know.
+    pub dynamic_connections: u32,
+    /// Number of the newest connection that an initiator has made.
+    pub connection: u32,
 }
 
 impl Shared {
+    /// Number of a new connection of an initiator: the time in microseconds, or more. So they go up also when a device, or the whole
+    /// daemon, begins anew and gives out the same numbers of queue pairs.
+    pub fn next_connection(&mut self, now: Instant) -> u32 {
+        let time = (now.0 / 1000) as u32;
+        let next = self.connection.wrapping_add(1);
+        self.connection = match time.wrapping_sub(next) as i32 {
+            0.. => time,
+            _ => next,
+        };
+        self.connection
+    }
+
     /// Adds a completion. (Inlined, so that a completion is written once, to its place.)
     #[inline(always)]
     pub fn complete(&mut self, cq: CqHandle, completion: Completion) {

@@ -262,7 +262,8 @@ impl Default for SendData {
     }
 }
 
-/// Destination of a datagram (`ibv_send_wr.wr.ud`).
+/// Destination of a datagram (`ibv_send_wr.wr.ud`), or of a DC request, where the queue key means nothing
+/// (`mlx5dv_wr_set_dc_addr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdDestination {
     /// Address handle, of the same protection domain.
@@ -286,10 +287,12 @@ pub struct SendWr {
     pub flags: SendFlags,
     /// Data.
     pub data: SendData,
-    /// UD only: destination.
+    /// UD and DC only: destination.
     pub ud: Option<UdDestination>,
     /// XRC only: number of the remote SRQ.
     pub remote_srq: u32,
+    /// DC only: access key of the target.
+    pub access_key: u64,
 }
 
 impl SendWr {
@@ -316,6 +319,7 @@ impl Default for SendWr {
             data: SendData::default(),
             ud: None,
             remote_srq: 0,
+            access_key: 0,
         }
     }
 }
@@ -580,9 +584,9 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// Protection domain. An XRC target has none: `None`.
     pub pd: Option<PdHandle>,
-    /// Completion queue of sends. An XRC target sends nothing: `None`.
+    /// Completion queue of sends. A target of XRC or DC sends nothing: `None`.
     pub send_cq: Option<CqHandle>,
-    /// Completion queue of receives. `None` for both ends of XRC: there the SRQ names it.
+    /// Completion queue of receives. `None` for both ends of XRC, where the SRQ names it, and for a DC initiator.
     pub recv_cq: Option<CqHandle>,
     /// Shared receive queue instead of an own one.
     pub srq: Option<SrqHandle>,

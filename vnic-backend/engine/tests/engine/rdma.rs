@@ -3,6 +3,7 @@
 
 mod congestion;
 mod connections;
+mod dynamic;
 mod failing;
 mod harness;
 mod local;

@@ -248,6 +248,7 @@ pub fn send(rng: &mut Rng, kind: Option<QpType>, keys: [u32; 2], objects: [u32; 
             qkey: rng.u32(0..4) | if rng.bool() { 1 << 31 } else { 0 },
         }),
         remote_srq: rng.u32(0..20),
+        access_key: 0,
     }
 }
 

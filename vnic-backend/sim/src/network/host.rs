@@ -288,6 +288,7 @@ impl Host {
                 data: SendData::Sges([sge].into_iter().collect()),
                 ud: None,
                 remote_srq: 0,
+                access_key: 0,
             },
         )?;
         Ok(())

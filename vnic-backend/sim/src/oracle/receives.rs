@@ -199,7 +199,11 @@ impl Oracle {
             return Ok(());
         }
         match self.qps[qp].init.qp_type {
-            QpType::Rc | QpType::XrcTarget | QpType::XrcInitiator => {
+            QpType::Rc
+            | QpType::XrcTarget
+            | QpType::XrcInitiator
+            | QpType::DcTarget
+            | QpType::DcInitiator => {
                 let Some(send) = self.next_message(index, qp) else {
                     return Rule::Delivery.broken(format!("{what} got a message that nobody sent"));
                 };

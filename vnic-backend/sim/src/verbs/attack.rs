@@ -58,8 +58,10 @@ impl World {
             QpType::Uc => Transport::Uc,
             QpType::Ud => Transport::Ud,
             QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
+            QpType::DcInitiator | QpType::DcTarget => Transport::Dc,
         };
-        let operation = Operation::ALL[rng.usize(0..Operation::ALL.len())];
+        // (The last two are DC's.)
+        let operation = Operation::ALL[rng.usize(0..Operation::ALL.len() - 2)];
         let opcode = if percent(rng, 5) {
             Opcode::CNP
         } else {
@@ -88,6 +90,7 @@ impl World {
             xrceth: xrc.then(|| xrceth::Header {
                 srq: srq.map_or(rng.u32(0..1 << 24), |s| s.0),
             }),
+            dceth: None,
             extended: Extended::None,
         };
         headers.extended = self.forge_extended(slot, &headers, rng);

@@ -162,6 +162,7 @@ impl World {
             data,
             ud: None,
             remote_srq: srq,
+            access_key: 0,
         };
         (wr, book)
     }

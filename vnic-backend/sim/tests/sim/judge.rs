@@ -90,6 +90,7 @@ impl Court {
             data: SendData::Sges([sge].into_iter().collect()),
             ud: None,
             remote_srq: 0,
+            access_key: 0,
         };
         self.oracle.posted_send(0, QP, &wr);
     }

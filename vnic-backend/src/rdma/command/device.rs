@@ -70,6 +70,7 @@ impl Function {
             1 => (capabilities::ALL_1_1, size_of::<DeviceReply>()),
             2 => (capabilities::ALL_1_2, size_of::<DeviceReply>()),
             3 => (capabilities::ALL_1_3, size_of::<DeviceReply>()),
+            4 => (capabilities::ALL_1_4, size_of::<DeviceReply>()),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {

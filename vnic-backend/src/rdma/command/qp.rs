@@ -124,7 +124,7 @@ impl Function {
     }
 
     pub(super) fn create_qp(&mut self, mut r: Request<'_>) -> Outcome {
-        let body: CreateQp = r.body()?;
+        let body: CreateQp = r.body_since(CreateQp::LEN_1_0)?;
         r.room_for::<Object>()?;
         let most = self.free_extents();
         let send_list = r.announced(body.send_ring, most)?;
@@ -150,13 +150,22 @@ impl Function {
         if body.receive_entries > 0 {
             entries("receive_entries", body.receive_entries, 1, limits.max_qp_wr)?;
         }
-        let shared = optional(body.srq).is_some() || matches!(kind, QpType::XrcInitiator | QpType::XrcTarget);
+        let dc = matches!(kind, QpType::DcInitiator | QpType::DcTarget);
+        if self.session.minor < 5 && (dc || body.access_key != 0) {
+            let text = "this version has no dynamic connections";
+            return fail(S::NotSupported, text);
+        }
+        if kind != QpType::DcTarget && body.access_key != 0 {
+            return fail(S::Invalid, "only a DC target has an access key");
+        }
+        let shared =
+            optional(body.srq).is_some() || dc || matches!(kind, QpType::XrcInitiator | QpType::XrcTarget);
         if shared && (body.receive_entries > 0 || body.receive_elements > 0) {
             let text = "receives come from a shared receive queue: there is no receive ring";
             return fail(S::Invalid, text);
         }
-        if kind == QpType::XrcTarget && sends {
-            return fail(S::Invalid, "an XRC target sends nothing: there is no send ring");
+        if matches!(kind, QpType::XrcTarget | QpType::DcTarget) && sends {
+            return fail(S::Invalid, "a target sends nothing: there is no send ring");
         }
         if !sends && (body.send_elements > 0 || body.max_inline > 0) {
             return fail(S::Invalid, "send_elements or max_inline without send_blocks");
@@ -186,7 +195,12 @@ impl Function {
             );
             return fail(S::OutOfRange, text);
         }
-        let longest = send_blocks_max(body.send_elements, body.max_inline);
+        let send_limits = SendLimits {
+            qp_type: kind,
+            elements: body.send_elements,
+            inline: body.max_inline,
+        };
+        let longest = send_blocks_max(&send_limits);
         if sends && body.send_blocks < longest {
             let text = format!(
                 "{} send_blocks; the longest work request takes {longest}",
@@ -202,12 +216,7 @@ impl Function {
         self.read_ring(&mut r, 0, &send_list, send_len, 64)?;
         self.read_ring(&mut r, 1, &receive_list, receive_len, stride)?;
         let send = if sends {
-            let limits = SendLimits {
-                qp_type: kind,
-                elements: body.send_elements,
-                inline: body.max_inline,
-            };
-            Some(SendQueue::new(r.ring(0)?, body.send_blocks, limits))
+            Some(SendQueue::new(r.ring(0)?, body.send_blocks, send_limits))
         } else {
             None
         };
@@ -222,6 +231,9 @@ impl Function {
             None
         };
         let qp = self.device.create_qp(&init)?;
+        if kind == QpType::DcTarget {
+            self.device.set_access_key(qp, body.access_key)?;
+        }
         let made = QueuePair {
             send,
             receive,
@@ -299,7 +311,12 @@ impl Function {
             values.access = rights;
         }
         if has(qp_mask::ADDRESS) {
-            values.address = Some(self.address(&a.address)?);
+            let mut address = a.address;
+            if self.is_dynamic(body.qp) {
+                // Nobody is found out: the engine does not look at it.
+                address.dmac = self.device.mac().0;
+            }
+            values.address = Some(self.address(&address)?);
         }
         if has(qp_mask::RQ_PSN) {
             values.rq_psn = psn("rq_psn", a.rq_psn)?;
@@ -345,6 +362,13 @@ impl Function {
         Ok(())
     }
 
+    /// Is it an end of dynamic connections?
+    fn is_dynamic(&self, number: u32) -> bool {
+        let kinds = [QpType::DcInitiator, QpType::DcTarget].map(QpType::number);
+        let made = self.session.qps.get(number);
+        made.is_some_and(|qp| kinds.contains(&qp.created.qp_type))
+    }
+
     /// Flushes requests that were posted to a QP in error.
     fn flush(&mut self, number: u32, now: Instant) -> Outcome {
         match self.flush_all(number, now) {
@@ -355,7 +379,10 @@ impl Function {
 
     pub(super) fn query_qp(&mut self, mut r: Request<'_>) -> Outcome {
         let number = r.object()?;
-        r.room_for::<QpReply>()?;
+        let len = match self.session.minor {
+            0..5 => QpReply::LEN_1_0,
+            _ => size_of::<QpReply>(),
+        };
         let a = self.device.query_qp(QpNumber(number))?;
         let Some(shell) = self.session.qps.get(number) else {
             return fail(S::NoSuchObject, format!("no such queue pair as {number:#x}"));
@@ -383,11 +410,11 @@ impl Function {
             reserved: 0,
             address: a.address.as_ref().map(shown_address).unwrap_or_default(),
         };
-        r.reply(&QpReply {
+        let reply = QpReply {
             attributes,
             created: shell.created,
-        });
-        Ok(())
+        };
+        r.reply_cut(&reply, len)
     }
 
     pub(super) fn modify_qp_rate(&mut self, r: Request<'_>) -> Outcome {

@@ -12,7 +12,8 @@ use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::transport::{Extended, HEADERS_MAX, Headers};
 use vnic_wire::{
-    Error, MacAddr, aeth, atomicacketh, atomiceth, bth, cnp, deth, grh, ieth, immdt, reth, xrceth,
+    Error, MacAddr, aeth, atomicacketh, atomiceth, bth, cnp, dcceth, dceth, deth, grh, ieth, immdt, reth,
+    xrceth,
 };
 
 #[test]
@@ -54,6 +55,11 @@ fn layouts() {
     };
     assert_eq!(h.emit(), [0x62, 0, 0, 7]);
     assert_eq!(xrceth::Header { srq: 0xff01_0203 }.emit(), [0, 1, 2, 3]);
+    let dceth = dceth::Header {
+        connection: 0xaa,
+        initiator: 0xff01_0203,
+    };
+    assert_eq!(dceth.emit(), [0xaa, 1, 2, 3]);
     assert_eq!(immdt::Header { data: 0x0102_0304 }.emit(), [1, 2, 3, 4]);
     assert_eq!(ieth::Header { rkey: 0x0102_0304 }.emit(), [1, 2, 3, 4]);
     assert_eq!(cnp::Header::default().emit(), [0; 16]);
@@ -155,6 +161,10 @@ proptest! {
         prop_assert_eq!(ieth::Header::parse(&h.emit()), Ok(h));
         let h = xrceth::Header { srq: d >> 8 };
         prop_assert_eq!(xrceth::Header::parse(&h.emit()), Ok(h));
+        let h = dceth::Header { connection: flags, initiator: d >> 8 };
+        prop_assert_eq!(dceth::Header::parse(&h.emit()), Ok(h));
+        let h = dcceth::Header { access_key: a, connection: d };
+        prop_assert_eq!(dcceth::Header::parse(&h.emit()), Ok(h));
         let h = aeth::Header { syndrome: Syndrome::from_byte(flags), msn: d >> 8 };
         prop_assert_eq!(aeth::Header::parse(&h.emit()), Ok(h));
         let h = grh::Header {
@@ -176,6 +186,8 @@ proptest! {
         prop_assert_eq!(immdt::Header::parse(&bytes).is_err(), truncated(immdt::HEADER_LEN));
         prop_assert_eq!(ieth::Header::parse(&bytes).is_err(), truncated(ieth::HEADER_LEN));
         prop_assert_eq!(xrceth::Header::parse(&bytes).is_err(), truncated(xrceth::HEADER_LEN));
+        prop_assert_eq!(dceth::Header::parse(&bytes).is_err(), truncated(dceth::HEADER_LEN));
+        prop_assert_eq!(dcceth::Header::parse(&bytes).is_err(), truncated(dcceth::HEADER_LEN));
         prop_assert_eq!(cnp::Header::parse(&bytes).is_err(), truncated(cnp::HEADER_LEN));
         if let Ok(h) = grh::Header::parse(&bytes) {
             prop_assert_eq!(&h.emit()[..], &bytes[..grh::HEADER_LEN]);
@@ -248,6 +260,8 @@ fn opcodes_are_those_of_the_standard() {
         "",
         "SEND_LAST_WITH_INVALIDATE",
         "SEND_ONLY_WITH_INVALIDATE",
+        "CONNECT",
+        "DISCONNECT",
     ];
     let mut table = BTreeMap::new();
     for (transport, top, range) in [
@@ -255,6 +269,7 @@ fn opcodes_are_those_of_the_standard() {
         ("UC", 0x20, 0..12),
         ("UD", 0x60, 4..6),
         ("XRC", 0xa0, 0..24),
+        ("DC", 0xc0, 0..26),
     ] {
         for low in range.filter(|low| *low != 21) {
             table.insert(top | low, format!("{transport} {}", operations[usize::from(low)]));
@@ -281,6 +296,7 @@ fn opcodes_come_apart_and_together() {
             0x40..=0x5f => Transport::Rd,
             0x60..=0x7f => Transport::Ud,
             0xa0..=0xbf => Transport::Xrc,
+            0xc0..=0xdf => Transport::Dc,
             _ => Transport::Other,
         };
         assert_eq!(opcode.transport(), transport);
@@ -299,7 +315,11 @@ fn each_operation_has_one_place() {
         let kinds = [o.is_send(), o.is_write(), o.is_read_response(), o.is_atomic()];
         let single = matches!(
             o,
-            Operation::ReadRequest | Operation::Acknowledge | Operation::AtomicAcknowledge
+            Operation::ReadRequest
+                | Operation::Acknowledge
+                | Operation::AtomicAcknowledge
+                | Operation::Connect
+                | Operation::Disconnect
         );
         assert_eq!(kinds.iter().filter(|k| **k).count(), usize::from(!single), "{o}");
         let places = [o.is_first(), o.is_middle(), o.is_last(), o.is_only()];
@@ -367,7 +387,8 @@ fn headers_must_fit_the_opcode() {
     for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
         let mixed = Headers { bth: a.bth, ..*b };
         let alike = std::mem::discriminant(&a.extended) == std::mem::discriminant(&b.extended)
-            && a.xrceth.is_some() == b.xrceth.is_some();
+            && a.xrceth.is_some() == b.xrceth.is_some()
+            && a.dceth.is_some() == b.dceth.is_some();
         assert_eq!(mixed.emit(&mut out).is_ok(), alike);
         assert_eq!(mixed.is_consistent(), alike);
         *(if alike { &mut fit } else { &mut unfit }) += 1;

@@ -1,7 +1,8 @@
 //! A queue pair of any type.
 
 use vnic_verbs::{
-    Error, QpAttributes, QpMask, QueuePair, RateLimit, Rc, Uc, Ud, XrcInitiator, XrcTarget, qp::QpQuery,
+    DcInitiator, DcTarget, Error, QpAttributes, QpMask, QueuePair, RateLimit, Rc, Uc, Ud, XrcInitiator,
+    XrcTarget, qp::QpQuery,
 };
 
 /// A queue pair of any type.
@@ -12,6 +13,8 @@ pub enum AnyQp {
     Ud(QueuePair<Ud>),
     XrcSend(QueuePair<XrcInitiator>),
     XrcRecv(QueuePair<XrcTarget>),
+    DcInitiator(QueuePair<DcInitiator>),
+    DcTarget(QueuePair<DcTarget>),
 }
 
 /// Does the same for every type.
@@ -23,6 +26,8 @@ macro_rules! whichever {
             AnyQp::Ud($inner) => $what,
             AnyQp::XrcSend($inner) => $what,
             AnyQp::XrcRecv($inner) => $what,
+            AnyQp::DcInitiator($inner) => $what,
+            AnyQp::DcTarget($inner) => $what,
         }
     };
 }

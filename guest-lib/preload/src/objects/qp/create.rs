@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use vnic_device::queue::{BLOCK_LEN, SendHead, send_blocks_max};
+use vnic_device::queue::{BLOCK_LEN, SendHead, SendLimits, Target, send_blocks_max};
+use vnic_device::verbs::QpType;
 use vnic_verbs::{QpBuilder, QpKind, QueuePair, XrcTarget};
 
 use super::{AnyQp, Qp};
@@ -27,6 +28,16 @@ pub struct Wanted<'a> {
     pub signal_all: bool,
     /// Operations (`IBV_QP_EX_WITH_*`) that are built call by call.
     pub operations: Option<u64>,
+    /// An end of dynamic connections.
+    pub dynamic: Option<Dynamic>,
+}
+
+/// An end of dynamic connections (`mlx5dv_dc_init_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dynamic {
+    Initiator,
+    /// With its access key.
+    Target(u64),
 }
 
 /// Settings of an extended call.
@@ -143,19 +154,39 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
             let (Some(pd), Some(cq), None) = (wanted.pd, wanted.send_cq, wanted.srq) else {
                 return Err(Errno::INVALID);
             };
-            let mut capacity = check(context, &wanted.capacity)?;
+            let mut capacity = check(context, wanted)?;
             (capacity.max_recv_wr, capacity.max_recv_sge) = (0, 0);
             let builder = pd.inner.xrc_initiator(&cq.inner);
             let qp = sized(builder, &capacity, wanted.signal_all).build()?;
-            Ok((AnyQp::XrcSend(qp), grown(context, &capacity)))
+            Ok((AnyQp::XrcSend(qp), grown(context, wanted, &capacity)))
         }
+        IBV_QPT_DRIVER => match wanted.dynamic {
+            Some(Dynamic::Initiator) => {
+                // What belongs to receives is ignored, as libmlx5 does.
+                let (Some(pd), Some(cq)) = (wanted.pd, wanted.send_cq) else {
+                    return Err(Errno::INVALID);
+                };
+                let mut capacity = check(context, wanted)?;
+                (capacity.max_recv_wr, capacity.max_recv_sge) = (0, 0);
+                let builder = pd.inner.dc_initiator(&cq.inner);
+                let qp = sized(builder, &capacity, wanted.signal_all).build()?;
+                Ok((AnyQp::DcInitiator(qp), grown(context, wanted, &capacity)))
+            }
+            Some(Dynamic::Target(access_key)) => {
+                let (Some(pd), Some(cq), Some(srq)) = (wanted.pd, wanted.recv_cq, wanted.srq) else {
+                    return Err(Errno::INVALID);
+                };
+                let qp = pd.inner.dc_target(&cq.inner, &srq.inner, access_key).build()?;
+                Ok((AnyQp::DcTarget(qp), zeros()))
+            }
+            None => Err(Errno::UNSUPPORTED.because("a type of one maker: mlx5dv_create_qp says which")),
+        },
         IBV_QPT_XRC_RECV => {
             let xrcd = wanted.xrcd.ok_or(Errno::INVALID)?;
             Ok((AnyQp::XrcRecv(xrcd.domain().xrc_target().build()?), zeros()))
         }
-        // Raw packets, and types of other drivers.
-        _ => Err(Errno::UNSUPPORTED
-            .because("queue pairs are RC, UC, UD or XRC: no raw packets, no type of one maker")),
+        // Raw packets.
+        _ => Err(Errno::UNSUPPORTED.because("queue pairs are RC, UC, UD, XRC or DC: no raw packets")),
     }
 }
 
@@ -167,7 +198,7 @@ fn plain<K: vnic_verbs::qp::Plain>(
     let (Some(pd), Some(send_cq), Some(recv_cq)) = (wanted.pd, wanted.send_cq, wanted.recv_cq) else {
         return Err(Errno::INVALID);
     };
-    let mut capacity = check(context, &wanted.capacity)?;
+    let mut capacity = check(context, wanted)?;
     let mut builder = pd.inner.qp::<K>(&send_cq.inner, &recv_cq.inner);
     if wanted.srq.is_some() {
         (capacity.max_recv_wr, capacity.max_recv_sge) = (0, 0);
@@ -177,7 +208,7 @@ fn plain<K: vnic_verbs::qp::Plain>(
         builder = builder.srq(&srq.inner);
     }
     let qp = builder.build()?;
-    Ok((any(qp), grown(context, &capacity)))
+    Ok((any(qp), grown(context, wanted, &capacity)))
 }
 
 fn sized<K: QpKind>(builder: QpBuilder<K>, capacity: &ibv_qp_cap, signal_all: bool) -> QpBuilder<K> {
@@ -192,7 +223,8 @@ fn sized<K: QpKind>(builder: QpBuilder<K>, capacity: &ibv_qp_cap, signal_all: bo
 
 /// The capacity to ask the device for, if none of its limits is exceeded. A queue has room for one element at
 /// least.
-fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
+fn check(context: &Context, all: &Wanted<'_>) -> Result<ibv_qp_cap, Errno> {
+    let wanted = &all.capacity;
     let limits = context.seat.device.query_device();
     let within = wanted.max_send_wr <= limits.max_qp_wr
         && wanted.max_recv_wr <= limits.max_qp_wr
@@ -208,7 +240,7 @@ fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
         max_recv_sge: elements(wanted.max_recv_sge, wanted.max_recv_wr),
         max_inline_data: match wanted.max_send_wr {
             0 => 0,
-            _ => inline(wanted).min(limits.max_inline),
+            _ => inline(all).min(limits.max_inline),
         },
         ..*wanted
     })
@@ -217,15 +249,32 @@ fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
 /// Inline bytes of a queue pair: with those that are asked for, all that fit into the same blocks. `rdma_xclient` asks for none, and
 /// sends 16. UCX asks for 64, and sends its requests to connect, which have 65, from memory if it gets no more; it uses that memory
 /// again when the peer's own request comes, although the send may not have completed.
-fn inline(wanted: &ibv_qp_cap) -> u32 {
-    let blocks = send_blocks_max(wanted.max_send_sge, wanted.max_inline_data);
-    (blocks as usize * BLOCK_LEN - size_of::<SendHead>()) as u32
+fn inline(wanted: &Wanted<'_>) -> u32 {
+    let limits = limits(wanted, &wanted.capacity);
+    let target = match limits.qp_type {
+        QpType::DcInitiator => size_of::<Target>(),
+        _ => 0,
+    };
+    (send_blocks_max(&limits) as usize * BLOCK_LEN - size_of::<SendHead>() - target) as u32
+}
+
+/// What work requests of such a queue pair must keep.
+fn limits(wanted: &Wanted<'_>, capacity: &ibv_qp_cap) -> SendLimits {
+    SendLimits {
+        // (Of all types only this one has longer requests.)
+        qp_type: match wanted.dynamic {
+            Some(Dynamic::Initiator) => QpType::DcInitiator,
+            _ => QpType::Rc,
+        },
+        elements: capacity.max_send_sge,
+        inline: capacity.max_inline_data,
+    }
 }
 
 /// The capacity that a queue pair really gets: its rings are powers of two.
-fn grown(context: &Context, wanted: &ibv_qp_cap) -> ibv_qp_cap {
+fn grown(context: &Context, all: &Wanted<'_>, wanted: &ibv_qp_cap) -> ibv_qp_cap {
     let most = context.seat.device.query_device().max_qp_wr;
-    let longest = send_blocks_max(wanted.max_send_sge, wanted.max_inline_data);
+    let longest = send_blocks_max(&limits(all, wanted));
     let blocks = wanted.max_send_wr.saturating_mul(longest);
     let blocks = blocks.checked_next_power_of_two().unwrap_or(blocks);
     let receives = wanted.max_recv_wr.checked_next_power_of_two();

@@ -270,10 +270,14 @@ impl Evil {
     fn create_qp(&mut self) -> (Vec<u8>, Vec<u8>) {
         let (rc, uc, ud) = (QpType::Rc, QpType::Uc, QpType::Ud);
         let (initiator, target) = (QpType::XrcInitiator, QpType::XrcTarget);
-        let qp_type = *self.dice.pick(&[rc, rc, rc, uc, ud, ud, initiator, target]);
-        let sends = qp_type != target;
-        let shared = self.one_in(3) && sends && qp_type != initiator;
-        let receives = !shared && sends && qp_type != initiator;
+        let (dci, dct) = (QpType::DcInitiator, QpType::DcTarget);
+        let qp_type = *self
+            .dice
+            .pick(&[rc, rc, rc, uc, ud, ud, initiator, target, dci, dct]);
+        let sends = qp_type != target && qp_type != dct;
+        let both = matches!(qp_type, QpType::Rc | QpType::Uc | QpType::Ud);
+        let shared = self.one_in(3) && both || qp_type == dct;
+        let receives = !shared && both;
         let send_blocks = if sends { 1 << (4 + self.dice.below(5)) } else { 0 };
         let receive_entries = if receives { self.entries(8) } else { 0 };
         let (send_ring, mut list) = if sends {
@@ -290,11 +294,11 @@ impl Evil {
         let body = CreateQp {
             qp_type: qp_type.number(),
             flags: self.dice.below(2) as u32,
-            pd: if sends { self.any(PD) } else { NONE },
+            pd: if qp_type != target { self.any(PD) } else { NONE },
             send_cq: if sends { self.any(CQ) } else { NONE },
             recv_cq: if receives || shared { self.any(CQ) } else { NONE },
             srq: if shared { self.any(SRQ) } else { NONE },
-            xrcd: if sends {
+            xrcd: if qp_type != target {
                 self.maybe(XRCD, 40)
             } else {
                 self.any(XRCD)
@@ -306,6 +310,7 @@ impl Evil {
             receive_elements: if receives { self.dice.below(4) as u32 } else { 0 },
             send_ring,
             receive_ring,
+            access_key: if qp_type == dct { self.dice.below(2) } else { 0 },
         };
         (body.as_bytes().to_vec(), list)
     }

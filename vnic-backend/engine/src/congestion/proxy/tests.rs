@@ -155,6 +155,7 @@ impl Packet {
                 ..bth::Header::new(self.opcode, self.qp, Psn::new(self.psn))
             },
             xrceth: None,
+            dceth: None,
             extended: self.extended,
         };
         let mut frame = vec![];

@@ -20,8 +20,8 @@ use super::super::shared::Shared;
 use super::super::status::TimerStatus;
 use super::super::timer::Moment;
 use super::super::types::{Access, SendData, Status};
-use super::Qp;
 use super::requester::{Stage, WINDOW_RESTART};
+use super::{Qp, dynamic};
 
 /// RNR retry count that means "for ever" (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;
@@ -86,7 +86,8 @@ impl Qp {
             _ => None,
         };
         // Nothing that was never sent can be acknowledged.
-        if !psn.before(self.requester.end) {
+        let refused = || self.dynamic.is_some() && dynamic::is_refusal(self, psn, aeth);
+        if !psn.before(self.requester.end) && !refused() {
             shared.marks.hit(Mark::GhostAck);
             shared.counters.drop_stale_response += 1;
             return;
@@ -443,6 +444,9 @@ impl Qp {
         } else {
             self.start_timer(shared, now);
         }
+        if self.dynamic.is_some() {
+            dynamic::progressed(self, shared, now);
+        }
         self.check_drained(shared);
         self.schedule(shared);
     }
@@ -507,6 +511,9 @@ impl Qp {
                 self.requester.retries_left -= 1;
             }
         }
+        if self.dynamic.is_some() && matches!(why, Again::Timeout | Again::Early) {
+            dynamic::connect_again(self, now);
+        }
         self.requester.go_back(shared, psn);
         self.lost(
             shared,
@@ -549,6 +556,9 @@ impl Qp {
             self.requester.rnr_retries_left -= 1;
         }
         self.forget_repair();
+        if self.dynamic.is_some() {
+            dynamic::not_ready(self, now);
+        }
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
         self.untimed(shared);

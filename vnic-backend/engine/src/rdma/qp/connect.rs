@@ -14,7 +14,7 @@ use super::super::types::{
     AddressVector, AttributeMask, QpAttributes, QpNumber, QpState, QpType, RateLimit, SOURCE_PORT_FIRST,
     VerbsError,
 };
-use super::{Qp, state};
+use super::{Qp, dynamic, state};
 
 /// Bits in which they differ.
 const SOURCE_PORT_BITS: u32 = 14;
@@ -144,6 +144,7 @@ impl Qp {
             return Err(VerbsError::State(from));
         }
         state::transition(self.init.qp_type, from, to, mask)?;
+        let wanted = &self.with_a_peer(wanted, shared);
         check_values(wanted, mask, &shared.limits, &shared.gids)?;
         let leaving_sqd = from == QpState::Sqd && to == QpState::Sqd;
         if leaving_sqd && !self.drained() {
@@ -193,6 +194,19 @@ impl Qp {
         Ok(())
     }
 
+    /// Address vectors of the ends of dynamic connections say how they send, and need not say to whom: `mlx5` does not look at the
+    /// destination, and here it is the own address then.
+    fn with_a_peer(&self, wanted: &QpAttributes, shared: &Shared) -> QpAttributes {
+        let mut wanted = *wanted;
+        if self.dynamic.is_some()
+            && let Some(address) = &mut wanted.address
+            && let Ok(own) = shared.gids.get(address.sgid_index)
+        {
+            (address.dgid, address.dmac) = (own.gid, own.mac);
+        }
+        wanted
+    }
+
     fn move_to(&mut self, shared: &mut Shared, to: QpState, now: Instant) {
         match to {
             QpState::Reset => {
@@ -220,6 +234,7 @@ impl Qp {
         while self.requester.take(&mut shared.sends, |_| true).is_some() {}
         while self.responder.take_any(shared, &self.init).is_some() {}
         let fresh = Qp::new(self.number, self.init);
+        dynamic::end(self, shared);
         self.end_flow(shared);
         self.set_rate(shared, RateLimit::default(), now);
         // What the device knows of this QP stays: its turn, its timers, and what the operator allows it.
@@ -228,6 +243,7 @@ impl Qp {
             timer: self.timer,
             priority: self.priority,
             pace: self.pace.take(),
+            dynamic: self.dynamic.take(),
             ..fresh
         };
     }

@@ -120,6 +120,7 @@ impl Qp {
                 )
             },
             xrceth: None,
+            dceth: None,
             extended,
         };
         sink.send(&Outgoing {

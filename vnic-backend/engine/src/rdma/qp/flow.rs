@@ -35,8 +35,8 @@ use super::super::pacing::{OVERHEAD, Pace};
 use super::super::packet::Incoming;
 use super::super::shared::Shared;
 use super::super::types::{QpNumber, QpState, QpType};
-use super::Qp;
 use super::requester::{Stage, WINDOW_RESTART};
+use super::{Qp, dynamic};
 
 /// Speed of a port that does not say its own, in bit/s.
 const LINE_RATE: u64 = 100_000_000_000;
@@ -97,6 +97,7 @@ impl Qp {
                 ..bth::Header::new(opcode, 0, Psn::new(0))
             },
             xrceth: None,
+            dceth: None,
             extended: Extended::None,
         };
         // (A datagram's way is not known yet; IPv4 is the usual one.)
@@ -470,6 +471,7 @@ impl Qp {
                 (deth.qkey == self.attributes.qkey).then_some(QpNumber(deth.source_qp))
             }
             _ if self.init.qp_type == QpType::Ud => None,
+            _ if self.init.qp_type == QpType::DcTarget => dynamic::sender(self, packet),
             _ => self
                 .is_peers(&packet.path)
                 .then_some(self.attributes.destination_qp),

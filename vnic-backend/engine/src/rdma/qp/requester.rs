@@ -34,7 +34,7 @@ use super::super::types::{
 };
 use super::selective::WHOLE;
 use super::spread::multipath_port;
-use super::{Qp, notes, state};
+use super::{Qp, dynamic, notes, state};
 use headers::{Place, request};
 
 /// What may be unacknowledged after a timeout, and after each loss with slow restart. It grows by what is acknowledged, which
@@ -48,6 +48,9 @@ const PSN_SPAN: u32 = 1 << 23;
 
 /// Operations that bring bytes back.
 const FETCHING: u32 = Operation::Read.bit() | Operation::CompareSwap.bit() | Operation::FetchAdd.bit();
+
+/// Operations that no peer hears of.
+const LOCAL: u32 = Operation::BindMw.bit() | Operation::LocalInvalidate.bit();
 
 /// Where a send work request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -482,6 +485,9 @@ impl Qp {
         match (kind, &wr.ud) {
             (QpType::Ud, None) => Err(VerbsError::Invalid("a datagram needs a destination")),
             (QpType::Ud, Some(to)) => self.check_destination(ahs, to),
+            (QpType::DcInitiator, _) if operation.bit() & LOCAL != 0 => Ok(()),
+            (QpType::DcInitiator, None) => Err(VerbsError::Invalid("a DC request needs a target")),
+            (QpType::DcInitiator, Some(to)) => self.check_destination(ahs, to),
             _ => Ok(()),
         }
     }
@@ -504,6 +510,11 @@ impl Qp {
             if let Some(turn) = self.repeat(shared, now, memory, sink) {
                 return turn;
             }
+        }
+        if self.dynamic.is_some()
+            && let Some(turn) = dynamic::leave(self, shared, sink)
+        {
+            return turn;
         }
         let slot = self.requester.cursor;
         let Some(wqe) = shared.sends.get(slot) else {
@@ -529,6 +540,11 @@ impl Qp {
                 if wqe.is_local() {
                     return self.do_locally(shared, slot);
                 }
+                if self.dynamic.is_some()
+                    && let Some(turn) = dynamic::turn_to(self, shared, slot, now, sink)
+                {
+                    return turn;
+                }
                 if let Some(turn) = self.start_request(shared, slot) {
                     return turn;
                 }
@@ -537,6 +553,11 @@ impl Qp {
         }
         if self.must_wait(shared, now) {
             return Turn::Blocked;
+        }
+        if self.dynamic.is_some()
+            && let Some(turn) = dynamic::connect_first(self, shared, sink)
+        {
+            return turn;
         }
         if self.init.qp_type == QpType::Ud {
             return self.send_datagram(shared, slot, memory, now, sink);
@@ -793,6 +814,7 @@ impl Qp {
             xrceth: (self.init.qp_type == QpType::XrcInitiator).then_some(xrceth::Header {
                 srq: wqe.wr.remote_srq,
             }),
+            dceth: dynamic::header(self),
             extended,
         };
         sink.send(&Outgoing {
@@ -848,6 +870,9 @@ impl Qp {
     pub fn pages_came(&mut self, shared: &mut Shared, half: Half) {
         if half == Half::Requester {
             self.requester.rnr_until = None;
+        }
+        if self.dynamic.is_some() {
+            dynamic::pages_came(self, shared);
         }
         self.schedule(shared);
     }

@@ -6,7 +6,7 @@ use super::super::types::{AttributeMask, QpState, QpType, VerbsError};
 
 use AttributeMask as A;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
-use QpType::{Rc, Uc, Ud, XrcInitiator, XrcTarget};
+use QpType::{DcInitiator, DcTarget, Rc, Uc, Ud, XrcInitiator, XrcTarget};
 
 /// A transition that `modify` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,8 @@ const RESPONDER: A = A::MAX_DEST_RD_ATOMIC.union(A::MIN_RNR_TIMER);
 const RETRIES: A = A::RETRY_COUNT.union(A::RNR_RETRY).union(A::MAX_RD_ATOMIC);
 /// Placement of a connected QP.
 const PLACE: A = all(&[A::PKEY_INDEX, A::PORT, A::ACCESS]);
+/// Placement of an initiator of dynamic connections, which peers do not reach.
+const DC_PLACE: A = A::PKEY_INDEX.union(A::PORT);
 /// What may change when a connected QP becomes ready, and while it is.
 const LIVE: A = all(&[A::CURRENT_STATE, A::ACCESS, A::UDP_SOURCE_PORT]);
 /// What may change on its way to ready-to-receive.
@@ -62,19 +64,24 @@ const fn row(from: QpState, to: QpState, qp_type: QpType, required: A, optional:
 
 /// Every transition that a type of QP has besides those from any state to `Reset` and `Err`, which need and allow nothing
 /// but the state. Attributes of path migration and of rate limits are not here: RoCE has no alternate path.
-/// `UDP_SOURCE_PORT` may be given where the address or the state of the send queue may change.
+/// `UDP_SOURCE_PORT` may be given where the address or the state of the send queue may change. Those of the dynamically connected
+/// transport are what Linux's driver of its adapters asks for (`mlx5_ib`): a target is ready in RTR, and neither drains.
 pub const TRANSITIONS: &[Transition] = &[
     row(Reset, Init, Rc, PLACE, NONE),
     row(Reset, Init, Uc, PLACE, NONE),
     row(Reset, Init, Ud, all(&[A::PKEY_INDEX, A::PORT, A::QKEY]), NONE),
     row(Reset, Init, XrcInitiator, PLACE, NONE),
     row(Reset, Init, XrcTarget, PLACE, NONE),
+    row(Reset, Init, DcInitiator, DC_PLACE, A::ACCESS),
+    row(Reset, Init, DcTarget, PLACE, NONE),
     //
     row(Init, Init, Rc, NONE, PLACE),
     row(Init, Init, Uc, NONE, PLACE),
     row(Init, Init, Ud, NONE, all(&[A::PKEY_INDEX, A::PORT, A::QKEY])),
     row(Init, Init, XrcInitiator, NONE, PLACE),
     row(Init, Init, XrcTarget, NONE, PLACE),
+    row(Init, Init, DcInitiator, NONE, PLACE),
+    row(Init, Init, DcTarget, NONE, PLACE),
     //
     row(Init, Rtr, Rc, PEER.union(RESPONDER), READY),
     row(Init, Rtr, Uc, PEER, READY),
@@ -87,6 +94,14 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(Init, Rtr, XrcInitiator, PEER, READY),
     row(Init, Rtr, XrcTarget, PEER.union(RESPONDER), READY),
+    row(Init, Rtr, DcInitiator, A::PATH_MTU, READY.union(A::ADDRESS)),
+    row(
+        Init,
+        Rtr,
+        DcTarget,
+        all(&[A::ADDRESS, A::PATH_MTU, A::MIN_RNR_TIMER]),
+        READY,
+    ),
     //
     row(
         Rtr,
@@ -117,6 +132,13 @@ pub const TRANSITIONS: &[Transition] = &[
         all(&[A::SQ_PSN, A::TIMEOUT]),
         LIVE.union(A::MIN_RNR_TIMER),
     ),
+    row(
+        Rtr,
+        Rts,
+        DcInitiator,
+        all(&[A::SQ_PSN, A::TIMEOUT, RETRIES]),
+        LIVE.union(A::MIN_RNR_TIMER),
+    ),
     //
     row(Rts, Rts, Rc, NONE, LIVE.union(A::MIN_RNR_TIMER)),
     row(Rts, Rts, Uc, NONE, LIVE),
@@ -129,6 +151,7 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(Rts, Rts, XrcInitiator, NONE, LIVE),
     row(Rts, Rts, XrcTarget, NONE, LIVE.union(A::MIN_RNR_TIMER)),
+    row(Rts, Rts, DcInitiator, NONE, LIVE.union(A::MIN_RNR_TIMER)),
     //
     row(Rts, Sqd, Rc, NONE, A::DRAINED_EVENT),
     row(Rts, Sqd, Uc, NONE, A::DRAINED_EVENT),
@@ -246,7 +269,7 @@ const NOTHING: Permissions = Permissions {
 };
 
 /// What a QP may do. XRC divides the two directions: the initiator has no receive queue and takes no requests, the
-/// target has no send queue (annex A14).
+/// target has no send queue (annex A14). The dynamically connected transport divides them as well.
 #[inline(always)]
 pub const fn allows(qp_type: QpType, state: QpState) -> Permissions {
     let reliable = qp_type.reliable();
@@ -254,9 +277,9 @@ pub const fn allows(qp_type: QpType, state: QpState) -> Permissions {
         // It never comes there.
         return NOTHING;
     }
-    let sends = !matches!(qp_type, XrcTarget);
-    let receives = !matches!(qp_type, XrcInitiator);
-    let has_recv_queue = !matches!(qp_type, XrcInitiator | XrcTarget);
+    let sends = !matches!(qp_type, XrcTarget | DcTarget);
+    let receives = !matches!(qp_type, XrcInitiator | DcInitiator);
+    let has_recv_queue = sends && receives;
     let (sending, draining) = match state {
         Rts => (sends, sends),
         Sqd => (false, sends),

@@ -226,6 +226,7 @@ pub fn send(id: u64, op: SendOp, sges: &[Sge]) -> SendWr {
         data: SendData::Sges(SgList::from_slice(sges)),
         ud: None,
         remote_srq: 0,
+        access_key: 0,
     }
 }
 

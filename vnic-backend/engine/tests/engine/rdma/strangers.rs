@@ -77,6 +77,7 @@ fn answers_of_strangers_are_dropped() {
                 asked.headers.bth.psn,
             ),
             xrceth: None,
+            dceth: None,
             extended: Extended::Aeth(aeth::Header { syndrome, msn: 1 }),
         };
         let answer = from_peer(&pair, 0, headers);

@@ -10,7 +10,7 @@ use vnic_wire::psn::Psn;
 use vnic_wire::roce::{self, Network, Path};
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::vlan::{self, Tci};
-use vnic_wire::{EtherType, MacAddr, aeth, atomiceth, bth, deth, reth, xrceth};
+use vnic_wire::{EtherType, MacAddr, aeth, atomiceth, bth, dcceth, dceth, deth, reth, xrceth};
 
 /// Largest path MTU (IBTA vol 1 section 9.2).
 pub const MTU_MAX: usize = 4096;
@@ -126,12 +126,20 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
                 compare: rng.next(),
             }),
             O::SendLastInvalidate | O::SendOnlyInvalidate => Extended::Ieth(rng.u32()),
+            O::Connect | O::Disconnect => Extended::Connection(dcceth::Header {
+                access_key: rng.next(),
+                connection: rng.u32(),
+            }),
         }
     };
-    let on_request = opcode.transport() == Transport::Xrc && operation.is_request();
+    let leads = |transport| opcode.transport() == transport && operation.is_request();
     Headers {
         bth,
-        xrceth: on_request.then(|| xrceth::Header { srq: rng.u24() }),
+        xrceth: leads(Transport::Xrc).then(|| xrceth::Header { srq: rng.u24() }),
+        dceth: leads(Transport::Dc).then(|| dceth::Header {
+            connection: rng.u8(),
+            initiator: rng.u24(),
+        }),
         extended,
     }
 }

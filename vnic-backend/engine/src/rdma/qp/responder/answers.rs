@@ -439,6 +439,7 @@ impl Qp {
                 ..bth::Header::new(opcode, self.attributes.destination_qp.0, psn)
             },
             xrceth: None,
+            dceth: None,
             extended,
         };
         sink.send(&Outgoing {
