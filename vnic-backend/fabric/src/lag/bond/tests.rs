@@ -72,7 +72,7 @@ fn all_members_up_is_hash_modulo_members() {
         let bond = all_up(aggregate(members));
         for source in (0..u16::MAX).step_by(97) {
             let flow = udp(source, 4791);
-            let member = Policy::Layer34.hash(&flow) as usize % members;
+            let member = Policy::FiveTuple.hash(&flow) as usize % members;
             assert_eq!(bond.member_of(&flow), Some(Member(member as u8)));
         }
     }
@@ -575,7 +575,7 @@ fn the_narrower_affinity_wins() {
         local_qp: None,
         ..f
     };
-    let hash = Policy::Layer34.hash(&tcp) % 4;
+    let hash = Policy::FiveTuple.hash(&tcp) % 4;
     assert_eq!(bond.member_of(&tcp), Some(Member(hash as u8)), "not RoCE");
 }
 
