@@ -586,7 +586,7 @@ impl Qp {
                 .map(|trouble| trouble.errors)
                 .unwrap_or_default(),
             path: self.path.as_ref().map(PathStatus::from),
-            ways: self.ways(now),
+            ways: spread::ways(self, now),
         }
     }
 

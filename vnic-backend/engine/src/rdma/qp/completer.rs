@@ -21,7 +21,7 @@ use super::super::status::TimerStatus;
 use super::super::timer::Moment;
 use super::super::types::{Access, SendData, Status};
 use super::requester::{Stage, WINDOW_RESTART};
-use super::{Qp, dynamic};
+use super::{Qp, dynamic, spread};
 
 /// RNR retry count that means "for ever" (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;
@@ -101,7 +101,7 @@ impl Qp {
             return;
         }
         if packet.headers.bth.spread {
-            self.may_spread(shared);
+            spread::begin(self, shared);
         }
         let losses = packet.headers.bth.selective || self.trouble.is_some();
         match (operation, aeth) {
@@ -493,7 +493,7 @@ impl Qp {
                 self.went_wrong(shared, |errors| &mut errors.local_ack_timeout_err);
                 self.requester.window = WINDOW_RESTART.min(shared.window);
                 let oldest = self.requester.oldest;
-                if self.spread().is_some_and(|spread| spread.rest(now, oldest)) {
+                if spread::of(self).is_some_and(|spread| spread.rest(now, oldest)) {
                     shared.marks.hit(Mark::WayRested);
                     shared.counters.roce_multipath_rests += 1;
                 }

@@ -33,7 +33,7 @@ use super::super::types::{
     SendOp, SendWr, Status, VerbsError,
 };
 use super::selective::WHOLE;
-use super::spread::multipath_port;
+use super::spread::{multipath_port, next_way};
 use super::{Qp, dynamic, notes, state};
 use headers::{Place, request};
 
@@ -664,7 +664,7 @@ impl Qp {
         sink: &mut dyn Sink,
     ) -> Turn {
         let way = match &self.trouble {
-            Some(trouble) if trouble.spread.is_some() => match self.next_way(shared, now, slot) {
+            Some(trouble) if trouble.spread.is_some() => match next_way(self, shared, now, slot) {
                 Ok(way) => way,
                 Err(()) => return Turn::Blocked,
             },

@@ -248,63 +248,61 @@ impl Ports {
     }
 }
 
-impl Qp {
-    /// The peer takes requests that come by several ways.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn may_spread(&mut self, shared: &Shared) {
-        let ways = shared.congestion.zero_touch.ways();
-        let has_ports = self.path.as_ref().is_some_and(|path| path.source_port != 0);
-        let known = self.trouble.as_ref().is_some_and(|t| t.spread.is_some());
-        if known || ways < 2 || !has_ports || shared.pin_source_port || !self.is_selective(shared) {
-            return;
-        }
-        let trouble = self.trouble.get_or_insert_default();
-        ensure(&shared.spreads, &mut trouble.spread, || Spread::new(ways));
+/// The peer takes requests that come by several ways.
+#[cold]
+#[inline(never)]
+pub(super) fn begin(qp: &mut Qp, shared: &Shared) {
+    let ways = shared.congestion.zero_touch.ways();
+    let has_ports = qp.path.as_ref().is_some_and(|path| path.source_port != 0);
+    let known = qp.trouble.as_ref().is_some_and(|t| t.spread.is_some());
+    if known || ways < 2 || !has_ports || shared.pin_source_port || !qp.is_selective(shared) {
+        return;
     }
+    let trouble = qp.trouble.get_or_insert_default();
+    ensure(&shared.spreads, &mut trouble.spread, || Spread::new(ways));
+}
 
-    /// What people see of its ways.
-    pub(super) fn ways(&self, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
-        let spread = self.trouble.as_ref().and_then(|t| t.spread.as_deref());
-        let (Some(spread), Some(path)) = (spread, &self.path) else {
-            return [None; WAYS_MAX];
-        };
-        core::array::from_fn(|i| {
-            let way = spread.ways[..spread.count].get(i)?;
-            Some(WayStatus {
-                source_port: multipath_port(path.source_port, i),
-                under_way: way.under_way,
-                rests: !way.may(now),
-            })
+/// What people see of its ways.
+pub(super) fn ways(qp: &Qp, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
+    let spread = qp.trouble.as_ref().and_then(|t| t.spread.as_deref());
+    let (Some(spread), Some(path)) = (spread, &qp.path) else {
+        return [None; WAYS_MAX];
+    };
+    core::array::from_fn(|i| {
+        let way = spread.ways[..spread.count].get(i)?;
+        Some(WayStatus {
+            source_port: multipath_port(path.source_port, i),
+            under_way: way.under_way,
+            rests: !way.may(now),
         })
-    }
+    })
+}
 
-    pub(super) fn spread(&mut self) -> Option<&mut Spread> {
-        self.trouble.as_mut()?.spread.as_deref_mut()
-    }
+pub(super) fn of(qp: &mut Qp) -> Option<&mut Spread> {
+    qp.trouble.as_mut()?.spread.as_deref_mut()
+}
 
-    /// The way of the next packet, of this request; none where there is one way only. No: it waits for what is under way.
-    #[inline(never)]
-    pub(super) fn next_way(&self, shared: &mut Shared, now: Instant, slot: u32) -> Result<Option<usize>, ()> {
-        let spread = self.trouble.as_ref().and_then(|t| t.spread.as_deref());
-        let (Some(spread), Some(wqe)) = (spread, shared.sends.get(slot)) else {
-            return Ok(None);
-        };
-        let psn = self.requester.next_psn();
-        let first = spread.first(now);
-        if psn.before(self.requester.end) {
-            return Ok(Some(first));
-        }
-        let near = psn.distance(self.requester.oldest) < SPAN as i32;
-        if near && lands_ahead(wqe, psn) {
-            return Ok(Some(spread.emptiest(now)));
-        }
-        if spread.others_busy(first) {
-            shared.marks.hit(Mark::SpreadWaited);
-            return Err(());
-        }
-        Ok(Some(first))
+/// The way of the next packet, of this request; none where there is one way only. No: it waits for what is under way.
+#[inline(never)]
+pub(super) fn next_way(qp: &Qp, shared: &mut Shared, now: Instant, slot: u32) -> Result<Option<usize>, ()> {
+    let spread = qp.trouble.as_ref().and_then(|t| t.spread.as_deref());
+    let (Some(spread), Some(wqe)) = (spread, shared.sends.get(slot)) else {
+        return Ok(None);
+    };
+    let psn = qp.requester.next_psn();
+    let first = spread.first(now);
+    if psn.before(qp.requester.end) {
+        return Ok(Some(first));
     }
+    let near = psn.distance(qp.requester.oldest) < SPAN as i32;
+    if near && lands_ahead(wqe, psn) {
+        return Ok(Some(spread.emptiest(now)));
+    }
+    if spread.others_busy(first) {
+        shared.marks.hit(Mark::SpreadWaited);
+        return Err(());
+    }
+    Ok(Some(first))
 }
 
 /// May this packet of a request land before others?
