@@ -114,6 +114,7 @@ mod tests {
                 ..bth::Header::new(opcode, 9, Psn::new(77))
             },
             xrceth: None,
+            dceth: None,
             extended,
         }
     }

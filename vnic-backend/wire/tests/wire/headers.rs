@@ -117,6 +117,7 @@ fn packets_that_take_several_ways_say_where_they_go() {
         let headers = Headers {
             bth,
             xrceth: None,
+            dceth: None,
             extended,
         };
         let mut bytes = [0; 64];
