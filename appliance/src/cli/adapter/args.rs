@@ -209,7 +209,7 @@ struct AdapterOptions {
     #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
     socket_users: Vec<u32>,
     /// Memory that the RDMA function may have in the daemon, in MiB, 64 to 65536: the limits of the device follow from it
-    /// [default: 2200, enough for those of a ConnectX]
+    /// [default: 2212, enough for those of a ConnectX]
     #[arg(long, value_name = "MIB")]
     rdma_memory_mib: Option<u32>,
     /// Memory regions that its VMMs may have, on both sockets together, 1 to 1534 [default: 1534, as many as any VMM can use]

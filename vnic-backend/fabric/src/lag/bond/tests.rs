@@ -25,15 +25,7 @@ fn millis(ms: u64) -> Duration {
 
 /// Layer3+4; 1 s until a member counts again, 1 ms of quiet, 100 ms of patience.
 fn aggregate(members: usize) -> Bond {
-    let mode = Mode::Aggregate {
-        policy: Policy::Layer34,
-        lacp: false,
-    };
-    let settings = BondSettings {
-        mode,
-        ..BondSettings::default()
-    };
-    Bond::new(members, settings).unwrap()
+    Bond::new(members, BondSettings::default()).unwrap()
 }
 
 fn all_up(mut bond: Bond) -> Bond {
