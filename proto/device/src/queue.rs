@@ -260,6 +260,7 @@ const fn behind(operation: Operation, flags: u8, count: u16) -> usize {
     target + behind_target(operation, flags, count)
 }
 
+#[inline(always)]
 const fn behind_target(operation: Operation, flags: u8, count: u16) -> usize {
     match operation {
         Operation::BindMw => size_of::<Bind>(),
@@ -271,6 +272,7 @@ const fn behind_target(operation: Operation, flags: u8, count: u16) -> usize {
 }
 
 /// Blocks that a send work request takes: one for its head and 32 bytes more, and further ones for the rest.
+#[inline(always)]
 pub const fn send_blocks(operation: Operation, flags: u8, count: u16) -> u32 {
     (size_of::<SendHead>() + behind(operation, flags, count)).div_ceil(BLOCK_LEN) as u32
 }
@@ -338,7 +340,7 @@ impl SendHead {
 
     /// What the work request does and how many blocks it takes, if it is well-formed. If it is not, the queue has a fault
     /// (`SPEC.md`, section 8).
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, limits: &SendLimits) -> Result<(Operation, u32), FaultReason> {
         use Operation as O;
         const MAY_INLINE: u32 =
@@ -351,10 +353,10 @@ impl SendHead {
         let inline = self.flags & send_flags::INLINE != 0;
         let datagram = matches!(limits.qp_type, QpType::Ud);
         let targeted = matches!(limits.qp_type, QpType::DcInitiator) && operation.bit() & LOCAL == 0;
-        if self.flags & !send_flags::ALL != 0
+        let target = if targeted { send_flags::TARGET } else { 0 };
+        if self.flags & !(send_flags::ALL & !send_flags::TARGET) != target
             || inline && operation.bit() & MAY_INLINE == 0
             || datagram && self.destination().is_none()
-            || targeted != (self.flags & send_flags::TARGET != 0)
         {
             return Err(FaultReason::Reserved);
         }

@@ -159,71 +159,15 @@ impl SendQueue {
             }),
             _ => None,
         };
-        // What is behind the head, and the target, if there is one.
-        let (mut near, mut far) = (first[1], None);
         if head.flags & send_flags::TARGET != 0 {
-            let (target, bytes) = self.targeted(first[1], index, blocks);
-            (wr.ud, wr.access_key) = (Some(destination(&target)), target.access_key);
-            near.copy_from_slice(&bytes[..32]);
-            far = Some(bytes);
+            self.take_targeted(&head, operation, first[1], index, wr);
+            return Ok(());
         }
-        wr.op = match operation {
-            Operation::Write => SendOp::Write {
-                addr: head.remote,
-                rkey: head.rkey,
-            },
-            Operation::WriteImm => SendOp::WriteImm {
-                addr: head.remote,
-                rkey: head.rkey,
-                imm: head.imm,
-            },
-            Operation::Send => SendOp::Send,
-            Operation::SendImm => SendOp::SendImm(head.imm),
-            Operation::SendInvalidate => SendOp::SendInvalidate(head.imm),
-            Operation::Read => SendOp::Read {
-                addr: head.remote,
-                rkey: head.rkey,
-            },
-            Operation::LocalInvalidate => {
-                wr.data.set_list();
-                wr.op = SendOp::LocalInvalidate(head.imm);
-                return Ok(());
-            }
-            Operation::CompareSwap | Operation::FetchAdd => {
-                let halves: [[u8; 16]; 2] = transmute!(near);
-                let operands: AtomicOperands = transmute!(halves[1]);
-                wr.data.set_list().push(element(halves[0]));
-                wr.op = if operation == Operation::FetchAdd {
-                    SendOp::FetchAdd {
-                        addr: head.remote,
-                        rkey: head.rkey,
-                        add: operands.compare_or_add,
-                    }
-                } else {
-                    SendOp::CompareSwap {
-                        addr: head.remote,
-                        rkey: head.rkey,
-                        compare: operands.compare_or_add,
-                        swap: operands.swap,
-                    }
-                };
-                return Ok(());
-            }
-            Operation::BindMw => {
-                wr.data.set_list();
-                wr.op = bind(near);
-                return Ok(());
-            }
-        };
+        if !set_operation(wr, &head, operation, first[1]) {
+            return Ok(());
+        }
         let count = usize::from(head.count);
-        if let Some(bytes) = far {
-            if head.flags & send_flags::INLINE == 0 {
-                let elements = bytes.as_chunks::<16>().0.iter().take(count);
-                wr.data.set_list().extend(elements.map(|bytes| element(*bytes)));
-            } else {
-                wr.data = SendData::Inline(bytes[..count].into());
-            }
-        } else if head.flags & send_flags::INLINE == 0 {
+        if head.flags & send_flags::INLINE == 0 {
             self.elements(first[1], index, count, wr.data.set_list());
         } else if count <= 32 {
             let mut bytes = [0; 64];
@@ -233,6 +177,34 @@ impl SendQueue {
             wr.data = self.long_inline(first[1], index, count);
         }
         Ok(())
+    }
+
+    /// A request with a target, which stands in front of what is behind the head; `first`: of that, what is in the block at `index`.
+    #[cold]
+    #[inline(never)]
+    fn take_targeted(
+        &self,
+        head: &SendHead,
+        operation: Operation,
+        first: [u8; 32],
+        index: u32,
+        wr: &mut SendWr,
+    ) {
+        let blocks = self.progress.read.wrapping_sub(index);
+        let (target, bytes) = self.targeted(first, index, blocks);
+        (wr.ud, wr.access_key) = (Some(destination(&target)), target.access_key);
+        let mut near = [0; 32];
+        near.copy_from_slice(&bytes[..32]);
+        if !set_operation(wr, head, operation, near) {
+            return;
+        }
+        let count = usize::from(head.count);
+        if head.flags & send_flags::INLINE == 0 {
+            let elements = bytes.as_chunks::<16>().0.iter().take(count);
+            wr.data.set_list().extend(elements.map(|bytes| element(*bytes)));
+        } else {
+            wr.data = SendData::Inline(bytes[..count].into());
+        }
     }
 
     /// The target of a request of so many blocks, and all that is behind it: 32 bytes or more.
@@ -275,6 +247,60 @@ impl SendQueue {
         }
         SendData::Inline(bytes)
     }
+}
+
+/// What a request does. No: there are no elements and no bytes to read.
+#[inline(always)]
+fn set_operation(wr: &mut SendWr, head: &SendHead, operation: Operation, near: [u8; 32]) -> bool {
+    wr.op = match operation {
+        Operation::Write => SendOp::Write {
+            addr: head.remote,
+            rkey: head.rkey,
+        },
+        Operation::WriteImm => SendOp::WriteImm {
+            addr: head.remote,
+            rkey: head.rkey,
+            imm: head.imm,
+        },
+        Operation::Send => SendOp::Send,
+        Operation::SendImm => SendOp::SendImm(head.imm),
+        Operation::SendInvalidate => SendOp::SendInvalidate(head.imm),
+        Operation::Read => SendOp::Read {
+            addr: head.remote,
+            rkey: head.rkey,
+        },
+        Operation::LocalInvalidate => {
+            wr.data.set_list();
+            wr.op = SendOp::LocalInvalidate(head.imm);
+            return false;
+        }
+        Operation::CompareSwap | Operation::FetchAdd => {
+            let halves: [[u8; 16]; 2] = transmute!(near);
+            let operands: AtomicOperands = transmute!(halves[1]);
+            wr.data.set_list().push(element(halves[0]));
+            wr.op = if operation == Operation::FetchAdd {
+                SendOp::FetchAdd {
+                    addr: head.remote,
+                    rkey: head.rkey,
+                    add: operands.compare_or_add,
+                }
+            } else {
+                SendOp::CompareSwap {
+                    addr: head.remote,
+                    rkey: head.rkey,
+                    compare: operands.compare_or_add,
+                    swap: operands.swap,
+                }
+            };
+            return false;
+        }
+        Operation::BindMw => {
+            wr.data.set_list();
+            wr.op = bind(near);
+            return false;
+        }
+    };
+    true
 }
 
 /// Where a request of an initiator goes. A number that has too many bits is refused with the handle that there is not.

@@ -216,7 +216,7 @@ impl Qp {
     }
 
     /// Is it a path of the peer's to this QP, which is connected?
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_peers(&self, theirs: &Path) -> bool {
         debug_assert!(self.init.qp_type != QpType::Ud);
         self.path

@@ -451,7 +451,7 @@ pub(super) enum Turn {
 
 impl Qp {
     /// Refuses send work requests that can never be carried out (IBTA 10.8.3.1: immediate errors).
-    #[inline]
+    #[inline(always)]
     pub(super) fn check_send(&self, ahs: &AddressHandles, wr: &SendWr) -> Result<(), VerbsError> {
         let kind = self.init.qp_type;
         let operation = wr.op.operation();
@@ -482,13 +482,20 @@ impl Qp {
             }
             SendData::Sges(_) | SendData::Inline(_) => {}
         }
-        match (kind, &wr.ud) {
-            (QpType::Ud, None) => Err(VerbsError::Invalid("a datagram needs a destination")),
-            (QpType::Ud, Some(to)) => self.check_destination(ahs, to),
-            (QpType::DcInitiator, _) if operation.bit() & LOCAL != 0 => Ok(()),
-            (QpType::DcInitiator, None) => Err(VerbsError::Invalid("a DC request needs a target")),
-            (QpType::DcInitiator, Some(to)) => self.check_destination(ahs, to),
+        match kind {
+            QpType::Ud | QpType::DcInitiator => self.check_target(ahs, wr),
             _ => Ok(()),
+        }
+    }
+
+    /// Does a request that names its destination name one?
+    #[inline(never)]
+    fn check_target(&self, ahs: &AddressHandles, wr: &SendWr) -> Result<(), VerbsError> {
+        match (self.init.qp_type, &wr.ud) {
+            (QpType::DcInitiator, _) if wr.op.operation().bit() & LOCAL != 0 => Ok(()),
+            (QpType::DcInitiator, None) => Err(VerbsError::Invalid("a DC request needs a target")),
+            (_, None) => Err(VerbsError::Invalid("a datagram needs a destination")),
+            (_, Some(to)) => self.check_destination(ahs, to),
         }
     }
 

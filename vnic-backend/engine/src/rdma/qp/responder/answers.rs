@@ -264,6 +264,7 @@ impl Qp {
     }
 
     /// Sends one response or acknowledge, if one is due.
+    #[inline(always)]
     pub(in super::super) fn send_response(
         &mut self,
         shared: &mut Shared,
@@ -318,6 +319,7 @@ impl Qp {
         Syndrome::Ack { credits }
     }
 
+    #[inline(always)]
     fn send_data(
         &mut self,
         shared: &mut Shared,
