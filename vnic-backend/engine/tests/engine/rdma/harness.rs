@@ -327,22 +327,30 @@ impl Pair {
         let mut waited = 0;
         loop {
             self.send(&mut keep);
-            if self.wire.iter().any(|w| !w.is_empty()) {
-                self.deliver();
-                continue;
+            if !self.goes_on(&mut waited) {
+                return;
             }
-            if self.sides.iter().any(|s| s.device.wants_transmit()) {
-                continue;
-            }
-            let next = self.sides.iter().filter_map(|s| s.device.next_timeout());
-            let Some(next) = next.min() else { return };
-            waited += 1;
-            assert!(waited <= patience, "still waiting at {next:?}");
-            self.now = next;
-            for side in &mut self.sides {
-                side.device.handle_timeout(next);
-            }
+            assert!(waited <= patience, "still waiting at {:?}", self.now);
         }
+    }
+
+    /// Delivers what is on the wire; if nothing moves, lets time pass to the next timer, which is counted. No: there is none.
+    pub fn goes_on(&mut self, waited: &mut u32) -> bool {
+        if self.wire.iter().any(|w| !w.is_empty()) {
+            self.deliver();
+            return true;
+        }
+        if self.sides.iter().any(|s| s.device.wants_transmit()) {
+            return true;
+        }
+        let next = self.sides.iter().filter_map(|s| s.device.next_timeout());
+        let Some(next) = next.min() else { return false };
+        *waited += 1;
+        self.now = next;
+        for side in &mut self.sides {
+            side.device.handle_timeout(next);
+        }
+        true
     }
 
     /// Runs on a perfect wire.

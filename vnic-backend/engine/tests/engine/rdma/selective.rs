@@ -650,21 +650,10 @@ fn everything_at_once() {
                     wire.push_back(copy);
                 }
             }
-            if pair.wire.iter().any(|w| !w.is_empty()) {
-                pair.deliver();
-                continue;
+            if !pair.goes_on(&mut waited) {
+                break;
             }
-            if pair.sides.iter().any(|s| s.device.wants_transmit()) {
-                continue;
-            }
-            let next = pair.sides.iter().filter_map(|s| s.device.next_timeout()).min();
-            let Some(next) = next else { break };
-            waited += 1;
             assert!(waited <= 1000, "seed {seed}");
-            pair.now = next;
-            for side in &mut pair.sides {
-                side.device.handle_timeout(next);
-            }
         }
         let all: Vec<(u64, Status)> = (0..count).map(|id| (id, Status::Success)).collect();
         assert_eq!(statuses(&mut pair), all, "seed {seed}");
