@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 pub use vnic_engine::counters::{self, CounterDef, Sample};
+pub use vnic_engine::virtio_net::control::{self, Control as EthernetDriver};
 pub use vnic_engine::virtio_net::feature;
+pub use vnic_engine::virtio_net::steering::hash_type;
 pub use vnic_fabric::conformance;
 /// Types and limits of fault rules.
 pub mod fault {
@@ -137,6 +139,9 @@ pub struct AdapterSpec {
     pub vlan: VlanMode,
     /// Whether only the adapter's own addresses are accepted as source.
     pub anti_spoofing: bool,
+    /// Whether the Ethernet function has its own configuration space and control queue (virtio 1.3 section 5.1), for VMMs that leave
+    /// both to it: QEMU's generic vhost-user device, User-Mode-Linux. Otherwise they are the VMM's (`-netdev vhost-user`).
+    pub control_queue: bool,
     /// Addresses that the guest may claim: by ARP, neighbour discovery, sources of packets, GIDs. Empty: any.
     pub allowed_addresses: Vec<Prefix>,
     /// The CPU whose poll loop serves the adapter; one of `data_cores`. `None`: the one with the fewest adapters.

@@ -150,6 +150,32 @@ fn first_mac(a: &v1::Adapter) -> String {
     }
 }
 
+fn driver_addresses(driver: &v1::EthernetDriver) -> String {
+    let own = (!driver.mac.is_empty()).then_some(&driver.mac);
+    let all = own.into_iter().chain(&driver.unicast).chain(&driver.multicast);
+    all.map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+fn driver_rss(driver: &v1::EthernetDriver) -> String {
+    let types = driver.rss_hash_types.join(" ");
+    match driver.rss_table.len() {
+        0 => String::new(),
+        n => format!("{types}, {n} entries over {} queue pairs", driver.queue_pairs),
+    }
+}
+
+fn driver_coalescing(driver: &v1::EthernetDriver) -> String {
+    let queue = |q: &v1::QueueCoalescing| format!("{} {} frames or {} us", q.queue, q.frames, q.micros);
+    driver.coalescing.iter().map(queue).collect::<Vec<_>>().join(", ")
+}
+
+fn driver_commands(a: &v1::Adapter) -> String {
+    let driver = a.driver.as_ref();
+    driver.map_or_else(String::new, |d| {
+        format!("{}, {} of them refused", d.commands, d.refused)
+    })
+}
+
 fn facts(a: &v1::Adapter) -> String {
     let traffic = a.traffic.unwrap_or_default();
     let socket = match a.socket_role() {
@@ -161,6 +187,12 @@ fn facts(a: &v1::Adapter) -> String {
         Some(false) => "off",
         None => "",
     };
+    let control = match a.control_queue {
+        Some(true) => "its own: vhost-user-test-device-pci (virtio-id=1), User-Mode-Linux",
+        Some(false) => "the VMM's",
+        None => "",
+    };
+    let driver = a.driver.clone().unwrap_or_default();
     let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
     let packets = |packets, bytes| format!("{packets} packets, {}", text::bytes(bytes));
     let mut facts = Facts::default();
@@ -172,6 +204,14 @@ fn facts(a: &v1::Adapter) -> String {
         "more macs": a.additional_macs.join(" "),
         "mtu": a.mtu,
         "queue pairs": format!("{} (enabled/offered)", queues(a)),
+        "control queue": control,
+        "driver receives": driver.receive_modes.join(" "),
+        "driver addresses": driver_addresses(&driver),
+        "driver vlans": driver.vlans.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+        "driver rss": driver_rss(&driver),
+        "driver offloads": driver.offloads.join(" "),
+        "driver coalescing": driver_coalescing(&driver),
+        "driver commands": driver_commands(a),
         "vlan": vlan::words(a.vlan.as_ref()),
         "anti-spoofing": spoofing,
         "allowed addresses": a.allowed_addresses.join(" "),

@@ -25,6 +25,7 @@ pub(super) struct AdapterTable {
     mtu: Option<Spanned<i64>>,
     queue_pairs: Option<Spanned<i64>>,
     vlan: Option<Spanned<VlanTable>>,
+    control_queue: Option<bool>,
     anti_spoofing: Option<bool>,
     allowed_addresses: Option<Spanned<Vec<Spanned<String>>>>,
     data_core: Option<Spanned<i64>>,
@@ -84,6 +85,7 @@ pub(super) fn adapter(
             .check(table.queue_pairs, check::queue_pairs)
             .unwrap_or(check::QUEUE_PAIRS_DEFAULT),
         vlan: vlan(sink, table.vlan),
+        control_queue: table.control_queue.unwrap_or(false),
         anti_spoofing: table.anti_spoofing.unwrap_or(true),
         allowed_addresses: sink.texts(allowed.unwrap_or_default(), check::allowed_address),
         data_core: sink.check(table.data_core, |v| check::data_core(v, cores)),

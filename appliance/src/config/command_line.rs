@@ -168,6 +168,7 @@ pub(super) fn settings(
             mtu: check::MTU_DEFAULT,
             queue_pairs: simple.queue_pairs,
             vlan: VlanMode::default(),
+            control_queue: false,
             anti_spoofing: true,
             data_core: None,
             eth_socket: check::socket_path(&eth_socket(&socket_dir, &name))

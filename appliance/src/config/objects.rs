@@ -132,6 +132,7 @@ fn adapter(spec: &AdapterSpec, socket_dir: &Path) -> Keys {
     let pairs = number(check::QUEUE_PAIRS_DEFAULT);
     keys.plain("queue_pairs", number(spec.queue_pairs), pairs);
     keys.plain("vlan", vlan(&spec.vlan), vlan(&VlanMode::default()));
+    keys.plain("control_queue", spec.control_queue, false);
     keys.plain("anti_spoofing", spec.anti_spoofing, true);
     keys.several("allowed_addresses", spec.allowed_addresses.iter().map(text));
     keys.optional("data_core", spec.data_core.map(number));

@@ -408,6 +408,7 @@ impl Adapters<'_> {
                 mtu: new.mtu.unwrap_or(check::MTU_DEFAULT),
                 queue_pairs: new.queue_pairs.unwrap_or(check::QUEUE_PAIRS_DEFAULT),
                 vlan: new.vlan.clone(),
+                control_queue: new.control_queue.unwrap_or(false),
                 anti_spoofing: new.anti_spoofing.unwrap_or(true),
                 allowed_addresses: new.allowed_addresses.clone(),
                 data_core: new.data_core,

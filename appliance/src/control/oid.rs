@@ -83,6 +83,8 @@ enum Drop {
     InDiscard,
     /// Received without an error, but without a receive buffer.
     NoBuffer,
+    /// Not for the driver, which says so: no statistic has it.
+    Unwanted,
 }
 
 /// Statistic of a drop reason. The reason decides whether the drop counts for the sender or for the receiver;
@@ -107,6 +109,7 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::SendQueueFull => Drop::OutDiscard,
         DropReason::ReceiverMtu => Drop::InError,
         DropReason::NoRxBuffer => Drop::NoBuffer,
+        DropReason::Filtered => Drop::Unwanted,
         DropReason::RxBufferTooSmall
         | DropReason::RxRingBroken
         | DropReason::PortTransmit

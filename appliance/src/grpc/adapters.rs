@@ -32,11 +32,15 @@ fn in_full(control: &Control, status: &AdapterStatus, traffic: Option<v1::Adapte
     }
 }
 
-/// [`in_full`] with the present traffic.
+/// [`in_full`] with the present traffic, and with what the driver has set.
 fn now(control: &Control, status: &AdapterStatus) -> v1::Adapter {
     let samples = control.nic.counters();
     let traffic = convert::adapter_traffic(&samples).remove(status.spec.name.as_str());
-    in_full(control, status, traffic)
+    let driver = control.nic.ethernet_driver(&status.spec.name).ok().flatten();
+    v1::Adapter {
+        driver: driver.map(|driver| convert::ethernet_driver(&driver)),
+        ..in_full(control, status, traffic)
+    }
 }
 
 impl Adapters {

@@ -6,8 +6,8 @@ use std::net::Ipv6Addr;
 use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterStatus, AttachState, Budget, BurstStatus, Caller, DroplessStatus, GidKind, GidRow, GidSource,
-    PortStatus, RdmaStatus, ResourceRow, Sample, feature,
+    AdapterStatus, AttachState, Budget, BurstStatus, Caller, DroplessStatus, EthernetDriver, GidKind, GidRow,
+    GidSource, MacAddr, PortStatus, RdmaStatus, ResourceRow, Sample, feature, hash_type,
 };
 use vnic_control::v1;
 
@@ -53,6 +53,7 @@ pub fn adapter(control: &Control, status: &AdapterStatus) -> v1::Adapter {
         lifetime: lifetime(control, name),
         traffic: None,
         rdma: None,
+        driver: None,
         dropless: Some(dropless(&status.dropless)),
         reserve: Some(reserve(&status.burst)),
         regions: Some(budget(status.regions)),
@@ -111,6 +112,60 @@ fn reserve(status: &BurstStatus) -> v1::BurstReserve {
         frames_max: status.frames_max,
         bytes: status.bytes,
         bytes_max: status.bytes_max,
+    }
+}
+
+/// Message of what the driver of an Ethernet function has set.
+pub fn ethernet_driver(driver: &EthernetDriver) -> v1::EthernetDriver {
+    let filter = &driver.filter;
+    let [unicast, multicast] = filter.addresses();
+    let words = |table: Option<&[MacAddr]>| {
+        table
+            .unwrap_or_default()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    };
+    let modes = filter.modes().map(str::to_owned);
+    let all = [(unicast, "all_unicast"), (multicast, "all_multicast")];
+    let too_many = all
+        .iter()
+        .filter(|(table, _)| table.is_none())
+        .map(|(_, mode)| (*mode).to_owned());
+    let rss = driver.rss.as_ref();
+    let types = |types: u32| hash_type::names(types).map(str::to_owned).collect();
+    let coalescing = driver
+        .coalescing
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.packets | c.usecs != 0);
+    v1::EthernetDriver {
+        receive_modes: modes.chain(too_many).collect(),
+        mac: filter.mac.to_string(),
+        unicast: words(unicast),
+        multicast: words(multicast),
+        vlans: filter.vlans().into_iter().flatten().map(u32::from).collect(),
+        all_vlans: filter.vlans().is_none(),
+        queue_pairs: driver.pairs.into(),
+        rss_table: rss
+            .map(|rss| rss.table().iter().map(|pair| u32::from(*pair)).collect())
+            .unwrap_or_default(),
+        rss_hash_types: rss.map(|rss| types(rss.hash.types())).unwrap_or_default(),
+        reported_hash_types: driver
+            .report
+            .as_ref()
+            .map(|report| types(report.types()))
+            .unwrap_or_default(),
+        offloads: feature::names(driver.offloads).map(str::to_owned).collect(),
+        coalescing: coalescing
+            .map(|(ring, c)| v1::QueueCoalescing {
+                queue: format!("{}{}", ["rx", "tx"][ring % 2], ring / 2),
+                frames: c.packets,
+                micros: c.usecs,
+            })
+            .collect(),
+        commands: driver.commands[0],
+        refused: driver.commands[0] - driver.commands[1],
     }
 }
 

@@ -21,6 +21,8 @@ pub struct NewAdapter {
     pub queue_pairs: Option<u16>,
     /// VLAN membership.
     pub vlan: VlanMode,
+    /// Whether the Ethernet function has its own configuration space and control queue.
+    pub control_queue: Option<bool>,
     /// Whether only the adapter's addresses are accepted as source.
     pub anti_spoofing: Option<bool>,
     /// IP addresses that the guest may use; empty: any.
@@ -53,6 +55,7 @@ impl From<&AdapterSpec> for NewAdapter {
             mtu: Some(spec.mtu),
             queue_pairs: Some(spec.queue_pairs),
             vlan: spec.vlan.clone(),
+            control_queue: Some(spec.control_queue),
             anti_spoofing: Some(spec.anti_spoofing),
             allowed_addresses: spec.allowed_addresses.clone(),
             data_core: spec.data_core,
@@ -90,6 +93,7 @@ fields! {
     "mtu" => mtu;
     "queue_pairs" => queue_pairs;
     "vlan" => vlan;
+    "control_queue" => control_queue;
     "anti_spoofing" => anti_spoofing;
     "allowed_addresses" => allowed_addresses;
     "data_core" => data_core;
@@ -218,6 +222,7 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         mtu,
         queue_pairs,
         vlan: vlan.unwrap_or_default(),
+        control_queue: adapter.control_queue,
         anti_spoofing: adapter.anti_spoofing,
         allowed_addresses,
         data_core,
@@ -249,6 +254,7 @@ pub fn message(new: &NewAdapter) -> v1::Adapter {
         mtu: new.mtu.map_or(0, u32::from),
         queue_pairs: new.queue_pairs.map_or(0, u32::from),
         vlan: (new.vlan != VlanMode::default()).then(|| values::vlan(&new.vlan)),
+        control_queue: new.control_queue,
         anti_spoofing: new.anti_spoofing,
         allowed_addresses: new.allowed_addresses.iter().map(ToString::to_string).collect(),
         data_core: new.data_core.and_then(|core| u32::try_from(core).ok()),

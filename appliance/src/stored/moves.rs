@@ -14,11 +14,12 @@ use crate::check::Violations;
 use crate::names;
 
 /// Fields of an adapter that go with its guest.
-const MOVED: [&str; 6] = [
+const MOVED: [&str; 7] = [
     "macs",
     "mtu",
     "queue_pairs",
     "vlan",
+    "control_queue",
     "anti_spoofing",
     "allowed_addresses",
 ];
@@ -49,6 +50,7 @@ impl Identity {
             mtu: own.mtu.unwrap_or(spec.mtu),
             queue_pairs: own.queue_pairs.unwrap_or(spec.queue_pairs),
             vlan: own.vlan.clone(),
+            control_queue: own.control_queue.unwrap_or(spec.control_queue),
             anti_spoofing: own.anti_spoofing.unwrap_or(spec.anti_spoofing),
             allowed_addresses: own.allowed_addresses.clone(),
             ..spec

@@ -35,6 +35,7 @@ fn adapter(name: &str) -> AdapterStatus {
         queue_pairs: 2,
         vlan: VlanMode::default(),
         anti_spoofing: true,
+        control_queue: false,
         data_core: Some(1),
         eth_socket: "/x".into(),
         rdma_socket: None,

@@ -343,6 +343,7 @@ fn in_process(
             queue_pairs: setup.queue_pairs,
             vlan: VlanMode::default(),
             anti_spoofing: setup.anti_spoofing,
+            control_queue: false,
             data_core: None,
             eth_socket: socket(setup.dir, i),
             rdma_socket: Some(rdma_socket(setup.dir, i)),

@@ -14,7 +14,7 @@ use vnic_backend::MacAddr;
 
 use super::memory::GuestMem;
 use super::queue::Queue;
-use super::ring::Ring;
+use super::ring::{Desc, NEXT, Ring, WRITE};
 use super::{NetHdr, Options, feature};
 
 /// Rings and indirect tables are here.
@@ -32,7 +32,16 @@ pub struct Guest {
     stream: Option<UnixStream>,
     /// By vhost-user index: 2·pair for receive, 2·pair+1 for transmit.
     queues: Vec<Queue>,
+    /// The control queue, if the driver has one, and where its commands lie.
+    control: Option<(Ring, u64)>,
+    /// Hash that came with the last frame, and its type (HASH_REPORT).
+    pub hash: (u32, u16),
 }
+
+/// Entries of the control queue.
+const CONTROL: u16 = 64;
+/// Bytes for commands and for answers, each.
+const CONTROL_BYTES: u64 = 1 << 16;
 
 /// Waits politely: poll loops have the CPUs. A thread that gives its CPU up again and again without sleeping may wait for
 /// it for seconds when others come (Linux 6.18: each time puts it back by a whole slice).
@@ -55,6 +64,11 @@ impl Guest {
             rings += Ring::footprint(o.queue_size) + t;
             buffers += b;
         }
+        let has_control = o.features & feature::CTRL_VQ != 0;
+        let control_at = RINGS_AT + rings;
+        if has_control {
+            rings += Ring::footprint(CONTROL) + 2 * CONTROL_BYTES;
+        }
         mem.add(RINGS_AT, rings)?;
         mem.add(BUFFERS_AT, buffers)?;
         let (mut ring_at, mut buffer_at) = (RINGS_AT, BUFFERS_AT);
@@ -71,8 +85,18 @@ impl Guest {
             ring_at = tables + t;
             buffer_at += b;
         }
+        let control = match has_control {
+            true => {
+                let mut ring = Ring::new(&mem, control_at, CONTROL)?;
+                ring.event_idx = options.features & feature::RING_EVENT_IDX != 0;
+                Some((ring, control_at + Ring::footprint(CONTROL)))
+            }
+            false => None,
+        };
         let mut guest = Guest {
             options,
+            control,
+            hash: (0, 0),
             mem,
             frontend: None,
             stream: None,
@@ -108,7 +132,8 @@ impl Guest {
             }
         };
         self.stream = Some(stream.try_clone()?);
-        let mut f = Frontend::from_stream(stream, 2 * u64::from(self.options.pairs));
+        let rings = 2 * u64::from(self.options.pairs) + u64::from(self.control.is_some());
+        let mut f = Frontend::from_stream(stream, rings);
         f.set_owner()?;
         let mut offered = f.get_features()?;
         let features = self.options.features;
@@ -116,6 +141,9 @@ impl Guest {
             let mut ours = P::MQ | P::REPLY_ACK | P::RESET_DEVICE | P::LOG_SHMFD | P::CONFIGURE_MEM_SLOTS;
             if features & feature::GUEST_ANNOUNCE != 0 {
                 ours |= P::RARP;
+            }
+            if self.control.is_some() {
+                ours |= P::CONFIG;
             }
             let common = f.get_protocol_features()? & ours;
             f.set_protocol_features(common)?;
@@ -152,17 +180,64 @@ impl Guest {
 
     /// Starts all rings at `used.idx` and enables them.
     pub fn start_rings(&mut self) -> Result<()> {
-        for i in 0..self.queues.len() {
+        for i in 0..self.queues.len() + usize::from(self.control.is_some()) {
             self.start_ring(i)?;
         }
         Ok(())
+    }
+
+    /// Gives the device a command by the control queue, and waits for acknowledgement and result, at most `room` bytes.
+    ///
+    /// # Panics
+    /// When there is no control queue.
+    pub fn command(&mut self, bytes: &[u8], room: u32) -> Result<Vec<u8>> {
+        let (ring, at) = self.control.as_mut().expect("a control queue");
+        self.mem.write(*at, bytes)?;
+        let answer = *at + CONTROL_BYTES;
+        let out = Desc {
+            addr: *at,
+            len: bytes.len() as u32,
+            flags: NEXT,
+            next: 1,
+        };
+        let into = Desc {
+            addr: answer,
+            len: room,
+            flags: WRITE,
+            next: 0,
+        };
+        ring.set_desc(0, out);
+        ring.set_desc(1, into);
+        ring.offer(0);
+        ring.publish();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut tries = 0;
+        let len = loop {
+            match ring.take() {
+                Some((_, len)) => break len,
+                None => ensure!(Instant::now() < deadline, "the device takes no commands"),
+            }
+            pause(tries);
+            tries += 1;
+        };
+        let mut reply = vec![0; len as usize];
+        self.mem.read(answer, &mut reply)?;
+        Ok(reply)
+    }
+
+    /// The control queue.
+    pub fn control(&mut self) -> Option<&mut Ring> {
+        self.control.as_mut().map(|(ring, _)| ring)
     }
 
     /// Starts one ring at `used.idx` and enables it.
     pub fn start_ring(&mut self, i: usize) -> Result<()> {
         let enable = self.options.features & feature::PROTOCOL_FEATURES != 0;
         let f = self.frontend.as_mut().context("not attached")?;
-        let ring = &self.queues[i].ring;
+        let ring = match self.queues.get(i) {
+            Some(queue) => &queue.ring,
+            None => &self.control.as_ref().context("no such ring")?.0,
+        };
         f.set_vring_num(i, ring.size())?;
         f.set_vring_base(i, ring.used_idx())?;
         f.set_vring_addr(i, &ring.config(false))?;
@@ -182,7 +257,8 @@ impl Guest {
 
     /// Stops all rings and closes the connection. The rings keep their places: [`Guest::connect`] goes on.
     pub fn detach(&mut self) -> Result<Vec<u16>> {
-        let bases = (0..self.queues.len()).map(|i| self.stop_ring(i)).collect();
+        let rings = self.queues.len() + usize::from(self.control.is_some());
+        let bases = (0..rings).map(|i| self.stop_ring(i)).collect();
         (self.frontend, self.stream) = (None, None);
         bases
     }
@@ -198,6 +274,9 @@ impl Guest {
         for q in &mut self.queues {
             q.reset()?;
             q.ring.want_calls(self.options.calls);
+        }
+        if let Some((ring, _)) = &mut self.control {
+            ring.reset()?;
         }
         for pair in 0..self.options.pairs {
             self.post(pair, self.options.post);
@@ -380,7 +459,8 @@ impl Guest {
             frame.len()
         );
         let hdr = NetHdr::parse(frame.first_chunk().expect("checked"));
-        let n = if hdr_len == NetHdr::LEN {
+        let hash: Option<[u8; 6]> = frame[..hdr_len].get(12..18).and_then(|h| h.try_into().ok());
+        let n = if hdr_len >= NetHdr::LEN {
             u16::from_le_bytes([frame[10], frame[11]])
         } else {
             1
@@ -401,6 +481,9 @@ impl Guest {
         }
         q.ring.publish();
         q.ring.want_calls(calls);
+        if let Some([a, b, c, d, e, f]) = hash {
+            self.hash = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
+        }
         Some((hdr, n))
     }
 

@@ -138,6 +138,9 @@ impl Options {
 
     /// Bytes of the virtio header.
     pub fn hdr_len(&self) -> usize {
+        if self.features & feature::HASH_REPORT != 0 {
+            return NetHdr::LEN_HASH;
+        }
         let long = self.features & (feature::VERSION_1 | feature::MRG_RXBUF) != 0;
         if long { NetHdr::LEN } else { NetHdr::LEN_LEGACY }
     }

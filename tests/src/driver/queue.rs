@@ -286,7 +286,9 @@ impl Queue {
 
     /// Header of a frame as the ring wants it.
     #[inline]
-    pub(super) fn header(&self, hdr: &NetHdr) -> ([u8; 12], usize) {
-        (hdr.emit(0), self.hdr_len)
+    pub(super) fn header(&self, hdr: &NetHdr) -> ([u8; NetHdr::LEN_HASH], usize) {
+        let mut bytes = [0; NetHdr::LEN_HASH];
+        bytes[..NetHdr::LEN].copy_from_slice(&hdr.emit(0));
+        (bytes, self.hdr_len)
     }
 }

@@ -65,7 +65,8 @@ const INGRESS: [DropReason; 14] = [
     DropReason::MirrorDestination,
 ];
 /// Reasons that only a copy's receiver is charged with.
-const EGRESS: [DropReason; 13] = [
+const EGRESS: [DropReason; 14] = [
+    DropReason::Filtered,
     DropReason::NoRxBuffer,
     DropReason::RxBufferTooSmall,
     DropReason::ReceiverMtu,
@@ -166,6 +167,7 @@ impl Rig {
             queue_pairs: 1,
             vlan: VlanMode::default(),
             anti_spoofing: false,
+            control_queue: false,
             data_core: Some(self.cores[core]),
             eth_socket: self.socket(name),
             rdma_socket: None,

@@ -48,6 +48,7 @@ fn nic_child() -> Result<()> {
             queue_pairs: 1,
             vlan: VlanMode::default(),
             anti_spoofing: false,
+            control_queue: false,
             data_core: Some(data_cores[i % data_cores.len()]),
             eth_socket: Path::new(&dir).join(format!("g{i}")),
             rdma_socket: None,

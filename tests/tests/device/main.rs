@@ -6,6 +6,7 @@ mod bridge;
 mod bump_hosts;
 mod burst;
 mod completion;
+mod control_queue;
 mod cores;
 mod counters;
 mod crash;

@@ -7,11 +7,13 @@
 //!  adaptive    latency profile: as on demand
 //!              bulk profile:    SPACING between two, or sooner when the guest falls behind
 //!              latency ─ BULK_ABOVE frames within a WINDOW ─▶ bulk ─ fewer than LATENCY_BELOW in one ─▶ latency
+//! coalesced   after so many frames, or so long after the first one: as the guest's driver has set
 //! ```
 //!
 //! With every method, what is shown is visible at once: a guest that polls waits for nothing. An interrupt that was put off
 //! is owed: [`Moderation::due`] says until when.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use vnic_wire::time::Instant;
@@ -39,6 +41,30 @@ pub enum Method {
     Polling,
     /// The more frames, the fewer interrupts a frame.
     Adaptive,
+    /// After so many frames (`None`: any number), or so long after the first.
+    Coalesced {
+        /// Frames.
+        frames: Option<NonZeroU32>,
+        /// Microseconds, at least one.
+        micros: u32,
+    },
+}
+
+impl Method {
+    /// The method for a driver that has set numbers of frames and of microseconds (virtio 1.3 section 5.1.6.5.8). `None`: it wants no
+    /// coalescing. Without a time the safety net is it: a frame that is the last for long has its interrupt.
+    pub fn coalesced(frames: u32, micros: u32) -> Option<Method> {
+        match (frames, micros) {
+            (0 | 1, 0) => None,
+            (1, _) => None,
+            (_, 0) => Some(SAFETY_NET.as_micros() as u32),
+            (_, micros) => Some(micros),
+        }
+        .map(|micros| Method::Coalesced {
+            frames: NonZeroU32::new(frames),
+            micros,
+        })
+    }
 }
 
 impl From<RecvCompletion> for Method {
@@ -91,8 +117,10 @@ pub struct Moderation {
     /// When the last interrupt was sent.
     last: Option<Instant>,
     window: Instant,
-    /// Frames ever at the beginning of the window.
+    /// Frames ever at the beginning of the window; of the coalesced method: at the last interrupt.
     frames: u64,
+    /// Frames ever when some were shown last.
+    shown: u64,
 }
 
 impl Moderation {
@@ -107,6 +135,7 @@ impl Moderation {
     /// Frames were shown to the guest. `wanted`: it asks for an interrupt; `frames`: frames shown ever; `behind`: so much
     /// of the ring is shown and not known to be taken that the guest should look.
     pub fn shown(&mut self, now: Instant, wanted: bool, frames: u64, behind: bool) -> Decision {
+        self.shown = frames;
         if !wanted {
             return match self.due {
                 Some(_) if behind && self.method == Method::Adaptive => self.sent(now),
@@ -125,6 +154,14 @@ impl Moderation {
                     }
                     _ => return self.sent(now),
                 }
+            }
+            Method::Coalesced { frames: some, micros } => {
+                let reached =
+                    some.is_some_and(|some| frames.saturating_sub(self.frames) >= some.get().into());
+                if reached || behind {
+                    return self.sent(now);
+                }
+                now + Duration::from_micros(micros.into())
             }
         };
         self.due.get_or_insert(due);
@@ -156,6 +193,11 @@ impl Moderation {
         self.due.take().is_some()
     }
 
+    /// The method.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
     /// Current profile of the adaptive method.
     pub fn profile(&self) -> Profile {
         self.profile
@@ -168,6 +210,9 @@ impl Moderation {
 
     fn sent(&mut self, now: Instant) -> Decision {
         (self.last, self.due) = (Some(now), None);
+        if let Method::Coalesced { .. } = self.method {
+            self.frames = self.shown;
+        }
         Decision::Interrupt
     }
 

@@ -1,5 +1,10 @@
-//! The virtio network device as the guest sees it (virtio 1.3 section 5.1): feature bits and the
-//! frame header.
+//! The virtio network device as the guest sees it (virtio 1.3 section 5.1): feature bits, the frame header, the
+//! configuration space, and what a driver's control queue decides.
+
+pub mod config;
+pub mod control;
+pub mod filter;
+pub mod steering;
 
 /// Feature bits (virtio 1.3 sections 5.1.3 and 6, and the vhost-user document).
 pub mod feature {
@@ -7,6 +12,8 @@ pub mod feature {
     pub const CSUM: u64 = 1 << 0;
     /// Driver accepts frames with partial checksums.
     pub const GUEST_CSUM: u64 = 1 << 1;
+    /// Driver turns its offloads on and off.
+    pub const CTRL_GUEST_OFFLOADS: u64 = 1 << 2;
     /// Device reports its MTU.
     pub const MTU: u64 = 1 << 3;
     /// Device has a MAC address.
@@ -27,10 +34,20 @@ pub mod feature {
     pub const MRG_RXBUF: u64 = 1 << 15;
     /// Link status in the configuration space.
     pub const STATUS: u64 = 1 << 16;
+    /// Control queue.
+    pub const CTRL_VQ: u64 = 1 << 17;
+    /// Receive modes and tables of addresses.
+    pub const CTRL_RX: u64 = 1 << 18;
+    /// Driver tells its VLANs.
+    pub const CTRL_VLAN: u64 = 1 << 19;
+    /// Further receive modes.
+    pub const CTRL_RX_EXTRA: u64 = 1 << 20;
     /// Driver can announce itself.
     pub const GUEST_ANNOUNCE: u64 = 1 << 21;
     /// Several queue pairs.
     pub const MQ: u64 = 1 << 22;
+    /// Driver sets its address.
+    pub const CTRL_MAC_ADDR: u64 = 1 << 23;
     /// Dirty logging (vhost).
     pub const LOG_ALL: u64 = 1 << 26;
     /// Any descriptor layout.
@@ -45,6 +62,12 @@ pub mod feature {
     pub const VERSION_1: u64 = 1 << 32;
     /// Buffers are used in the order in which they were made available.
     pub const IN_ORDER: u64 = 1 << 35;
+    /// Statistics by queue.
+    pub const DEVICE_STATS: u64 = 1 << 50;
+    /// Coalescing of notifications by queue.
+    pub const VQ_NOTF_COAL: u64 = 1 << 52;
+    /// Coalescing of notifications.
+    pub const NOTF_COAL: u64 = 1 << 53;
     /// Driver accepts UDP segmentation over IPv4.
     pub const GUEST_USO4: u64 = 1 << 54;
     /// Driver accepts UDP segmentation over IPv6.
@@ -52,10 +75,18 @@ pub mod feature {
     /// Device accepts UDP segmentation.
     pub const HOST_USO: u64 = 1 << 56;
 
+    /// Each frame comes with its hash.
+    pub const HASH_REPORT: u64 = 1 << 57;
+    /// Receive-side scaling.
+    pub const RSS: u64 = 1 << 60;
+    /// Speed and duplex in the configuration space.
+    pub const SPEED_DUPLEX: u64 = 1 << 63;
+
     /// Bits and their names in the standard, in lower case.
-    const NAMES: [(u64, &str); 24] = [
+    const NAMES: [(u64, &str); 36] = [
         (CSUM, "csum"),
         (GUEST_CSUM, "guest_csum"),
+        (CTRL_GUEST_OFFLOADS, "ctrl_guest_offloads"),
         (MTU, "mtu"),
         (MAC, "mac"),
         (GUEST_TSO4, "guest_tso4"),
@@ -66,8 +97,13 @@ pub mod feature {
         (HOST_ECN, "host_ecn"),
         (MRG_RXBUF, "mrg_rxbuf"),
         (STATUS, "status"),
+        (CTRL_VQ, "ctrl_vq"),
+        (CTRL_RX, "ctrl_rx"),
+        (CTRL_VLAN, "ctrl_vlan"),
+        (CTRL_RX_EXTRA, "ctrl_rx_extra"),
         (GUEST_ANNOUNCE, "guest_announce"),
         (MQ, "mq"),
+        (CTRL_MAC_ADDR, "ctrl_mac_addr"),
         (LOG_ALL, "log_all"),
         (ANY_LAYOUT, "any_layout"),
         (RING_INDIRECT_DESC, "indirect_desc"),
@@ -75,9 +111,15 @@ pub mod feature {
         (PROTOCOL_FEATURES, "protocol_features"),
         (VERSION_1, "version_1"),
         (IN_ORDER, "in_order"),
+        (DEVICE_STATS, "device_stats"),
+        (VQ_NOTF_COAL, "vq_notf_coal"),
+        (NOTF_COAL, "notf_coal"),
         (GUEST_USO4, "guest_uso4"),
         (GUEST_USO6, "guest_uso6"),
         (HOST_USO, "host_uso"),
+        (HASH_REPORT, "hash_report"),
+        (RSS, "rss"),
+        (SPEED_DUPLEX, "speed_duplex"),
     ];
 
     /// The names of the bits that are set, for people; bits that are not in this file are left out.
@@ -126,6 +168,8 @@ impl NetHdr {
     pub const LEN_LEGACY: usize = 10;
     /// Bytes on the ring with `num_buffers` (VERSION_1 or MRG_RXBUF).
     pub const LEN: usize = 12;
+    /// Bytes on the ring with a hash behind `num_buffers` (HASH_REPORT): value, type, two bytes of padding.
+    pub const LEN_HASH: usize = 20;
 
     /// Whether the header asks for nothing.
     #[inline(always)]
@@ -184,9 +228,9 @@ mod tests {
 
     #[test]
     fn names_of_features() {
-        let f = feature::CSUM | feature::MRG_RXBUF | feature::IN_ORDER | 1 << 63;
+        let f = feature::CSUM | feature::MRG_RXBUF | feature::IN_ORDER | 1 << 62;
         assert!(feature::names(f).eq(["csum", "mrg_rxbuf", "in_order"]));
-        assert_eq!(feature::names(u64::MAX).count(), 24);
+        assert_eq!(feature::names(u64::MAX).count(), 36);
         assert_eq!(feature::names(0).count(), 0);
     }
 

@@ -24,6 +24,8 @@ vnic_wire::named! {
         NoDestination => "no_destination",
         /// The receiver has no driver attached or its link is down.
         ReceiverDown => "receiver_down",
+        /// The receiver's driver does not want the frame: its receive mode, its addresses or its VLANs say so.
+        Filtered => "filtered",
         /// The receiver's guest had no free receive buffer.
         NoRxBuffer => "no_rx_buffer",
         /// The frame does not fit the receive buffers that the guest posts (without mergeable buffers), or they are in too many pieces.

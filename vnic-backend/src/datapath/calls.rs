@@ -100,6 +100,11 @@ impl Calls {
         owed
     }
 
+    /// The moderation method.
+    pub fn method(&self) -> Method {
+        self.moderation.method()
+    }
+
     /// Changes the moderation method. True: an owed interrupt was sent.
     pub fn set_method(&mut self, method: Method) -> bool {
         let owed = self.settle();
@@ -140,6 +145,13 @@ pub trait Caller {
     fn settle_calls(&mut self) {
         if self.calls().0.settle() {
             self.count_call();
+        }
+    }
+
+    /// Changes the moderation method, if it is another.
+    fn follow_method(&mut self, method: Method) {
+        if self.calls().0.method() != method {
+            self.set_method(method);
         }
     }
 

@@ -9,6 +9,7 @@
 mod calls;
 mod clock;
 mod congestion;
+mod control_queue;
 mod core;
 mod counters;
 mod dpc;
@@ -39,6 +40,7 @@ mod worker;
 
 pub use clock::{Clock, ClockGuard, VirtualClock};
 pub use congestion::CongestionChange;
+pub use control_queue::ControlStart;
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, Priorities, Way};
 pub use frame::{FRAME_MAX, Metadata, OutFrame, flow_hash};
 pub use gate::Gate;

@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::virtio_net::NetHdr;
+use vnic_engine::virtio_net::steering::Toeplitz;
 use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
@@ -107,6 +108,8 @@ pub struct RxQueue {
     format: Format,
     counters: Arc<AdapterCounters>,
     broken: Broken,
+    /// Hash that the driver wants with each frame (VIRTIO_NET_F_HASH_REPORT).
+    pub report: Option<Toeplitz>,
     /// Whether the queue is in the list of queues to be flushed.
     pub touched: bool,
     /// Gates of frames that another core sent and has not committed yet, and their ring indexes: nothing from there on may be
@@ -145,6 +148,7 @@ impl RxQueue {
             },
             counters,
             broken: Broken::default(),
+            report: None,
             touched: false,
             gates: VecDeque::new(),
             chains: Chains::default(),
@@ -254,6 +258,10 @@ impl RxQueue {
         if seg.len() < need {
             return false;
         }
+        let hashed = match self.format.hdr_len {
+            NetHdr::LEN_HASH => self.header(hdr, 1, head),
+            _ => [0; NetHdr::LEN_HASH],
+        };
         self.ahead.used += 1;
         let hdr = hdr.emit(1);
         match self.format.hdr_len {
@@ -261,6 +269,7 @@ impl RxQueue {
             // shared.
             NetHdr::LEN if seg.read(0) == Some(hdr) => {}
             NetHdr::LEN => seg.write(0, &hdr),
+            NetHdr::LEN_HASH => seg.write(0, &hashed),
             n => seg.write_slice(0, &hdr[..n]),
         }
         match head.try_into() {
@@ -280,6 +289,19 @@ impl RxQueue {
         self.ring.advance(1);
         self.ring.stage(buffer, need as u32);
         true
+    }
+
+    /// Virtio header of a frame, with its hash behind (virtio 1.3 section 5.1.6.4.3).
+    #[inline]
+    fn header(&self, hdr: NetHdr, buffers: u16, head: &[u8]) -> [u8; NetHdr::LEN_HASH] {
+        let mut out = [0; NetHdr::LEN_HASH];
+        out[..NetHdr::LEN].copy_from_slice(&hdr.emit(buffers));
+        if let Some(report) = &self.report {
+            let hashed = report.hash(head);
+            out[12..16].copy_from_slice(&hashed.value.to_le_bytes());
+            out[16..18].copy_from_slice(&hashed.report.to_le_bytes());
+        }
+        out
     }
 
     /// Reads the next buffers ahead.
@@ -332,8 +354,9 @@ impl RxQueue {
         if room < need as u64 {
             return self.place_merged(f, head, room, need, most - taken);
         }
+        let header = self.header(f.hdr, 1, f.head);
         let mut w = Writer::new(self.chains.segs.as_slice());
-        w.bytes(&f.hdr.emit(1)[..self.format.hdr_len]);
+        w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
         if f.tail > 0 {
             w.segs(f.segs, f.skip, f.tail);
@@ -408,8 +431,9 @@ impl RxQueue {
             room += len;
             left -= taken;
         }
+        let header = self.header(f.hdr, self.chains.used.len() as u16, f.head);
         let mut w = Writer::new(self.chains.segs.as_slice());
-        w.bytes(&f.hdr.emit(self.chains.used.len() as u16)[..self.format.hdr_len]);
+        w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
         w.segs(f.segs, f.skip, f.tail);
         if self.ring.logging() {

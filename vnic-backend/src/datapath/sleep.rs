@@ -19,6 +19,8 @@ pub enum Source {
     Rdma(u32),
     /// A guest posts receive buffers at the adapter of this port.
     Buffers(u32),
+    /// A guest posts a command of its Ethernet driver.
+    Control,
 }
 
 impl Source {
@@ -29,6 +31,7 @@ impl Source {
             Source::Uplink(i) => 2 << 32 | u64::from(i),
             Source::Rdma(i) => 3 << 32 | u64::from(i),
             Source::Buffers(i) => 4 << 32 | u64::from(i),
+            Source::Control => 5 << 32,
         })
     }
 
@@ -39,6 +42,7 @@ impl Source {
             2 => Source::Uplink(v as u32),
             3 => Source::Rdma(v as u32),
             4 => Source::Buffers(v as u32),
+            5 => Source::Control,
             _ => Source::Waker,
         }
     }

@@ -58,6 +58,8 @@ pub struct TxPath {
     pub pair: usize,
     /// Whether the adapter has an RDMA function, whose GIDs follow the guest's addresses.
     pub learns: bool,
+    /// Whether the adapter has several queue pairs: what belongs to a sent frame is to come by the same.
+    pub steers: bool,
     /// Addresses that the guest may claim; `None`: any.
     pub allowed: Option<Arc<AllowedAddresses>>,
     /// Largest number of frames that are completed together.
@@ -124,6 +126,7 @@ impl TxQueue {
             port,
             pair: usize::from(start.index / 2),
             learns: false,
+            steers: false,
             allowed: None,
             batch: BURST,
             holds: Holds::default(),
@@ -581,6 +584,11 @@ impl TxPath {
                 self.grant.gone[usize::from(priority)] += plain_on_wire(f.len);
             }
             self.count(priority, f.head, len, &mut visit.sums);
+            if self.steers
+                && let Some(adapter) = visit.core.adapter(self.port)
+            {
+                adapter.sent(f.head, self.pair);
+            }
         }
         step
     }

@@ -12,6 +12,7 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
 use super::clock::Clock;
+use super::control_queue::ControlQueues;
 use super::core::Core;
 use super::dpc::{BufferAlarm, Dpc};
 use super::rdma::Functions;
@@ -30,6 +31,8 @@ pub struct Worker {
     pub(crate) functions: Functions,
     /// Transmit rings of the core's guests.
     rings: Rings,
+    /// Control queues of the core's guests.
+    control: ControlQueues,
     /// Rings that stop when none of their buffers is in flight, and the senders of the answers.
     stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
     /// Receiving sides of the core's uplinks.
@@ -56,6 +59,7 @@ impl Worker {
             core,
             functions: Functions::default(),
             rings: Rings::default(),
+            control: ControlQueues::default(),
             stopping: Vec::new(),
             uplinks: Uplinks::default(),
             sleeper,
@@ -101,7 +105,7 @@ impl Worker {
                 Source::Kick(i) => self.rings.kicked(i),
                 Source::Uplink(i) => self.uplinks.woken(i),
                 // The round serves every function and every waiting frame anyway.
-                Source::Waker | Source::Rdma(_) | Source::Buffers(_) => {}
+                Source::Waker | Source::Rdma(_) | Source::Buffers(_) | Source::Control => {}
             }
         }
     }

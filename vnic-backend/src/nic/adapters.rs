@@ -196,6 +196,11 @@ impl Nic {
         Ok(self.inner.adapter(name)?.status())
     }
 
+    /// What the driver of an adapter's Ethernet function has set by its control queue, if it has one.
+    pub fn ethernet_driver(&self, name: &str) -> Result<Option<EthernetDriver>, NicError> {
+        Ok(self.inner.adapter(name)?.driver())
+    }
+
     /// Status of all adapters, by name.
     pub fn adapters(&self) -> Vec<AdapterStatus> {
         let state = self.inner.lock();

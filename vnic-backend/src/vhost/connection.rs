@@ -126,8 +126,6 @@ impl Setup {
 
 /// A function of an adapter, on the device side of a connection.
 pub trait Function {
-    /// Protocol features that the function offers.
-    const PROTOCOL: VhostUserProtocolFeatures;
     /// Memory regions that the function offers, if its adapter's budget has as many.
     const MEMORY_SLOTS: usize;
     /// Error text for a ring that the function does not have.
@@ -136,6 +134,9 @@ pub trait Function {
     /// Takes the function, or a place in it, for a connection that has said whether it shares; the first call counts. Refused when
     /// others have it.
     fn claim(&mut self, setup: &mut Setup, shares: bool) -> Result<()>;
+
+    /// Protocol features that the function offers.
+    fn protocol(endpoint: &Endpoint) -> VhostUserProtocolFeatures;
 
     /// Number of rings.
     fn rings(endpoint: &Endpoint) -> usize;
@@ -165,7 +166,17 @@ pub trait Function {
     fn config(&self, setup: &Setup, offset: usize, size: usize) -> Result<Vec<u8>>;
 
     /// Writes the configuration space.
-    fn set_config(&mut self) -> Result<()>;
+    fn set_config(&mut self, setup: &Setup) -> Result<()>;
+}
+
+/// Part of a configuration space. A VMM may show its guest a larger one: the rest is zeros.
+pub fn part_of_space(space: &[u8], offset: usize, size: usize) -> Result<Vec<u8>> {
+    let end = offset.saturating_add(size);
+    let mut bytes = space.to_vec();
+    bytes.resize(bytes.len().max(end.min(4096)), 0);
+    let part = bytes.get(offset..end);
+    part.map(<[u8]>::to_vec)
+        .ok_or(Error::InvalidOperation("beyond the configuration space"))
 }
 
 /// The device side of one connection.
@@ -392,7 +403,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(F::PROTOCOL
+        Ok(F::protocol(&self.setup.endpoint)
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
@@ -406,7 +417,8 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        let known = VhostUserProtocolFeatures::from_bits_truncate(features) & F::PROTOCOL;
+        let known =
+            VhostUserProtocolFeatures::from_bits_truncate(features) & F::protocol(&self.setup.endpoint);
         self.setup.migrates = known.contains(VhostUserProtocolFeatures::RARP);
         self.function.claim(&mut self.setup, features & SHARES != 0)
     }
@@ -426,7 +438,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 
     fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        self.function.set_config()
+        self.function.set_config(&self.setup)
     }
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {

@@ -10,13 +10,14 @@ use rustix::fd::OwnedFd;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::rdma::Place;
 use vnic_engine::settings::AdapterSettings;
+use vnic_engine::virtio_net::control::Control;
 use vnic_fabric::switch::PortId;
 use vnic_wire::MacAddr;
 
 use super::budget::{Budgets, Of, Share};
 use super::voices::Voices;
 use crate::call::{Call, Signals};
-use crate::datapath::{AdapterCounters, RingStart, WorkerHandle};
+use crate::datapath::{AdapterCounters, ControlStart, RingStart, WorkerHandle};
 use crate::hub::EventHub;
 use crate::mem::Lender;
 use crate::rdma::{Attachment, RdmaRings};
@@ -375,6 +376,36 @@ impl Endpoint {
         stopped.wait().flatten()
     }
 
+    /// Hands the control queue of the Ethernet function to the data core.
+    pub fn start_control(&self, start: ControlStart) {
+        let id = self.id;
+        self.worker().call(move |w| w.start_control(id, start));
+    }
+
+    /// Takes the control queue from the data core. Returns the index at which it resumes.
+    pub fn stop_control(&self) -> Option<u16> {
+        let id = self.id;
+        self.worker().call(move |w| w.stop_control(id)).flatten()
+    }
+
+    /// Sets the call eventfd of the control queue.
+    pub fn set_control_call(&self, call: Option<Arc<Call>>) {
+        let id = self.id;
+        self.worker().call(move |w| w.set_control_call(id, call));
+    }
+
+    /// Forgets what the driver of the Ethernet function has set: it has left.
+    pub fn forget_driver(&self) {
+        let id = self.id;
+        self.worker().call(move |w| w.forget_driver(id));
+    }
+
+    /// What the driver of the Ethernet function has set, if it has a control queue.
+    pub fn driver(&self) -> Option<Control> {
+        let id = self.id;
+        self.worker().call(move |w| w.driver(id)).flatten()
+    }
+
     /// Sets the call eventfd of a ring without stopping it.
     pub fn set_call(&self, index: u16, call: Option<Arc<Call>>) {
         let id = self.id;
@@ -620,6 +651,7 @@ impl Endpoint {
         self.state().peers.retain(|peer| peer.id != id);
         if self.role == Role::Ethernet {
             self.guest_runs(false);
+            self.forget_driver();
         }
         self.follow();
         self.left.notify_all();

@@ -1,4 +1,5 @@
-//! The Ethernet function: each ring runs as soon as it can.
+//! The Ethernet function: each ring runs as soon as it can. With `AdapterSpec::control_queue` it is a whole virtio-net device, with its
+//! own configuration space and control queue.
 //!
 //! Errors that only the guest behind a VMM can make (ring sizes, addresses, contents) stop that ring and nothing else.
 
@@ -7,12 +8,14 @@ use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result};
 use vnic_engine::offload::Accepts;
+use vnic_engine::virtio_net::config::{Config, LINK_UP, SPEED_UNKNOWN};
 use vnic_engine::virtio_net::{NetHdr, feature as f};
+use vnic_wire::MacAddr;
 
-use super::connection::{Function, Setup};
+use super::connection::{Function, Setup, part_of_space};
 use super::endpoint::Endpoint;
 use crate::call::Call;
-use crate::datapath::RingStart;
+use crate::datapath::{ControlStart, RingStart};
 use crate::ring::Fault;
 use crate::types::NicEventKind;
 
@@ -38,6 +41,36 @@ const OFFERED: u64 = f::CSUM
     | f::VERSION_1
     | f::IN_ORDER;
 
+const NOT_OURS: &str = "the configuration space is the VMM's (an adapter with control_queue has its own)";
+
+/// Features beside [`OFFERED`] of a function with its own control queue.
+const WITH_CONTROL: u64 = f::MAC
+    | f::MTU
+    | f::STATUS
+    | f::SPEED_DUPLEX
+    | f::CTRL_VQ
+    | f::CTRL_RX
+    | f::CTRL_RX_EXTRA
+    | f::CTRL_VLAN
+    | f::CTRL_MAC_ADDR
+    | f::CTRL_GUEST_OFFLOADS
+    | f::MQ
+    | f::RSS
+    | f::HASH_REPORT
+    | f::NOTF_COAL
+    | f::VQ_NOTF_COAL
+    | f::DEVICE_STATS;
+
+/// The control queue among the rings of a driver with these features (virtio 1.3 section 5.1.2): behind all pairs, or behind the first.
+fn control_ring(endpoint: &Endpoint, features: u64) -> Option<usize> {
+    let spec = endpoint.spec();
+    let pairs = match features & (f::MQ | f::RSS) {
+        0 => 1,
+        _ => usize::from(spec.queue_pairs),
+    };
+    (spec.control_queue && features & f::CTRL_VQ != 0).then_some(2 * pairs)
+}
+
 /// The Ethernet function of a connection.
 #[derive(Default)]
 pub struct Ethernet {
@@ -46,6 +79,37 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
+    /// Starts the control queue.
+    fn start_control(&mut self, setup: &Setup, i: usize) -> std::result::Result<(), Fault> {
+        let (r, spec) = (&setup.rings[i], setup.endpoint.spec());
+        let own = || [&spec.macs[..], &setup.endpoint.settings().macs].concat();
+        setup.endpoint.start_control(ControlStart {
+            index: i as u16,
+            ring: setup.split_ring(i)?,
+            kick: r.kick.clone(),
+            call: r.call.clone(),
+            features: setup.features,
+            mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
+            addresses: spec.anti_spoofing.then(own),
+        });
+        self.running.resize(setup.rings.len(), false);
+        self.running[i] = true;
+        Ok(())
+    }
+
+    /// Whether a ring is the control queue.
+    fn is_control(setup: &Setup, i: usize) -> bool {
+        control_ring(&setup.endpoint, setup.features) == Some(i)
+    }
+
+    /// Whether a ring of frames runs.
+    fn any_runs(&self, setup: &Setup) -> bool {
+        let rings = self.running.iter().enumerate();
+        rings
+            .filter(|(_, runs)| **runs)
+            .any(|(i, _)| !Self::is_control(setup, i))
+    }
+
     fn run_or_stop(&mut self, setup: &mut Setup, i: usize) {
         let wanted = setup.is_ready(i) && setup.rings[i].addresses.is_some() && setup.has_memory();
         if !wanted {
@@ -63,13 +127,21 @@ impl Ethernet {
     }
 
     fn start(&mut self, setup: &Setup, i: usize) -> std::result::Result<(), Fault> {
+        if Self::is_control(setup, i) {
+            return self.start_control(setup, i);
+        }
+        if !self.any_runs(setup) && control_ring(&setup.endpoint, setup.features).is_none() {
+            setup.endpoint.forget_driver();
+        }
         let r = &setup.rings[i];
         let start = RingStart {
             index: i as u16,
             ring: setup.split_ring(i)?,
             kick: r.kick.clone(),
             call: r.call.clone(),
-            hdr_len: if setup.has(f::VERSION_1 | f::MRG_RXBUF) {
+            hdr_len: if setup.has(f::HASH_REPORT) {
+                NetHdr::LEN_HASH
+            } else if setup.has(f::VERSION_1 | f::MRG_RXBUF) {
                 NetHdr::LEN
             } else {
                 NetHdr::LEN_LEGACY
@@ -79,7 +151,7 @@ impl Ethernet {
             accepts: Accepts::from_features(setup.features),
             mtu: setup.endpoint.spec().mtu,
         };
-        if !self.running.contains(&true) {
+        if !self.any_runs(setup) {
             setup.endpoint.guest_runs(true);
         }
         self.running.resize(setup.rings.len(), false);
@@ -90,8 +162,6 @@ impl Ethernet {
 }
 
 impl Function for Ethernet {
-    const PROTOCOL: VhostUserProtocolFeatures =
-        VhostUserProtocolFeatures::LOG_SHMFD.union(VhostUserProtocolFeatures::RARP);
     // A VMM may add each region once per queue pair.
     const MEMORY_SLOTS: usize = 64;
     const NO_SUCH_RING: &str = "no such ring: the adapter has fewer queue pairs";
@@ -101,26 +171,45 @@ impl Function for Ethernet {
         Ok(())
     }
 
-    fn rings(endpoint: &Endpoint) -> usize {
-        2 * usize::from(endpoint.spec().queue_pairs)
+    fn protocol(endpoint: &Endpoint) -> VhostUserProtocolFeatures {
+        let all = VhostUserProtocolFeatures::LOG_SHMFD | VhostUserProtocolFeatures::RARP;
+        // A VMM that has the space itself must not be offered another: QEMU complains of it.
+        match endpoint.spec().control_queue {
+            true => all | VhostUserProtocolFeatures::CONFIG,
+            false => all,
+        }
     }
 
+    fn rings(endpoint: &Endpoint) -> usize {
+        let spec = endpoint.spec();
+        2 * usize::from(spec.queue_pairs) + usize::from(spec.control_queue)
+    }
+
+    /// A VMM with the control queue counts pairs, one without it virtqueues.
     fn queues(endpoint: &Endpoint) -> u64 {
-        endpoint.spec().queue_pairs.into()
+        match endpoint.spec().control_queue {
+            true => Self::rings(endpoint) as u64,
+            false => endpoint.spec().queue_pairs.into(),
+        }
     }
 
     fn offered(endpoint: &Endpoint) -> u64 {
-        if endpoint.spec().queue_pairs > 1 {
-            OFFERED | f::MQ
-        } else {
-            OFFERED
+        let spec = endpoint.spec();
+        match (spec.control_queue, spec.queue_pairs) {
+            (true, _) => OFFERED | WITH_CONTROL,
+            (false, 1) => OFFERED,
+            (false, _) => OFFERED | f::MQ,
         }
     }
 
     fn stop(&mut self, setup: &mut Setup, i: usize) {
         if self.runs(i) {
             self.running[i] = false;
-            if let Some(base) = setup.endpoint.stop_ring(i as u16) {
+            let base = match Self::is_control(setup, i) {
+                true => setup.endpoint.stop_control(),
+                false => setup.endpoint.stop_ring(i as u16),
+            };
+            if let Some(base) = base {
                 setup.rings[i].base = base;
             }
         }
@@ -137,7 +226,7 @@ impl Function for Ethernet {
         for i in all {
             self.run_or_stop(setup, i);
         }
-        if !self.running.contains(&true) {
+        if !self.any_runs(setup) {
             setup.endpoint.guest_runs(false);
         }
         // Published last, so that the link does not flap while memory changes.
@@ -152,16 +241,33 @@ impl Function for Ethernet {
     }
 
     fn set_call(&mut self, setup: &Setup, i: usize, call: Option<Arc<Call>>) {
-        if self.runs(i) {
-            setup.endpoint.set_call(i as u16, call);
+        match self.runs(i) {
+            true if Self::is_control(setup, i) => setup.endpoint.set_control_call(call),
+            true => setup.endpoint.set_call(i as u16, call),
+            false => {}
         }
     }
 
-    fn config(&self, _setup: &Setup, _offset: usize, _size: usize) -> Result<Vec<u8>> {
-        Err(Error::InvalidOperation("the configuration space is the VMM's"))
+    fn config(&self, setup: &Setup, offset: usize, size: usize) -> Result<Vec<u8>> {
+        let spec = setup.endpoint.spec();
+        if !spec.control_queue {
+            return Err(Error::InvalidOperation(NOT_OURS));
+        }
+        let config = Config {
+            mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
+            status: LINK_UP,
+            pairs: spec.queue_pairs,
+            mtu: spec.mtu,
+            speed: SPEED_UNKNOWN,
+        };
+        part_of_space(&config.emit(), offset, size)
     }
 
-    fn set_config(&mut self) -> Result<()> {
-        Err(Error::InvalidOperation("the configuration space is the VMM's"))
+    fn set_config(&mut self, setup: &Setup) -> Result<()> {
+        match setup.endpoint.spec().control_queue {
+            // A driver with the control queue sets its address there; a write has no effect.
+            true => Ok(()),
+            false => Err(Error::InvalidOperation(NOT_OURS)),
+        }
     }
 }

@@ -10,7 +10,7 @@ use vnic_device::zerocopy::IntoBytes;
 use vnic_engine::rdma::Place;
 use vnic_engine::virtio_net::feature as f;
 
-use super::connection::{Function, Setup};
+use super::connection::{Function, Setup, part_of_space};
 use super::endpoint::{Endpoint, Has};
 use crate::call::Call;
 use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, RdmaRings, VIRTQUEUES, WAKE_QUEUES};
@@ -45,7 +45,6 @@ fn virtqueue(setup: &Setup, i: usize) -> Option<SplitRing> {
 }
 
 impl Function for Rdma {
-    const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::CONFIG;
     // A process shares its memory in pieces.
     const MEMORY_SLOTS: usize = 509;
     const NO_SUCH_RING: &str = "no such virtqueue: an RDMA function has three (num_vqs=3)";
@@ -63,6 +62,10 @@ impl Function for Rdma {
             }
             Some(_) => Ok(()),
         }
+    }
+
+    fn protocol(_endpoint: &Endpoint) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::CONFIG
     }
 
     fn rings(_endpoint: &Endpoint) -> usize {
@@ -152,17 +155,10 @@ impl Function for Rdma {
             mac: setup.endpoint.spec().macs.first().map_or([0; 6], |m| m.0),
             ..Config::default()
         };
-        let mut bytes = config.as_bytes().to_vec();
-        let end = offset.saturating_add(size);
-        // A VMM may show its guest a larger space: the rest is zeros.
-        bytes.resize(bytes.len().max(end.min(4096)), 0);
-        match bytes.get(offset..end) {
-            Some(part) => Ok(part.to_vec()),
-            None => Err(Error::InvalidOperation("beyond the configuration space")),
-        }
+        part_of_space(config.as_bytes(), offset, size)
     }
 
-    fn set_config(&mut self) -> Result<()> {
+    fn set_config(&mut self, _setup: &Setup) -> Result<()> {
         // The space is read-only; a write has no effect.
         Ok(())
     }

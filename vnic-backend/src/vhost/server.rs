@@ -425,6 +425,7 @@ mod tests {
             queue_pairs: 1,
             vlan: VlanMode::default(),
             anti_spoofing: false,
+            control_queue: false,
             data_core: None,
             eth_socket: "unused".into(),
             rdma_socket: None,

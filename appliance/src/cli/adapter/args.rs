@@ -133,6 +133,10 @@ pub struct AdapterAdd {
     pub name: String,
     #[command(flatten)]
     options: AdapterOptions,
+    /// With its own configuration space and control queue: for QEMU's vhost-user-test-device-pci (virtio-id=1) and
+    /// User-Mode-Linux, not for -netdev vhost-user
+    #[arg(long)]
+    control_queue: bool,
     /// Accept frames from any source address
     #[arg(long)]
     no_anti_spoofing: bool,
@@ -150,6 +154,9 @@ pub struct AdapterSet {
     pub name: String,
     #[command(flatten)]
     options: AdapterOptions,
+    /// With its own configuration space and control queue, or with those of the VMM (-netdev vhost-user)
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    control_queue: Option<bool>,
     /// Accept frames from the adapter's own addresses only (on), or from any (off)
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     anti_spoofing: Option<bool>,
@@ -215,7 +222,7 @@ struct AdapterOptions {
     /// Memory regions that its VMMs may have, on both sockets together, 1 to 1534 [default: 1534, as many as any VMM can use]
     #[arg(long, value_name = "N")]
     vmm_regions: Option<u32>,
-    /// Descriptors that the daemon holds for its VMMs, on both sockets together, 8 to 78 [default: 78, as many as any VMM can
+    /// Descriptors that the daemon holds for its VMMs, on both sockets together, 8 to 80 [default: 80, as many as any VMM can
     /// use]
     #[arg(long, value_name = "N")]
     vmm_descriptors: Option<u32>,
@@ -270,6 +277,7 @@ impl AdapterAdd {
         Ok(v1::CreateAdapterRequest {
             adapter_id: self.name.clone(),
             adapter: Some(v1::Adapter {
+                control_queue: Some(self.control_queue),
                 anti_spoofing: Some(!self.no_anti_spoofing),
                 rdma_enabled: Some(!self.no_rdma),
                 socket_role: role.into(),
@@ -283,6 +291,7 @@ impl AdapterSet {
     /// The request: the fields of the options, and those that get their defaults.
     pub fn request(&self) -> Result<v1::UpdateAdapterRequest, Failure> {
         let adapter = v1::Adapter {
+            control_queue: self.control_queue,
             anti_spoofing: self.anti_spoofing,
             rdma_enabled: self.rdma,
             socket_role: self.socket_role.unwrap_or_default().into(),

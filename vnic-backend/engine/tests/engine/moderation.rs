@@ -3,6 +3,7 @@
 //! `UPDATE_EXPECT=1 cargo test -p vnic-engine --test engine moderation::` writes the text anew.
 
 use std::fmt::Write;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use expect_test::expect_file;
@@ -10,7 +11,12 @@ use proptest::prelude::*;
 use vnic_engine::moderation::{Decision, Method, Moderation, Profile, SAFETY_NET, SPACING};
 use vnic_wire::time::Instant;
 
-const METHODS: [Method; 3] = [Method::OnDemand, Method::Polling, Method::Adaptive];
+/// As `ethtool -C rx-frames 40 rx-usecs 25` sets it.
+const COALESCED: Method = Method::Coalesced {
+    frames: NonZeroU32::new(40),
+    micros: 25,
+};
+const METHODS: [Method; 4] = [Method::OnDemand, Method::Polling, Method::Adaptive, COALESCED];
 
 fn at(us: u64) -> Instant {
     Instant(us * 1000)
@@ -132,6 +138,20 @@ fn what_each_method_decides() {
 }
 
 #[test]
+fn what_a_driver_sets_is_a_method_or_none() {
+    let method = |frames, micros| match Method::coalesced(frames, micros) {
+        Some(Method::Coalesced { frames, micros }) => Some((frames.map_or(0, NonZeroU32::get), micros)),
+        _ => None,
+    };
+    for none in [(0, 0), (1, 0), (1, 50)] {
+        assert_eq!(method(none.0, none.1), None, "{none:?}");
+    }
+    assert_eq!(method(0, 50), Some((0, 50)));
+    assert_eq!(method(64, 50), Some((64, 50)));
+    assert_eq!(method(64, 0), Some((64, 1000)), "the safety net");
+}
+
+#[test]
 fn profiles_change_by_the_rate_of_frames() {
     let mut m = Moderation::new(Method::Adaptive);
     let mut frames = 0;
@@ -166,6 +186,7 @@ proptest! {
             Method::OnDemand => Duration::ZERO,
             Method::Polling => SAFETY_NET,
             Method::Adaptive => SPACING,
+            Method::Coalesced { micros, .. } => Duration::from_micros(micros.into()),
         };
         let mut m = Moderation::new(method);
         let (mut now, mut frames, mut asked) = (0, 0, None);

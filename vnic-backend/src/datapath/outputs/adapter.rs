@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::moderation::Method;
 use vnic_engine::offload::Accepts;
 use vnic_engine::settings::AdapterSettings;
 use vnic_engine::virtio_net::NetHdr;
+use vnic_engine::virtio_net::control::Control;
+use vnic_engine::virtio_net::steering::Automatic;
 use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId};
 use vnic_wire::MacAddr;
 
+use super::super::calls::Caller as _;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
-use super::super::frame::{Metadata, OutFrame, RawFrame, flow_hash};
+use super::super::frame::{Metadata, OutFrame, RawFrame};
 use super::super::rx::RxQueue;
 use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce};
 use super::guest_roce::{GuestRoce, see};
@@ -36,6 +40,10 @@ pub struct AdapterRx {
     pub queues: Vec<Option<RxQueue>>,
     /// Pairs whose receive queue runs.
     pub active: ArrayVec<u8, 16>,
+    /// What the guest's driver has set by its control queue, if it has one.
+    pub driver: Option<Box<Control>>,
+    /// Queue pairs by which the guest sends, if it has several.
+    steering: Option<Box<Automatic>>,
     /// The pair that gets every frame, if it is the only one; otherwise [`NO_QUEUE`].
     direct: u8,
     /// Whether the adapter has an RDMA function.
@@ -73,6 +81,8 @@ impl AdapterRx {
             settings: AdapterSettings::default(),
             queues,
             active: ArrayVec::new(),
+            driver: None,
+            steering: (pairs > 1).then(Box::default),
             direct: NO_QUEUE,
             has_rdma: false,
             takes_roce: false,
@@ -87,15 +97,72 @@ impl AdapterRx {
 
     /// Recomputes which queues run.
     pub fn activate(&mut self) {
-        self.active = (0..self.queues.len())
+        let pairs = self.driver.as_ref().map_or(usize::MAX, |d| d.pairs.into());
+        self.active = (0..self.queues.len().min(pairs))
             .filter(|&i| self.queues[i].is_some())
             .map(|i| i as u8)
             .collect();
         if self.active.is_empty() {
             self.spoofs.clear();
             self.claims.clear();
+            if let Some(steering) = &mut self.steering {
+                steering.forget();
+            }
         }
         self.choose();
+    }
+
+    /// Takes the state of a driver that has a control queue.
+    pub fn set_driver(&mut self, driver: Box<Control>) {
+        self.driver = Some(driver);
+    }
+
+    /// Follows what the driver has set.
+    pub fn follow_driver(&mut self) {
+        if let Some(driver) = &self.driver {
+            self.accepts = Accepts::from_features(driver.offloads);
+            for rx in self.queues.iter_mut().flatten() {
+                rx.report = driver.report.clone();
+            }
+        }
+        self.activate();
+    }
+
+    /// How a ring interrupts the guest: as its driver has set, or the operator.
+    pub fn method(&self, ring: u16) -> Method {
+        let driver = self
+            .driver
+            .as_ref()
+            .and_then(|d| d.coalescing.get(usize::from(ring)));
+        match driver.and_then(|c| Method::coalesced(c.packets, c.usecs)) {
+            Some(method) => method,
+            None if ring.is_multiple_of(2) => self.settings.recv_completion.into(),
+            None => self.settings.send_completion.into(),
+        }
+    }
+
+    /// Sets how the receive queues interrupt the guest.
+    pub fn set_receive_methods(&mut self) {
+        for pair in 0..self.queues.len() {
+            let method = self.method(2 * pair as u16);
+            if let Some(rx) = &mut self.queues[pair] {
+                rx.follow_method(method);
+            }
+        }
+    }
+
+    /// The guest sent a frame by a queue pair: what belongs to it comes there.
+    #[inline]
+    pub fn sent(&mut self, head: &[u8], pair: usize) {
+        if let Some(steering) = &mut self.steering {
+            steering.sent(head, pair as u8);
+        }
+    }
+
+    /// Whether the guest does not want a frame with this head.
+    #[inline(always)]
+    fn filters(&self, head: &[u8]) -> bool {
+        self.driver.as_ref().is_some_and(|d| !d.filter.wants(head))
     }
 
     /// Recomputes whether all frames go to one receive queue.
@@ -130,6 +197,12 @@ impl AdapterRx {
             if divert(concern, self.takes_roce, port, &f.plain(), &mut round.inbound) {
                 return true;
             }
+        }
+        if let Some(driver) = &self.driver
+            && !driver.filter.wants(f.head)
+        {
+            self.counters.drops.add(DropReason::Filtered as usize, 1);
+            return true;
         }
         let mut priority = BY_TAG;
         if let Some(receiver) = &mut self.receiver {
@@ -188,6 +261,10 @@ impl AdapterRx {
         if self.has_rdma && !copy && diverted(self.takes_roce, port, f, &mut round.inbound) {
             return None;
         }
+        if self.filters(f.head) {
+            self.counters.drops.add(DropReason::Filtered as usize, 1);
+            return Some(DropReason::Filtered);
+        }
         let q = self.queue_for(f.head);
         if let Some(q) = q
             && !copy
@@ -222,7 +299,13 @@ impl AdapterRx {
         match self.active[..] {
             [q] => Some(q),
             [] => None,
-            ref many => many.get(flow_hash(head) as usize % many.len()).copied(),
+            ref many => {
+                if let Some(rss) = self.driver.as_ref().and_then(|d| d.rss.as_ref()) {
+                    let q = rss.queue(head);
+                    return Some(if many.contains(&q) { q } else { many[0] });
+                }
+                self.steering.as_ref()?.queue(head, many)
+            }
         }
     }
 

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
+use vnic_engine::moderation::Method;
 use vnic_engine::settings::{AdapterSettings, Burst};
+use vnic_engine::virtio_net::control::Control;
 use vnic_fabric::switch::PortId;
 
 use super::super::calls::{Call, Caller as _};
+use super::super::control_queue::ControlStart;
 use super::super::ring_start::RingStart;
 use super::super::rx::RxQueue;
 use super::super::sleep::Source;
@@ -21,25 +24,23 @@ impl Worker {
             return;
         };
         let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
+        let steers = adapter.queues.len() > 1;
         let allowed = adapter.allowed.clone();
         let burst = adapter.settings.burst;
-        let (method, batch) = (
-            adapter.settings.send_completion.into(),
-            adapter.settings.tx_coalescing,
-        );
+        let (method, batch) = (adapter.method(start.index), adapter.settings.tx_coalescing);
         if start.index.is_multiple_of(2) {
             adapter.accepts = start.accepts;
             let Some(place) = adapter.queues.get_mut(pair) else {
                 return;
             };
-            let method = adapter.settings.recv_completion.into();
             let rx = place.insert(RxQueue::new(start, counters));
             rx.set_method(method);
-            adapter.activate();
+            adapter.follow_driver();
             self.watch(id, burst, Some(pair));
         } else {
             let mut tx = TxQueue::new(id, start, counters);
             tx.path.learns = learns;
+            tx.path.steers = steers;
             tx.path.allowed = allowed;
             tx.path
                 .set_policed(self.core.sender(id).map(|s| s.change.clone()));
@@ -47,6 +48,72 @@ impl Worker {
             tx.set_method(method);
             self.rings.add(&self.sleeper, tx);
         }
+    }
+
+    /// Starts the control queue of an adapter.
+    pub(crate) fn start_control(&mut self, id: PortId, start: ControlStart) {
+        self.control.start(&mut self.core, &self.sleeper, id, start);
+        self.follow_driver(id);
+    }
+
+    /// Sets the call eventfd of an adapter's control queue.
+    pub(crate) fn set_control_call(&mut self, id: PortId, call: Option<Arc<Call>>) {
+        self.control.set_call(id, call);
+    }
+
+    /// Stops the control queue of an adapter. Returns the index at which it resumes.
+    pub(crate) fn stop_control(&mut self, id: PortId) -> Option<u16> {
+        self.control.stop(&self.sleeper, id)
+    }
+
+    /// Forgets what the driver of an adapter has set: it has left.
+    pub(crate) fn forget_driver(&mut self, id: PortId) {
+        if let Some(adapter) = self.core.adapter(id) {
+            adapter.driver = None;
+            adapter.activate();
+        }
+    }
+
+    /// What the driver of an adapter has set, if it has a control queue.
+    pub(crate) fn driver(&mut self, id: PortId) -> Option<Control> {
+        self.core.adapter(id)?.driver.as_deref().cloned()
+    }
+
+    /// Carries out commands of the control queues. Returns their number.
+    #[cold]
+    pub(super) fn control_round(&mut self) -> usize {
+        let mut changed = Vec::new();
+        let (queues, core) = (&mut self.control, &mut self.core);
+        let work = core.guarded(|core| queues.round(core, &mut changed));
+        for id in changed {
+            self.follow_driver(id);
+        }
+        work.unwrap_or(1)
+    }
+
+    /// Brings an adapter in line with what its driver has set.
+    fn follow_driver(&mut self, id: PortId) {
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
+        adapter.follow_driver();
+        self.set_methods(id);
+    }
+
+    /// Sets how the rings of an adapter interrupt their guest.
+    fn set_methods(&mut self, id: PortId) {
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
+        adapter.set_receive_methods();
+        let of: Vec<Method> = (0..adapter.queues.len())
+            .map(|pair| adapter.method(2 * pair as u16 + 1))
+            .collect();
+        self.rings.each(id, |tx| {
+            if let Some(method) = of.get(tx.path.pair) {
+                tx.follow_method(*method);
+            }
+        });
     }
 
     /// Stops a ring of an adapter. The answer, when none of its buffers is in flight any more, is the index at which it
@@ -79,21 +146,12 @@ impl Worker {
             return;
         };
         let before = std::mem::replace(&mut adapter.settings, settings.clone());
-        if before.recv_completion != settings.recv_completion {
-            for rx in adapter.queues.iter_mut().flatten() {
-                rx.set_method(settings.recv_completion.into());
-            }
-        }
         let roce = |s: &AdapterSettings| (s.roce_mode, s.network_direct, s.ece);
         if roce(&before) != roce(&settings) {
             self.functions.set_roce(&mut self.core, id, &settings);
         }
-        self.rings.each(id, |tx| {
-            tx.path.batch = settings.tx_coalescing;
-            if before.send_completion != settings.send_completion {
-                tx.set_method(settings.send_completion.into());
-            }
-        });
+        self.rings.each(id, |tx| tx.path.batch = settings.tx_coalescing);
+        self.set_methods(id);
         if (before.burst, before.reserve) != (settings.burst, settings.reserve) {
             self.watch(id, settings.burst, None);
             self.core.out.reserve_changed(id);

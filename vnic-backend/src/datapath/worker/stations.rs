@@ -65,7 +65,7 @@ macro_rules! stations {
 }
 
 stations! {
-    Interrupts Waiting Pauses Bonds Receivers Faults Senders GuestRoce Transmit FromWire Rdma OtherCores Mirrors Flush Stopping
+    Interrupts Waiting Pauses Bonds Receivers Faults Senders GuestRoce Control Transmit FromWire Rdma OtherCores Mirrors Flush Stopping
 }
 
 /// Coalesced interrupts that are due. A guest that sleeps waits for them.
@@ -276,6 +276,30 @@ impl GuestRoce {
     }
 
     fn disarm(_: &mut Worker) {}
+}
+
+/// Commands of guests' Ethernet drivers, one each.
+impl Control {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, work: &mut usize) {
+        if !w.control.is_empty() {
+            *work += w.control_round();
+        }
+    }
+
+    fn due(_: &mut Worker, _: Instant) -> Option<Instant> {
+        None
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        w.control.request_kicks()
+    }
+
+    fn disarm(w: &mut Worker) {
+        w.control.suppress_kicks();
+    }
 }
 
 /// Transmit rings, a burst each.
