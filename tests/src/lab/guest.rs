@@ -35,6 +35,9 @@ pub struct GuestSpec {
     pub mtu: u16,
     /// Queue pairs, and as many virtual CPUs (QEMU only).
     pub queue_pairs: u16,
+    /// Its Ethernet function has its own configuration space and control queue, as that of its adapter says: QEMU's generic vhost-user
+    /// device, by the QEMU of `deploy/guest/qemu11`.
+    pub control_queue: bool,
     /// QEMU listens on the socket, and the daemon connects to it.
     pub listens: bool,
     /// The image with Soft-RoCE, and a device `rxe0` on eth0 (QEMU only; see [`super::rxe`]).
@@ -65,6 +68,7 @@ impl GuestSpec {
             ip6: None,
             mtu: 1500,
             queue_pairs: 1,
+            control_queue: false,
             listens: false,
             rxe: false,
             rdma: None,
@@ -113,7 +117,7 @@ impl Guest {
         let GuestSpec {
             name, queue_pairs, ..
         } = spec;
-        let newest = spec.newest || spec.rdma.is_some();
+        let newest = spec.newest || spec.rdma.is_some() || spec.control_queue;
         let qemu = match newest {
             true => lab.qemu11()?,
             false => "qemu-system-x86_64".to_owned(),
@@ -148,6 +152,13 @@ impl Guest {
             (false, Some(_)) => "512M",
             (false, None) => "256M",
         };
+        let ethernet = match spec.control_queue {
+            true => format!(
+                "-device vhost-user-test-device-pci,chardev=vhost,virtio-id=1,num_vqs={},vq_size=256,config_size=24",
+                2 * queue_pairs + 1
+            ),
+            false => format!("-netdev vhost-user,id=net,chardev=vhost,queues={queue_pairs} -device {device}"),
+        };
         let mut words = vec![
             format!("-name {name} -accel {accel} -m {memory} -smp {queue_pairs}"),
             "-machine q35,memory-backend=mem,usb=off,vmport=off".to_owned(),
@@ -157,8 +168,7 @@ impl Guest {
             "-serial chardev:console".to_owned(),
             "-chardev stdio,id=agent,signal=off -serial chardev:agent".to_owned(),
             format!("-chardev socket,id=vhost,path={},{role}", spec.socket.display()),
-            format!("-netdev vhost-user,id=net,chardev=vhost,queues={queue_pairs}"),
-            format!("-device {device}"),
+            ethernet,
         ];
         if !spec.reboots {
             words.push("-no-reboot".to_owned());

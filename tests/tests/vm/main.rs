@@ -2,6 +2,7 @@
 
 mod clients;
 mod dpdk;
+mod ethtool;
 mod libvirt;
 mod moving;
 mod pages;

@@ -11,11 +11,15 @@ use vnic_tests::lab::{
     self, Daemon, Guest, GuestSpec, Lab, PATIENCE, Pair, Ping, RxePeer, Tool, ping, wait_for,
 };
 
-/// `vf0` and `vf1` have machines with both functions, `vf2` the machine with Soft-RoCE, `vf3` a process of the host.
+use super::ethtool;
+
+/// `vf0` and `vf1` have machines with both functions (that of `vf0` by its own control queue, that of `vf1` by QEMU's), `vf2` the machine with Soft-RoCE, `vf3` a process of the host.
 const CONFIG: &str = r#"
 [[adapter]]
 name = "vf0"
 mtu = 9000
+queue_pairs = 2
+control_queue = true
 
 [[adapter]]
 name = "vf1"
@@ -47,6 +51,7 @@ fn verbs_between_machines_processes_and_soft_roce() {
         let mut vms = boot(lab, &daemon)?;
         doctor(lab, &mut vms.one)?;
         addresses(lab, &daemon, &mut vms.one)?;
+        ethtool::settings(lab, &daemon, &mut vms.one, "vf0", "10.0.0.2")?;
         beside_ethernet(lab, &daemon, &mut vms)?;
         without_hugepages(lab, &mut vms)?;
         with_a_process(lab, &daemon, &mut vms.one)?;
@@ -67,6 +72,7 @@ fn verbs_between_machines_processes_and_soft_roce() {
 /// What machine `n` of the two is made from.
 fn shape(lab: &Lab, n: u8, spec: &mut GuestSpec) {
     spec.mtu = 9000;
+    (spec.control_queue, spec.queue_pairs) = if n == 1 { (true, 2) } else { (false, 1) };
     spec.rdma = Some(lab.path(&format!("vf{}-rdma.sock", n - 1)));
     spec.reboots = true;
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result};
 use vnic_engine::offload::Accepts;
-use vnic_engine::virtio_net::config::{Config, LINK_UP, SPEED_UNKNOWN};
+use vnic_engine::virtio_net::config::{Config, LINK_UP};
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 use vnic_wire::MacAddr;
 
@@ -16,6 +16,7 @@ use super::connection::{Function, Setup, part_of_space};
 use super::endpoint::Endpoint;
 use crate::call::Call;
 use crate::datapath::{ControlStart, RingStart};
+use crate::rdma::SPEED_MBPS;
 use crate::ring::Fault;
 use crate::types::NicEventKind;
 
@@ -258,7 +259,7 @@ impl Function for Ethernet {
             status: LINK_UP,
             pairs: spec.queue_pairs,
             mtu: spec.mtu,
-            speed: SPEED_UNKNOWN,
+            speed: SPEED_MBPS,
         };
         part_of_space(&config.emit(), offset, size)
     }

@@ -11,8 +11,6 @@ pub const LEN: usize = 24;
 pub const LINK_UP: u16 = 1;
 /// Status bit: the driver shall announce its addresses.
 pub const ANNOUNCE: u16 = 2;
-/// Speed that is not known, in Mbit/s.
-pub const SPEED_UNKNOWN: u32 = u32::MAX;
 
 /// What the space says of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +23,7 @@ pub struct Config {
     pub pairs: u16,
     /// Largest IP packet, bytes.
     pub mtu: u16,
-    /// Speed of the link in Mbit/s; [`SPEED_UNKNOWN`].
+    /// Speed of the link, Mbit/s.
     pub speed: u32,
 }
 
