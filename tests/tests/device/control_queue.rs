@@ -431,3 +431,48 @@ fn a_netdev_sees_nothing_of_it() -> Result<()> {
     assert_eq!(rig.nic.ethernet_driver("a")?, None);
     rig.finish(Copies::Extra(0))
 }
+
+/// What a key switches off is not offered to the guest that attaches next.
+#[test]
+fn keys_of_offloads_withhold_features() -> Result<()> {
+    use vnic_backend::settings::{AdapterSettings, OffloadKeys};
+    type Change = fn(&mut OffloadKeys);
+    let mut rig = Rig::new(1)?;
+    rig.add_with("b", |spec| spec.control_queue = true)?;
+    let segments = feature::HOST_TSO4 | feature::HOST_TSO6 | feature::HOST_ECN | feature::HOST_USO;
+    let joined = OFFLOADS & !segments & !feature::CSUM;
+    let rows: [(&str, Change, u64); 7] = [
+        ("*LsoV2IPv4", |o| o.lso4 = false, feature::HOST_TSO4),
+        ("*LsoV2IPv6", |o| o.lso6 = false, feature::HOST_TSO6),
+        ("*UsoIPv6", |o| o.uso6 = false, feature::HOST_USO),
+        ("*RSS", |o| o.rss = false, feature::RSS),
+        ("*TCPChecksumOffloadIPv4", |o| o.tcp4 = 1, joined),
+        (
+            "*UDPChecksumOffloadIPv6",
+            |o| o.udp6 = 2,
+            feature::CSUM | segments,
+        ),
+        ("both directions", |o| o.udp4 = 0, OFFLOADS),
+    ];
+    let offered = |rig: &mut Rig, offloads: OffloadKeys| -> Result<u64> {
+        let settings = AdapterSettings {
+            offloads,
+            ..AdapterSettings::default()
+        };
+        rig.nic.configure_adapter("b", &settings)?;
+        rig.nic.restart_adapter("b")?;
+        let mut guest = rig.attach("b", Options::default())?;
+        let offered = vhost::VhostBackend::get_features(guest.frontend()?)?;
+        guest.detach()?;
+        rig.state("b", vnic_backend::AttachState::Detached)?;
+        Ok(offered)
+    };
+    let all = offered(&mut rig, OffloadKeys::default())?;
+    assert_eq!(all & (OFFLOADS | feature::RSS), OFFLOADS | feature::RSS);
+    for (key, change, withheld) in rows {
+        let mut offloads = OffloadKeys::default();
+        change(&mut offloads);
+        assert_eq!(all & !offered(&mut rig, offloads)?, withheld, "{key}");
+    }
+    rig.finish(Copies::Extra(0))
+}

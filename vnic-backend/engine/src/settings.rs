@@ -33,6 +33,8 @@ pub use qos::{FlowControl, QosKeys};
 pub use table::KEYS;
 pub use together::{Conflict, check_change, check_together};
 
+use crate::virtio_net::feature;
+
 /// Path of adapters' values in a Windows registry: each adapter has a subkey, its index in four decimal digits (WinOF-2
 /// Ethernet Network, Dropless Mode: Enabling/Disabling the Feature).
 pub const CLASS_PATH: &str =
@@ -321,10 +323,75 @@ pub struct AdapterSettings {
     pub ece: bool,
     /// `EnableGpuDirect`: whether memory of drivers (dma-bufs) may be registered.
     pub gpu_direct: bool,
+    /// Offloads that the guest's driver is offered.
+    pub offloads: OffloadKeys,
     /// Quality of service and flow control.
     pub qos: QosKeys,
     /// Congestion control.
     pub congestion: CongestionKeys,
+}
+
+/// Keys of offloads. Checksums: 1 when sent, 2 when received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OffloadKeys {
+    /// `*TCPChecksumOffloadIPv4`.
+    pub tcp4: u8,
+    /// `*TCPChecksumOffloadIPv6`.
+    pub tcp6: u8,
+    /// `*UDPChecksumOffloadIPv4`.
+    pub udp4: u8,
+    /// `*UDPChecksumOffloadIPv6`.
+    pub udp6: u8,
+    /// `*LsoV2IPv4`.
+    pub lso4: bool,
+    /// `*LsoV2IPv6`.
+    pub lso6: bool,
+    /// `*UsoIPv4`.
+    pub uso4: bool,
+    /// `*UsoIPv6`.
+    pub uso6: bool,
+    /// `*RSS`.
+    pub rss: bool,
+}
+
+impl Default for OffloadKeys {
+    fn default() -> OffloadKeys {
+        OffloadKeys {
+            tcp4: 3,
+            tcp6: 3,
+            udp4: 3,
+            udp6: 3,
+            lso4: true,
+            lso6: true,
+            uso4: true,
+            uso6: true,
+            rss: true,
+        }
+    }
+}
+
+impl OffloadKeys {
+    /// Virtio features that the driver is not offered.
+    pub fn withheld(&self) -> u64 {
+        let [sent, received] = [1, 2].map(|way| self.tcp4 & self.tcp6 & self.udp4 & self.udp6 & way != 0);
+        let segments = feature::HOST_TSO4 | feature::HOST_TSO6 | feature::HOST_ECN | feature::HOST_USO;
+        let joined = feature::GUEST_TSO4
+            | feature::GUEST_TSO6
+            | feature::GUEST_ECN
+            | feature::GUEST_USO4
+            | feature::GUEST_USO6;
+        let keys = [
+            (sent, feature::CSUM | segments),
+            (received, feature::GUEST_CSUM | joined),
+            (self.lso4, feature::HOST_TSO4),
+            (self.lso6, feature::HOST_TSO6),
+            (self.lso4 || self.lso6, feature::HOST_ECN),
+            (self.uso4 && self.uso6, feature::HOST_USO),
+            (self.rss, feature::RSS),
+        ];
+        let off = keys.iter().filter(|(on, _)| !on);
+        off.fold(0, |features, (_, of_key)| features | of_key)
+    }
 }
 
 impl Default for AdapterSettings {
@@ -344,6 +411,7 @@ impl Default for AdapterSettings {
             network_direct: true,
             ece: true,
             gpu_direct: false,
+            offloads: OffloadKeys::default(),
             qos: QosKeys::default(),
             congestion: CongestionKeys::default(),
         }

@@ -196,11 +196,12 @@ impl Function for Ethernet {
 
     fn offered(endpoint: &Endpoint) -> u64 {
         let spec = endpoint.spec();
-        match (spec.control_queue, spec.queue_pairs) {
+        let all = match (spec.control_queue, spec.queue_pairs) {
             (true, _) => OFFERED | WITH_CONTROL,
             (false, 1) => OFFERED,
             (false, _) => OFFERED | f::MQ,
-        }
+        };
+        all & !endpoint.settings().offloads.withheld()
     }
 
     fn stop(&mut self, setup: &mut Setup, i: usize) {

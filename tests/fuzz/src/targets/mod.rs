@@ -2,6 +2,7 @@
 
 pub mod cm;
 pub mod commands;
+pub mod driver;
 pub mod engine;
 pub mod files;
 pub mod gids;

@@ -1,38 +1,59 @@
-//! Offloads and timestamps. The offloads of a guest's driver are negotiated by virtio, and not chosen here.
+//! Offloads and timestamps. What a key switches off is not offered to the guest's driver.
 
-use super::KeyDef;
+use super::{KeyDef, field};
 
-const OFFLOADS: &str = "switches for single offloads: guests negotiate them by virtio";
+const NDIS: &str = "Microsoft, Standardized INF Keywords for Network Devices: Task Offload, RSS";
 const USO: &str = "WinOF-2 Ethernet Network, UDP Segmentation Offload (USO)";
 const RSC: &str = "WinOF-2 Ethernet Network, Receive Segment Coalescing (RSC)";
 const VXLAN: &str = "WinOF-2 Ethernet Network, VXLAN";
 
 const fn offload(name: &'static str, help: &'static str, source: &'static str) -> KeyDef {
-    KeyDef::switch(name)
-        .default(1)
+    KeyDef::switch(name).default(1).sz().help(help).source(source)
+}
+
+/// 1: when sent; 2: when received.
+const fn checksum(name: &'static str, help: &'static str) -> KeyDef {
+    KeyDef::number(name, 0, 3)
+        .default(3)
         .sz()
-        .waits_for(OFFLOADS)
         .help(help)
-        .source(source)
+        .note(
+            "0: none, 1: of sent packets, 2: of received ones, 3: both. Virtio has one feature for all protocols in each direction: it is \
+             offered while all of these keys allow it. Without that of sent packets there is no segmentation either.",
+        )
+        .source(NDIS)
 }
 
 pub(super) const KEYS: &[KeyDef] = &[
-    offload("*RscIPv4", "TCP packets over IPv4 are joined when received.", RSC),
-    offload("*RscIPv6", "TCP packets over IPv6 are joined when received.", RSC),
+    checksum("*TCPChecksumOffloadIPv4", "Checksums of TCP over IPv4 are the NIC's work.").acts(field!(offloads.tcp4)),
+    checksum("*TCPChecksumOffloadIPv6", "Checksums of TCP over IPv6 are the NIC's work.").acts(field!(offloads.tcp6)),
+    checksum("*UDPChecksumOffloadIPv4", "Checksums of UDP over IPv4 are the NIC's work.").acts(field!(offloads.udp4)),
+    checksum("*UDPChecksumOffloadIPv6", "Checksums of UDP over IPv6 are the NIC's work.").acts(field!(offloads.udp6)),
+    offload("*LsoV2IPv4", "TCP over IPv4 is segmented when sent.", NDIS).acts(field!(offloads.lso4)),
+    offload("*LsoV2IPv6", "TCP over IPv6 is segmented when sent.", NDIS).acts(field!(offloads.lso6)),
+    offload("*RSS", "The guest may spread received packets over its queues by a hash (RSS).", NDIS)
+        .acts(field!(offloads.rss))
+        .note("Of adapters with control_queue: others have no RSS."),
+    offload("*RscIPv4", "TCP packets over IPv4 are joined when received.", RSC).waits_for("joining received packets"),
+    offload("*RscIPv6", "TCP packets over IPv6 are joined when received.", RSC).waits_for("joining received packets"),
     offload(
         "*UsoIPv4",
         "UDP datagrams over IPv4 are segmented when sent.",
         USO,
     )
+    .acts(field!(offloads.uso4))
     .alias(&["UsoIPv4"])
-    .note("The WinOF-2 text writes it without the star of the standardized keyword."),
+    .note("The WinOF-2 text writes it without the star of the standardized keyword. Virtio has one feature for IPv4 and IPv6: it is offered \
+           while both keys allow it."),
     offload(
         "*UsoIPv6",
         "UDP datagrams over IPv6 are segmented when sent.",
         USO,
     )
+    .acts(field!(offloads.uso6))
     .alias(&["UsoIPv6"])
-    .note("The WinOF-2 text writes it without the star of the standardized keyword."),
+    .note("The WinOF-2 text writes it without the star of the standardized keyword. Virtio has one feature for IPv4 and IPv6: it is offered \
+           while both keys allow it."),
     KeyDef::number("*VxlanUDPPortNumber", 1, 65_535)
         .default(4789)
         .sz()
