@@ -141,8 +141,9 @@ impl Guest {
         for property in &spec.device {
             device.push_str(&format!(",{property}"));
         }
-        // (QEMU 9.2 has renamed the option.)
+        // (QEMU 9.2 has renamed the option. The generic device wants its socket connected when it is made, and does not reconnect.)
         let role = match newest {
+            _ if spec.control_queue => "server=off",
             _ if spec.listens => "server=on",
             true => "reconnect-ms=1000",
             false => "reconnect=1",
