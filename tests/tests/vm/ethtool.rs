@@ -91,7 +91,8 @@ pub fn settings(lab: &Lab, daemon: &Daemon, guest: &mut Guest, adapter: &str, pe
     pings(guest)?;
     guest.ok("ethtool -C eth0 rx-usecs 0 rx-frames 1 tx-usecs 0 tx-frames 1")?;
     becomes(daemon, adapter, "coalescing", |all| {
-        all.as_array().is_none_or(|all| all.iter().all(|one| one["micros"] == 0))
+        all.as_array()
+            .is_none_or(|all| all.iter().all(|one| one["micros"] == 0))
     })?;
     // -S: the driver's statistics.
     let statistics = guest.ok("ethtool -S eth0")?;

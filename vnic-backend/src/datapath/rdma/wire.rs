@@ -253,6 +253,11 @@ impl Wire<'_> {
         if len > FRAME_MAX {
             return;
         }
+        // A tag that the NIC inserts has the packet's priority; one without any has that of the adapter (`VlanPrio`).
+        let verdict = match packet.priority {
+            0 => verdict,
+            priority => verdict.with_priority(priority),
+        };
         if packet.headers.bth.destination_qp == MULTICAST_QP && self.seats.any(self.port) {
             self.send_to_group(packet);
         }
