@@ -68,12 +68,16 @@ fn sleeper(guest: &mut Guest, n: u32, taken: &AtomicU32) -> Result<()> {
     Ok(())
 }
 
-fn asleep(receive: RecvCompletion, send: SendCompletion, features: u64) -> Result<()> {
+fn asleep((receive, send, by_thread): (RecvCompletion, SendCompletion, bool), features: u64) -> Result<()> {
     const FRAMES: u32 = 3000;
     let mut rig = Rig::new(1)?;
     let (a, b) = (rig.add("vf0")?, rig.add("vf1")?);
-    configure(&rig, "vf0", |s| s.send_completion = send)?;
-    configure(&rig, "vf1", |s| s.recv_completion = receive)?;
+    configure(&rig, "vf0", |s| {
+        (s.send_completion, s.threaded.send) = (send, by_thread)
+    })?;
+    configure(&rig, "vf1", |s| {
+        (s.recv_completion, s.threaded.receive) = (receive, by_thread)
+    })?;
     let options = Options {
         calls: true,
         queue_size: 64,
@@ -117,6 +121,17 @@ fn asleep(receive: RecvCompletion, send: SendCompletion, features: u64) -> Resul
     let receiver = taker.join().expect("no panic")?;
     sender.drain();
     assert_eq!(rig.counter("vf1", "rx_frames"), u64::from(FRAMES));
+    for (adapter, all, threaded) in [
+        ("vf0", "tx_notifications", "tx_notifications_threaded"),
+        ("vf1", "rx_notifications", "rx_notifications_threaded"),
+    ] {
+        let all = rig.counter(adapter, all);
+        assert_eq!(
+            rig.counter(adapter, threaded),
+            if by_thread { all } else { 0 },
+            "{adapter}"
+        );
+    }
     drop((sender, receiver));
     rig.finish(Copies::Extra(0))
 }
@@ -125,8 +140,13 @@ fn asleep(receive: RecvCompletion, send: SendCompletion, features: u64) -> Resul
 fn a_guest_that_sleeps_gets_every_frame() -> Result<()> {
     for features in [0, feature::RING_EVENT_IDX] {
         for (receive, send) in RECEIVING.into_iter().zip(SENDING) {
-            asleep(receive, send, features)?;
+            asleep((receive, send, false), features)?;
         }
+        // By a thread beside the data core.
+        asleep(
+            (RecvCompletion::Adaptive, SendCompletion::Interrupt, true),
+            features,
+        )?;
     }
     Ok(())
 }

@@ -105,7 +105,8 @@ fn traffic_has_the_same_numbers_under_all_names() -> Result<()> {
     rig.finish(Copies::Extra(0))
 }
 
-/// Each drop reason shows in exactly one of WinOF-2's four counters of dropped packets.
+/// Each drop reason shows in exactly one of WinOF-2's four counters of dropped packets; what a guest's driver does not want in none: cards
+/// do not count it.
 #[test]
 fn every_drop_reason_has_its_winof2_counter() -> Result<()> {
     let mut rig = Rig::new(1)?;
@@ -132,7 +133,8 @@ fn every_drop_reason_has_its_winof2_counter() -> Result<()> {
                 _ => 0,
             })
             .sum();
-        assert_eq!(shown, 1, "{}", reason.name());
+        let expected = u64::from(reason != DropReason::Filtered);
+        assert_eq!(shown, expected, "{}", reason.name());
     }
     rig.finish(Copies::Extra(0))
 }

@@ -303,6 +303,8 @@ pub struct AdapterSettings {
     pub recv_completion: RecvCompletion,
     /// `SendCompletionMethod`.
     pub send_completion: SendCompletion,
+    /// Whether a thread beside the data core interrupts the guest.
+    pub threaded: Threaded,
     /// `TxMaxPostSendsCoalescing`: greatest number of sent frames that are completed together.
     pub tx_coalescing: u16,
     /// `VlanID`: VLAN of the tag that all frames of the guest get; 0: no tag.
@@ -329,6 +331,15 @@ pub struct AdapterSettings {
     pub qos: QosKeys,
     /// Congestion control.
     pub congestion: CongestionKeys,
+}
+
+/// Whether a thread beside the data core interrupts the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Threaded {
+    /// `ThreadedDpcEnable`: for received frames.
+    pub receive: bool,
+    /// `TxThreadedDpcEnable`: for sent frames.
+    pub send: bool,
 }
 
 /// Keys of offloads. Checksums: 1 when sent, 2 when received.
@@ -401,6 +412,7 @@ impl Default for AdapterSettings {
             reserve: 150,
             recv_completion: RecvCompletion::default(),
             send_completion: SendCompletion::default(),
+            threaded: Threaded::default(),
             tx_coalescing: 32,
             vlan_id: 0,
             vlan_prio: 0,

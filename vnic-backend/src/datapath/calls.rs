@@ -7,6 +7,7 @@ use vnic_engine::moderation::{Decision, Method, Moderation};
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
+use super::dpc::Caller as ByThread;
 use crate::call::notify;
 use crate::ring::SplitRing;
 
@@ -18,6 +19,8 @@ const TOGETHER: Duration = Duration::from_micros(8);
 /// Interrupts of one ring to its guest.
 pub struct Calls {
     call: Option<Arc<Call>>,
+    /// The thread that interrupts in place of the data core.
+    by: Option<ByThread>,
     moderation: Moderation,
     /// Used index that the guest saw before the first batch for which an interrupt is owed.
     from: u16,
@@ -30,6 +33,7 @@ impl Calls {
     pub fn new(call: Option<Arc<Call>>, method: Method) -> Calls {
         Calls {
             call,
+            by: None,
             moderation: Moderation::new(method),
             from: 0,
             available: 0,
@@ -69,7 +73,7 @@ impl Calls {
             .moderation
             .shown(now, wanted, frames, unseen >= ring.size() / 4);
         match decision {
-            Decision::Interrupt => notify(self.call.as_deref()),
+            Decision::Interrupt => self.notify(),
             Decision::Later if !owed => (self.from, self.available) = (before, ring.available()),
             Decision::Later | Decision::Nothing => {}
         }
@@ -86,7 +90,7 @@ impl Calls {
         let wanted = ring.wants_interrupt(self.from);
         let sent = self.moderation.expire(now, wanted, progress) == Decision::Interrupt;
         if sent {
-            notify(self.call.as_deref());
+            self.notify();
         }
         sent
     }
@@ -95,7 +99,7 @@ impl Calls {
     pub fn settle(&mut self) -> bool {
         let owed = self.moderation.settle();
         if owed {
-            notify(self.call.as_deref());
+            self.notify();
         }
         owed
     }
@@ -115,6 +119,24 @@ impl Calls {
     /// Sets the call eventfd of the guest.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.call = call;
+    }
+
+    /// Lets a thread interrupt in place of the data core, or not.
+    pub fn set_thread(&mut self, by: Option<ByThread>) {
+        self.by = by;
+    }
+
+    /// Whether a thread interrupts in place of the data core.
+    pub fn is_threaded(&self) -> bool {
+        self.by.is_some()
+    }
+
+    /// Interrupts the guest.
+    fn notify(&self) {
+        match (&self.call, &self.by) {
+            (Some(call), Some(by)) => by.call(call),
+            (call, _) => notify(call.as_deref()),
+        }
     }
 
     /// Changes of the profile since the last call.
@@ -148,8 +170,9 @@ pub trait Caller {
         }
     }
 
-    /// Changes the moderation method, if it is another.
-    fn follow_method(&mut self, method: Method) {
+    /// Changes the moderation method, if it is another, and who interrupts: a thread, or the data core.
+    fn follow_method(&mut self, method: Method, by: Option<&ByThread>) {
+        self.calls().0.set_thread(by.cloned());
         if self.calls().0.method() != method {
             self.set_method(method);
         }

@@ -1,5 +1,6 @@
 //! The thread that waits for receive buffers if the setting asks for one (`AsyncReceiveIndicate` 1): it sleeps until a guest
-//! kicks its receive ring, and then tells the guest's data core, which need not look before.
+//! kicks its receive ring, and then tells the guest's data core, which need not look before. And the thread that interrupts guests in
+//! place of their data cores (`ThreadedDpcEnable`, `TxThreadedDpcEnable`).
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +9,10 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
 use super::link::Waker;
+use crate::call::{Call, notify};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Events taken at once.
@@ -55,23 +59,60 @@ impl BufferAlarm {
     }
 }
 
-/// Handle of the thread, which ends when the handle is dropped.
+/// Interrupts that wait for the thread at most; beyond that data cores interrupt by themselves.
+const CALLS: usize = 4096;
+
+/// Handle of the thread that interrupts guests. It ends with the last handle.
+#[derive(Clone)]
+pub struct Caller(Sender<Arc<Call>>);
+
+impl Caller {
+    fn start() -> io::Result<Caller> {
+        let (calls, waiting): (_, Receiver<Arc<Call>>) = bounded(CALLS);
+        std::thread::Builder::new()
+            .name("vnic-dpc-calls".into())
+            .spawn(move || waiting.iter().for_each(|call| notify(Some(&call))))?;
+        Ok(Caller(calls))
+    }
+
+    /// Interrupts a guest, later.
+    pub fn call(&self, call: &Arc<Call>) {
+        if let Err(TrySendError::Full(call) | TrySendError::Disconnected(call)) =
+            self.0.try_send(call.clone())
+        {
+            notify(Some(&call));
+        }
+    }
+}
+
+/// Handle of the threads, which end when the handle is dropped.
 pub struct Dpc {
+    caller: Caller,
     epoll: Arc<OwnedFd>,
-    end: OwnedFd,
+    end: Arc<OwnedFd>,
 }
 
 impl Dpc {
-    /// Starts the thread. The alarms are those of the data cores, by number.
+    /// Starts the threads. The alarms are those of the data cores, by number.
     pub fn start(alarms: Vec<Arc<BufferAlarm>>) -> io::Result<Dpc> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
-        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         epoll::add(&epoll, &end, EventData::new_u64(END), EventFlags::IN)?;
-        let waits = epoll.clone();
+        // (The thread has it, too: a descriptor that is closed before the thread looks is not in the set any more.)
+        let (waits, ends) = (epoll.clone(), end.clone());
         std::thread::Builder::new()
             .name("vnic-dpc".into())
-            .spawn(move || wait(&waits, &alarms))?;
-        Ok(Dpc { epoll, end })
+            .spawn(move || {
+                let _ends = ends;
+                wait(&waits, &alarms);
+            })?;
+        let caller = Caller::start()?;
+        Ok(Dpc { caller, epoll, end })
+    }
+
+    /// The thread that interrupts guests.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Lets this kick ring the alarm of data core `core`.
@@ -107,6 +148,32 @@ fn wait(epoll: &OwnedFd, alarms: &[Arc<BufferAlarm>]) {
             if let Some(alarm) = alarms.get(data as usize) {
                 alarm.ring();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a thread of this process has the name.
+    fn runs(name: &str) -> bool {
+        let threads = std::fs::read_dir("/proc/self/task").expect("threads");
+        let names = threads
+            .flatten()
+            .filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+        names.into_iter().any(|n| n.trim() == name)
+    }
+
+    #[test]
+    fn the_threads_end_with_their_handle() {
+        for _ in 0..50 {
+            drop(Dpc::start(Vec::new()).expect("threads"));
+        }
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while runs("vnic-dpc") || runs("vnic-dpc-calls") {
+            assert!(std::time::Instant::now() < deadline, "a thread goes on");
+            std::thread::yield_now();
         }
     }
 }

@@ -493,7 +493,13 @@ impl RxQueue {
         let c = &self.counters.queues[self.pair];
         let frames = c.get(Q::RxFrames as usize);
         let counter = match self.calls.shown(&self.ring, before, wanted, now, frames) {
-            Decision::Interrupt => Q::RxNotifications,
+            Decision::Interrupt => {
+                c.add(
+                    Q::RxNotificationsThreaded as usize,
+                    self.calls.is_threaded().into(),
+                );
+                Q::RxNotifications
+            }
             Decision::Later if wanted => Q::RxNotificationsCoalesced,
             Decision::Later | Decision::Nothing => Q::RxNotificationsSuppressed,
         };
@@ -706,6 +712,11 @@ impl Caller for RxQueue {
     }
 
     fn count_call(&self) {
-        self.counters.queues[self.pair].add(Q::RxNotifications as usize, 1);
+        let c = &self.counters.queues[self.pair];
+        c.add(Q::RxNotifications as usize, 1);
+        c.add(
+            Q::RxNotificationsThreaded as usize,
+            self.calls.is_threaded().into(),
+        );
     }
 }

@@ -369,6 +369,10 @@ impl TxQueue {
         match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
             Decision::Interrupt => {
                 c.add(Q::TxNotifications as usize, 1);
+                c.add(
+                    Q::TxNotificationsThreaded as usize,
+                    self.calls.is_threaded().into(),
+                );
                 // A queue that has the core alone delays no other queue.
                 if core.turns.shared(core.now) {
                     self.path.holds.owe_call();
@@ -727,7 +731,12 @@ impl Caller for TxQueue {
     }
 
     fn count_call(&self) {
-        self.path.counters.queues[self.path.pair].add(Q::TxNotifications as usize, 1);
+        let c = &self.path.counters.queues[self.path.pair];
+        c.add(Q::TxNotifications as usize, 1);
+        c.add(
+            Q::TxNotificationsThreaded as usize,
+            self.calls.is_threaded().into(),
+        );
     }
 }
 

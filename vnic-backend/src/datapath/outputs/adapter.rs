@@ -16,6 +16,7 @@ use vnic_wire::MacAddr;
 
 use super::super::calls::Caller as _;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
+use super::super::dpc::Caller as ByThread;
 use super::super::frame::{Metadata, OutFrame, RawFrame};
 use super::super::rx::RxQueue;
 use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce};
@@ -142,11 +143,12 @@ impl AdapterRx {
     }
 
     /// Sets how the receive queues interrupt the guest.
-    pub fn set_receive_methods(&mut self) {
+    pub fn set_receive_methods(&mut self, thread: &ByThread) {
+        let by = self.settings.threaded.receive.then_some(thread);
         for pair in 0..self.queues.len() {
             let method = self.method(2 * pair as u16);
             if let Some(rx) = &mut self.queues[pair] {
-                rx.follow_method(method);
+                rx.follow_method(method, by);
             }
         }
     }

@@ -48,6 +48,7 @@ impl Worker {
             tx.set_method(method);
             self.rings.add(&self.sleeper, tx);
         }
+        self.set_methods(id);
     }
 
     /// Starts the control queue of an adapter.
@@ -105,13 +106,15 @@ impl Worker {
         let Some(adapter) = self.core.adapter(id) else {
             return;
         };
-        adapter.set_receive_methods();
+        let caller = self.dpc.0.caller();
+        adapter.set_receive_methods(caller);
+        let by = adapter.settings.threaded.send.then_some(caller);
         let of: Vec<Method> = (0..adapter.queues.len())
             .map(|pair| adapter.method(2 * pair as u16 + 1))
             .collect();
         self.rings.each(id, |tx| {
             if let Some(method) = of.get(tx.path.pair) {
-                tx.follow_method(*method);
+                tx.follow_method(*method, by);
             }
         });
     }

@@ -5,6 +5,9 @@ use super::{KeyDef, field};
 
 const POLL: &str = "WinOF-2 Ethernet Network, NDIS Poll Mode";
 
+const DPC: &str = "The names are not in the WinOF-2 text, only the feature. Here data cores poll, and what is deferred is the interrupt: a data \
+                   core does not pay for it, and the guest hears of packets a little later.";
+
 /// Rule of a key with whose `values` the key `other` must be 0.
 const fn off_while(values: &'static [u32], other: &'static str) -> Rule {
     Rule::While {
@@ -60,15 +63,17 @@ pub(super) const KEYS: &[KeyDef] = &[
         )
         .source(POLL),
     KeyDef::switch("ThreadedDpcEnable")
+        .acts(field!(threaded.receive))
+        .default(0)
         .sz()
-        .waits_for("deferred work in threads: here data cores poll, and there are no DPCs")
-        .help("Receive work in a threaded DPC.")
-        .note("The name is not in the WinOF-2 text, only the feature.")
+        .help("A thread beside the data cores interrupts the guest for received packets (threaded DPC).")
+        .note(DPC)
         .source("WinOF-2 Ethernet Network, Threaded DPC"),
     KeyDef::switch("TxThreadedDpcEnable")
+        .acts(field!(threaded.send))
+        .default(0)
         .sz()
-        .waits_for("deferred work in threads: here data cores poll, and there are no DPCs")
-        .help("Transmit work in a threaded DPC.")
-        .note("The name is not in the WinOF-2 text, only the feature.")
+        .help("A thread beside the data cores interrupts the guest for sent packets (threaded DPC).")
+        .note(DPC)
         .source("WinOF-2 Ethernet Network, Threaded DPC"),
 ];
