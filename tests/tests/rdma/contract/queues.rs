@@ -170,7 +170,12 @@ fn resize(s: &mut Side) {
     refused(&mut s.d, O::ResizeCq, &body(number, 64), &list, S::Invalid);
     // What was written before can still be taken.
     assert_eq!((cq.good(0).qp, cq.good(1).qp), (qp.number, qp.number));
-    assert!(cq.poll().is_none());
+    // Completions that the device held back may follow; not all of them.
+    let held_back: Vec<u64> = std::iter::from_fn(|| cq.poll()).map(|e| e.wr_id).collect();
+    assert!(
+        held_back.len() < 6 && held_back.iter().copied().eq(2..2 + held_back.len() as u64),
+        "{held_back:?}"
+    );
     fine(&mut s.d, O::DestroyQp, &handle(qp.number), &[]);
     fine(&mut s.d, O::DestroyCq, &handle(number), &[]);
 }
