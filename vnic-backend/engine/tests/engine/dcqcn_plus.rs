@@ -216,11 +216,15 @@ fn up_to_the_floor_timers_are_the_base() {
 }
 
 #[test]
-fn slacks_stretch_timers() {
+fn timers_last_the_period_or_so_many_packets() {
     let p = with(|p| (p.timer_slack, p.alpha_slack) = (3.0, 1.5));
-    assert_eq!(cut(&p, 1, 100).timer(), 300);
-    assert_eq!(cut(&p, 1, 100).wait_us(149).alpha(), 1024);
-    assert_eq!(cut(&p, 1, 100).wait_us(150).alpha(), 1020);
+    assert_eq!(cut(&p, 1, 100).timer(), 100);
+    assert_eq!(cut(&p, 1, 100).wait_us(99).alpha(), 1024);
+    assert_eq!(cut(&p, 1, 100).wait_us(100).alpha(), 1020);
+    // 1250 bytes at 1 Mbit/s are 10 ms.
+    assert_eq!(cut(&p, 20, 100).timer(), 30_000);
+    assert_eq!(cut(&p, 20, 20_000).timer(), 30_000);
+    assert_eq!(cut(&p, 20, 40_000).timer(), 40_000);
 }
 
 #[test]
