@@ -198,8 +198,8 @@ fn the_told_period_sets_both_timers() {
     let p = Parameters::default();
     assert_eq!(cut(&p, 1, 0).timer(), 55);
     assert_eq!(cut(&p, 1, 50).timer(), 55);
-    assert_eq!(cut(&p, 1, 51).timer(), 102);
-    assert_eq!(cut(&p, 1, 700).timer(), 1400);
+    assert_eq!(cut(&p, 1, 51).timer(), 51);
+    assert_eq!(cut(&p, 1, 700).timer(), 700);
     assert_eq!(cut(&p, 1, 700).wait_us(699).alpha(), 1024);
     assert_eq!(cut(&p, 1, 700).wait_us(700).alpha(), 1020);
 }
@@ -208,7 +208,7 @@ fn the_told_period_sets_both_timers() {
 fn up_to_the_floor_timers_are_the_base() {
     let p = with(|p| p.period_floor = Duration::from_micros(10));
     assert_eq!(cut(&p, 1, 10).timer(), 55);
-    assert_eq!(cut(&p, 1, 15).timer(), 30);
+    assert_eq!(cut(&p, 1, 15).timer(), 15);
     let p = with(|p| p.base_timer = Duration::from_micros(70));
     assert_eq!(cut(&p, 1, 50).timer(), 70);
     assert_eq!(cut(&p, 1, 50).wait_us(69).alpha(), 1024);
