@@ -44,7 +44,8 @@ pub struct Parameters {
     pub fs_min: f64,
     /// Window from which on flow-based scaling adds nothing. Guess.
     pub fs_max: f64,
-    /// Packets that a window grows in a round trip. Guess.
+    /// Packets that a window grows in a round trip. The paper has no number: this one agrees with most of its figures (S1 to S4 of
+    /// docs/congestion-results.md). htsim has 1, with which delays are a fifth to a third above their targets.
     pub ai: f64,
     /// Factor of a decrease by the part of the delay above target, 0..=1. Guess.
     pub beta: f64,
@@ -80,7 +81,7 @@ impl Parameters {
         fs_range: Duration::from_micros(125),
         fs_min: 0.1,
         fs_max: 100.0,
-        ai: 1.0,
+        ai: 0.05,
         beta: 0.8,
         max_mdf: 0.5,
         below_one: true,

@@ -131,7 +131,7 @@ impl Parameters {
         start: 1.0,
     };
 
-    /// eRPC's code since then: [`patched`](Parameters::patched), with other weights.
+    /// eRPC's code until May 2018: [`patched`](Parameters::patched), with other weights.
     pub const ERPC_PATCHED: Parameters = Parameters {
         ewma: 0.875,
         beta: 0.008,

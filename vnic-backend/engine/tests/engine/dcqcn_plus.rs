@@ -198,8 +198,8 @@ fn the_told_period_sets_both_timers() {
     let p = Parameters::default();
     assert_eq!(cut(&p, 1, 0).timer(), 55);
     assert_eq!(cut(&p, 1, 50).timer(), 55);
-    assert_eq!(cut(&p, 1, 51).timer(), 102);
-    assert_eq!(cut(&p, 1, 700).timer(), 1400);
+    assert_eq!(cut(&p, 1, 51).timer(), 51);
+    assert_eq!(cut(&p, 1, 700).timer(), 700);
     assert_eq!(cut(&p, 1, 700).wait_us(699).alpha(), 1024);
     assert_eq!(cut(&p, 1, 700).wait_us(700).alpha(), 1020);
 }
@@ -208,7 +208,7 @@ fn the_told_period_sets_both_timers() {
 fn up_to_the_floor_timers_are_the_base() {
     let p = with(|p| p.period_floor = Duration::from_micros(10));
     assert_eq!(cut(&p, 1, 10).timer(), 55);
-    assert_eq!(cut(&p, 1, 15).timer(), 30);
+    assert_eq!(cut(&p, 1, 15).timer(), 15);
     let p = with(|p| p.base_timer = Duration::from_micros(70));
     assert_eq!(cut(&p, 1, 50).timer(), 70);
     assert_eq!(cut(&p, 1, 50).wait_us(69).alpha(), 1024);
@@ -216,11 +216,15 @@ fn up_to_the_floor_timers_are_the_base() {
 }
 
 #[test]
-fn slacks_stretch_timers() {
+fn timers_last_the_period_or_so_many_packets() {
     let p = with(|p| (p.timer_slack, p.alpha_slack) = (3.0, 1.5));
-    assert_eq!(cut(&p, 1, 100).timer(), 300);
-    assert_eq!(cut(&p, 1, 100).wait_us(149).alpha(), 1024);
-    assert_eq!(cut(&p, 1, 100).wait_us(150).alpha(), 1020);
+    assert_eq!(cut(&p, 1, 100).timer(), 100);
+    assert_eq!(cut(&p, 1, 100).wait_us(99).alpha(), 1024);
+    assert_eq!(cut(&p, 1, 100).wait_us(100).alpha(), 1020);
+    // 1250 bytes at 1 Mbit/s are 10 ms.
+    assert_eq!(cut(&p, 20, 100).timer(), 30_000);
+    assert_eq!(cut(&p, 20, 20_000).timer(), 30_000);
+    assert_eq!(cut(&p, 20, 40_000).timer(), 40_000);
 }
 
 #[test]

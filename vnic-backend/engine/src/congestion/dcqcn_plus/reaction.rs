@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  CNP (tau): RT := RC, RC cut by alpha, alpha raised, S := 0
-//!  timer (2 max(tau, packet/RC), or 55 us):  S < F: RC to RT · S < 4F: RT += AI step · else: RT += HI step;  S += 1
+//!  timer (max(tau, 2 packet/RC), or 55 us):  S < F: RC to RT · S < 4F: RT += AI step · else: RT += HI step;  S += 1
 //!  alpha's timer (max(tau, packet/RC), or 55 us): alpha lowered
 //! ```
 
@@ -88,16 +88,16 @@ impl Reaction {
         }
     }
 
-    /// Time until a timer fires: the period stretched, or the base; at least 1 us.
+    /// Time until a timer fires: that of `slack` packets, or the period if that is longer, or the base; at least 1 us.
     fn time(&self, slack: f64) -> Duration {
         let packet = if self.p.packet_time {
             self.packet * 1_000_000_000 / self.current.max(1)
         } else {
             0
         };
-        let period = (self.period.as_nanos() as u64).max(packet);
-        let time = if period > self.p.period_floor.as_nanos() as u64 {
-            (period as f64 * slack) as u64
+        let period = self.period.as_nanos() as u64;
+        let time = if period.max(packet) > self.p.period_floor.as_nanos() as u64 {
+            ((packet as f64 * slack) as u64).max(period)
         } else {
             self.p.base_timer.as_nanos() as u64
         };

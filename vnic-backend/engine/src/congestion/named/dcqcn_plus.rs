@@ -15,8 +15,8 @@ rows! {
     cut: Real as One in (0.0, 1.0), "a cut takes alpha times this";
     period_floor: Time in TIMES, "least period between two notifications, whatever is told";
     base_timer: Time in TIMES, "both timers while the period is at its floor";
-    timer_slack: Real as One in SLACK, "lambda: the timer of increases is the period times this";
-    alpha_slack: Real as One in SLACK, "lambda of alpha's timer";
+    timer_slack: Real as One in SLACK, "lambda: packets that the timer of increases lasts at least";
+    alpha_slack: Real as One in SLACK, "packets that alpha's timer lasts at least";
     packet_time: Switch, "timers are no shorter than a packet takes at the flow's rate";
     threshold: Small as One in (1.0, 31.0), "F, stages of fast recovery";
     hyper_after: Small as One in (1.0, 1000.0), "hyper increase begins at this times F";

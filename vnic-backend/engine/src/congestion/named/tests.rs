@@ -190,8 +190,8 @@ fn tables() {
           cut = 0.5 (0 to 1): a cut takes alpha times this
           period_floor = 50us (0 to 1s (with ns, us, ms or s)): least period between two notifications, whatever is told
           base_timer = 55us (0 to 1s (with ns, us, ms or s)): both timers while the period is at its floor
-          timer_slack = 2 (0.1 to 1000): lambda: the timer of increases is the period times this
-          alpha_slack = 1 (0.1 to 1000): lambda of alpha's timer
+          timer_slack = 2 (0.1 to 1000): lambda: packets that the timer of increases lasts at least
+          alpha_slack = 1 (0.1 to 1000): packets that alpha's timer lasts at least
           packet_time = on (on or off): timers are no shorter than a packet takes at the flow's rate
           threshold = 5 (1 to 31): F, stages of fast recovery
           hyper_after = 4 (1 to 1000): hyper increase begins at this times F
@@ -283,7 +283,7 @@ fn tables() {
           fs_range = 125us (0 to 1s (with ns, us, ms or s)): most that flow-based scaling adds to the target
           fs_min = 0.1 (0.000001 to 1000000 packets): window at which flow-based scaling adds all of that
           fs_max = 100 (0.000001 to 1000000 packets): window from which on flow-based scaling adds nothing
-          ai = 1 (0 to 1000 packets): what a window grows in a round trip
+          ai = 0.05 (0 to 1000 packets): what a window grows in a round trip
           beta = 0.8 (0 to 1): how much a decrease takes of the part of the delay above target
           max_mdf = 0.5 (0 to 1): most that one decrease takes of the window
           below_one = on (on or off): windows may be below one packet: the flow is paced

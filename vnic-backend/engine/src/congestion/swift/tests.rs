@@ -11,9 +11,10 @@ use super::*;
 const MTU: u32 = 1000;
 const US: u64 = 1000;
 
-/// Targets are 25 us, and nothing more.
+/// Targets are 25 us, and nothing more; a step is a packet.
 fn plain() -> Parameters {
     Parameters {
+        ai: 1.0,
         hop_scaling: false,
         flow_scaling: false,
         split: false,

@@ -80,8 +80,8 @@ pub(super) const D3: Trial = Trial {
 
 pub(super) const D4: Trial = Trial {
     id: "D4",
-    scenarios: || [80, 120].map(|n| run("D4", 10, n, 10)).into(),
-    judge: |scenarios, outcomes| judge(scenarios, outcomes, "80 flows", 80),
+    scenarios: || [60, 120].map(|n| run("D4", 10, n, 10)).into(),
+    judge: |scenarios, outcomes| judge(scenarios, outcomes, "80 flows", 60),
 };
 
 pub(super) const D5: Trial = Trial {

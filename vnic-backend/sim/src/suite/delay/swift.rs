@@ -68,35 +68,20 @@ fn run(name: &str, topology: Topology, parameters: Parameters) -> Scenario {
 }
 
 const TARGETS: [u64; 7] = [15, 20, 25, 30, 40, 50, 70];
-/// Packets that windows grow in a round trip: htsim's guess, and a tenth.
-const STEPS: [f64; 2] = [1.0, 0.1];
 
 fn s1() -> Vec<Scenario> {
-    let of = |(ai, target): (f64, u64)| {
-        let parameters = Parameters {
-            ai,
-            ..plain(target * US)
-        };
-        incast(10, 100, 1, &format!("ai {ai}, target {target} us"), parameters)
-    };
-    cells().map(of).collect()
-}
-
-/// Steps and targets in us, in the order of the scenarios.
-fn cells() -> impl Iterator<Item = (f64, u64)> {
-    STEPS
-        .into_iter()
-        .flat_map(|ai| TARGETS.into_iter().map(move |target| (ai, target)))
+    let of = |target| incast(10, 100, 1, &format!("target {target} us"), plain(target * US));
+    TARGETS.map(of).to_vec()
 }
 
 fn judge_s1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     let mut checks = Vec::new();
-    for ((ai, target), outcome) in cells().zip(outcomes) {
+    for (target, outcome) in TARGETS.into_iter().zip(outcomes) {
         let (rtt, used) = (mean_rtt(outcome), outcome.queues[0].utilization());
         let saturated = used >= 0.95;
         let off = rtt / target as f64 - 1.0;
         checks.push(check(
-            format!("mean round trip, ai {ai}, target {target} us"),
+            format!("mean round trip, target {target} us"),
             "follows the target",
             if saturated {
                 "within 15 %"
@@ -107,7 +92,7 @@ fn judge_s1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
             !saturated || off.abs() <= 0.15,
         ));
         checks.push(check(
-            format!("utilization, ai {ai}, target {target} us"),
+            format!("utilization, target {target} us"),
             "full from about 25 us",
             if target >= 30 {
                 "at least 95 %"
@@ -121,11 +106,11 @@ fn judge_s1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     checks
 }
 
-/// 5000 flows of 50 hosts.
+/// 5000 flows of 50 hosts. A flow has 300 packets in a second: shares come together in a fifth of one, and are measured for two.
 fn five_thousand(name: &str, parameters: Parameters) -> Scenario {
     Scenario {
-        duration: 100 * MS,
-        record: from(50 * MS),
+        duration: 600 * MS,
+        record: from(200 * MS),
         ..incast(50, 5000, 20, name, parameters)
     }
 }
@@ -138,7 +123,17 @@ fn s2() -> Vec<Scenario> {
     };
     vec![
         five_thousand("below one packet", p(true)),
-        five_thousand("one packet at least", p(false)),
+        // A flow of one packet that is lost has nothing but its timer, which follows the round trip in Swift: here 4.2 ms, twice the
+        // round trip of a full buffer. It is looked at before queue pairs have used up their retries.
+        Scenario {
+            duration: 40 * MS,
+            record: from(25 * MS),
+            host: HostSettings {
+                timeout: 10,
+                ..host()
+            },
+            ..five_thousand("one packet at least", p(false))
+        },
     ]
 }
 
@@ -199,19 +194,23 @@ fn two_paths(name: &str, parameters: Parameters) -> Scenario {
     }
 }
 
+/// What a switch and its cable add to a round trip of the two paths: 2 us there and back, and a packet once more on a link of 50
+/// or 100 Gbit/s.
+const HOP: Duration = Duration::from_nanos(2_000 + (668 + 334) / 2 - 167);
+
 fn s3() -> Vec<Scenario> {
     let p = |flow_scaling, hop_scaling| Parameters {
-        ai: 1.0,
         initial_cwnd: 1.0,
+        hop: HOP,
         flow_scaling,
         hop_scaling,
         ..Parameters::PAPER
     };
     vec![
-        five_thousand("ai 1, flow-based scaling", p(true, true)),
-        five_thousand("ai 1, none", p(false, true)),
-        two_paths("ai 1, two paths, topology-based scaling", p(true, true)),
-        two_paths("ai 1, two paths, none", p(true, false)),
+        five_thousand("flow-based scaling", p(true, true)),
+        five_thousand("none", p(false, true)),
+        two_paths("two paths, topology-based scaling", p(true, true)),
+        two_paths("two paths, none", p(true, false)),
     ]
 }
 
@@ -234,21 +233,21 @@ fn judge_s3(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     let (scaled, plain) = (shares(2), shares(3));
     vec![
         check(
-            "Jain's index of 5000 flows, ai 1",
+            "Jain's index of 5000 flows",
             "0.91; 0.78 without",
             "at least 0.85, and 0.08 above that without",
             format!("{with:.3}; {without:.3} without"),
             with >= 0.85 && with >= without + 0.08,
         ),
         check(
-            "near against far flows, topology-based scaling, ai 1",
+            "near against far flows, topology-based scaling",
             "24.88 / 24.66 Gbit/s",
-            "at most 1.05",
+            "0.95 to 1.05",
             text(scaled),
-            scaled.0 / scaled.1 <= 1.05,
+            (0.95..=1.05).contains(&(scaled.0 / scaled.1)),
         ),
         check(
-            "near against far flows without it, ai 1",
+            "near against far flows without it",
             "28.89 / 20.63 Gbit/s",
             "at least 1.2",
             text(plain),

@@ -1,6 +1,7 @@
 //! T1 and T2: TIMELY.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vnic_engine::congestion::none;
 use vnic_engine::congestion::timely::{Parameters, Timely};
@@ -20,7 +21,7 @@ const FLOWS: [usize; 4] = [800, 1200, 1600, 2000];
 fn t1() -> Vec<Scenario> {
     let senders: Vec<usize> = (0..8).collect();
     let of = |flows: usize| Scenario {
-        duration: 250 * MS,
+        duration: 300 * MS,
         switch: SwitchSettings::dcqcn_plus(),
         control: Control::unnotified(Timely {
             parameters: Parameters {
@@ -30,7 +31,8 @@ fn t1() -> Vec<Scenario> {
             },
         }),
         flows: traffic::incast(&senders, 8, flows, None, Starts::Within(0, 100 * MS), 1),
-        record: from(150 * MS),
+        // What all flows began with is sent 0.1 s after the last start, as the paper has it of its own flows (figure 6).
+        record: from(200 * MS),
         ..Scenario::new(format!("{flows} flows"), Topology::star(9, 10 * GBIT, US))
     };
     FLOWS.map(of).to_vec()
@@ -69,17 +71,25 @@ fn judge_t1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
+/// eRPC's code when the paper was written (erpc-io/eRPC at 1a6e1213, August 2018: `timely.h` and `timely_sweep_params.h`): not
+/// patched, with the weights that its authors' sweep of parameters gave. Before May 2018 it was Patched TIMELY.
+const ERPC: Parameters = Parameters {
+    ewma: 0.46,
+    beta: 0.26,
+    min_rtt: Duration::from_micros(2),
+    min_rate: 120_000_000,
+    ..Parameters::ERPC
+};
+
 const WAYS: [usize; 3] = [20, 50, 100];
 
 fn t2() -> Vec<Scenario> {
     // 32 credits of a packet each: what eRPC's sessions have.
     let credits = 32 * 1024;
-    let with = |parameters| {
-        Control::unnotified(Windowed {
-            inner: Arc::new(Timely { parameters }),
-            window: credits,
-        })
-    };
+    let with = Control::unnotified(Windowed {
+        inner: Arc::new(Timely { parameters: ERPC }),
+        window: credits,
+    });
     let without = Control::unnotified(Windowed {
         inner: Arc::new(none::None),
         window: credits,
@@ -99,8 +109,7 @@ fn t2() -> Vec<Scenario> {
         }
     };
     let mut all: Vec<Scenario> = WAYS.map(|ways| of("credits", &without, ways)).to_vec();
-    all.extend(WAYS.map(|ways| of("patched TIMELY", &with(Parameters::ERPC_PATCHED), ways)));
-    all.extend(WAYS.map(|ways| of("TIMELY", &with(Parameters::ERPC), ways)));
+    all.extend(WAYS.map(|ways| of("TIMELY", &with, ways)));
     all
 }
 
@@ -113,42 +122,40 @@ fn judge_t2(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
         ("349 us against 1056 us", "22.8 of 25 Gbit/s"),
     ];
     let mut checks = Vec::new();
-    for (n, set) in ["patched", "unpatched"].into_iter().enumerate() {
-        for (i, ways) in WAYS.into_iter().enumerate() {
-            let with = 3 * (n + 1) + i;
-            let cut = median(i) / median(with).max(0.01);
-            let least = match ways {
-                50 => 5.0,
-                100 => 2.5,
-                _ => 0.0,
-            };
-            let accepted = match least > 0.0 {
-                true => format!("{least} times less or better"),
-                false => "informative".into(),
-            };
-            checks.push(check(
-                format!("{set}: median time in the queue, {ways} flows, against credits alone"),
-                published[i].0,
-                &accepted,
-                format!(
-                    "{:.0} us against {:.0} us: {cut:.1} times",
-                    median(with),
-                    median(i)
-                ),
-                cut >= least,
-            ));
-            checks.push(check(
-                format!("{set}: utilization, {ways} flows"),
-                published[i].1,
-                if ways == 50 {
-                    "at least 70 %"
-                } else {
-                    "informative"
-                },
-                percent(used(with)),
-                ways != 50 || used(with) >= 0.7,
-            ));
-        }
+    for (i, ways) in WAYS.into_iter().enumerate() {
+        let with = WAYS.len() + i;
+        let cut = median(i) / median(with).max(0.01);
+        let least = match ways {
+            50 => 5.0,
+            100 => 2.5,
+            _ => 0.0,
+        };
+        let accepted = match least > 0.0 {
+            true => format!("{least} times less or better"),
+            false => "informative".into(),
+        };
+        checks.push(check(
+            format!("median time in the queue, {ways} flows, against credits alone"),
+            published[i].0,
+            &accepted,
+            format!(
+                "{:.0} us against {:.0} us: {cut:.1} times",
+                median(with),
+                median(i)
+            ),
+            cut >= least,
+        ));
+        checks.push(check(
+            format!("utilization, {ways} flows"),
+            published[i].1,
+            if ways == 50 {
+                "at least 70 %"
+            } else {
+                "informative"
+            },
+            percent(used(with)),
+            ways != 50 || used(with) >= 0.7,
+        ));
     }
     checks
 }
