@@ -1,5 +1,7 @@
 //! RDMA between two daemons over pairs of virtual Ethernet devices, beside TCP over the same devices.
 
+pub mod loss;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -168,7 +170,7 @@ struct Side {
 struct Pair {
     sides: [Side; 2],
     qps: Vec<[QueuePair<Rc>; 2]>,
-    _products: [Product; 2],
+    products: [Product; 2],
     _dir: tempfile::TempDir,
 }
 
@@ -221,7 +223,7 @@ impl Pair {
         Ok(Pair {
             sides,
             qps,
-            _products: products,
+            products,
             _dir: dir,
         })
     }

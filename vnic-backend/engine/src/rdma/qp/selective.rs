@@ -187,12 +187,61 @@ impl<const W: usize> Bits<W> {
         had
     }
 
+    /// Those of the 64 PSNs from one on: bit i is that of `psn` + i.
+    pub fn word(&self, psn: Psn) -> u64 {
+        let (word, bit) = Self::place(psn);
+        let low = self.0[word] >> bit;
+        match bit {
+            0 => low,
+            _ => low | self.0[(word + 1) % W] << (64 - bit),
+        }
+    }
+
+    /// Makes those of the 64 PSNs from one on that `mask` has what `bits` says.
+    pub fn put(&mut self, psn: Psn, bits: u64, mask: u64) {
+        let (word, bit) = Self::place(psn);
+        let bits = bits & mask;
+        self.0[word] = self.0[word] & !(mask << bit) | bits << bit;
+        if bit > 0 {
+            let next = &mut self.0[(word + 1) % W];
+            *next = *next & !(mask >> (64 - bit)) | bits >> (64 - bit);
+        }
+    }
+
+    /// The first that is there, from one PSN to before another.
+    pub fn first(&self, from: Psn, to: Psn) -> Option<Psn> {
+        pieces(from, to).find_map(|(at, mask)| psns(at, self.word(at) & mask).next())
+    }
+
     /// Clears what is from one PSN to before another.
     pub fn clear_between(&mut self, from: Psn, to: Psn) {
-        let count = to.distance(from).max(0) as u32;
-        for i in 0..count.min(Self::SPAN) {
-            self.clear(from.add(i));
+        for (at, mask) in pieces(from, to).take(W) {
+            self.put(at, 0, mask);
         }
+    }
+}
+
+/// The PSNs from one to before another, 64 at a time: the first of them, and a bit for each.
+pub(super) fn pieces(from: Psn, to: Psn) -> impl Iterator<Item = (Psn, u64)> {
+    let count = to.distance(from).max(0) as u32;
+    let pieces = (0..count).step_by(64);
+    pieces.map(move |i| (from.add(i), u64::MAX >> 64u32.saturating_sub(count - i)))
+}
+
+/// The PSNs of a piece that begins with `from`, by their bits.
+pub(super) fn psns(from: Psn, mut bits: u64) -> impl Iterator<Item = Psn> {
+    core::iter::from_fn(move || {
+        let psn = (bits != 0).then(|| from.add(bits.trailing_zeros()));
+        bits &= bits.wrapping_sub(1);
+        psn
+    })
+}
+
+/// The earlier of two PSNs.
+pub(super) fn earlier(one: Psn, other: Psn) -> Psn {
+    match other.before(one) {
+        true => other,
+        false => one,
     }
 }
 
@@ -314,19 +363,27 @@ impl Repair {
         }
     }
 
-    fn forget_due(&mut self, psn: Psn) {
-        self.count -= u32::from(self.due.take(psn));
+    /// Of 64 PSNs from one on these need not be sent again.
+    fn forget_due(&mut self, psn: Psn, bits: u64) {
+        self.count -= (self.due.word(psn) & bits).count_ones();
+        self.due.put(psn, 0, bits);
     }
 
     /// All before `to` has come, which all before `from` had.
     pub fn passed(&mut self, from: Psn, to: Psn, ways: Ways<'_>) {
-        for i in 0..(to.distance(from).max(0) as u32).min(SPAN) {
-            let psn = from.add(i);
-            self.forget_due(psn);
-            if !self.came.take(psn) {
+        for (at, mask) in pieces(from, earlier(to, from.add(SPAN))) {
+            self.forget_due(at, mask);
+            let new = !self.came.word(at) & mask;
+            self.came.put(at, 0, mask);
+            for psn in psns(at, new) {
                 self.came_of(psn, ways.of(psn));
             }
         }
+    }
+
+    /// Was this PSN sent once, and not before anything that has come? Then that holds for those behind it, too.
+    fn ends_search(&self, psn: Psn) -> bool {
+        !self.twice.has(psn) && (0..WAYS_MAX).all(|way| self.older(psn, way) == 0)
     }
 }
 
@@ -520,20 +577,18 @@ impl Qp {
         let Some(repair) = trouble.repair.as_deref_mut() else {
             return;
         };
-        let known = end.distance(psn).clamp(0, SPAN as i32) as u32;
-        for i in 1..known {
-            let at = psn.add(i);
-            match sack.has(i) {
-                true if !repair.came.has(at) => {
-                    repair.came.set(at);
-                    repair.came_of(at, ways(&trouble.spread, window).of(at));
-                    repair.forget_due(at);
-                    if let Some(spread) = trouble.spread.as_deref_mut() {
-                        spread.came(at);
-                    }
+        let known = earlier(end, psn.add(SPAN));
+        for ((at, mut mask), says) in pieces(psn, known).zip(sack.map) {
+            // (The missing one is not said to have come.)
+            mask &= !u64::from(at == psn);
+            let new = says & !repair.came.word(at) & mask;
+            repair.came.put(at, says, mask);
+            repair.forget_due(at, new);
+            for psn in psns(at, new) {
+                repair.came_of(psn, ways(&trouble.spread, window).of(psn));
+                if let Some(spread) = trouble.spread.as_deref_mut() {
+                    spread.came(psn);
                 }
-                true => {}
-                false => repair.came.clear(at),
             }
         }
         let since = sack.trigger.distance(oldest);
@@ -544,7 +599,7 @@ impl Qp {
                 false => repair.came_of(sack.trigger, way),
             }
         }
-        shared.work = shared.work.saturating_add(known / 64);
+        shared.work = shared.work.saturating_add(known.distance(psn).max(0) as u32 / 64);
         // (What it was going to send again was not lost once more.)
         let retry = next == end || psn.before(next);
         self.find_lost(shared, now, psn, retry);
@@ -563,25 +618,26 @@ impl Qp {
             return;
         };
         let (mut lost, mut again) = (0, false);
-        while let Some(wqe) = shared.sends.get(slot) {
+        let known = earlier(end, base.add(SPAN));
+        'requests: while let Some(wqe) = shared.sends.get(slot) {
             if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
                 break;
             }
-            if wqe.stage == Stage::Started && wqe.first.distance(base) >= SPAN as i32 {
+            if wqe.stage == Stage::Started && !wqe.first.before(known) {
                 break;
             }
             if wqe.stage == Stage::Started && wqe.psns > 0 {
                 let packets = if wqe.awaits_response() { 1 } else { wqe.psns };
-                let from = base.distance(wqe.first).max(0) as u32;
-                for i in from..packets {
-                    let psn = wqe.first.add(i);
-                    let beyond = psn.distance(base);
-                    if beyond >= SPAN as i32 || !psn.before(end) {
-                        break;
-                    }
-                    let known = beyond < 0 || repair.came.has(psn) || repair.due.has(psn);
-                    let ways = ways(&trouble.spread, window);
-                    if !known && let Some(how) = repair.overtaken(psn, ways) {
+                let from = if wqe.first.before(base) { base } else { wqe.first };
+                for (at, mask) in pieces(from, earlier(wqe.first.add(packets), known)) {
+                    let unknown = !(repair.came.word(at) | repair.due.word(at)) & mask;
+                    for psn in psns(at, unknown) {
+                        let Some(how) = repair.overtaken(psn, ways(&trouble.spread, window)) else {
+                            if repair.ends_search(psn) {
+                                break 'requests;
+                            }
+                            continue;
+                        };
                         if how == Overtaken::ByOthers
                             && let Some(spread) = trouble.spread.as_deref_mut()
                             && spread.rest(now, psn)
@@ -676,10 +732,8 @@ impl Qp {
         let from = repair
             .hint
             .map_or(oldest, |(_, at)| if at.before(oldest) { oldest } else { at });
-        let known = (end.distance(from).max(0) as u32).min(SPAN);
-        let mut due = (0..known).map(|i| from.add(i));
         if repair.count > 0
-            && let Some(psn) = due.find(|psn| repair.due.has(*psn))
+            && let Some(psn) = repair.due.first(from, earlier(end, from.add(SPAN)))
         {
             let hint = repair.hint;
             let part = Part {
@@ -691,7 +745,7 @@ impl Qp {
             if let Some(repair) = self.repair()
                 && !matches!(turn, Turn::Blocked)
             {
-                repair.forget_due(psn);
+                repair.forget_due(psn, 1);
                 repair.hint = Some((slot, psn));
                 shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
             }

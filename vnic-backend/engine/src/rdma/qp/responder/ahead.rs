@@ -25,7 +25,7 @@ use super::super::super::memory::{Memory, Unmapped};
 use super::super::super::packet::{Incoming, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, Span};
-use super::super::selective::{Bits, ensure};
+use super::super::selective::{Bits, earlier, ensure, pieces, psns};
 use super::super::{Qp, notes};
 use super::{Message, Target};
 
@@ -111,11 +111,8 @@ impl Beyond {
     /// Parts of `span` where WRITEs behind `psn` have landed, in the order of addresses.
     fn covered(&self, psn: Psn, span: Span) -> SmallVec<[Span; 4]> {
         let mut covered = SmallVec::new();
-        for i in 1..(self.end.distance(psn).max(0) as u32).min(SPAN) {
-            let later = psn.add(i);
-            if !self.came.has(later) {
-                continue;
-            }
+        let later = pieces(psn.next(), earlier(self.end, psn.add(SPAN)));
+        for later in later.flat_map(|(at, mask)| psns(at, self.came.word(at) & mask)) {
             let there = self.landed[place(later)];
             let from = there.at.max(span.at);
             let to = (there.at + there.len).min(span.at + span.len);
@@ -132,8 +129,8 @@ impl Beyond {
 
     /// Is something missing, from one PSN to before another?
     fn misses(&self, from: Psn, to: Psn) -> bool {
-        let count = to.distance(from).clamp(0, SPAN as i32) as u32;
-        (0..count).any(|i| !self.came.has(from.add(i)))
+        let mut pieces = pieces(from, earlier(to, from.add(SPAN)));
+        pieces.any(|(at, mask)| !self.came.word(at) & mask != 0)
     }
 
     /// Knows where the packets go of a WRITE that has begun in order: the next of it is `expected`.
@@ -146,7 +143,7 @@ impl Beyond {
         } = message
             // (A message that has all of its bytes, and goes on, is refused when its next packet has its turn.)
             && left > 0
-            && !self.heads.iter().any(|head| head.holds(expected))
+            && self.head_of(expected).is_none()
         {
             let head = Head {
                 first: expected,
@@ -160,13 +157,19 @@ impl Beyond {
         }
     }
 
+    /// The WRITE that this packet is of. (They are in order, and have no packets in common.)
+    fn head_of(&self, psn: Psn) -> Option<&Head> {
+        let behind = self.heads.partition_point(|head| !psn.before(head.first));
+        let head = self.heads.get(behind.checked_sub(1)?)?;
+        head.holds(psn).then_some(head)
+    }
+
     /// What the NAK says of it.
     pub fn sack(&self, expected: Psn) -> sack::Header {
         let mut map = [0; sack::WORDS];
-        for i in 1..(self.end.distance(expected).max(0) as u32).min(SPAN) {
-            if self.came.has(expected.add(i)) {
-                map[i as usize / 64] |= 1 << (i % 64);
-            }
+        let known = earlier(self.end, expected.add(SPAN));
+        for (word, (at, mask)) in map.iter_mut().zip(pieces(expected, known)) {
+            *word = self.came.word(at) & mask;
         }
         sack::Header {
             trigger: self.trigger,
@@ -310,7 +313,7 @@ fn land_ahead(
         (true, _) => return false,
         (false, _) => {
             let Some(beyond) = gaps(qp) else { return false };
-            let known = beyond.heads.iter().find(|head| head.holds(psn)).copied();
+            let known = beyond.head_of(psn).copied();
             match (known, packet.headers.extended) {
                 (Some(head), _) => head,
                 // It says itself where it goes.
@@ -332,9 +335,9 @@ fn land_ahead(
     };
     let number = qp.number;
     let Some(beyond) = gaps(qp) else { return false };
-    let mut taken = beyond.heads.iter();
-    let room = !begins || ends || taken.len() < HEADS;
-    let clear = !begins || !taken.any(|other| other.holds(psn) || head.holds(other.first));
+    let room = !begins || ends || beyond.heads.len() < HEADS;
+    let overlaps = |other: &Head| other.holds(psn) || head.holds(other.first);
+    let clear = !begins || !beyond.heads.iter().any(overlaps);
     if !fits || !room || !clear {
         return false;
     }
@@ -413,12 +416,21 @@ fn close_up(qp: &mut Qp, before: Psn) -> bool {
     beyond.came.clear_between(before, expected);
     beyond.know(qp.responder.message, expected, mtu);
     let moved = expected;
-    while beyond.came.take(expected) {
-        ended += u32::from(beyond.ends.has(expected));
-        expected = expected.next();
+    loop {
+        let landed = beyond.came.word(expected).trailing_ones();
+        let bits = u64::MAX.checked_shr(64 - landed).unwrap_or(0);
+        beyond.came.put(expected, 0, bits);
+        ended += (beyond.ends.word(expected) & bits).count_ones();
+        expected = expected.add(landed);
+        if landed < 64 {
+            break;
+        }
     }
     (beyond.trigger, beyond.again) = (before, false);
-    beyond.heads.retain(|head| expected.before(head.behind()));
+    let over = beyond
+        .heads
+        .partition_point(|head| !expected.before(head.behind()));
+    beyond.heads.drain(..over);
     let message = match beyond.heads.first() {
         Some(head) if head.first.before(expected) => {
             let skipped = expected.distance(head.first).max(0) as u32 * mtu;
@@ -481,6 +493,11 @@ fn land_under(
     spans: &SpanList,
     memory: &dyn Memory,
 ) -> Result<bool, Unmapped> {
+    if !psn.next().before(beyond.end) {
+        // None is later.
+        payload.land(memory, spans)?;
+        return Ok(true);
+    }
     let parts: SmallVec<[Span; 4]> = spans.iter().flat_map(|span| beyond.covered(psn, *span)).collect();
     if parts.is_empty() {
         payload.land(memory, spans)?;
