@@ -187,6 +187,11 @@ impl<const W: usize> Bits<W> {
         had
     }
 
+    /// Is none there in the word of this one?
+    pub fn is_clear_around(&self, psn: Psn) -> bool {
+        self.0[Self::place(psn).0] == 0
+    }
+
     /// Those of the 64 PSNs from one on: bit i is that of `psn` + i.
     pub fn word(&self, psn: Psn) -> u64 {
         let (word, bit) = Self::place(psn);

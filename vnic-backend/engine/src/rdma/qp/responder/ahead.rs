@@ -78,6 +78,8 @@ pub(in super::super) struct Beyond {
     ends: Bits<{ sack::WORDS }>,
     /// Where each landed.
     landed: [Span; SPAN as usize],
+    /// Between which addresses those of each word of `came` have landed: all of them are within.
+    reach: [Reach; sack::WORDS],
     /// WRITEs that are not complete, in the order of their PSNs.
     heads: Vec<Head>,
     /// One beyond the highest PSN that came, landed or not.
@@ -90,6 +92,24 @@ pub(in super::super) struct Beyond {
     spread: bool,
 }
 
+/// Addresses from one to before another.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    from: u64,
+    to: u64,
+}
+
+impl Reach {
+    const NONE: Reach = Reach {
+        from: u64::MAX,
+        to: 0,
+    };
+
+    fn meets(&self, span: Span) -> bool {
+        self.from < span.at + span.len && span.at < self.to
+    }
+}
+
 fn place(psn: Psn) -> usize {
     (psn.value() % SPAN) as usize
 }
@@ -100,6 +120,7 @@ impl Beyond {
             came: Bits::NONE,
             ends: Bits::NONE,
             landed: [Span { at: 0, len: 0 }; SPAN as usize],
+            reach: [Reach::NONE; sack::WORDS],
             heads: Vec::new(),
             end: expected,
             trigger: expected,
@@ -112,7 +133,11 @@ impl Beyond {
     fn covered(&self, psn: Psn, span: Span) -> SmallVec<[Span; 4]> {
         let mut covered = SmallVec::new();
         let later = pieces(psn.next(), earlier(self.end, psn.add(SPAN)));
-        for later in later.flat_map(|(at, mask)| psns(at, self.came.word(at) & mask)) {
+        let near = later.filter(|(at, _)| {
+            let word = place(*at) / 64;
+            self.reach[word].meets(span) || self.reach[(word + 1) % sack::WORDS].meets(span)
+        });
+        for later in near.flat_map(|(at, mask)| psns(at, self.came.word(at) & mask)) {
             let there = self.landed[place(later)];
             let from = there.at.max(span.at);
             let to = (there.at + there.len).min(span.at + span.len);
@@ -125,6 +150,22 @@ impl Beyond {
         }
         covered.sort_unstable_by_key(|span: &Span| span.at);
         covered
+    }
+
+    /// A packet has landed.
+    fn land(&mut self, psn: Psn, span: Span, ends: bool) {
+        let reach = &mut self.reach[place(psn) / 64];
+        if self.came.is_clear_around(psn) {
+            *reach = Reach::NONE;
+        }
+        reach.from = reach.from.min(span.at);
+        reach.to = reach.to.max(span.at + span.len);
+        self.landed[place(psn)] = span;
+        self.came.set(psn);
+        match ends {
+            true => self.ends.set(psn),
+            false => self.ends.clear(psn),
+        }
     }
 
     /// Is something missing, from one PSN to before another?
@@ -215,7 +256,9 @@ pub(super) fn come(
         ports.came(packet.path.source_port, psn);
     }
     let Some(beyond) = gaps(qp) else { return };
-    beyond.know(message, expected, mtu);
+    if first {
+        beyond.know(message, expected, mtu);
+    }
     let near = psn.distance(expected) < SPAN as i32;
     let again = near && beyond.came.has(psn);
     let skips = beyond.end != psn;
@@ -232,11 +275,17 @@ pub(super) fn come(
         shared.marks.hit(Mark::NotAhead);
     }
     let lost = if spread { is_lost(qp) } else { true };
+    let news = if spread { lost } else { skips };
     if lost {
         shared.counters.out_of_sequence += 1;
-        qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+        if news {
+            qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+        } else if let Some(trouble) = &mut qp.trouble {
+            // (Those who list errors hear of it with the next gap.)
+            let count = &mut trouble.errors.out_of_sequence;
+            *count = count.saturating_add(1);
+        }
     }
-    let news = if spread { lost } else { skips };
     if news || !landed || packet.headers.bth.ack_request {
         if lost && (first || spread) {
             shared.marks.hit(Mark::SequenceNakSent);
@@ -360,13 +409,7 @@ fn land_ahead(
     if land_under(beyond, psn, &packet.payload, &spans, memory).is_err() {
         return false;
     }
-    beyond.came.set(psn);
-    beyond.landed[place(psn)] = span;
-    if ends {
-        beyond.ends.set(psn);
-    } else {
-        beyond.ends.clear(psn);
-    }
+    beyond.land(psn, span, ends);
     if begins {
         shared.counters.rx_write_requests += 1;
         if !ends {
