@@ -446,6 +446,8 @@ pub(super) struct Fetched {
     asked: VecDeque<Asked>,
     /// The peer has carried out everything before this.
     acked: Psn,
+    /// The oldest that was missing when it was last looked for what is late, and when to look again if it is still.
+    looked: (Psn, Instant),
 }
 
 impl Fetched {
@@ -814,10 +816,9 @@ impl Qp {
         // What was asked for again comes in order, too.
         let mut measured = None;
         let mut overtaken = None;
-        if let Some(part) = fetched
-            .asked
-            .iter_mut()
-            .find(|part| part.at.is_some() && !psn.before(part.from) && psn.before(part.to))
+        let holds = |part: &Asked| part.at.is_some() && !psn.before(part.from) && psn.before(part.to);
+        if let Some(at) = fetched.asked.iter().position(holds)
+            && let Some(part) = fetched.asked.get_mut(at)
         {
             if let (Some(at), 0) = (part.at, part.tries) {
                 measured = Some(now.since(at));
@@ -826,8 +827,10 @@ impl Qp {
                 overtaken = Some((part.from, psn, part.tries));
             }
             part.from = psn.next();
+            if !part.from.before(part.to) {
+                fetched.asked.remove(at);
+            }
         }
-        fetched.asked.retain(|part| part.from.before(part.to));
         if let Some(trip) = measured {
             self.requester.trips.estimate.measure(trip);
         }
@@ -850,6 +853,7 @@ impl Qp {
                 end: oldest,
                 asked: VecDeque::new(),
                 acked: oldest,
+                looked: (oldest, Instant(0)),
             })
         });
         trouble.fetched.as_deref_mut()
@@ -866,6 +870,11 @@ impl Qp {
     pub(super) fn may_fetch(&mut self, shared: &Shared, psn: Psn) -> Option<bool> {
         let near = psn.distance(self.requester.oldest) < Bits::<FETCHED>::SPAN as i32;
         self.fetch_out_of_order(shared).map(|_| near)
+    }
+
+    /// Is it known that the peer has carried out everything before this request?
+    pub(super) fn knows_carried_out(&mut self, first: Psn) -> bool {
+        self.fetched().is_some_and(|f| !f.acked.before(first))
     }
 
     /// Passes over responses that have landed, from `oldest` on and before `end`.
@@ -921,17 +930,24 @@ impl Qp {
             false => UNMEASURED.as_nanos() as u64,
         };
         let Some(fetched) = self.fetched() else { return };
-        let mut late = 0;
+        if fetched.looked.0 == oldest && now < fetched.looked.1 {
+            return;
+        }
+        let (mut late, mut again) = (0, now.0.saturating_add(wait));
         let mut covered = !oldest.before(fetched.end) || fetched.came.has(oldest);
         for part in &mut fetched.asked {
             covered |= !oldest.before(part.from) && oldest.before(part.to);
             let limit = wait.saturating_mul(1 << part.tries.min(20));
-            if part.at.is_some_and(|at| now.since(at).as_nanos() as u64 >= limit) {
+            let Some(at) = part.at else { continue };
+            if now.since(at).as_nanos() as u64 >= limit {
                 part.at = None;
                 part.tries = part.tries.saturating_add(1);
                 late += 1;
+            } else {
+                again = again.min(at.0.saturating_add(limit));
             }
         }
+        fetched.looked = (oldest, Instant(again));
         let mut to = oldest;
         while !covered && to.before(fetched.end) && !fetched.came.has(to) && to.distance(oldest) < 64 {
             to = to.next();
@@ -982,6 +998,99 @@ impl Qp {
             shared.counters.implied_nak_seq_err += 1;
             self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
             self.schedule(shared);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn random(seed: u64) -> impl FnMut(u32) -> u32 {
+        let mut state = seed;
+        move |n| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % u64::from(n)) as u32
+        }
+    }
+
+    #[test]
+    fn words_of_a_map_are_its_bits() {
+        let mut below = random(0x9e37_79b9_7f4a_7c15);
+        // Over the end of the PSNs.
+        let base = Psn::new(0xff_ff00);
+        let mut bits = Bits::<16>::NONE;
+        let mut model = [false; SPAN as usize];
+        for _ in 0..2000 {
+            let (from, len) = (below(SPAN - 64), below(65));
+            let (says, mask) = (
+                u64::from(below(u32::MAX)) << below(33),
+                u64::MAX.checked_shr(64 - len).unwrap_or(0),
+            );
+            bits.put(base.add(from), says, mask);
+            for i in 0..len {
+                model[(from + i) as usize] = says >> i & 1 == 1;
+            }
+            let (from, to) = (below(SPAN), below(SPAN));
+            let there = (from..to).filter(|i| model[*i as usize]).map(|i| base.add(i));
+            let found = pieces(base.add(from), base.add(to));
+            let found = found.flat_map(|(at, mask)| psns(at, bits.word(at) & mask));
+            assert!(found.eq(there.clone()), "{from} to {to}");
+            assert_eq!(bits.first(base.add(from), base.add(to)), there.clone().next());
+            assert!(
+                there
+                    .clone()
+                    .all(|psn| bits.has(psn) && !bits.is_clear_around(psn))
+            );
+            if below(4) == 0 {
+                bits.clear_between(base.add(from), base.add(to));
+                (from..to).for_each(|i| model[i as usize] = false);
+            }
+        }
+    }
+
+    /// What is found to be lost, looking at each packet by itself.
+    fn lost(repair: &Repair, base: Psn, end: Psn) -> Vec<Psn> {
+        let all = (0..end.distance(base) as u32).map(|i| base.add(i));
+        let ways = ways(&None, SPAN);
+        all.filter(|psn| !repair.came.has(*psn) && repair.overtaken(*psn, ways).is_some())
+            .collect()
+    }
+
+    #[test]
+    fn a_search_ends_where_nothing_behind_is_lost() {
+        let mut below = random(0x1234_5678_9abc_def1);
+        for _ in 0..60 {
+            let base = Psn::new(below(1 << 24));
+            let sent = 2 + below(SPAN - 2);
+            let again = base.add(below(sent));
+            let mut end = base.add(sent);
+            let mut repair = Repair::new(base, again, end);
+            for _ in 0..below(200) {
+                let psn = base.add(below(sent));
+                match below(3) {
+                    0 => repair.transmitted(psn),
+                    1 if end.distance(base) < SPAN as i32 => {
+                        repair.transmitted(end);
+                        end = end.next();
+                    }
+                    _ => {
+                        repair.came.set(psn);
+                        repair.heard_of(psn, 0);
+                    }
+                }
+                let all = lost(&repair, base, end);
+                let ends = (0..end.distance(base) as u32)
+                    .map(|i| base.add(i))
+                    .find(|psn| !repair.came.has(*psn) && !all.contains(psn) && repair.ends_search(*psn));
+                if let Some(ends) = ends {
+                    assert!(all.iter().all(|psn| psn.before(ends)), "{ends:?}: {all:?}");
+                }
+            }
         }
     }
 }

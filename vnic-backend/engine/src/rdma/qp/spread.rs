@@ -51,6 +51,8 @@ const DOUBLINGS: u8 = 6;
 const BEHIND: i32 = 512;
 /// Packets that take a way one after the other. What a host sends by one way goes together through its kernel and its device.
 const BURST: u32 = 8;
+/// So many requests after a port was seen for the first time there may be others that bring what is missing.
+const SETTLED: u32 = 4 * BURST;
 /// The packet is under way.
 const UNDER_WAY: u8 = 0x80;
 
@@ -231,6 +233,8 @@ pub(super) struct Ports {
     newest: SmallVec<[(u16, Psn); WAYS_MAX]>,
     /// The least of these PSNs, when that is known.
     passed: Option<Psn>,
+    /// Requests that came since the newest port was seen first, up to [`SETTLED`].
+    since: u32,
     /// What is missing before this was told.
     told: Option<Psn>,
 }
@@ -239,6 +243,7 @@ impl Ports {
     /// A request came.
     pub fn came(&mut self, port: u16, psn: Psn) {
         let slowest = self.passed;
+        self.since = SETTLED.min(self.since + 1);
         match self.newest.iter().position(|(known, _)| *known == port) {
             Some(at) => {
                 // Several come by one port, one after the other.
@@ -256,6 +261,7 @@ impl Ports {
                 }
                 if self.newest.len() < WAYS_MAX {
                     self.newest.push((port, psn));
+                    self.since = 0;
                 }
             }
         }
@@ -276,6 +282,9 @@ impl Ports {
     /// What is missing before the answer is lost: all ways have passed it. Asked once for each packet; `missing` says whether
     /// something is from one PSN to before another.
     pub fn news(&mut self, expected: Psn, missing: impl FnOnce(Psn, Psn) -> bool) -> bool {
+        if self.since < SETTLED {
+            return false;
+        }
         let Some(passed) = self.slowest() else {
             return false;
         };
@@ -418,6 +427,9 @@ mod tests {
         ports.came(0xc002, Psn::new(3));
         assert!(!ports.news(Psn::new(3), missing), "the second port may bring 4");
         ports.came(0xc002, Psn::new(8));
+        assert!(!ports.news(Psn::new(4), missing), "a third one may");
+        // (An older one, often.)
+        (1..SETTLED).for_each(|_| ports.came(0xc000, Psn::new(5)));
         assert!(ports.news(Psn::new(4), missing));
         assert!(!ports.news(Psn::new(4), missing), "once");
         // A port that is far behind counts no more.
