@@ -119,7 +119,7 @@ pub static BENCHES: &[Bench] = &[
     },
     Bench {
         name: "wire-loss",
-        summary: "the same while packets are lost: go-back-N, selective repeat, 4 and 16 ways; peer: nothing lost",
+        summary: "WRITE and READ while packets are lost: go-back-N, selective repeat, 4 and 16 ways; peer: nothing lost",
         run: wire::loss::run,
     },
     Bench {

@@ -7,14 +7,17 @@ use anyhow::{Context as _, Result};
 use super::super::product::Counters;
 use super::super::report::{Outcome, Summary};
 use super::super::{Lab, Run};
-use super::{Pair, Wires, path_mtu};
+use super::{MESH, Pair, Verb, Wires, path_mtu};
 
-/// How packets are sent again: the name in a row, and the ways of selective repeat. No ways: go-back-N.
-const REPEATS: [(&str, Option<u32>); 4] = [
-    ("go-back-n", None),
-    ("selective", Some(1)),
-    ("4-ways", Some(4)),
-    ("16-ways", Some(16)),
+/// What is done, and how lost packets are sent again: the name in a row, and the ways of selective repeat. No ways: go-back-N.
+/// (Responses of READs take one way.)
+const REPEATS: [(&str, Verb, Option<u32>); 6] = [
+    ("go-back-n", Verb::Write, None),
+    ("selective", Verb::Write, Some(1)),
+    ("4-ways", Verb::Write, Some(4)),
+    ("16-ways", Verb::Write, Some(16)),
+    ("read-go-back-n", Verb::Read, None),
+    ("read-selective", Verb::Read, Some(1)),
 ];
 
 /// Packets lost of a million in each direction, and the same in per cent as rows name it.
@@ -65,19 +68,24 @@ fn events(wires: &Wires, pair: &Pair) -> Result<[u64; 3]> {
 }
 
 /// One round: without a rule, and with one that drops each part of [`LOSSES`].
-fn round(lab: &Lab, wires: &Wires, ways: Option<u32>, rows: &mut [Row; LOSSES.len()]) -> Result<()> {
+fn round(
+    lab: &Lab,
+    wires: &Wires,
+    (verb, ways): (Verb, Option<u32>),
+    rows: &mut [Row; LOSSES.len()],
+) -> Result<()> {
     let pair = Pair::new(lab, wires)?;
     for product in &pair.products {
         product.repeat_selectively(ways)?;
     }
-    let mut peer = pair.bandwidth(lab.window)?;
+    let mut peer = pair.bandwidth(verb, lab.window)?;
     for (row, (_, lost)) in rows.iter_mut().zip(LOSSES) {
         lab.sleep(std::time::Duration::ZERO)?;
         for product in &pair.products {
             product.lose(lost)?;
         }
         let before = events(wires, &pair)?;
-        let rate = pair.bandwidth(lab.window)?;
+        let rate = pair.bandwidth(verb, lab.window)?;
         let after = events(wires, &pair)?;
         row.rounds.push([rate, peer]);
         for (sum, (after, before)) in row.events.iter_mut().zip(after.into_iter().zip(before)) {
@@ -92,6 +100,9 @@ fn round(lab: &Lab, wires: &Wires, ways: Option<u32>, rows: &mut [Row; LOSSES.le
 
 /// `wire-loss`.
 pub fn run(lab: &Lab) -> Result<Run> {
+    if lab.uplink == MESH && lab.vnicd.is_none() {
+        return Ok(Run::Skipped("a mesh is of a daemon (--vnicd)".into()));
+    }
     let mtu = lab.mtu.unwrap_or(MTU);
     let wires = match Wires::new(mtu, 1)? {
         Ok(wires) => wires,
@@ -100,12 +111,12 @@ pub fn run(lab: &Lab) -> Result<Run> {
     let wanted = |name: &str| lab.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let mut all = BTreeMap::<usize, [Row; LOSSES.len()]>::new();
     for round_number in 0..lab.rounds {
-        for (i, (name, ways)) in REPEATS.into_iter().enumerate() {
+        for (i, (name, verb, ways)) in REPEATS.into_iter().enumerate() {
             if !wanted(name) {
                 continue;
             }
             let rows = all.entry(i).or_default();
-            round(lab, &wires, ways, rows).with_context(|| name.to_owned())?;
+            round(lab, &wires, (verb, ways), rows).with_context(|| name.to_owned())?;
             let last = rows.iter().filter_map(|row| row.rounds.last());
             let last: Vec<String> = last.map(|[rate, _]| format!("{:.2}", rate * 1e-9)).collect();
             eprintln!(
@@ -117,7 +128,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
         }
     }
     let note = format!(
-        "64 KiB WRITEs, one RC queue pair, {} under way, path MTU {}, ports of kind {}, MTU {mtu}; lost at each receiver",
+        "64 KiB, one RC queue pair, {} under way, path MTU {}, ports of kind {}, MTU {mtu}; lost at each receiver",
         super::WINDOW,
         path_mtu(mtu).bytes(),
         lab.uplink,
