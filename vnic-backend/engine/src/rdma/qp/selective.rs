@@ -35,6 +35,7 @@ use vnic_wire::sack::{self, SPAN};
 use vnic_wire::time::Instant;
 
 use crate::congestion::Loss;
+use crate::congestion::zero_touch::RoundTrips;
 
 use super::super::marks::Mark;
 use super::super::memory::Memory;
@@ -70,6 +71,9 @@ pub(super) struct Trouble {
     pub repair: Option<Seated<Repair>>,
     /// Responses that came before others, while some are missing.
     pub fetched: Option<Seated<Fetched>>,
+    /// Times from when a part of a READ was asked for first until something of it came. Other than round trips they are of all
+    /// parts: of those alone that came before they were asked for again, all would be short.
+    asks: RoundTrips,
     /// Requests that came before others, while some are missing.
     pub beyond: Option<Seated<Beyond>>,
     /// The ways that its requests take, if they are several.
@@ -433,6 +437,8 @@ struct Asked {
     to: Psn,
     /// When it was; none: it is to be.
     at: Option<Instant>,
+    /// When it was for the first time, if nothing of it has come.
+    first: Option<Instant>,
     tries: u8,
 }
 
@@ -493,6 +499,7 @@ impl Qp {
         if let Some(trouble) = &mut self.trouble {
             (trouble.repair, trouble.fetched, trouble.beyond) = (None, None, None);
             (trouble.spread, trouble.ports) = (None, None);
+            trouble.asks = RoundTrips::default();
         }
     }
 
@@ -728,6 +735,9 @@ impl Qp {
             {
                 if let Some(part) = fetched.asked.get_mut(at) {
                     part.at = Some(now);
+                    if part.tries == 0 {
+                        part.first = Some(now);
+                    }
                 }
                 shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
             }
@@ -814,7 +824,7 @@ impl Qp {
             fetched.end = psn.next();
         }
         // What was asked for again comes in order, too.
-        let mut measured = None;
+        let (mut measured, mut waited) = (None, None);
         let mut overtaken = None;
         let holds = |part: &Asked| part.at.is_some() && !psn.before(part.from) && psn.before(part.to);
         if let Some(at) = fetched.asked.iter().position(holds)
@@ -823,6 +833,7 @@ impl Qp {
             if let (Some(at), 0) = (part.at, part.tries) {
                 measured = Some(now.since(at));
             }
+            waited = part.first.take().map(|first| now.since(first));
             if part.from.before(psn) {
                 overtaken = Some((part.from, psn, part.tries));
             }
@@ -833,6 +844,9 @@ impl Qp {
         }
         if let Some(trip) = measured {
             self.requester.trips.estimate.measure(trip);
+        }
+        if let (Some(time), Some(trouble)) = (waited, &mut self.trouble) {
+            trouble.asks.measure(time);
         }
         if let Some((from, to, tries)) = overtaken {
             self.ask_between(shared, from, to, tries + 1);
@@ -925,14 +939,18 @@ impl Qp {
     /// What was asked for again and did not come in time is asked for again, and so is the oldest response if nobody did.
     fn ask_late(&mut self, shared: &mut Shared, now: Instant) {
         let (oldest, estimate) = (self.requester.oldest, self.requester.trips.estimate);
-        let wait = match estimate.measured() {
-            true => (2 * estimate.expected()).max(SHORTEST),
-            false => UNMEASURED.as_nanos() as u64,
+        let Some(trouble) = &mut self.trouble else { return };
+        let Some(fetched) = trouble.fetched.as_deref_mut() else {
+            return;
         };
-        let Some(fetched) = self.fetched() else { return };
         if fetched.looked.0 == oldest && now < fetched.looked.1 {
             return;
         }
+        let known = [trouble.asks, estimate];
+        let wait = match known.into_iter().find(RoundTrips::measured) {
+            Some(trips) => (2 * trips.expected()).max(SHORTEST),
+            None => UNMEASURED.as_nanos() as u64,
+        };
         let (mut late, mut again) = (0, now.0.saturating_add(wait));
         let mut covered = !oldest.before(fetched.end) || fetched.came.has(oldest);
         for part in &mut fetched.asked {
@@ -985,6 +1003,7 @@ impl Qp {
                         from: start,
                         to: stop,
                         at: None,
+                        first: None,
                         tries,
                     });
                     asked = true;
