@@ -79,13 +79,14 @@ fn round(
         product.repeat_selectively(ways)?;
     }
     let mut peer = pair.bandwidth(verb, lab.window)?;
-    for (row, (_, lost)) in rows.iter_mut().zip(LOSSES) {
+    for (row, (percent, lost)) in rows.iter_mut().zip(LOSSES) {
         lab.sleep(std::time::Duration::ZERO)?;
         for product in &pair.products {
             product.lose(lost)?;
         }
         let before = events(wires, &pair)?;
-        let rate = pair.bandwidth(verb, lab.window)?;
+        let rate = pair.bandwidth(verb, lab.window);
+        let rate = rate.with_context(|| format!("while {percent} % are lost"))?;
         let after = events(wires, &pair)?;
         row.rounds.push([rate, peer]);
         for (sum, (after, before)) in row.events.iter_mut().zip(after.into_iter().zip(before)) {
