@@ -148,9 +148,10 @@ pub(super) fn ensure<T>(seats: &Seats, known: &mut Option<Seated<T>>, make: impl
 }
 
 impl Trouble {
-    /// Whether no loss is being repaired, and all packets take one way.
+    /// Whether no loss is being repaired, and nothing is under way on one of several ways.
     pub fn is_plain(&self) -> bool {
-        self.repair.is_none() && self.fetched.is_none() && self.spread.is_none()
+        let quiet = |spread: &Seated<Spread>| spread.is_quiet();
+        self.repair.is_none() && self.fetched.is_none() && self.spread.as_ref().is_none_or(quiet)
     }
 }
 

@@ -145,6 +145,11 @@ impl Spread {
         ways.filter(|(i, _)| *i != way).any(|(_, way)| way.under_way > 0)
     }
 
+    /// Is nothing under way? Then what follows may take the way of the queue pair itself, as a run between neighbours does.
+    pub fn is_quiet(&self) -> bool {
+        self.ways[..self.count].iter().all(|way| way.under_way == 0)
+    }
+
     /// A packet is out. `again`: not for the first time.
     pub fn transmitted(&mut self, now: Instant, psn: Psn, way: usize, again: bool) {
         self.ended(psn);

@@ -9,6 +9,7 @@ use vnic_wire::psn::Psn;
 use vnic_wire::transport::Extended;
 
 use super::harness::{Connection, Packet, Pair};
+use super::runs::turn;
 
 const MTU: u32 = 256;
 /// Seeds of [`everything_at_once`].
@@ -150,6 +151,22 @@ fn a_write_spreads_lands_as_it_comes_and_nothing_is_sent_twice() {
         let changes = order.windows(2).filter(|two| two[0] != two[1]).count();
         assert!(changes <= 700 / 8 + 4, "{changes}");
     }
+}
+
+/// Neighbours have one way, and hand over runs.
+#[test]
+fn neighbours_take_runs() {
+    let mut pair = pair(4);
+    for id in 1..=3 {
+        write(&mut pair, id, 0, 300_000, 40 * MTU);
+        let mut taken = 0;
+        while pair.sides.iter().any(|side| side.device.wants_transmit()) {
+            taken += turn(&mut pair, 16, 1000);
+        }
+        assert_eq!(taken, 40, "{id}");
+        assert_eq!(statuses(&mut pair), [(id, Status::Success)]);
+    }
+    assert!(pair.sides[1].bytes(300_000, 40 * 256) == pair.sides[0].bytes(0, 40 * 256));
 }
 
 #[test]
