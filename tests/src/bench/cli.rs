@@ -13,7 +13,7 @@ use clap::Parser;
 use super::report::{Outcome, markdown};
 use super::{BENCHES, Bench, Lab, OF_DAEMON, Run, costs, goals, torture};
 
-/// Kinds of ports of `wire-write-bw`.
+/// Kinds of ports of `wire-write-bw` and `wire-loss`.
 const UPLINKS: [&str; 3] = ["packet", "xdp", "mesh"];
 
 const AFTER_HELP: &str = "\
@@ -77,6 +77,12 @@ Peer: one TCP stream of iperf3 over the same pair, with all that the kernel offl
 second at least. With --uplink mesh the ports are of type mesh: QUIC and encryption over the pair. Daemons run only in their own turns. With --ports 2 both hosts have two wires and a team of both ports, and there
 are 8 queue pairs; the peer is a stream by each wire. Each daemon still has one data core. With --ipv4 the adapters are given
 IPv4 addresses as GIDs; with a daemon that takes the vnicctl beside it.
+
+wire-loss: the same two hosts, one queue pair, MTU 9000: goodput while a fault rule at each of them drops 0, 0.01, 0.1 and 1 % of the
+frames that come. WRITEs with go-back-N, selective repeat, and selective repeat over 4 and 16 ways; READs with the first two. The
+peer of a row is the same row with a rule that drops nothing, in the same round; that row's peer is no rule, so that its ratio is
+what a rule costs by itself. Details: frames lost, packets sent again one by one, and timeouts, at both hosts over all rounds. Zero
+touch RoCE is as adapters come.
 
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
@@ -181,7 +187,7 @@ struct Args {
     cpus: Cpus,
 
     /// Measure this daemon instead of a NIC in the bench's own process. Benches of the daemon itself (idle, wire-write-bw,
-    /// rdma-scale, cm, scrape, restart, vm, soak) need none when there is a vnicd beside this program
+    /// wire-loss, rdma-scale, cm, scrape, restart, vm, soak) need none when there is a vnicd beside this program
     #[arg(long, value_name = "PATH")]
     vnicd: Option<PathBuf>,
 
@@ -197,11 +203,11 @@ struct Args {
     #[arg(long)]
     realtime: bool,
 
-    /// wire-write-bw: kind of the ports
+    /// wire-write-bw, wire-loss: kind of the ports
     #[arg(long, value_name = "KIND", default_value = "packet", value_parser = UPLINKS)]
     uplink: String,
 
-    /// wire-write-bw: MTU of the devices, adapters and ports, instead of 1500 and then 9000
+    /// wire-write-bw, wire-loss: MTU of the devices, adapters and ports, instead of 1500 and then 9000, or 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(600..=9000))]
     mtu: Option<u16>,
 
@@ -241,7 +247,7 @@ struct Args {
     #[arg(long)]
     record: bool,
 
-    /// Only rows of qos whose name has this in it; torture, hostile: this attack alone
+    /// Only rows of qos or wire-loss whose name has this in it; torture, hostile: this attack alone
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }

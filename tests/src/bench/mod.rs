@@ -118,6 +118,11 @@ pub static BENCHES: &[Bench] = &[
         run: wire::write_bw,
     },
     Bench {
+        name: "wire-loss",
+        summary: "WRITE and READ while packets are lost: go-back-N, selective repeat, 4 and 16 ways; peer: nothing lost",
+        run: wire::loss::run,
+    },
+    Bench {
         name: "rdma-scale",
         summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters",
         run: rdma_scale::run,
@@ -178,6 +183,7 @@ pub static BENCHES: &[Bench] = &[
 const OF_DAEMON: &[&str] = &[
     "idle",
     "wire-write-bw",
+    "wire-loss",
     "rdma-scale",
     "cm",
     "scrape",
@@ -210,11 +216,11 @@ pub struct Lab {
     pub unicast: bool,
     /// Give the polling threads real-time priority while measuring.
     pub realtime: bool,
-    /// Only rows of `qos` with this in their name, or this attack of `hostile`.
+    /// Only rows of `qos` or `wire-loss` with this in their name, or this attack of `hostile`.
     pub only: Option<String>,
-    /// Kind of the ports of `wire-write-bw`.
+    /// Kind of the ports of `wire-write-bw` and `wire-loss`.
     pub uplink: &'static str,
-    /// The one MTU that it measures with.
+    /// The one MTU that they measure with.
     pub mtu: Option<u16>,
     /// How many ports each of its hosts has: several are a team.
     pub ports: u8,

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use vnic_backend::fault::Action;
 use vnic_backend::{
-    AdapterSpec, AttachState, BondSpec, GidKind, GidSetting, MacAddr, Nic, NicConfig, NicError, PortKind,
-    PortSpec, SocketRole, SwitchConfig, VirtualClock, VlanMode,
+    AdapterSpec, AttachState, BondSpec, CongestionSpec, FaultSpec, GidKind, GidSetting, MacAddr, Nic,
+    NicConfig, NicError, PortKind, PortSpec, SocketRole, SwitchConfig, VirtualClock, VlanMode,
 };
+use vnic_engine::settings::parameter;
 
 use super::machine::CpuTime;
 use super::testpmd::guest_mac;
@@ -167,13 +169,68 @@ impl Product {
                 nic.set_gid("vf0", Some(index), Some(gid))?;
             }
             Body::Daemon { vnicctl, .. } => {
-                let endpoint = format!("unix:{}", self.dir.join("control.sock").display());
                 let (index, address) = (index.to_string(), address.to_string());
-                let mut command = Command::new(vnicctl);
-                command.args(["--endpoint", &endpoint, "gid", "set", "vf0"]);
-                output(command.args(["--index", &index, "--gid", &address]))?;
+                self.control(
+                    vnicctl,
+                    &["gid", "set", "vf0", "--index", &index, "--gid", &address],
+                )?;
             }
         }
+        Ok(())
+    }
+
+    /// What `vf0` loses is sent again one by one, by so many ways; `None`: by going back.
+    pub fn repeat_selectively(&self, ways: Option<u32>) -> Result<()> {
+        let values = [
+            ("selective_repeat_forced_en", u32::from(ways.is_some())),
+            ("roce_multipath_ways", ways.unwrap_or(1)),
+        ];
+        match &self.body {
+            Body::InProcess(nic) => {
+                let mut spec = CongestionSpec::default();
+                for (name, value) in values {
+                    let known = parameter(name).with_context(|| format!("there is no {name}"))?;
+                    spec.own.put(known, Some(value));
+                }
+                nic.set_congestion("vf0", spec)?;
+            }
+            Body::Daemon { vnicctl, .. } => {
+                let values = values.map(|(name, value)| format!("{name}={value}"));
+                self.control(vnicctl, &["cc", "set", "vf0", &values[0], &values[1]])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a million frames that come for `vf0` by `p0` so many are lost, from now on.
+    pub fn lose(&self, millionths: u32) -> Result<()> {
+        const RULE: &str = "lossy";
+        match &self.body {
+            Body::InProcess(nic) => {
+                if nic.fault(RULE).is_ok() {
+                    nic.remove_fault(RULE)?;
+                }
+                nic.add_fault(FaultSpec {
+                    from: Some("p0".into()),
+                    to: Some("vf0".into()),
+                    probability: millionths,
+                    ..FaultSpec::new(RULE, Action::Drop)
+                })?;
+            }
+            Body::Daemon { vnicctl, .. } => {
+                self.control(vnicctl, &["fault", "remove", "--all"])?;
+                let probability = format!("{}%", f64::from(millionths) * 1e-4);
+                let rule = ["fault", "add", RULE, "--from", "p0", "--to", "vf0", "--drop"];
+                self.control(vnicctl, &[&rule[..], &["--probability", &probability]].concat())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `vnicctl` on the daemon.
+    fn control(&self, vnicctl: &Path, words: &[&str]) -> Result<()> {
+        let endpoint = format!("unix:{}", self.dir.join("control.sock").display());
+        output(Command::new(vnicctl).args(["--endpoint", &endpoint]).args(words))?;
         Ok(())
     }
 
@@ -466,7 +523,11 @@ pub fn get(metrics: &str, path: &str) -> Result<String> {
 /// The adapters' counters of a page in Prometheus' text format.
 fn parse_metrics(page: &str) -> Counters {
     let value = |line: &str| {
-        let (name, rest) = line.strip_prefix("vnic_adapter_")?.split_once("_total{")?;
+        let line = line.strip_prefix("vnic_")?;
+        let line = line
+            .strip_prefix("adapter_")
+            .or_else(|| line.strip_prefix("rdma_"))?;
+        let (name, rest) = line.split_once("_total{")?;
         let (labels, value) = rest.rsplit_once("} ")?;
         let label = |key: &str| {
             let at = labels.find(&format!("{key}=\""))? + key.len() + 2;
@@ -493,11 +554,13 @@ mod tests {
                     vnic_adapter_tx_frames_total{adapter=\"vf0\",queue=\"1\"} 3\n\
                     vnic_adapter_tx_frames_total{adapter=\"vf1\",queue=\"0\"} 5\n\
                     vnic_adapter_drops_total{adapter=\"vf1\",reason=\"no_destination\"} 7\n\
+                    vnic_rdma_out_of_sequence_total{adapter=\"vf1\"} 4\n\
                     vnic_port_tx_frames_total{port=\"p0\"} 9\n";
         let c = parse_metrics(page);
         assert_eq!(c.total("tx_frames"), 20);
         assert_eq!(c.of("vf0", "tx_frames"), 15);
         assert_eq!(c.drops("no_destination"), 7);
+        assert_eq!(c.of("vf1", "out_of_sequence"), 4);
         assert_eq!(c.total("rx_frames"), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! RDMA between two daemons over pairs of virtual Ethernet devices, beside TCP over the same devices.
 
+pub mod loss;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -155,6 +157,13 @@ fn device(host: usize, wire: u8) -> String {
     format!("{}{wire}", ENDS[host])
 }
 
+/// What moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Write,
+    Read,
+}
+
 /// One adapter as this process uses it.
 struct Side {
     _device: Context,
@@ -168,7 +177,7 @@ struct Side {
 struct Pair {
     sides: [Side; 2],
     qps: Vec<[QueuePair<Rc>; 2]>,
-    _products: [Product; 2],
+    products: [Product; 2],
     _dir: tempfile::TempDir,
 }
 
@@ -213,25 +222,29 @@ impl Pair {
             Ok(ends)
         });
         let qps = qps.collect::<Result<Vec<_>>>()?;
-        for word in 0..WINDOW * MESSAGE / 8 {
-            sides[0]
-                .region
-                .store(word * 8, (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        }
         Ok(Pair {
             sides,
             qps,
-            _products: products,
+            products,
             _dir: dir,
         })
     }
 
-    /// Bytes a second. The thread sleeps while nothing completes: the CPUs are the daemons'.
-    fn bandwidth(&self, time: Duration) -> Result<f64> {
+    /// Bytes a second that are written, or read. The thread sleeps while nothing completes: the CPUs are the daemons'.
+    fn bandwidth(&self, verb: Verb, time: Duration) -> Result<f64> {
         let each = WINDOW / self.qps.len();
+        let (from, to) = match verb {
+            Verb::Write => (&self.sides[0], &self.sides[1]),
+            Verb::Read => (&self.sides[1], &self.sides[0]),
+        };
+        for word in 0..WINDOW * MESSAGE / 8 {
+            let pattern = (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            from.region.store(word * 8, pattern);
+            to.region.store(word * 8, !pattern);
+        }
         for qp in 0..self.qps.len() {
             for first in (0..each).step_by(SIGNALED) {
-                self.post(qp, first)?;
+                self.post(verb, qp, first)?;
             }
         }
         let (mut under_way, mut completed) = (WINDOW / SIGNALED, 0);
@@ -242,7 +255,7 @@ impl Pair {
                 completed += SIGNALED;
                 under_way -= 1;
                 if ended.is_none() {
-                    self.post(qp, first)?;
+                    self.post(verb, qp, first)?;
                     under_way += 1;
                 }
             }
@@ -260,16 +273,20 @@ impl Pair {
     }
 
     /// Some messages of a queue pair, of which the last is signaled.
-    fn post(&self, qp: usize, first: usize) -> Result<()> {
+    fn post(&self, verb: Verb, qp: usize, first: usize) -> Result<()> {
         let [near, far] = &self.sides;
         let each = WINDOW / self.qps.len();
         for i in first..first + SIGNALED {
             let at = (qp * each + i) * MESSAGE;
             let remote = far.region.addr() + at as u64;
-            let write = SendWr::write(near.region.slice(at..at + MESSAGE), remote, far.region.rkey());
-            let write = write.id((qp * each + first) as u64);
+            let (here, rkey) = (near.region.slice(at..at + MESSAGE), far.region.rkey());
+            let wr = match verb {
+                Verb::Write => SendWr::write(here, remote, rkey),
+                Verb::Read => SendWr::read(here, remote, rkey),
+            };
+            let wr = wr.id((qp * each + first) as u64);
             let last = i + 1 == first + SIGNALED;
-            self.qps[qp][0].post_send(&[if last { write.signaled() } else { write }])?;
+            self.qps[qp][0].post_send(&[if last { wr.signaled() } else { wr }])?;
         }
         Ok(())
     }
@@ -296,11 +313,11 @@ impl Pair {
         }
     }
 
-    /// What was written is there.
+    /// What was written is there, or what was read is here.
     fn verify(&self) -> Result<()> {
         let [near, far] = &self.sides;
         let wrong = (0..WINDOW * MESSAGE / 8).find(|i| near.region.load(i * 8) != far.region.load(i * 8));
-        ensure!(wrong.is_none(), "word {wrong:?} is not what was written");
+        ensure!(wrong.is_none(), "word {wrong:?} is not what was written or read");
         Ok(())
     }
 }
@@ -360,7 +377,7 @@ pub fn write_bw(lab: &Lab) -> Result<Run> {
                 lab,
                 round,
                 // Who does not measure is not there: an idle packet socket would get the other's frames.
-                || Pair::new(lab, &wires)?.bandwidth(lab.window),
+                || Pair::new(lab, &wires)?.bandwidth(Verb::Write, lab.window),
                 || wires.tcp(lab.window),
             )?;
         }

@@ -317,7 +317,8 @@ impl Qp {
         };
         // (Of the oldest request nothing else is acknowledged by it.)
         let is_oldest = slot == self.requester.head() && !self.requester.oldest.before(first);
-        if !is_oldest && !self.acknowledged_up_to(shared, now, first, gap) && !selective {
+        let known = is_oldest || selective && self.knows_carried_out(first);
+        if !known && !self.acknowledged_up_to(shared, now, first, gap) && !selective {
             return;
         }
         // The queue may have moved: the request is still in it, its slot is the same.

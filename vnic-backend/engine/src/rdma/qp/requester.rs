@@ -839,7 +839,7 @@ impl Qp {
             }
             let near = psn.distance(self.requester.oldest) < SPAN as i32;
             if let (Some(way), Some(spread), true) = (way, trouble.spread.as_deref_mut(), near) {
-                spread.transmitted(now, psn, way);
+                spread.transmitted(now, psn, way, psn.before(self.requester.end));
                 shared.counters.roce_multipath_packets += u64::from(way > 0);
             }
         }

@@ -35,6 +35,7 @@ use vnic_wire::sack::{self, SPAN};
 use vnic_wire::time::Instant;
 
 use crate::congestion::Loss;
+use crate::congestion::zero_touch::RoundTrips;
 
 use super::super::marks::Mark;
 use super::super::memory::Memory;
@@ -70,6 +71,9 @@ pub(super) struct Trouble {
     pub repair: Option<Seated<Repair>>,
     /// Responses that came before others, while some are missing.
     pub fetched: Option<Seated<Fetched>>,
+    /// Times from when a part of a READ was asked for first until something of it came. Other than round trips they are of all
+    /// parts: of those alone that came before they were asked for again, all would be short.
+    asks: RoundTrips,
     /// Requests that came before others, while some are missing.
     pub beyond: Option<Seated<Beyond>>,
     /// The ways that its requests take, if they are several.
@@ -144,9 +148,10 @@ pub(super) fn ensure<T>(seats: &Seats, known: &mut Option<Seated<T>>, make: impl
 }
 
 impl Trouble {
-    /// Whether no loss is being repaired, and all packets take one way.
+    /// Whether no loss is being repaired, and nothing is under way on one of several ways.
     pub fn is_plain(&self) -> bool {
-        self.repair.is_none() && self.fetched.is_none() && self.spread.is_none()
+        let quiet = |spread: &Seated<Spread>| spread.is_quiet();
+        self.repair.is_none() && self.fetched.is_none() && self.spread.as_ref().is_none_or(quiet)
     }
 }
 
@@ -187,12 +192,66 @@ impl<const W: usize> Bits<W> {
         had
     }
 
+    /// Is none there in the word of this one?
+    pub fn is_clear_around(&self, psn: Psn) -> bool {
+        self.0[Self::place(psn).0] == 0
+    }
+
+    /// Those of the 64 PSNs from one on: bit i is that of `psn` + i.
+    pub fn word(&self, psn: Psn) -> u64 {
+        let (word, bit) = Self::place(psn);
+        let low = self.0[word] >> bit;
+        match bit {
+            0 => low,
+            _ => low | self.0[(word + 1) % W] << (64 - bit),
+        }
+    }
+
+    /// Makes those of the 64 PSNs from one on that `mask` has what `bits` says.
+    pub fn put(&mut self, psn: Psn, bits: u64, mask: u64) {
+        let (word, bit) = Self::place(psn);
+        let bits = bits & mask;
+        self.0[word] = self.0[word] & !(mask << bit) | bits << bit;
+        if bit > 0 {
+            let next = &mut self.0[(word + 1) % W];
+            *next = *next & !(mask >> (64 - bit)) | bits >> (64 - bit);
+        }
+    }
+
+    /// The first that is there, from one PSN to before another.
+    pub fn first(&self, from: Psn, to: Psn) -> Option<Psn> {
+        pieces(from, to).find_map(|(at, mask)| psns(at, self.word(at) & mask).next())
+    }
+
     /// Clears what is from one PSN to before another.
     pub fn clear_between(&mut self, from: Psn, to: Psn) {
-        let count = to.distance(from).max(0) as u32;
-        for i in 0..count.min(Self::SPAN) {
-            self.clear(from.add(i));
+        for (at, mask) in pieces(from, to).take(W) {
+            self.put(at, 0, mask);
         }
+    }
+}
+
+/// The PSNs from one to before another, 64 at a time: the first of them, and a bit for each.
+pub(super) fn pieces(from: Psn, to: Psn) -> impl Iterator<Item = (Psn, u64)> {
+    let count = to.distance(from).max(0) as u32;
+    let pieces = (0..count).step_by(64);
+    pieces.map(move |i| (from.add(i), u64::MAX >> 64u32.saturating_sub(count - i)))
+}
+
+/// The PSNs of a piece that begins with `from`, by their bits.
+pub(super) fn psns(from: Psn, mut bits: u64) -> impl Iterator<Item = Psn> {
+    core::iter::from_fn(move || {
+        let psn = (bits != 0).then(|| from.add(bits.trailing_zeros()));
+        bits &= bits.wrapping_sub(1);
+        psn
+    })
+}
+
+/// The earlier of two PSNs.
+pub(super) fn earlier(one: Psn, other: Psn) -> Psn {
+    match other.before(one) {
+        true => other,
+        false => one,
     }
 }
 
@@ -314,19 +373,27 @@ impl Repair {
         }
     }
 
-    fn forget_due(&mut self, psn: Psn) {
-        self.count -= u32::from(self.due.take(psn));
+    /// Of 64 PSNs from one on these need not be sent again.
+    fn forget_due(&mut self, psn: Psn, bits: u64) {
+        self.count -= (self.due.word(psn) & bits).count_ones();
+        self.due.put(psn, 0, bits);
     }
 
     /// All before `to` has come, which all before `from` had.
     pub fn passed(&mut self, from: Psn, to: Psn, ways: Ways<'_>) {
-        for i in 0..(to.distance(from).max(0) as u32).min(SPAN) {
-            let psn = from.add(i);
-            self.forget_due(psn);
-            if !self.came.take(psn) {
+        for (at, mask) in pieces(from, earlier(to, from.add(SPAN))) {
+            self.forget_due(at, mask);
+            let new = !self.came.word(at) & mask;
+            self.came.put(at, 0, mask);
+            for psn in psns(at, new) {
                 self.came_of(psn, ways.of(psn));
             }
         }
+    }
+
+    /// Was this PSN sent once, and not before anything that has come? Then that holds for those behind it, too.
+    fn ends_search(&self, psn: Psn) -> bool {
+        !self.twice.has(psn) && (0..WAYS_MAX).all(|way| self.older(psn, way) == 0)
     }
 }
 
@@ -371,6 +438,8 @@ struct Asked {
     to: Psn,
     /// When it was; none: it is to be.
     at: Option<Instant>,
+    /// When it was for the first time, if nothing of it has come.
+    first: Option<Instant>,
     tries: u8,
 }
 
@@ -384,6 +453,8 @@ pub(super) struct Fetched {
     asked: VecDeque<Asked>,
     /// The peer has carried out everything before this.
     acked: Psn,
+    /// The oldest that was missing when it was last looked for what is late, and when to look again if it is still.
+    looked: (Psn, Instant),
 }
 
 impl Fetched {
@@ -429,6 +500,7 @@ impl Qp {
         if let Some(trouble) = &mut self.trouble {
             (trouble.repair, trouble.fetched, trouble.beyond) = (None, None, None);
             (trouble.spread, trouble.ports) = (None, None);
+            trouble.asks = RoundTrips::default();
         }
     }
 
@@ -520,20 +592,18 @@ impl Qp {
         let Some(repair) = trouble.repair.as_deref_mut() else {
             return;
         };
-        let known = end.distance(psn).clamp(0, SPAN as i32) as u32;
-        for i in 1..known {
-            let at = psn.add(i);
-            match sack.has(i) {
-                true if !repair.came.has(at) => {
-                    repair.came.set(at);
-                    repair.came_of(at, ways(&trouble.spread, window).of(at));
-                    repair.forget_due(at);
-                    if let Some(spread) = trouble.spread.as_deref_mut() {
-                        spread.came(at);
-                    }
+        let known = earlier(end, psn.add(SPAN));
+        for ((at, mut mask), says) in pieces(psn, known).zip(sack.map) {
+            // (The missing one is not said to have come.)
+            mask &= !u64::from(at == psn);
+            let new = says & !repair.came.word(at) & mask;
+            repair.came.put(at, says, mask);
+            repair.forget_due(at, new);
+            for psn in psns(at, new) {
+                repair.came_of(psn, ways(&trouble.spread, window).of(psn));
+                if let Some(spread) = trouble.spread.as_deref_mut() {
+                    spread.came(psn);
                 }
-                true => {}
-                false => repair.came.clear(at),
             }
         }
         let since = sack.trigger.distance(oldest);
@@ -544,7 +614,7 @@ impl Qp {
                 false => repair.came_of(sack.trigger, way),
             }
         }
-        shared.work = shared.work.saturating_add(known / 64);
+        shared.work = shared.work.saturating_add(known.distance(psn).max(0) as u32 / 64);
         // (What it was going to send again was not lost once more.)
         let retry = next == end || psn.before(next);
         self.find_lost(shared, now, psn, retry);
@@ -563,25 +633,26 @@ impl Qp {
             return;
         };
         let (mut lost, mut again) = (0, false);
-        while let Some(wqe) = shared.sends.get(slot) {
+        let known = earlier(end, base.add(SPAN));
+        'requests: while let Some(wqe) = shared.sends.get(slot) {
             if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
                 break;
             }
-            if wqe.stage == Stage::Started && wqe.first.distance(base) >= SPAN as i32 {
+            if wqe.stage == Stage::Started && !wqe.first.before(known) {
                 break;
             }
             if wqe.stage == Stage::Started && wqe.psns > 0 {
                 let packets = if wqe.awaits_response() { 1 } else { wqe.psns };
-                let from = base.distance(wqe.first).max(0) as u32;
-                for i in from..packets {
-                    let psn = wqe.first.add(i);
-                    let beyond = psn.distance(base);
-                    if beyond >= SPAN as i32 || !psn.before(end) {
-                        break;
-                    }
-                    let known = beyond < 0 || repair.came.has(psn) || repair.due.has(psn);
-                    let ways = ways(&trouble.spread, window);
-                    if !known && let Some(how) = repair.overtaken(psn, ways) {
+                let from = if wqe.first.before(base) { base } else { wqe.first };
+                for (at, mask) in pieces(from, earlier(wqe.first.add(packets), known)) {
+                    let unknown = !(repair.came.word(at) | repair.due.word(at)) & mask;
+                    for psn in psns(at, unknown) {
+                        let Some(how) = repair.overtaken(psn, ways(&trouble.spread, window)) else {
+                            if repair.ends_search(psn) {
+                                break 'requests;
+                            }
+                            continue;
+                        };
                         if how == Overtaken::ByOthers
                             && let Some(spread) = trouble.spread.as_deref_mut()
                             && spread.rest(now, psn)
@@ -665,6 +736,9 @@ impl Qp {
             {
                 if let Some(part) = fetched.asked.get_mut(at) {
                     part.at = Some(now);
+                    if part.tries == 0 {
+                        part.first = Some(now);
+                    }
                 }
                 shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
             }
@@ -676,10 +750,8 @@ impl Qp {
         let from = repair
             .hint
             .map_or(oldest, |(_, at)| if at.before(oldest) { oldest } else { at });
-        let known = (end.distance(from).max(0) as u32).min(SPAN);
-        let mut due = (0..known).map(|i| from.add(i));
         if repair.count > 0
-            && let Some(psn) = due.find(|psn| repair.due.has(*psn))
+            && let Some(psn) = repair.due.first(from, earlier(end, from.add(SPAN)))
         {
             let hint = repair.hint;
             let part = Part {
@@ -691,7 +763,7 @@ impl Qp {
             if let Some(repair) = self.repair()
                 && !matches!(turn, Turn::Blocked)
             {
-                repair.forget_due(psn);
+                repair.forget_due(psn, 1);
                 repair.hint = Some((slot, psn));
                 shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
             }
@@ -753,24 +825,29 @@ impl Qp {
             fetched.end = psn.next();
         }
         // What was asked for again comes in order, too.
-        let mut measured = None;
+        let (mut measured, mut waited) = (None, None);
         let mut overtaken = None;
-        if let Some(part) = fetched
-            .asked
-            .iter_mut()
-            .find(|part| part.at.is_some() && !psn.before(part.from) && psn.before(part.to))
+        let holds = |part: &Asked| part.at.is_some() && !psn.before(part.from) && psn.before(part.to);
+        if let Some(at) = fetched.asked.iter().position(holds)
+            && let Some(part) = fetched.asked.get_mut(at)
         {
             if let (Some(at), 0) = (part.at, part.tries) {
                 measured = Some(now.since(at));
             }
+            waited = part.first.take().map(|first| now.since(first));
             if part.from.before(psn) {
                 overtaken = Some((part.from, psn, part.tries));
             }
             part.from = psn.next();
+            if !part.from.before(part.to) {
+                fetched.asked.remove(at);
+            }
         }
-        fetched.asked.retain(|part| part.from.before(part.to));
         if let Some(trip) = measured {
             self.requester.trips.estimate.measure(trip);
+        }
+        if let (Some(time), Some(trouble)) = (waited, &mut self.trouble) {
+            trouble.asks.measure(time);
         }
         if let Some((from, to, tries)) = overtaken {
             self.ask_between(shared, from, to, tries + 1);
@@ -791,6 +868,7 @@ impl Qp {
                 end: oldest,
                 asked: VecDeque::new(),
                 acked: oldest,
+                looked: (oldest, Instant(0)),
             })
         });
         trouble.fetched.as_deref_mut()
@@ -807,6 +885,11 @@ impl Qp {
     pub(super) fn may_fetch(&mut self, shared: &Shared, psn: Psn) -> Option<bool> {
         let near = psn.distance(self.requester.oldest) < Bits::<FETCHED>::SPAN as i32;
         self.fetch_out_of_order(shared).map(|_| near)
+    }
+
+    /// Is it known that the peer has carried out everything before this request?
+    pub(super) fn knows_carried_out(&mut self, first: Psn) -> bool {
+        self.fetched().is_some_and(|f| !f.acked.before(first))
     }
 
     /// Passes over responses that have landed, from `oldest` on and before `end`.
@@ -857,22 +940,33 @@ impl Qp {
     /// What was asked for again and did not come in time is asked for again, and so is the oldest response if nobody did.
     fn ask_late(&mut self, shared: &mut Shared, now: Instant) {
         let (oldest, estimate) = (self.requester.oldest, self.requester.trips.estimate);
-        let wait = match estimate.measured() {
-            true => (2 * estimate.expected()).max(SHORTEST),
-            false => UNMEASURED.as_nanos() as u64,
+        let Some(trouble) = &mut self.trouble else { return };
+        let Some(fetched) = trouble.fetched.as_deref_mut() else {
+            return;
         };
-        let Some(fetched) = self.fetched() else { return };
-        let mut late = 0;
+        if fetched.looked.0 == oldest && now < fetched.looked.1 {
+            return;
+        }
+        let known = [trouble.asks, estimate];
+        let wait = match known.into_iter().find(RoundTrips::measured) {
+            Some(trips) => (2 * trips.expected()).max(SHORTEST),
+            None => UNMEASURED.as_nanos() as u64,
+        };
+        let (mut late, mut again) = (0, now.0.saturating_add(wait));
         let mut covered = !oldest.before(fetched.end) || fetched.came.has(oldest);
         for part in &mut fetched.asked {
             covered |= !oldest.before(part.from) && oldest.before(part.to);
             let limit = wait.saturating_mul(1 << part.tries.min(20));
-            if part.at.is_some_and(|at| now.since(at).as_nanos() as u64 >= limit) {
+            let Some(at) = part.at else { continue };
+            if now.since(at).as_nanos() as u64 >= limit {
                 part.at = None;
                 part.tries = part.tries.saturating_add(1);
                 late += 1;
+            } else {
+                again = again.min(at.0.saturating_add(limit));
             }
         }
+        fetched.looked = (oldest, Instant(again));
         let mut to = oldest;
         while !covered && to.before(fetched.end) && !fetched.came.has(to) && to.distance(oldest) < 64 {
             to = to.next();
@@ -910,6 +1004,7 @@ impl Qp {
                         from: start,
                         to: stop,
                         at: None,
+                        first: None,
                         tries,
                     });
                     asked = true;
@@ -923,6 +1018,99 @@ impl Qp {
             shared.counters.implied_nak_seq_err += 1;
             self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
             self.schedule(shared);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn random(seed: u64) -> impl FnMut(u32) -> u32 {
+        let mut state = seed;
+        move |n| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % u64::from(n)) as u32
+        }
+    }
+
+    #[test]
+    fn words_of_a_map_are_its_bits() {
+        let mut below = random(0x9e37_79b9_7f4a_7c15);
+        // Over the end of the PSNs.
+        let base = Psn::new(0xff_ff00);
+        let mut bits = Bits::<16>::NONE;
+        let mut model = [false; SPAN as usize];
+        for _ in 0..2000 {
+            let (from, len) = (below(SPAN - 64), below(65));
+            let (says, mask) = (
+                u64::from(below(u32::MAX)) << below(33),
+                u64::MAX.checked_shr(64 - len).unwrap_or(0),
+            );
+            bits.put(base.add(from), says, mask);
+            for i in 0..len {
+                model[(from + i) as usize] = says >> i & 1 == 1;
+            }
+            let (from, to) = (below(SPAN), below(SPAN));
+            let there = (from..to).filter(|i| model[*i as usize]).map(|i| base.add(i));
+            let found = pieces(base.add(from), base.add(to));
+            let found = found.flat_map(|(at, mask)| psns(at, bits.word(at) & mask));
+            assert!(found.eq(there.clone()), "{from} to {to}");
+            assert_eq!(bits.first(base.add(from), base.add(to)), there.clone().next());
+            assert!(
+                there
+                    .clone()
+                    .all(|psn| bits.has(psn) && !bits.is_clear_around(psn))
+            );
+            if below(4) == 0 {
+                bits.clear_between(base.add(from), base.add(to));
+                (from..to).for_each(|i| model[i as usize] = false);
+            }
+        }
+    }
+
+    /// What is found to be lost, looking at each packet by itself.
+    fn lost(repair: &Repair, base: Psn, end: Psn) -> Vec<Psn> {
+        let all = (0..end.distance(base) as u32).map(|i| base.add(i));
+        let ways = ways(&None, SPAN);
+        all.filter(|psn| !repair.came.has(*psn) && repair.overtaken(*psn, ways).is_some())
+            .collect()
+    }
+
+    #[test]
+    fn a_search_ends_where_nothing_behind_is_lost() {
+        let mut below = random(0x1234_5678_9abc_def1);
+        for _ in 0..60 {
+            let base = Psn::new(below(1 << 24));
+            let sent = 2 + below(SPAN - 2);
+            let again = base.add(below(sent));
+            let mut end = base.add(sent);
+            let mut repair = Repair::new(base, again, end);
+            for _ in 0..below(200) {
+                let psn = base.add(below(sent));
+                match below(3) {
+                    0 => repair.transmitted(psn),
+                    1 if end.distance(base) < SPAN as i32 => {
+                        repair.transmitted(end);
+                        end = end.next();
+                    }
+                    _ => {
+                        repair.came.set(psn);
+                        repair.heard_of(psn, 0);
+                    }
+                }
+                let all = lost(&repair, base, end);
+                let ends = (0..end.distance(base) as u32)
+                    .map(|i| base.add(i))
+                    .find(|psn| !repair.came.has(*psn) && !all.contains(psn) && repair.ends_search(*psn));
+                if let Some(ends) = ends {
+                    assert!(all.iter().all(|psn| psn.before(ends)), "{ends:?}: {all:?}");
+                }
+            }
         }
     }
 }

@@ -12,7 +12,7 @@
 //! - **A way keeps its order**, ways among each other do not: a packet is lost when a later one of the same way has come, or when a
 //!   quarter of the window passed it, and as much has come by others since anything came by its way. What is repeated takes the
 //!   first way that works.
-//! - **A packet takes the way with the fewest under way**, so that a slow or narrow way gets as much as it carries. One from which
+//! - **Eight packets take the way with the fewest under way**, so that a slow or narrow way gets as much as it carries. One from which
 //!   nothing came while others went on rests: 1 ms, and twice as long each time up to 64 ms; then one packet tries it.
 //! - **What has to come in its turn** (SENDs, READs, atomics, the packet with immediate data) takes the first way, and waits for what is
 //!   under way on others. READ responses and acknowledges take the way of the queue pair itself.
@@ -37,7 +37,7 @@ use super::super::status::WayStatus;
 use super::super::types::SendOp;
 use super::Qp;
 use super::requester::SendWqe;
-use super::selective::ensure;
+use super::selective::{earlier, ensure};
 
 /// Most ways of a queue pair.
 pub(super) const WAYS_MAX: usize = zero_touch::WAYS_MAX as usize;
@@ -49,6 +49,10 @@ const REST: Duration = Duration::from_millis(1);
 const DOUBLINGS: u8 = 6;
 /// A port that is so many packets behind the newest counts no more at the responder.
 const BEHIND: i32 = 512;
+/// Packets that take a way one after the other. What a host sends by one way goes together through its kernel and its device.
+const BURST: u32 = 8;
+/// So many requests after a port was seen for the first time there may be others that bring what is missing.
+const SETTLED: u32 = 4 * BURST;
 /// The packet is under way.
 const UNDER_WAY: u8 = 0x80;
 
@@ -83,8 +87,9 @@ impl Way {
 pub(super) struct Spread {
     ways: [Way; WAYS_MAX],
     count: usize,
-    /// Where the search for a way begins.
-    turn: usize,
+    /// The way that was taken last, and how many packets more are to take it.
+    taken: usize,
+    more: u32,
     /// Packets that have come, by any.
     came: u32,
     /// By PSN: the way that its newest transmission took, and whether it is under way.
@@ -100,7 +105,8 @@ impl Spread {
         Box::new(Spread {
             ways: [Way::default(); WAYS_MAX],
             count: count.clamp(1, WAYS_MAX),
-            turn: 0,
+            taken: 0,
+            more: 0,
             came: 0,
             of: [0; SPAN as usize],
         })
@@ -117,9 +123,17 @@ impl Spread {
         ways.iter().position(|way| way.may(now)).unwrap_or(0)
     }
 
+    /// The way of the next packet that may land before others.
+    fn next(&self, now: Instant) -> usize {
+        match self.more > 0 && self.ways[self.taken].may(now) {
+            true => self.taken,
+            false => self.emptiest(now),
+        }
+    }
+
     /// The way with the fewest packets under way.
     fn emptiest(&self, now: Instant) -> usize {
-        let order = (0..self.count).map(|i| (self.turn + i) % self.count);
+        let order = (1..=self.count).map(|i| (self.taken + i) % self.count);
         let may = order.filter(|way| self.ways[*way].may(now));
         may.min_by_key(|way| self.ways[*way].under_way)
             .unwrap_or_else(|| self.first(now))
@@ -131,11 +145,22 @@ impl Spread {
         ways.filter(|(i, _)| *i != way).any(|(_, way)| way.under_way > 0)
     }
 
-    /// A packet is out.
-    pub fn transmitted(&mut self, now: Instant, psn: Psn, way: usize) {
+    /// Is nothing under way? Then what follows may take the way of the queue pair itself, as a run between neighbours does.
+    pub fn is_quiet(&self) -> bool {
+        self.ways[..self.count].iter().all(|way| way.under_way == 0)
+    }
+
+    /// A packet is out. `again`: not for the first time.
+    pub fn transmitted(&mut self, now: Instant, psn: Psn, way: usize, again: bool) {
         self.ended(psn);
         self.of[place(psn)] = way as u8 | UNDER_WAY;
-        self.turn = way + 1;
+        if !again {
+            self.more = match way == self.taken && self.more > 0 {
+                true => self.more - 1,
+                false => BURST - 1,
+            };
+            self.taken = way;
+        }
         let way = &mut self.ways[way];
         if way.under_way == 0 {
             way.last = self.came;
@@ -211,6 +236,10 @@ pub const fn multipath_port(own: u16, way: usize) -> u16 {
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     newest: SmallVec<[(u16, Psn); WAYS_MAX]>,
+    /// The least of these PSNs, when that is known.
+    passed: Option<Psn>,
+    /// Requests that came since the newest port was seen first, up to [`SETTLED`].
+    since: u32,
     /// What is missing before this was told.
     told: Option<Psn>,
 }
@@ -218,22 +247,50 @@ pub(super) struct Ports {
 impl Ports {
     /// A request came.
     pub fn came(&mut self, port: u16, psn: Psn) {
-        self.newest.retain(|(_, newest)| psn.distance(*newest) <= BEHIND);
-        let known = self.newest.iter_mut().find(|(known, _)| *known == port);
-        if let Some((_, newest)) = known {
-            if newest.before(psn) {
-                *newest = psn;
+        let slowest = self.passed;
+        self.since = SETTLED.min(self.since + 1);
+        match self.newest.iter().position(|(known, _)| *known == port) {
+            Some(at) => {
+                // Several come by one port, one after the other.
+                self.newest.swap(0, at);
+                let (_, newest) = &mut self.newest[0];
+                if newest.before(psn) {
+                    let was = core::mem::replace(newest, psn);
+                    self.passed = slowest.filter(|slowest| was != *slowest);
+                }
             }
-        } else if self.newest.len() < WAYS_MAX {
-            self.newest.push((port, psn));
+            None => {
+                self.passed = None;
+                if self.newest.len() == WAYS_MAX {
+                    self.slowest();
+                }
+                if self.newest.len() < WAYS_MAX {
+                    self.newest.push((port, psn));
+                    self.since = 0;
+                }
+            }
         }
+        self.passed = self.passed.filter(|slowest| psn.distance(*slowest) <= BEHIND);
+    }
+
+    /// What all ways have passed. One that is far behind counts no more.
+    fn slowest(&mut self) -> Option<Psn> {
+        if self.passed.is_none() {
+            let psns = self.newest.iter().map(|(_, psn)| *psn);
+            let newest = psns.reduce(|a, b| if a.before(b) { b } else { a })?;
+            self.newest.retain(|(_, psn)| newest.distance(*psn) <= BEHIND);
+            self.passed = self.newest.iter().map(|(_, psn)| *psn).reduce(earlier);
+        }
+        self.passed
     }
 
     /// What is missing before the answer is lost: all ways have passed it. Asked once for each packet; `missing` says whether
     /// something is from one PSN to before another.
     pub fn news(&mut self, expected: Psn, missing: impl FnOnce(Psn, Psn) -> bool) -> bool {
-        let newest = self.newest.iter().map(|(_, newest)| *newest);
-        let Some(passed) = newest.reduce(|a, b| if a.before(b) { a } else { b }) else {
+        if self.since < SETTLED {
+            return false;
+        }
+        let Some(passed) = self.slowest() else {
             return false;
         };
         let from = match self.told {
@@ -296,7 +353,7 @@ pub(super) fn next_way(qp: &Qp, shared: &mut Shared, now: Instant, slot: u32) ->
     }
     let near = psn.distance(qp.requester.oldest) < SPAN as i32;
     if near && lands_ahead(wqe, psn) {
-        return Ok(Some(spread.emptiest(now)));
+        return Ok(Some(spread.next(now)));
     }
     if spread.others_busy(first) {
         shared.marks.hit(Mark::SpreadWaited);
@@ -324,40 +381,43 @@ mod tests {
     fn the_emptiest_way_is_taken() {
         let mut spread = Spread::new(3);
         let mut taken = [0; 3];
-        for i in 0..30 {
-            let way = spread.emptiest(AT);
-            spread.transmitted(AT, Psn::new(i), way);
+        for i in 0..6 * BURST {
+            let way = spread.next(AT);
+            spread.transmitted(AT, Psn::new(i), way, false);
             taken[way] += 1;
         }
-        assert_eq!(taken, [10, 10, 10]);
+        assert_eq!(taken, [2 * BURST; 3]);
         // What one carries, it gets again.
-        for psn in (0..30).map(Psn::new) {
+        for psn in (0..6 * BURST).map(Psn::new) {
             if spread.way_of(psn) == 1 {
                 spread.came(psn);
             }
         }
-        for i in 30..40 {
-            assert_eq!(spread.emptiest(AT), 1);
-            spread.transmitted(AT, Psn::new(i), 1);
+        for i in 6 * BURST..8 * BURST {
+            assert_eq!(spread.next(AT), 1);
+            // What is repeated meanwhile changes nothing.
+            spread.transmitted(AT, Psn::new(0), 0, true);
+            spread.transmitted(AT, Psn::new(i), 1, false);
         }
         assert!(spread.others_busy(1));
-        spread.passed(Psn::new(0), Psn::new(40));
+        spread.passed(Psn::new(0), Psn::new(8 * BURST));
         assert!(!spread.others_busy(1) && !spread.others_busy(0));
     }
 
     #[test]
     fn a_silent_way_rests_and_is_tried() {
         let mut spread = Spread::new(2);
-        spread.transmitted(AT, Psn::new(0), 0);
+        spread.transmitted(AT, Psn::new(0), 0, false);
         assert!(spread.rest(AT, Psn::new(0)));
         assert!(!spread.rest(AT, Psn::new(0)), "it rests already");
         assert_eq!((spread.first(AT), spread.emptiest(AT)), (1, 1));
         // Repeated by the other way, of which something is heard.
-        spread.transmitted(AT, Psn::new(0), 1);
+        spread.transmitted(AT, Psn::new(0), 1, true);
         spread.came(Psn::new(0));
+        spread.transmitted(AT, Psn::new(2), 1, false);
         let later = AT + REST;
         assert_eq!(spread.emptiest(later), 0);
-        spread.transmitted(later, Psn::new(1), 0);
+        spread.transmitted(later, Psn::new(1), 0, false);
         assert_eq!(spread.emptiest(later + REST), 1, "twice as long");
         assert_eq!(spread.first(later + 2 * REST), 0);
         spread.came(Psn::new(1));
@@ -372,6 +432,9 @@ mod tests {
         ports.came(0xc002, Psn::new(3));
         assert!(!ports.news(Psn::new(3), missing), "the second port may bring 4");
         ports.came(0xc002, Psn::new(8));
+        assert!(!ports.news(Psn::new(4), missing), "a third one may");
+        // (An older one, often.)
+        (1..SETTLED).for_each(|_| ports.came(0xc000, Psn::new(5)));
         assert!(ports.news(Psn::new(4), missing));
         assert!(!ports.news(Psn::new(4), missing), "once");
         // A port that is far behind counts no more.

@@ -9,6 +9,7 @@ use vnic_wire::psn::Psn;
 use vnic_wire::transport::Extended;
 
 use super::harness::{Connection, Packet, Pair};
+use super::runs::turn;
 
 const MTU: u32 = 256;
 /// Seeds of [`everything_at_once`].
@@ -135,16 +136,37 @@ fn a_write_spreads_lands_as_it_comes_and_nothing_is_sent_twice() {
         let counters = pair.sides[1].device.counters();
         // (One before it.)
         assert_eq!(counters.rx_write_requests, 2);
-        // While the responder has not seen all ways, it takes for lost what will come by others, and says so in vain.
+        // The responder hardly ever takes for lost what will come by a way that it has not seen.
         assert!(
-            counters.out_of_sequence < 100,
+            counters.out_of_sequence < 5,
             "seed {seed}: {}",
             counters.out_of_sequence
         );
         let others = pair.sides[0].device.counters().roce_multipath_packets;
         let own = ports.values().max().copied().expect("four");
         assert!(others >= 700 - own as u64 && own < 400, "{ports:?}");
+        // Eight go together, but for the last one of a burst whose way is not the emptiest any more.
+        let order = pair.log.iter().filter(|(from, _)| *from == 0);
+        let order: Vec<u16> = order.map(|(_, packet)| packet.path.source_port).collect();
+        let changes = order.windows(2).filter(|two| two[0] != two[1]).count();
+        assert!(changes <= 700 / 8 + 4, "{changes}");
     }
+}
+
+/// Neighbours have one way, and hand over runs.
+#[test]
+fn neighbours_take_runs() {
+    let mut pair = pair(4);
+    for id in 1..=3 {
+        write(&mut pair, id, 0, 300_000, 40 * MTU);
+        let mut taken = 0;
+        while pair.sides.iter().any(|side| side.device.wants_transmit()) {
+            taken += turn(&mut pair, 16, 1000);
+        }
+        assert_eq!(taken, 40, "{id}");
+        assert_eq!(statuses(&mut pair), [(id, Status::Success)]);
+    }
+    assert!(pair.sides[1].bytes(300_000, 40 * 256) == pair.sides[0].bytes(0, 40 * 256));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Selective repeat: lost packets of WRITEs and READs are sent again one by one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use vnic_engine::congestion::zero_touch::ZeroTouch;
 use vnic_engine::rdma::{Access, Congestion, Mark, Outgoing, QpState, QpType, SendOp, Sink, Status};
@@ -407,6 +408,44 @@ fn a_gap_in_a_read_is_asked_for_and_no_more() {
     assert_eq!(repeated(&pair, 1), responses);
     assert_eq!(selective(&pair), 2);
     assert_eq!(hits(&pair, 0, Mark::ReadGapAsked), 2);
+}
+
+/// What is asked for again comes 10 ms later, behind what else is in the network: who has seen that asks once.
+#[test]
+fn a_part_of_a_read_is_waited_for_as_long_as_others_took() {
+    let mut pair = pair();
+    let mut asked = Vec::new();
+    for id in 1..=3 {
+        read(&mut pair, id, 0, 300_000, 400 * MTU);
+        pair.send(|_, _| true);
+        pair.deliver();
+        while pair.sides[1].device.wants_transmit() {
+            pair.send(|_, _| true);
+        }
+        let mut due: Vec<_> = pair.wire[1].drain(..).enumerate().collect();
+        due.remove(7);
+        let start = pair.now;
+        let mut due: Vec<_> = due
+            .into_iter()
+            .map(|(i, packet)| (start + Duration::from_micros(100 * i as u64), packet))
+            .collect();
+        pair.log.clear();
+        while let Some(next) = (0..due.len()).min_by_key(|i| due[*i].0) {
+            let (at, packet) = due.remove(next);
+            pair.now = at;
+            pair.wire[1].push_back(packet);
+            pair.deliver();
+            pair.send(|_, _| true);
+            pair.deliver();
+            pair.send(|_, _| true);
+            let again = pair.wire[1].drain(..);
+            due.extend(again.map(|packet| (at + Duration::from_millis(10), packet)));
+        }
+        assert_eq!(statuses(&mut pair), [(id, Status::Success)]);
+        asked.push(pair.log.iter().filter(|(from, _)| *from == 0).count());
+    }
+    assert!(no_timeouts(&pair));
+    assert!(asked[0] > 1 && asked[1..] == [1, 1], "{asked:?}");
 }
 
 /// A wire that is closed behind eight packets.

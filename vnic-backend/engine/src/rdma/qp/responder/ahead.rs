@@ -25,7 +25,7 @@ use super::super::super::memory::{Memory, Unmapped};
 use super::super::super::packet::{Incoming, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, Span};
-use super::super::selective::{Bits, ensure};
+use super::super::selective::{Bits, earlier, ensure, pieces, psns};
 use super::super::{Qp, notes};
 use super::{Message, Target};
 
@@ -78,6 +78,8 @@ pub(in super::super) struct Beyond {
     ends: Bits<{ sack::WORDS }>,
     /// Where each landed.
     landed: [Span; SPAN as usize],
+    /// Between which addresses those of each word of `came` have landed: all of them are within.
+    reach: [Reach; sack::WORDS],
     /// WRITEs that are not complete, in the order of their PSNs.
     heads: Vec<Head>,
     /// One beyond the highest PSN that came, landed or not.
@@ -90,6 +92,24 @@ pub(in super::super) struct Beyond {
     spread: bool,
 }
 
+/// Addresses from one to before another.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    from: u64,
+    to: u64,
+}
+
+impl Reach {
+    const NONE: Reach = Reach {
+        from: u64::MAX,
+        to: 0,
+    };
+
+    fn meets(&self, span: Span) -> bool {
+        self.from < span.at + span.len && span.at < self.to
+    }
+}
+
 fn place(psn: Psn) -> usize {
     (psn.value() % SPAN) as usize
 }
@@ -100,6 +120,7 @@ impl Beyond {
             came: Bits::NONE,
             ends: Bits::NONE,
             landed: [Span { at: 0, len: 0 }; SPAN as usize],
+            reach: [Reach::NONE; sack::WORDS],
             heads: Vec::new(),
             end: expected,
             trigger: expected,
@@ -111,11 +132,12 @@ impl Beyond {
     /// Parts of `span` where WRITEs behind `psn` have landed, in the order of addresses.
     fn covered(&self, psn: Psn, span: Span) -> SmallVec<[Span; 4]> {
         let mut covered = SmallVec::new();
-        for i in 1..(self.end.distance(psn).max(0) as u32).min(SPAN) {
-            let later = psn.add(i);
-            if !self.came.has(later) {
-                continue;
-            }
+        let later = pieces(psn.next(), earlier(self.end, psn.add(SPAN)));
+        let near = later.filter(|(at, _)| {
+            let word = place(*at) / 64;
+            self.reach[word].meets(span) || self.reach[(word + 1) % sack::WORDS].meets(span)
+        });
+        for later in near.flat_map(|(at, mask)| psns(at, self.came.word(at) & mask)) {
             let there = self.landed[place(later)];
             let from = there.at.max(span.at);
             let to = (there.at + there.len).min(span.at + span.len);
@@ -130,10 +152,26 @@ impl Beyond {
         covered
     }
 
+    /// A packet has landed.
+    fn land(&mut self, psn: Psn, span: Span, ends: bool) {
+        let reach = &mut self.reach[place(psn) / 64];
+        if self.came.is_clear_around(psn) {
+            *reach = Reach::NONE;
+        }
+        reach.from = reach.from.min(span.at);
+        reach.to = reach.to.max(span.at + span.len);
+        self.landed[place(psn)] = span;
+        self.came.set(psn);
+        match ends {
+            true => self.ends.set(psn),
+            false => self.ends.clear(psn),
+        }
+    }
+
     /// Is something missing, from one PSN to before another?
     fn misses(&self, from: Psn, to: Psn) -> bool {
-        let count = to.distance(from).clamp(0, SPAN as i32) as u32;
-        (0..count).any(|i| !self.came.has(from.add(i)))
+        let mut pieces = pieces(from, earlier(to, from.add(SPAN)));
+        pieces.any(|(at, mask)| !self.came.word(at) & mask != 0)
     }
 
     /// Knows where the packets go of a WRITE that has begun in order: the next of it is `expected`.
@@ -146,7 +184,7 @@ impl Beyond {
         } = message
             // (A message that has all of its bytes, and goes on, is refused when its next packet has its turn.)
             && left > 0
-            && !self.heads.iter().any(|head| head.holds(expected))
+            && self.head_of(expected).is_none()
         {
             let head = Head {
                 first: expected,
@@ -160,13 +198,19 @@ impl Beyond {
         }
     }
 
+    /// The WRITE that this packet is of. (They are in order, and have no packets in common.)
+    fn head_of(&self, psn: Psn) -> Option<&Head> {
+        let behind = self.heads.partition_point(|head| !psn.before(head.first));
+        let head = self.heads.get(behind.checked_sub(1)?)?;
+        head.holds(psn).then_some(head)
+    }
+
     /// What the NAK says of it.
     pub fn sack(&self, expected: Psn) -> sack::Header {
         let mut map = [0; sack::WORDS];
-        for i in 1..(self.end.distance(expected).max(0) as u32).min(SPAN) {
-            if self.came.has(expected.add(i)) {
-                map[i as usize / 64] |= 1 << (i % 64);
-            }
+        let known = earlier(self.end, expected.add(SPAN));
+        for (word, (at, mask)) in map.iter_mut().zip(pieces(expected, known)) {
+            *word = self.came.word(at) & mask;
         }
         sack::Header {
             trigger: self.trigger,
@@ -212,7 +256,9 @@ pub(super) fn come(
         ports.came(packet.path.source_port, psn);
     }
     let Some(beyond) = gaps(qp) else { return };
-    beyond.know(message, expected, mtu);
+    if first {
+        beyond.know(message, expected, mtu);
+    }
     let near = psn.distance(expected) < SPAN as i32;
     let again = near && beyond.came.has(psn);
     let skips = beyond.end != psn;
@@ -229,11 +275,17 @@ pub(super) fn come(
         shared.marks.hit(Mark::NotAhead);
     }
     let lost = if spread { is_lost(qp) } else { true };
+    let news = if spread { lost } else { skips };
     if lost {
         shared.counters.out_of_sequence += 1;
-        qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+        if news {
+            qp.went_wrong(shared, |errors| &mut errors.out_of_sequence);
+        } else if let Some(trouble) = &mut qp.trouble {
+            // (Those who list errors hear of it with the next gap.)
+            let count = &mut trouble.errors.out_of_sequence;
+            *count = count.saturating_add(1);
+        }
     }
-    let news = if spread { lost } else { skips };
     if news || !landed || packet.headers.bth.ack_request {
         if lost && (first || spread) {
             shared.marks.hit(Mark::SequenceNakSent);
@@ -310,7 +362,7 @@ fn land_ahead(
         (true, _) => return false,
         (false, _) => {
             let Some(beyond) = gaps(qp) else { return false };
-            let known = beyond.heads.iter().find(|head| head.holds(psn)).copied();
+            let known = beyond.head_of(psn).copied();
             match (known, packet.headers.extended) {
                 (Some(head), _) => head,
                 // It says itself where it goes.
@@ -332,9 +384,9 @@ fn land_ahead(
     };
     let number = qp.number;
     let Some(beyond) = gaps(qp) else { return false };
-    let mut taken = beyond.heads.iter();
-    let room = !begins || ends || taken.len() < HEADS;
-    let clear = !begins || !taken.any(|other| other.holds(psn) || head.holds(other.first));
+    let room = !begins || ends || beyond.heads.len() < HEADS;
+    let overlaps = |other: &Head| other.holds(psn) || head.holds(other.first);
+    let clear = !begins || !beyond.heads.iter().any(overlaps);
     if !fits || !room || !clear {
         return false;
     }
@@ -357,13 +409,7 @@ fn land_ahead(
     if land_under(beyond, psn, &packet.payload, &spans, memory).is_err() {
         return false;
     }
-    beyond.came.set(psn);
-    beyond.landed[place(psn)] = span;
-    if ends {
-        beyond.ends.set(psn);
-    } else {
-        beyond.ends.clear(psn);
-    }
+    beyond.land(psn, span, ends);
     if begins {
         shared.counters.rx_write_requests += 1;
         if !ends {
@@ -413,12 +459,21 @@ fn close_up(qp: &mut Qp, before: Psn) -> bool {
     beyond.came.clear_between(before, expected);
     beyond.know(qp.responder.message, expected, mtu);
     let moved = expected;
-    while beyond.came.take(expected) {
-        ended += u32::from(beyond.ends.has(expected));
-        expected = expected.next();
+    loop {
+        let landed = beyond.came.word(expected).trailing_ones();
+        let bits = u64::MAX.checked_shr(64 - landed).unwrap_or(0);
+        beyond.came.put(expected, 0, bits);
+        ended += (beyond.ends.word(expected) & bits).count_ones();
+        expected = expected.add(landed);
+        if landed < 64 {
+            break;
+        }
     }
     (beyond.trigger, beyond.again) = (before, false);
-    beyond.heads.retain(|head| expected.before(head.behind()));
+    let over = beyond
+        .heads
+        .partition_point(|head| !expected.before(head.behind()));
+    beyond.heads.drain(..over);
     let message = match beyond.heads.first() {
         Some(head) if head.first.before(expected) => {
             let skipped = expected.distance(head.first).max(0) as u32 * mtu;
@@ -481,6 +536,11 @@ fn land_under(
     spans: &SpanList,
     memory: &dyn Memory,
 ) -> Result<bool, Unmapped> {
+    if !psn.next().before(beyond.end) {
+        // None is later.
+        payload.land(memory, spans)?;
+        return Ok(true);
+    }
     let parts: SmallVec<[Span; 4]> = spans.iter().flat_map(|span| beyond.covered(psn, *span)).collect();
     if parts.is_empty() {
         payload.land(memory, spans)?;
