@@ -86,11 +86,13 @@ impl Qp {
             _ => None,
         };
         // Nothing that was never sent can be acknowledged.
-        let refused = || self.dynamic.is_some() && dynamic::is_refusal(self, psn, aeth);
-        if !psn.before(self.requester.end) && !refused() {
-            shared.marks.hit(Mark::GhostAck);
-            shared.counters.drop_stale_response += 1;
-            return;
+        if !psn.before(self.requester.end) {
+            if self.dynamic.is_none() || !dynamic::is_refusal(self, psn, aeth) {
+                shared.marks.hit(Mark::GhostAck);
+                shared.counters.drop_stale_response += 1;
+                return;
+            }
+            shared.marks.hit(Mark::DcAnsweredFirst);
         }
         if psn.before(self.requester.oldest) {
             shared.counters.drop_stale_response += 1;
@@ -512,7 +514,7 @@ impl Qp {
             }
         }
         if self.dynamic.is_some() && matches!(why, Again::Timeout | Again::Early) {
-            dynamic::connect_again(self, now);
+            dynamic::connect_again(self, shared, now);
         }
         self.requester.go_back(shared, psn);
         self.lost(
@@ -557,7 +559,7 @@ impl Qp {
         }
         self.forget_repair();
         if self.dynamic.is_some() {
-            dynamic::not_ready(self, now);
+            dynamic::not_ready(self, shared, now);
         }
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
