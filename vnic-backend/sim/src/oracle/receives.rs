@@ -170,6 +170,14 @@ impl Oracle {
 
     /// The messages of its peer that may be in a receive of a connected queue pair now.
     fn due(&self, recv: usize, qp: usize) -> Vec<usize> {
+        if self.qps[qp].init.qp_type == QpType::DcTarget {
+            // Of each initiator, or of each of its lives.
+            let initiators = self.qps.iter();
+            return initiators
+                .filter_map(|i| i.undelivered.iter().find(|s| self.is_for(&self.sends[**s], qp)))
+                .copied()
+                .collect();
+        }
         let Some(peer) = self.qps[qp].peer else {
             return Vec::new();
         };
@@ -204,7 +212,7 @@ impl Oracle {
             | QpType::XrcInitiator
             | QpType::DcTarget
             | QpType::DcInitiator => {
-                let Some(send) = self.next_message(index, qp) else {
+                let Some(send) = self.next_message(index, qp, c) else {
                     return Rule::Delivery.broken(format!("{what} got a message that nobody sent"));
                 };
                 if let Some(difference) = self.compare(send, index, c) {
@@ -232,10 +240,12 @@ impl Oracle {
     }
 
     /// The next message that a reliable peer has for this receive; it is taken off its list.
-    fn next_message(&mut self, recv: usize, qp: usize) -> Option<usize> {
-        let next = *self.due(recv, qp).first()?;
-        let peer = self.qps[qp].peer?;
-        self.qps[peer].undelivered.retain(|s| *s != next);
+    fn next_message(&mut self, recv: usize, qp: usize, c: &Completion) -> Option<usize> {
+        let due = self.due(recv, qp);
+        let mut fit = due.iter().filter(|s| self.compare(**s, recv, c).is_none());
+        let next = fit.next().or(due.first()).copied()?;
+        let from = self.sends[next].qp;
+        self.qps[from].undelivered.retain(|s| *s != next);
         Some(next)
     }
 
@@ -277,7 +287,7 @@ impl Oracle {
         for send in 0..self.sends.len() {
             let s = &self.sends[send];
             let q = &self.qps[s.qp];
-            if q.number != source.qp || self.names[q.dev].mac != Some(source.mac) || s.ud.is_none() {
+            if q.number != source.qp || self.names[q.dev].mac != Some(source.mac) || !s.datagram {
                 continue;
             }
             if !self.aimed_at(send, qp) {
@@ -373,7 +383,7 @@ impl Oracle {
             SendOp::WriteImm { imm, .. } => (CompletionOp::RecvWriteImm, Some(imm), None),
             _ => return Some("takes no receive".into()),
         };
-        let front = if s.ud.is_some() { GRH_LEN } else { 0 };
+        let front = if s.datagram { GRH_LEN } else { 0 };
         let found = (c.op, c.imm, c.invalidated, u64::from(c.byte_len), c.solicited);
         let expected = (op, imm, invalidated, s.len + front, s.solicited);
         if found != expected {
@@ -418,7 +428,7 @@ impl Oracle {
             return Rule::Delivery.broken(format!("{what} got a message of the future"));
         }
         let s = &self.sends[send];
-        let front = if s.ud.is_some() { GRH_LEN } else { 0 };
+        let front = if s.datagram { GRH_LEN } else { 0 };
         let dev = self.queues[self.recvs[recv].queue].dev;
         if !matches!(s.op, SendOp::WriteImm { .. }) {
             let all = self.buffer(recv);
@@ -444,7 +454,7 @@ impl Oracle {
 
     /// Could this message go wrong at its receiver for want of room?
     pub(super) fn may_overflow(&self, send: &Send) -> bool {
-        let front = if send.ud.is_some() { GRH_LEN } else { 0 };
+        let front = if send.datagram { GRH_LEN } else { 0 };
         let Some(queue) = send.queue else { return false };
         if matches!(send.op, SendOp::WriteImm { .. }) {
             return false;
