@@ -242,8 +242,10 @@ impl Oracle {
     /// The next message that a reliable peer has for this receive; it is taken off its list.
     fn next_message(&mut self, recv: usize, qp: usize, c: &Completion) -> Option<usize> {
         let due = self.due(recv, qp);
-        let mut fit = due.iter().filter(|s| self.compare(**s, recv, c).is_none());
-        let next = fit.next().or(due.first()).copied()?;
+        let fit = due.iter().filter(|s| self.compare(**s, recv, c).is_none());
+        // (What is known of a message tells more.)
+        let best = fit.min_by_key(|s| self.sends[**s].data.is_none());
+        let next = best.or(due.first()).copied()?;
         let from = self.sends[next].qp;
         self.qps[from].undelivered.retain(|s| *s != next);
         Some(next)
