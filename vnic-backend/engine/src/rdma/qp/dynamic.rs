@@ -170,6 +170,8 @@ pub(super) fn turn_to(
     of.attributes.address = Some(handle.address);
     of.attributes.destination_qp = target;
     of.requester.credit_limit = None;
+    // Another target may not know what this one did of losses and of ways.
+    of.forget_losses();
     *initiator(of)? = Initiator {
         stage: Stage::Due,
         access_key,
@@ -207,7 +209,7 @@ fn announce(of: &Qp, shared: &mut Shared, sink: &mut dyn Sink, operation: Operat
     };
     let opcode = Opcode::new(Transport::Dc, operation);
     let headers = Headers {
-        bth: bth::Header::new(opcode, of.attributes.destination_qp.0, of.requester.next_psn()),
+        bth: bth::Header::new(opcode, of.attributes.destination_qp.0, of.requester.oldest),
         xrceth: None,
         dceth: Some(dceth),
         extended: Extended::Connection(dcceth::Header {
