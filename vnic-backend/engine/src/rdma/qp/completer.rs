@@ -739,11 +739,15 @@ impl Qp {
             // (The next answer makes it anew.)
             trouble.spread = None;
         }
-        let mine = &mut self.requester.window;
-        *mine = match *mine < window {
-            true => shared.window.min(*mine),
+        let requester = &mut self.requester;
+        requester.window = match requester.window < window {
+            true => shared.window.min(requester.window),
             false => shared.window,
         };
+        if !requester.quiet() {
+            // What is under way may have asked for no acknowledge: one more packet does.
+            requester.window = requester.window.max(requester.in_flight() + 1);
+        }
         if !shared.congestion.zero_touch.adaptive {
             self.requester.trips.estimate = Default::default();
             self.requester.timed = None;
