@@ -213,14 +213,8 @@ impl Oracle {
             | QpType::DcTarget
             | QpType::DcInitiator => {
                 let Some(send) = self.next_message(index, qp, c) else {
-                    return Rule::Delivery.broken(format!("{what} got a message that nobody sent"));
+                    return Rule::Delivery.broken(format!("{what} {}", self.not_due(index, qp, c)));
                 };
-                if let Some(difference) = self.compare(send, index, c) {
-                    return Rule::Delivery.broken(format!(
-                        "{what} should have got {}: {difference}",
-                        self.describe(send)
-                    ));
-                }
                 self.delivered(send, index, qp, what)
             }
             QpType::Uc => self.received_unreliable(index, qp, c, what),
@@ -239,16 +233,27 @@ impl Oracle {
         )
     }
 
-    /// The next message that a reliable peer has for this receive; it is taken off its list.
+    /// The message of a reliable peer that is in this receive: the next that it has for it, or of several peers one that fits. It is
+    /// taken off its list.
     fn next_message(&mut self, recv: usize, qp: usize, c: &Completion) -> Option<usize> {
         let due = self.due(recv, qp);
         let fit = due.iter().filter(|s| self.compare(**s, recv, c).is_none());
         // (What is known of a message tells more.)
-        let best = fit.min_by_key(|s| self.sends[**s].data.is_none());
-        let next = best.or(due.first()).copied()?;
+        let next = fit.min_by_key(|s| self.sends[**s].data.is_none()).copied()?;
         let from = self.sends[next].qp;
         self.qps[from].undelivered.retain(|s| *s != next);
         Some(next)
+    }
+
+    /// Why none of the messages that may be in a receive is.
+    fn not_due(&self, recv: usize, qp: usize, c: &Completion) -> String {
+        let due = self.due(recv, qp).into_iter();
+        let why = due.filter_map(|s| Some(format!("{}: {}", self.describe(s), self.compare(s, recv, c)?)));
+        let why: Vec<String> = why.collect();
+        match why.is_empty() {
+            true => "got a message that nobody sent".into(),
+            false => format!("should have got {}", why.join("; or ")),
+        }
     }
 
     /// A message of an unreliable connection. Those before it may be lost. A responder takes up again at any first packet

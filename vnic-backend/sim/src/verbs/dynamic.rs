@@ -44,7 +44,8 @@ impl World {
         let several = requests.len() > 1;
         for (wr, _) in &mut requests {
             // Which initiator a message is of shows in its bytes only.
-            if wr.op == SendOp::Send && (several || bytes(wr) < TELLING || rng.bool()) {
+            let telling = self.plan.flaws == 0 && !several && bytes(wr) >= TELLING;
+            if wr.op == SendOp::Send && !(telling && rng.bool()) {
                 wr.op = SendOp::SendImm(rng.u32(..));
             }
             if Oracle::needs_target(wr) {
