@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use vnic_device::command::Opcode;
 use vnic_device::command::qp::QpAttributes;
 use vnic_device::doorbell::Kind;
-use vnic_device::queue::{AtomicOperands, Bind, Element, Operation, Target, send_flags};
+use vnic_device::queue::{AtomicOperands, Bind, Element, Operation};
 use vnic_device::status::CommandStatus;
 use vnic_device::verbs::{QpState, QpType, qp_mask};
 use vnic_device::zerocopy::IntoBytes;
@@ -84,15 +84,7 @@ fn request(u: &mut Unstructured<'_>, side: &Side, other: &Side, to: u32) -> Resu
         }
         3 => wr.behind.extend_from_slice(AtomicOperands::default().as_bytes()),
         4 => wr = wr.to(u.int_in_range(0..=3)?, to),
-        5 => {
-            let target = Target {
-                access_key: u.int_in_range(0..=1)?,
-                address_handle: u.int_in_range(0..=3)?,
-                qp: to,
-            };
-            wr.head.flags |= send_flags::TARGET;
-            wr.behind.splice(0..0, target.as_bytes().iter().copied());
-        }
+        5 => wr = wr.to_target(u.int_in_range(0..=3)?, to, u.int_in_range(0..=1)?),
         _ => {}
     }
     if u.ratio(1, 4)? {
