@@ -59,10 +59,10 @@ fn hasty(address: AddressVector, qp: u32) -> Link {
 
 /// Where the victim's memory and QP are.
 #[derive(Debug, Clone, Copy)]
-struct Target {
-    qp: u32,
-    iova: u64,
-    rkey: u32,
+pub struct Target {
+    pub qp: u32,
+    pub iova: u64,
+    pub rkey: u32,
 }
 
 /// The peer's QP ends with an error; what was outstanding ends, too.
@@ -305,17 +305,17 @@ fn kill_one(world: &World, peer: &mut Side, dice: &mut Dice) -> Result<u64> {
 }
 
 /// A process to kill.
-struct Victim {
+pub struct Victim {
     child: Child,
     lines: BufReader<ChildStdout>,
-    address: AddressVector,
+    pub address: AddressVector,
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn address(hex: &str) -> Result<AddressVector> {
+pub fn address(hex: &str) -> Result<AddressVector> {
     let bytes: Result<Vec<u8>, _> = (0..hex.len() / 2)
         .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16))
         .collect();
@@ -329,8 +329,13 @@ impl Victim {
         let (iova, rkey) = (peer.mr.iova + (128 << 10), peer.mr.rkey);
         let socket = socket.display();
         let args = format!("{socket} {} {qp} {iova} {rkey}", hex(own.as_bytes()));
+        Victim::spawn(VICTIM, &args, *own)
+    }
+
+    /// Starts the test that calls this as a process of its own, which finds `args` in its environment.
+    pub fn spawn(variable: &str, args: &str, own: AddressVector) -> Result<Victim> {
         let mut child = with_test(&this_test()?)?
-            .env(VICTIM, args)
+            .env(variable, args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -338,12 +343,12 @@ impl Victim {
         Ok(Victim {
             child,
             lines,
-            address: *own,
+            address: own,
         })
     }
 
     /// Its QP and memory; its address is known then.
-    fn target(&mut self) -> Result<Target> {
+    pub fn target(&mut self) -> Result<Target> {
         loop {
             let mut line = String::new();
             ensure!(self.lines.read_line(&mut line)? > 0, "the process has ended");
@@ -364,12 +369,12 @@ impl Victim {
         }
     }
 
-    fn go(&mut self) -> Result<()> {
+    pub fn go(&mut self) -> Result<()> {
         let stdin = self.child.stdin.as_mut().context("its input")?;
         Ok(writeln!(stdin, "go")?)
     }
 
-    fn kill(&mut self) -> Result<()> {
+    pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         let status = self.child.wait()?;
         ensure!(status.signal() == Some(9), "it ended by itself: {status}");

@@ -6,6 +6,7 @@ mod connections;
 mod contract;
 mod data;
 mod deaths;
+mod dynamic;
 mod faults;
 mod gid_owners;
 mod gids;

@@ -11,6 +11,8 @@ use vnic_device::verbs::QpType;
 use vnic_tests::driver::rdma::{Side, World, Wr, fill, link};
 use vnic_tests::driver::veth::{ENDS, Veth, ip};
 
+use super::dynamic::{KEY, initiator, target};
+
 /// Where the adapters have their IPv4 addresses in their tables of GIDs.
 const GID_V4: u16 = 2;
 /// Several messages' worth of packets of 1 KiB, and a bit.
@@ -153,5 +155,41 @@ fn telemetry_crosses_a_wire() -> Result<()> {
     for flow in &flows {
         ensure!(flow.state.cuts > 0 && flow.limits.window < 10_000, "{flow:?}");
     }
+    finish((worlds, sides))
+}
+
+#[test]
+fn dynamic_connections_cross_a_wire() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let (worlds, mut sides) = hosts(&veth)?;
+    let [a, b] = &mut sides[..] else {
+        panic!("two sides")
+    };
+    let mut targets = [target(b), target(b)];
+    let mut qp = initiator(a);
+    let way = a.d.address_of(&mut b.d);
+    let ah = a.d.ah(a.pd, way);
+    for round in 0..6 {
+        let (target, srq) = &mut targets[round as usize % 2];
+        let bytes = fill(round, LEN);
+        a.mr.area.write(0, &bytes[..]);
+        let wr = Wr::new(1, Operation::Write, &[a.at(0, LEN as u32)]);
+        let wr = wr.remote(b.mr.element(0, 1).addr, b.mr.rkey);
+        a.done(&mut qp, &wr.to_target(ah, target.number, KEY));
+        ensure!(b.mr.area.bytes(0, LEN) == bytes, "what arrived");
+        let into = b.at(210_000, 9000);
+        srq.receive(&mut b.bells, 7, &[into]);
+        let wr = Wr::send(2, &[a.at(5, 9000)]).to_target(ah, target.number, KEY);
+        a.done(&mut qp, &wr);
+        let e = b.cq.good(7);
+        ensure!((e.qp, e.byte_len) == (target.number, 9000), "{e:?}");
+        ensure!(
+            b.mr.area.bytes(210_000, 9000) == bytes[5..9005],
+            "what was received"
+        );
+    }
+    ensure!(worlds[1].rig.counter("a", "rx_dct_connect") >= 6);
     finish((worlds, sides))
 }

@@ -303,6 +303,7 @@ def dynamic():
     for operation in ("send", "write"):
         yield case(f"ib_{operation}_bw -F -n 100 -s 64 -I 64", [64])
     yield case("ib_atomic_bw -F -n 100 -A CMP_AND_SWAP", [8])
+    yield case("ib_send_bw -F -n 100 -s 65536 -e", [65536], True)
 
 
 def bandwidth_options(operation, transport, case, base, size):

@@ -128,12 +128,15 @@ const fn layout(opcode: Opcode) -> (Layout, Lead) {
 /// ([`bth::Header::spread`]). The last one with immediate data has none: it is carried out in its turn.
 #[inline]
 fn layout_of(bth: &bth::Header) -> (Layout, Lead) {
-    let of_opcode = LAYOUTS[usize::from(bth.opcode.0)];
-    let addressed =
-        bth.spread && of_opcode == (Layout::None, Lead::None) && bth.opcode.transport() == Transport::Rc;
+    let (of_opcode, lead) = LAYOUTS[usize::from(bth.opcode.0)];
+    let reliable = matches!(
+        bth.opcode.transport(),
+        Transport::Rc | Transport::Xrc | Transport::Dc
+    );
+    let addressed = bth.spread && of_opcode == Layout::None && reliable;
     match addressed && bth.opcode.operation().is_some_and(Operation::is_write) {
-        true => (Layout::Reth, Lead::None),
-        false => of_opcode,
+        true => (Layout::Reth, lead),
+        false => (of_opcode, lead),
     }
 }
 

@@ -15,12 +15,14 @@ use vnic_tests::driver::rdma::{Area, FULL, Qp, Side, World, Wr, connect};
 
 /// Steps of an input, at most.
 const STEPS: usize = 64;
-const TYPES: [QpType; 5] = [
+const TYPES: [QpType; 7] = [
     QpType::Rc,
     QpType::Uc,
     QpType::Ud,
     QpType::XrcInitiator,
     QpType::XrcTarget,
+    QpType::DcInitiator,
+    QpType::DcTarget,
 ];
 
 /// Two who are driven by the input, two who talk, and where these are.
@@ -82,6 +84,7 @@ fn request(u: &mut Unstructured<'_>, side: &Side, other: &Side, to: u32) -> Resu
         }
         3 => wr.behind.extend_from_slice(AtomicOperands::default().as_bytes()),
         4 => wr = wr.to(u.int_in_range(0..=3)?, to),
+        5 => wr = wr.to_target(u.int_in_range(0..=3)?, to, u.int_in_range(0..=1)?),
         _ => {}
     }
     if u.ratio(1, 4)? {
@@ -142,6 +145,8 @@ impl Stage {
         let other = match qp_type {
             QpType::XrcInitiator => QpType::XrcTarget,
             QpType::XrcTarget => QpType::XrcInitiator,
+            QpType::DcInitiator => QpType::DcTarget,
+            QpType::DcTarget => QpType::DcInitiator,
             same => same,
         };
         let (mut spec, mut theirs) = (a.spec(qp_type), b.spec(other));
@@ -151,7 +156,20 @@ impl Stage {
         if other == QpType::XrcTarget {
             theirs.xrcd = b.d.xrcd();
         }
+        for (spec, side) in [(&mut spec, &mut *a), (&mut theirs, &mut *b)] {
+            if spec.qp_type == QpType::DcTarget {
+                let mut srq = side.d.srq(side.pd, 16, 4, None);
+                for n in 0..8 {
+                    let index = srq.ring.write(n, &[side.at(0, 4096)]);
+                    side.bells.write(bell(Kind::SharedReceive, srq.handle, index));
+                }
+                spec.srq = srq.handle;
+            }
+        }
         let (qa, qb) = (a.d.qp(&spec), b.d.qp(&theirs));
+        let (to_b, to_a) = (a.d.address_of(&mut b.d), b.d.address_of(&mut a.d));
+        // (Initiators name one of these.)
+        let _ = (a.d.ah(a.pd, to_b), b.d.ah(b.pd, to_a));
         connect(&mut a.d, &qa, &mut b.d, &qb);
         [qa, qb]
     }

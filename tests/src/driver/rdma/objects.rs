@@ -482,11 +482,13 @@ impl Driver {
         }
     }
 
-    /// RESET → RTS.
+    /// RESET → RTS, or RTR where that is all there is.
     pub fn up(&mut self, qp: &Qp, link: &Link) {
         self.init(qp);
         self.rtr(qp, link);
-        self.rts(qp, link);
+        if qp.qp_type != QpType::DcTarget {
+            self.rts(qp, link);
+        }
     }
 
     /// What a QP has.

@@ -2,7 +2,7 @@
 
 use vnic_device::command::device::GidRecord;
 use vnic_device::command::qp::AddressVector;
-use vnic_device::queue::{AtomicOperands, Bind, Element, Operation, SendHead, send_flags as f};
+use vnic_device::queue::{AtomicOperands, Bind, Element, Operation, SendHead, Target, send_flags as f};
 use vnic_device::verbs::{GidKind, Mtu};
 use vnic_device::zerocopy::IntoBytes;
 
@@ -75,6 +75,18 @@ impl Wr {
     pub fn to(mut self, ah: u32, qp: u32) -> Wr {
         self.head.remote = SendHead::datagram(ah, qp);
         self.head.rkey = QKEY;
+        self
+    }
+
+    /// To a target of dynamic connections, when all else of it is said.
+    pub fn to_target(mut self, address_handle: u32, qp: u32, access_key: u64) -> Wr {
+        let target = Target {
+            access_key,
+            address_handle,
+            qp,
+        };
+        self.head.flags |= f::TARGET;
+        self.behind.splice(0..0, target.as_bytes().iter().copied());
         self
     }
 

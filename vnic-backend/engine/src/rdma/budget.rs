@@ -4,7 +4,7 @@ use super::address_handle::AddressHandle;
 use super::cm;
 use super::completion_queue::CompletionQueue;
 use super::limits::Limits;
-use super::qp::{CONNECTIONS_MAX, PooledSend, Qp};
+use super::qp::{PooledSend, Qp};
 use super::region::Entry;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::types::{Completion, RecvWr, Sge};
@@ -55,7 +55,7 @@ impl Limits {
             + beside.device
             + each(self.max_qp, size::<Qp>() + QP_AT_WORK + PLACE + beside.qp)
             // Each has a responder.
-            + each(CONNECTIONS_MAX, size::<Qp>() + QP_AT_WORK + 4 * PLACE)
+            + each(self.max_dc_connections, size::<Qp>() + QP_AT_WORK + 4 * PLACE)
             + each(self.max_cq, size::<CompletionQueue>() + PLACE + beside.cq)
             + each(self.max_srq, size::<SharedReceiveQueue>() + PLACE + beside.srq)
             + each(self.max_mr, size::<Entry>() + PLACE)

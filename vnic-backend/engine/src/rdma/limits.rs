@@ -47,6 +47,8 @@ pub struct Limits {
     pub max_xrcd: u32,
     /// Most connections of communication management.
     pub max_cm_id: u32,
+    /// Most connections that the targets of the dynamically connected transport know, those included that were closed lately.
+    pub max_dc_connections: u32,
     /// Most outstanding READs and atomics of a QP, as requester and as responder.
     pub max_rd_atomic: u8,
     /// Most work requests without a completion and completions that nobody has taken, of all queues together, that the device
@@ -82,6 +84,7 @@ impl Default for Limits {
             max_ah: 1 << 20,
             max_xrcd: 1 << 16,
             max_cm_id: 1 << 16,
+            max_dc_connections: 1024,
             max_rd_atomic: 16,
             max_requests: 1 << 17,
             max_mcast_groups: 8192,
@@ -233,6 +236,7 @@ impl Limits {
             ("max_ah", self.max_ah.into(), most(Object::Ah)),
             ("max_xrcd", self.max_xrcd.into(), most(Object::Xrcd)),
             ("max_cm_id", self.max_cm_id.into(), 1 << 24),
+            ("max_dc_connections", self.max_dc_connections.into(), 1 << 16),
             ("max_rd_atomic", self.max_rd_atomic.into(), 16),
             ("gid_table_len", self.gid_table_len.into(), 4096),
             ("pkeys", self.pkeys.into(), 1),

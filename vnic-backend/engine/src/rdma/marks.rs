@@ -177,6 +177,54 @@ marks! {
     /// A datagram to a multicast group reached its members.
     Multicast,
 
+    // Dynamically connected transport (DC).
+    /// An initiator waited until all was answered, before it turned to another target.
+    DcTurnWaited,
+    /// An initiator disconnected, to turn to another target.
+    DcLeft,
+    /// An initiator that was idle disconnected.
+    DcIdleLeft,
+    /// An initiator turned to a target of another priority, and its turn was over.
+    DcPriorityChanged,
+    /// A request failed because its address handle was destroyed before it began.
+    DcNoHandle,
+    /// An initiator sent its CONNECT again.
+    DcConnectedAgain,
+    /// An initiator that has heard nothing for long did not connect again.
+    DcDistrusted,
+    /// A CONNECT was answered before a request was sent behind it.
+    DcAnsweredFirst,
+    /// A target refused a CONNECT with another access key.
+    DcKeyRefused,
+    /// A CONNECT found no room.
+    DcNoRoom,
+    /// More CONNECTs were refused than a target answers at a time.
+    DcRefusalsFull,
+    /// A connection that was closed made room for another.
+    DcRoomOfClosed,
+    /// A connection that was not heard of for long made room for another.
+    DcRoomOfForgotten,
+    /// A CONNECT of a connection that is there, or was, came again.
+    DcConnectRepeated,
+    /// A CONNECT came that is older than the connection: ignored.
+    DcConnectLate,
+    /// An initiator connected anew without a DISCONNECT before.
+    DcConnectedAnew,
+    /// A DISCONNECT came that is not for the connection that is there: ignored.
+    DcDisconnectLate,
+    /// A target forgot a connection that it heard nothing of.
+    DcForgotten,
+    /// A connection ended in the middle of a message.
+    DcEndedMidMessage,
+    /// A request of a connection that is not there: dropped.
+    DcUnknown,
+    /// A request of a connection by another way than that of its CONNECT: dropped.
+    DcWrongWay,
+    /// A CONNECT that did not come to the address that the target answers from: dropped.
+    DcWrongAddress,
+    /// A target closed a connection behind the NAK that ended it.
+    DcEndedByNak,
+
     // Queues, keys, states.
     /// A shared receive queue went below its limit (10.2.9.1.4).
     SrqLimit,

@@ -22,7 +22,6 @@ use vnic_wire::time::Instant;
 
 pub(super) use connect::path;
 pub use connect::{flow_label, flow_label_port, udp_source_port};
-pub(super) use dynamic::CONNECTIONS_MAX;
 pub use spread::multipath_port;
 
 use super::marks::Mark;

@@ -365,7 +365,12 @@ impl Fuzz {
         let qp = values::qp(self.pick(dev, Kind::Qp));
         let rng = &mut self.rng;
         let device = &mut self.devices[dev];
-        Ok(match rng.u32(0..6) {
+        Ok(match rng.u32(0..8) {
+            6 | 7 => {
+                let key = values::access_key(rng);
+                let what = format!("set_access_key {qp:?} {key}");
+                (what, device.set_access_key(qp, key))
+            }
             0 => {
                 let entries = values::size(rng, 1000);
                 let what = format!("resize_cq {cq:?} {entries}");

@@ -45,6 +45,11 @@ pub fn arm(rng: &mut Rng) -> Arm {
     if rng.bool() { Arm::Next } else { Arm::Solicited }
 }
 
+/// The key of a target of dynamic connections: few, so that they meet.
+pub fn access_key(rng: &mut Rng) -> u64 {
+    rng.u64(0..3)
+}
+
 pub fn window(rng: &mut Rng) -> MwType {
     if rng.bool() { MwType::Type1 } else { MwType::Type2 }
 }
@@ -112,17 +117,28 @@ pub fn region(rng: &mut Rng, memory: u64) -> (u64, Access, Vec<Span>) {
 }
 
 pub fn qp_init(rng: &mut Rng, limits: &Limits, pd: u32, send: u32, recv: u32, srq: u32, xrcd: u32) -> QpInit {
-    let qp_type = QpType::ALL[rng.usize(0..5)];
+    let qp_type = QpType::ALL[rng.usize(0..QpType::ALL.len())];
     let target = qp_type == QpType::XrcTarget;
-    let xrc = target || qp_type == QpType::XrcInitiator;
+    let dct = qp_type == QpType::DcTarget;
+    let bare = target || matches!(qp_type, QpType::XrcInitiator | QpType::DcInitiator);
     let mut odd = || rng.u32(0..60) == 0;
-    let given = [odd() ^ !target, odd() ^ !target, odd() ^ !xrc, odd() ^ target];
+    let given = [
+        odd() ^ !target,
+        odd() ^ !(target || dct),
+        odd() ^ !bare,
+        odd() ^ target,
+    ];
+    let shares = match (dct, bare) {
+        (true, _) => rng.u32(0..30) > 0,
+        (_, true) => rng.u32(0..30) == 0,
+        _ => rng.u32(0..4) == 0,
+    };
     QpInit {
         qp_type,
         pd: given[0].then_some(PdHandle(pd)),
         send_cq: given[1].then_some(CqHandle(send)),
         recv_cq: given[2].then_some(CqHandle(recv)),
-        srq: (rng.u32(0..if xrc { 30 } else { 4 }) == 0).then_some(SrqHandle(srq)),
+        srq: shares.then_some(SrqHandle(srq)),
         xrcd: given[3].then_some(XrcdHandle(xrcd)),
         max_send_wr: size(rng, limits.max_qp_wr.min(50)),
         max_recv_wr: size(rng, limits.max_qp_wr.min(50)),
@@ -242,13 +258,13 @@ pub fn send(rng: &mut Rng, kind: Option<QpType>, keys: [u32; 2], objects: [u32; 
         op,
         flags: SendFlags::from_bits_truncate(rng.u8(..)),
         data,
-        ud: (rng.bool() || kind == Some(QpType::Ud)).then(|| UdDestination {
+        ud: (rng.bool() || matches!(kind, Some(QpType::Ud | QpType::DcInitiator))).then(|| UdDestination {
             ah: AhHandle(objects[0]),
             qp: QpNumber(rng.u32(0..40)),
             qkey: rng.u32(0..4) | if rng.bool() { 1 << 31 } else { 0 },
         }),
         remote_srq: rng.u32(0..20),
-        access_key: 0,
+        access_key: access_key(rng),
     }
 }
 

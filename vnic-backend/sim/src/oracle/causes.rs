@@ -31,11 +31,15 @@ struct Flaws {
     invalid: bool,
     /// The key to be invalidated, or the window to be bound.
     key: bool,
+    /// No answer comes from where it goes.
+    unreachable: bool,
+    /// Its address handle was destroyed.
+    no_way: bool,
 }
 
 impl Flaws {
     fn any_remote(self) -> bool {
-        self.remote || self.long || self.receive || self.invalid || self.key
+        self.remote || self.long || self.receive || self.invalid || self.key || self.unreachable
     }
 }
 
@@ -43,12 +47,15 @@ impl Oracle {
     fn flaws(&self, index: usize) -> Flaws {
         let s = &self.sends[index];
         let q = &self.qps[s.qp];
+        // (The access key of a target is a key of the peer's, too.)
         let not_always = |ask: &Ask| self.keys.ask(ask, s.posted, self.now).0 != Allowed::Always;
         let side = |side| s.leaves.iter().any(|l| l.ask.side == side && not_always(&l.ask));
         let mut flaws = Flaws {
             local: side(Side::Local),
-            remote: side(Side::Remote),
+            remote: side(Side::Remote) || self.key_may_be_wrong(s),
             long: self.may_overflow(s),
+            unreachable: self.is_unreachable(s),
+            no_way: self.has_no_way(s),
             ..Flaws::default()
         };
         if let Some(queue) = s.queue {
@@ -61,7 +68,7 @@ impl Oracle {
                 });
         }
         if let Some((addr, _, need)) = s.remote() {
-            if let Some(peer) = q.peer.map(|p| &self.qps[p]) {
+            if let Some(peer) = s.to.map(|p| &self.qps[p]) {
                 flaws.remote |= !peer.attributes.access.contains(need);
                 flaws.invalid |= need == Access::REMOTE_ATOMIC && !addr.is_multiple_of(8);
                 flaws.invalid |=
@@ -110,17 +117,18 @@ impl Oracle {
         let allowed = match status {
             Status::LocalProtectionError => flaws.local || flaws.key,
             Status::LocalLengthError => flaws.long,
-            Status::LocalQpOperationError | Status::MwBindError => flaws.key || flaws.local,
+            Status::LocalQpOperationError | Status::MwBindError => flaws.key || flaws.local || flaws.no_way,
             Status::RemoteAccessError => flaws.remote || flaws.key,
             Status::RemoteInvalidRequestError => flaws.long || flaws.invalid || flaws.remote || flaws.key,
             Status::RemoteOperationError => {
-                let peer = q.peer.map(|p| &self.qps[p]);
+                let peer = s.to.map(|p| &self.qps[p]);
                 flaws.receive || flaws.key || peer.is_some_and(|p| p.lost)
             }
             Status::RnrRetryExceeded => {
                 let naks = self.rnr_naks.get(&(q.dev, q.number)).copied().unwrap_or(0);
                 let enough = naks - s.rnr_naks_before > u64::from(q.attributes.rnr_retry);
-                self.may_be_empty(s) && q.attributes.rnr_retry < 7 && enough
+                let room = s.to.is_some() && self.terms.few_connections;
+                (self.may_be_empty(s) || room) && q.attributes.rnr_retry < 7 && enough
             }
             Status::RetryExceeded => {
                 let claim = Claim {
@@ -149,7 +157,7 @@ impl Oracle {
             return true;
         }
         // Where others take receives too, those that came later may have been quicker.
-        if queue.srq.is_some() || s.ud.is_some() {
+        if queue.srq.is_some() || s.datagram {
             s.receives_before < queue.messages + queue.wasted
         } else {
             s.receives_before <= s.messages_before
@@ -161,14 +169,14 @@ impl Oracle {
         for claim in &self.claims {
             let s = &self.sends[claim.send];
             let q = &self.qps[s.qp];
-            let Some(peer) = q.peer.map(|p| &self.qps[p]) else {
+            let Some(peer) = s.to.map(|p| &self.qps[p]) else {
                 continue;
             };
-            let trouble = self.trouble_between(q.dev, peer.dev) - s.trouble_before;
+            let trouble = s.to.map_or(0, |to| self.trouble_of(s.qp, to)) - s.trouble_before;
             let enough = trouble > u64::from(q.attributes.retry_count);
             // A peer that became ready in between asks for what it has missed.
             let late = peer.ready.is_some_and(|r| r >= s.posted && r <= claim.at);
-            let absent = peer.ready.is_none()
+            let absent = peer.ready.is_none_or(|r| r > claim.at)
                 || peer.gone
                 || peer.lost
                 || peer.broken
@@ -237,7 +245,8 @@ impl Oracle {
                 let mut recvs = self.recvs.iter().filter(|r| Some(r.queue) == target.queue);
                 all.long |= recvs.any(|r| r.capacity < s.len + GRH_LEN);
             }
-            let mine = datagram || target.init.qp_type != QpType::Ud && Some(s.qp) == target.peer;
+            let mine = datagram || self.is_for(s, qp) && target.init.qp_type == QpType::DcTarget;
+            let mine = mine || target.init.qp_type != QpType::Ud && Some(s.qp) == target.peer;
             if mine {
                 let f = self.flaws(i);
                 all.local |= f.local;
@@ -246,6 +255,7 @@ impl Oracle {
                 all.receive |= f.receive;
                 all.invalid |= f.invalid;
                 all.key |= f.key;
+                all.unreachable |= f.unreachable;
             }
         }
         all

@@ -75,7 +75,7 @@ impl Oracle {
                 continue;
             }
             let s = &self.sends[*first];
-            let peer = qp.peer.map(|p| &self.qps[p]);
+            let peer = s.to.map(|p| &self.qps[p]);
             let waits_for_ever = qp.attributes.timeout == 0
                 && peer.is_none_or(|p| {
                     self.trouble_between(qp.dev, p.dev) > s.trouble_before
@@ -158,7 +158,7 @@ impl Oracle {
                     self.describe(*send)
                 ));
             }
-            if qp.init.srq.is_some() && qp.last_wqe == 0 {
+            if qp.init.srq.is_some() && qp.last_wqe == 0 && qp.init.qp_type != QpType::DcTarget {
                 return Rule::Event.broken(format!(
                     "{} is in error and told nobody that it takes no more receives",
                     self.name(index)
@@ -239,14 +239,15 @@ impl Oracle {
                 };
                 (to.init.qp_type == QpType::Ud && qkey == to.attributes.qkey).then_some(receiver)
             }
-            _ => qp.peer,
+            _ => s.to,
         }
     }
 
     fn flushes_have_reasons(&self) -> Judgement {
         for (index, qp) in self.qps.iter().enumerate() {
             let excused = !qp.strict || qp.lost || !qp.reasons.is_empty();
-            if qp.flushed && !excused {
+            let disturbed = || qp.init.qp_type == QpType::DcTarget && self.is_disturbed(index);
+            if qp.flushed && !excused && !disturbed() {
                 return Rule::Cause.broken(format!(
                     "{} was flushed, and nothing explains that",
                     self.name(index)

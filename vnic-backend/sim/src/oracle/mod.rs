@@ -9,6 +9,7 @@ pub mod keys;
 
 mod atomics;
 mod causes;
+mod dynamic;
 mod finish;
 mod queues;
 mod receives;
@@ -114,6 +115,8 @@ pub struct Terms {
     pub clean: bool,
     /// Packets that no QP sent are injected.
     pub hostile: bool,
+    /// Targets know few dynamic connections at a time: others have to wait for room.
+    pub few_connections: bool,
 }
 
 /// A queue pair, from `create` or `reset` to the next `reset` or `destroy`.
@@ -126,6 +129,8 @@ pub(crate) struct Qp {
     /// It is judged in full. Others are attacked: they only have to be safe.
     pub strict: bool,
     pub attributes: QpAttributes,
+    /// What the initiators of dynamic connections have to know.
+    pub access_key: u64,
     pub peer: Option<usize>,
     /// Since when it can receive.
     pub ready: Option<Seq>,
@@ -164,6 +169,8 @@ struct Address {
     vector: AddressVector,
     /// The device with that GID; none: a group.
     dev: Option<usize>,
+    /// It was destroyed.
+    gone: bool,
 }
 
 /// What a device is called.
@@ -261,7 +268,12 @@ impl Oracle {
             .names
             .iter()
             .position(|n| n.gids.values().any(|(g, _)| *g == vector.dgid));
-        self.addresses.insert((dev, ah), Address { vector, dev: owner });
+        let address = Address {
+            vector,
+            dev: owner,
+            gone: false,
+        };
+        self.addresses.insert((dev, ah), address);
     }
 
     /// A queue pair joined a group. What came before it left may be polled after that, so leaving is not told.
@@ -317,7 +329,13 @@ impl Oracle {
         self.tick();
         let queue = match init.srq {
             Some(srq) => self.srqs.get(&(dev, srq)).copied(),
-            None if matches!(init.qp_type, QpType::XrcInitiator | QpType::XrcTarget) => None,
+            None if matches!(
+                init.qp_type,
+                QpType::XrcInitiator | QpType::XrcTarget | QpType::DcInitiator
+            ) =>
+            {
+                None
+            }
             None => {
                 self.queues.push(Queue::new(dev, init.recv_cq, None, init.pd));
                 Some(self.queues.len() - 1)
@@ -332,6 +350,7 @@ impl Oracle {
             init: *init,
             strict,
             attributes: QpAttributes::default(),
+            access_key: 0,
             peer: None,
             ready: None,
             gone: false,
@@ -377,9 +396,13 @@ impl Oracle {
         };
         if attributes.state == QpState::Reset && before != QpState::Reset {
             // What was posted is forgotten; a new life begins.
-            let (init, strict) = (self.qps[index].init, self.qps[index].strict);
+            let (init, strict, key) = {
+                let q = &self.qps[index];
+                (q.init, q.strict, q.access_key)
+            };
             self.retire(index, "reset");
             self.created(dev, number, &init, strict);
+            self.access_key(dev, number, key);
             return;
         }
         let qp = &mut self.qps[index];
@@ -413,6 +436,12 @@ impl Oracle {
         self.ghosts(dev, send_cq, sends.len());
         for send in sends {
             self.unfulfilled(send);
+        }
+        if self.qps[index].init.qp_type == QpType::DcTarget
+            && let Some(queue) = self.qps[index].queue
+        {
+            // What its connections had begun is flushed.
+            self.ghosts(dev, recv_cq, self.queues[queue].open.len());
         }
         if let Some(queue) = self.qps[index].queue.filter(|q| self.queues[*q].srq.is_none()) {
             let open = self.queues[queue].open.clone();
@@ -502,6 +531,20 @@ impl Oracle {
         } else {
             one((a, b)) + one((b, a))
         }
+    }
+
+    /// Packets in trouble on the ways of a request.
+    fn trouble_of(&self, qp: usize, to: usize) -> u64 {
+        let q = &self.qps[qp];
+        if q.init.qp_type != QpType::DcInitiator {
+            return self.trouble_between(q.dev, self.qps[to].dev);
+        }
+        // Those before it are for other targets.
+        let mine = self
+            .trouble
+            .iter()
+            .filter(|((a, b), _)| *a == q.dev || *b == q.dev);
+        mine.map(|(_, n)| n).sum()
     }
 
     /// A completion was polled.

@@ -255,8 +255,11 @@ impl Oracle {
                 let Some(qp) = self.current.get(&(dev, qp)) else {
                     return Ok(());
                 };
-                if self.qps[*qp].init.srq.is_none() {
-                    return Rule::Event.broken(format!("{text}, but it has no shared receive queue"));
+                let q = &self.qps[*qp].init;
+                if q.srq.is_none() || q.qp_type == QpType::DcTarget {
+                    return Rule::Event.broken(format!(
+                        "{text}, but it takes no receive from a shared queue by itself"
+                    ));
                 }
                 let qp = &mut self.qps[*qp];
                 qp.flushed = true;
@@ -287,7 +290,10 @@ impl Oracle {
         let Some(index) = self.current.get(&(dev, qp)).copied() else {
             return Ok(());
         };
-        self.qps[index].reasons.push(format!("asynchronous event: {why}"));
+        let connection = self.qps[index].init.qp_type == QpType::DcTarget && why != "fatal error";
+        if !connection {
+            self.qps[index].reasons.push(format!("asynchronous event: {why}"));
+        }
         self.cause_of_event(index, text)
     }
 

@@ -170,6 +170,14 @@ impl Oracle {
 
     /// The messages of its peer that may be in a receive of a connected queue pair now.
     fn due(&self, recv: usize, qp: usize) -> Vec<usize> {
+        if self.qps[qp].init.qp_type == QpType::DcTarget {
+            // Of each initiator, or of each of its lives.
+            let initiators = self.qps.iter();
+            return initiators
+                .filter_map(|i| i.undelivered.iter().find(|s| self.is_for(&self.sends[**s], qp)))
+                .copied()
+                .collect();
+        }
         let Some(peer) = self.qps[qp].peer else {
             return Vec::new();
         };
@@ -204,15 +212,9 @@ impl Oracle {
             | QpType::XrcInitiator
             | QpType::DcTarget
             | QpType::DcInitiator => {
-                let Some(send) = self.next_message(index, qp) else {
-                    return Rule::Delivery.broken(format!("{what} got a message that nobody sent"));
+                let Some(send) = self.next_message(index, qp, c) else {
+                    return Rule::Delivery.broken(format!("{what} {}", self.not_due(index, qp, c)));
                 };
-                if let Some(difference) = self.compare(send, index, c) {
-                    return Rule::Delivery.broken(format!(
-                        "{what} should have got {}: {difference}",
-                        self.describe(send)
-                    ));
-                }
                 self.delivered(send, index, qp, what)
             }
             QpType::Uc => self.received_unreliable(index, qp, c, what),
@@ -231,12 +233,27 @@ impl Oracle {
         )
     }
 
-    /// The next message that a reliable peer has for this receive; it is taken off its list.
-    fn next_message(&mut self, recv: usize, qp: usize) -> Option<usize> {
-        let next = *self.due(recv, qp).first()?;
-        let peer = self.qps[qp].peer?;
-        self.qps[peer].undelivered.retain(|s| *s != next);
+    /// The message of a reliable peer that is in this receive: the next that it has for it, or of several peers one that fits. It is
+    /// taken off its list.
+    fn next_message(&mut self, recv: usize, qp: usize, c: &Completion) -> Option<usize> {
+        let due = self.due(recv, qp);
+        let fit = due.iter().filter(|s| self.compare(**s, recv, c).is_none());
+        // (What is known of a message tells more.)
+        let next = fit.min_by_key(|s| self.sends[**s].data.is_none()).copied()?;
+        let from = self.sends[next].qp;
+        self.qps[from].undelivered.retain(|s| *s != next);
         Some(next)
+    }
+
+    /// Why none of the messages that may be in a receive is.
+    fn not_due(&self, recv: usize, qp: usize, c: &Completion) -> String {
+        let due = self.due(recv, qp).into_iter();
+        let why = due.filter_map(|s| Some(format!("{}: {}", self.describe(s), self.compare(s, recv, c)?)));
+        let why: Vec<String> = why.collect();
+        match why.is_empty() {
+            true => "got a message that nobody sent".into(),
+            false => format!("should have got {}", why.join("; or ")),
+        }
     }
 
     /// A message of an unreliable connection. Those before it may be lost. A responder takes up again at any first packet
@@ -277,7 +294,7 @@ impl Oracle {
         for send in 0..self.sends.len() {
             let s = &self.sends[send];
             let q = &self.qps[s.qp];
-            if q.number != source.qp || self.names[q.dev].mac != Some(source.mac) || s.ud.is_none() {
+            if q.number != source.qp || self.names[q.dev].mac != Some(source.mac) || !s.datagram {
                 continue;
             }
             if !self.aimed_at(send, qp) {
@@ -373,7 +390,7 @@ impl Oracle {
             SendOp::WriteImm { imm, .. } => (CompletionOp::RecvWriteImm, Some(imm), None),
             _ => return Some("takes no receive".into()),
         };
-        let front = if s.ud.is_some() { GRH_LEN } else { 0 };
+        let front = if s.datagram { GRH_LEN } else { 0 };
         let found = (c.op, c.imm, c.invalidated, u64::from(c.byte_len), c.solicited);
         let expected = (op, imm, invalidated, s.len + front, s.solicited);
         if found != expected {
@@ -418,7 +435,7 @@ impl Oracle {
             return Rule::Delivery.broken(format!("{what} got a message of the future"));
         }
         let s = &self.sends[send];
-        let front = if s.ud.is_some() { GRH_LEN } else { 0 };
+        let front = if s.datagram { GRH_LEN } else { 0 };
         let dev = self.queues[self.recvs[recv].queue].dev;
         if !matches!(s.op, SendOp::WriteImm { .. }) {
             let all = self.buffer(recv);
@@ -444,7 +461,7 @@ impl Oracle {
 
     /// Could this message go wrong at its receiver for want of room?
     pub(super) fn may_overflow(&self, send: &Send) -> bool {
-        let front = if send.ud.is_some() { GRH_LEN } else { 0 };
+        let front = if send.datagram { GRH_LEN } else { 0 };
         let Some(queue) = send.queue else { return false };
         if matches!(send.op, SendOp::WriteImm { .. }) {
             return false;

@@ -117,6 +117,11 @@ pub struct Send {
     pub(super) time: u64,
     pub(super) srq: Option<SrqHandle>,
     pub(super) ud: Option<UdDestination>,
+    pub(super) datagram: bool,
+    /// Whom it is for, if that is one queue pair.
+    pub(super) to: Option<usize>,
+    /// The key that it shows to a target of dynamic connections.
+    pub(super) access_key: u64,
     pub(super) fate: Fate,
     /// Queue pairs that have reported it.
     pub(super) delivered: Vec<usize>,
@@ -212,10 +217,13 @@ impl Oracle {
         let len = inline.unwrap_or(sum);
         let q = &self.qps[qp];
         let (dev, now) = (q.dev, self.now);
-        let peer_dev = q.peer.map(|p| self.qps[p].dev);
+        let to = match q.init.qp_type {
+            QpType::DcInitiator => self.target_of(qp, wr),
+            _ => q.peer,
+        };
         // What is held back of those before it concerns this one, too.
         let first = q.sends.front().map(|f| self.sends[*f].trouble_before);
-        let now_between = peer_dev.map_or(0, |p| self.trouble_between(dev, p));
+        let now_between = to.map_or(0, |to| self.trouble_of(qp, to));
         let trouble_before = first.unwrap_or(now_between);
         Send {
             id: wr.id,
@@ -236,6 +244,9 @@ impl Oracle {
             time: self.time,
             srq: (q.init.qp_type == QpType::XrcInitiator).then_some(SrqHandle(wr.remote_srq)),
             ud: wr.ud,
+            datagram: q.init.qp_type == QpType::Ud,
+            to,
+            access_key: wr.access_key,
             fate: Fate::Open,
             delivered: Vec::new(),
         }
@@ -267,7 +278,7 @@ impl Oracle {
     pub(super) fn remote_ask(&self, send: &Send) -> Option<Ask> {
         let (addr, key, need) = send.remote()?;
         let len = if send.atomic() { 8 } else { send.len };
-        let peer = &self.qps[self.qps[send.qp].peer?];
+        let peer = &self.qps[send.to?];
         let pd = peer.init.pd.or_else(|| {
             // An extended reliable connection's target has the domain of the SRQ's.
             let srq = self.srqs.get(&(peer.dev, send.srq?))?;
@@ -327,7 +338,8 @@ impl Oracle {
         let mut from = send.data.as_deref();
         // Datagrams and unreliable writes may be lost: nobody knows.
         let q = &self.qps[send.qp];
-        let sure = remote == Allowed::Always && q.init.qp_type.reliable() && q.strict;
+        let served = !self.key_may_be_wrong(send) && !self.is_unreachable(send);
+        let sure = remote == Allowed::Always && q.init.qp_type.reliable() && q.strict && served;
         for leave in send.leaves.iter().filter(|l| l.right == Right::Write) {
             let (allowed, spans) = self.keys.reach(&leave.ask, now, now);
             if allowed == Allowed::Never {
@@ -351,7 +363,7 @@ impl Oracle {
             }
             SendOp::LocalInvalidate(key) => self.keys.invalidate(self.now, dev, key, false),
             SendOp::SendInvalidate(key) => {
-                if let Some(peer) = self.qps[send.qp].peer {
+                if let Some(peer) = send.to {
                     self.keys.invalidate(self.now, self.qps[peer].dev, key, false);
                 }
             }
@@ -364,9 +376,10 @@ impl Oracle {
         let qp = send.qp;
         self.qps[qp].undelivered.push_back(index);
         self.qps[qp].messages += 1;
-        let queue = match (send.srq, self.qps[qp].peer) {
+        let queue = match (send.srq, send.to) {
             (Some(srq), Some(peer)) => self.srqs.get(&(self.qps[peer].dev, srq)).copied(),
             (None, Some(peer)) => self.qps[peer].queue,
+            _ if self.qps[qp].init.qp_type == QpType::DcInitiator => None,
             _ => self.datagram_queue(send),
         };
         send.queue = queue;
@@ -554,6 +567,7 @@ impl Oracle {
             if c.op != send.completion_op() {
                 return Rule::Completion.broken(format!("{what} completed as {:?}", c.op));
             }
+            self.may_be_served(send, what)?;
             let brought = if send.atomic() { 8 } else { send.len };
             if send.brings() && u64::from(c.byte_len) != brought {
                 return Rule::Completion.broken(format!("{what} of {brought} bytes reports {}", c.byte_len));

@@ -13,7 +13,7 @@ use crate::oracle::keys::Region;
 use crate::oracle::{Judgement, Rule};
 
 /// Time after which no packet of a former life is under way, in nanoseconds.
-const TIME_WAIT: u64 = 100_000_000;
+pub(super) const TIME_WAIT: u64 = 100_000_000;
 
 impl World {
     /// Changes something.
@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Brings the owner's knowledge up to date.
-    fn look_at(&mut self, slot: usize) -> Judgement<QpState> {
+    pub(super) fn look_at(&mut self, slot: usize) -> Judgement<QpState> {
         let (dev, number) = (self.slot(slot).dev, self.number(slot));
         let state = self.state_of(dev, number)?;
         self.slot_mut(slot).attributes.state = state;
@@ -53,7 +53,8 @@ impl World {
 
     /// Stops the send queue for a while.
     fn pause(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
-        if self.look_at(slot)? != QpState::Rts {
+        // (Dynamic connections do not drain.)
+        if self.look_at(slot)? != QpState::Rts || self.slot(slot).kind == QpType::DcInitiator {
             return Ok(());
         }
         self.slot_mut(slot).attributes.drained_event = rng.bool();
@@ -76,7 +77,7 @@ impl World {
         }
     }
 
-    fn destroy(&mut self, slot: usize) -> Judgement {
+    pub(super) fn destroy(&mut self, slot: usize) -> Judgement {
         let (dev, number) = (self.slot(slot).dev, self.number(slot));
         self.leave_all(slot)?;
         granted("destroy_qp", self.device(dev).destroy_qp(number))?;
@@ -96,6 +97,9 @@ impl World {
 
     /// Both ends of a connection go back to RESET and are connected anew, when the old packets are gone.
     fn start_again(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
+        if matches!(self.slot(slot).kind, QpType::DcInitiator | QpType::DcTarget) {
+            return self.start_dynamic_again(slot, rng);
+        }
         let peer = self.slot(slot).peer;
         let ends: Vec<usize> = [Some(slot), peer].into_iter().flatten().collect();
         if ends
@@ -142,9 +146,9 @@ impl World {
             QpState::Reset => self.connect(slot)?,
             QpState::Init => {
                 self.step_to(slot, QpState::Rtr)?;
-                self.step_to(slot, QpState::Rts)?;
+                self.finish_connecting(slot)?;
             }
-            QpState::Rtr => self.step_to(slot, QpState::Rts)?,
+            QpState::Rtr => self.finish_connecting(slot)?,
             _ => return Ok(()),
         }
         if let Some(queue) = self.slot(slot).receives {

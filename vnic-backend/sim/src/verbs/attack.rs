@@ -7,7 +7,7 @@ use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::{self, Network, Path};
 use vnic_wire::transport::{Extended, Headers};
-use vnic_wire::{EtherType, aeth, atomiceth, bth, deth, ethernet, reth, vlan, xrceth};
+use vnic_wire::{EtherType, aeth, atomiceth, bth, dcceth, dceth, deth, ethernet, reth, vlan, xrceth};
 
 use super::capture::Seen;
 use super::node::GID_COUNT;
@@ -15,6 +15,9 @@ use super::plan::percent;
 use super::setup::{QKEY, gid_entry};
 use super::world::World;
 use crate::oracle::Judgement;
+
+/// Number of a queue pair that no device has.
+const NOBODY: u32 = 0xff_ff00;
 
 impl World {
     /// A forged packet comes to somebody.
@@ -45,7 +48,12 @@ impl World {
         let seen = Seen::of(to, to, &headers, Payload::Bytes(&payload).len());
         self.capture
             .packet(self.now, &seen, Some(&frame), || "forged".to_owned());
-        self.receive_frame(to, &frame, true)
+        // Targets of dynamic connections answer so many at a time.
+        let flood = self.slot(slot).kind == QpType::DcTarget && percent(rng, 10);
+        for _ in 0..if flood { 40 } else { 1 } {
+            self.receive_frame(to, &frame, true)?;
+        }
+        Ok(())
     }
 
     /// A packet that could be for a queue pair.
@@ -60,8 +68,10 @@ impl World {
             QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
             QpType::DcInitiator | QpType::DcTarget => Transport::Dc,
         };
-        // (The last two are DC's.)
-        let operation = Operation::ALL[rng.usize(0..Operation::ALL.len() - 2)];
+        // The last two are those of dynamic connections only.
+        let dynamic = transport == Transport::Dc;
+        let most = Operation::ALL.len() - if dynamic { 0 } else { 2 };
+        let operation = Operation::ALL[rng.usize(0..most)];
         let opcode = if percent(rng, 5) {
             Opcode::CNP
         } else {
@@ -90,11 +100,22 @@ impl World {
             xrceth: xrc.then(|| xrceth::Header {
                 srq: srq.map_or(rng.u32(0..1 << 24), |s| s.0),
             }),
-            dceth: None,
+            dceth: (dynamic && operation.is_request()).then(|| self.forge_initiator(rng)),
             extended: Extended::None,
         };
         headers.extended = self.forge_extended(slot, &headers, rng);
         headers
+    }
+
+    /// An initiator that is there, under attack, or one that is nowhere.
+    fn forge_initiator(&self, rng: &mut Rng) -> dceth::Header {
+        let mut all = self.living();
+        all.retain(|s| self.slot(*s).kind == QpType::DcInitiator && !self.slot(*s).strict);
+        let known = rng.choice(all).map(|s| self.number(s).0);
+        dceth::Header {
+            connection: rng.u8(..),
+            initiator: known.filter(|_| rng.bool()).unwrap_or(NOBODY | rng.u32(0..8)),
+        }
     }
 
     fn forge_extended(&self, slot: usize, headers: &Headers, rng: &mut Rng) -> Extended {
@@ -106,6 +127,12 @@ impl World {
             };
         };
         let s = self.slot(slot);
+        if matches!(operation, Operation::Connect | Operation::Disconnect) {
+            return Extended::Connection(dcceth::Header {
+                access_key: if rng.bool() { s.access_key } else { rng.u64(..) },
+                connection: rng.u32(..) >> rng.u32(0..32),
+            });
+        }
         // A valid key for what only reads; nobody else's bytes are changed.
         let region = self.nodes[s.dev]
             .regions
@@ -210,7 +237,8 @@ impl World {
             3 => {
                 *headers = Headers::cnp(headers.bth.destination_qp);
             }
-            4 if kind != QpType::Ud && rng.bool() => {
+            // (A target would answer somebody who is nowhere.)
+            4 if !matches!(kind, QpType::Ud | QpType::DcTarget) && rng.bool() => {
                 // The peer's address, of another adapter or in another VLAN.
                 if rng.bool() {
                     path.eth.source.0[5] ^= 0x55;
@@ -221,7 +249,7 @@ impl World {
                     });
                 }
             }
-            4 if kind != QpType::Ud => {
+            4 if !matches!(kind, QpType::Ud | QpType::DcTarget) => {
                 // Somebody else's address.
                 let nobody = vnic_wire::gid::Gid::from_ipv4([10, 9, 9, 9]);
                 path.network = match path.network {
@@ -235,7 +263,24 @@ impl World {
                     Network::V4 { .. } => Network::v2(nobody, path.network.destination()),
                 };
             }
-            5 | 6 if matches!(kind, QpType::Rc | QpType::XrcInitiator) => {
+            4..=6 if kind == QpType::DcTarget => {
+                // Of an initiator that has no key, and is not connected.
+                let operation = [Operation::Connect, Operation::Disconnect, Operation::SendOnly];
+                let operation = operation[rng.usize(0..3)];
+                headers.bth.opcode = Opcode::new(Transport::Dc, operation);
+                headers.dceth = Some(dceth::Header {
+                    connection: rng.u8(..),
+                    initiator: NOBODY | rng.u32(0..8),
+                });
+                headers.extended = match operation {
+                    Operation::SendOnly => Extended::None,
+                    _ => Extended::Connection(dcceth::Header {
+                        access_key: !self.slot(slot).access_key,
+                        connection: rng.u32(..),
+                    }),
+                };
+            }
+            5 | 6 if matches!(kind, QpType::Rc | QpType::XrcInitiator | QpType::DcInitiator) => {
                 // An answer to what was never sent, or was answered long ago (IBTA 9.7.5.1.1).
                 let s = self.slot(slot);
                 let device = self.nodes[s.dev].device.as_ref();
@@ -253,7 +298,7 @@ impl World {
                     s.number.0,
                     psn,
                 );
-                headers.xrceth = None;
+                (headers.xrceth, headers.dceth) = (None, None);
                 headers.extended = Extended::Aeth(aeth::Header {
                     syndrome: aeth::Syndrome::from_byte(rng.u8(..)),
                     msn: rng.u32(0..1 << 24),
@@ -271,7 +316,7 @@ impl World {
                     source_qp: 7,
                 };
                 headers.bth.opcode = Opcode::new(other, Operation::SendOnly);
-                headers.xrceth = None;
+                (headers.xrceth, headers.dceth) = (None, None);
                 headers.extended = if other == Transport::Ud {
                     Extended::Deth(deth)
                 } else {

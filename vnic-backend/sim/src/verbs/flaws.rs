@@ -13,6 +13,9 @@ impl World {
         let dev = s.dev;
         let peer = s.peer.map(|p| self.slot(p).dev);
         let kind = s.kind;
+        if kind == QpType::DcInitiator && rng.u32(0..3) == 0 {
+            return self.spoil_target(slot, wr, rng);
+        }
         match rng.u32(0..10) {
             0 | 1 => {
                 if let SendData::Sges(sges) = &mut wr.data {

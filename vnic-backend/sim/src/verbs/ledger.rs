@@ -17,6 +17,7 @@ struct Account {
     received: u64,
     marked: u64,
     rnr_naks: u64,
+    connects: u64,
     overruns: u64,
     send_errors: u64,
     send_flushes: u64,
@@ -71,9 +72,11 @@ impl Ledger {
         }
     }
 
-    pub fn received(&mut self, dev: usize, packet: &Incoming<'_>) {
+    /// A packet came; `connects`: a CONNECT for a target that takes some.
+    pub fn received(&mut self, dev: usize, packet: &Incoming<'_>, connects: bool) {
         let a = &mut self.accounts[dev];
         a.received += 1;
+        a.connects += u64::from(connects);
         a.marked += u64::from(Ecn::of(packet.path.network.traffic_class()) == Ecn::Ce);
     }
 
@@ -112,12 +115,10 @@ impl Ledger {
 impl World {
     /// The devices count what the world counted.
     pub(super) fn audit(&mut self) -> Judgement {
-        let changed = self
-            .plan
-            .actions
-            .iter()
-            .enumerate()
-            .any(|(i, a)| a.what == What::Admin && !self.cut.actions.contains(&i));
+        let changed =
+            self.plan.actions.iter().enumerate().any(|(i, a)| {
+                matches!(a.what, What::Admin | What::Dynamic) && !self.cut.actions.contains(&i)
+            });
         let ready = self.slots.iter().flatten().all(|s| s.connected_at_once);
         let rnr = self.ledger.accounts.iter().any(|a| a.rnr_naks > 0);
         let trouble =
@@ -190,10 +191,27 @@ impl World {
                 return Rule::Counter.broken(format!("dev{dev}: {name} is {counted}; the world saw {seen}"));
             }
         }
-        if c.out_of_buffer < c.resp_rnr_nak {
+        self.compare_connects(dev, c, calm)?;
+        // (Targets without room for a connection say that they are not ready, too.)
+        if c.out_of_buffer < c.resp_rnr_nak && !self.plan.terms.few_connections {
             return Rule::Counter.broken(format!(
                 "dev{dev}: {} RNR NAKs for {} packets out of buffer",
                 c.resp_rnr_nak, c.out_of_buffer
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whoever was served was connected before, and nobody connects without need.
+    fn compare_connects(&self, dev: usize, c: &Counters, calm: bool) -> Judgement {
+        let seen = self.ledger.accounts[dev].connects;
+        let (least, most) = self.oracle.connects(dev);
+        let forged = self.plan.terms.hostile;
+        let wrong = !forged && c.rx_dct_connect != seen || calm && c.rx_dct_connect > most;
+        if wrong || c.rx_dct_connect < least {
+            return Rule::Counter.broken(format!(
+                "dev{dev}: rx_dct_connect is {}; the world saw {seen}, and requests needed {least} to {most}",
+                c.rx_dct_connect
             ));
         }
         Ok(())

@@ -293,7 +293,8 @@ impl World {
     }
 
     fn receive(&mut self, to: usize, incoming: &Incoming<'_>) -> Judgement {
-        self.ledger.received(to, incoming);
+        let connects = self.connects(to, incoming);
+        self.ledger.received(to, incoming, connects);
         if let Extended::Aeth(aeth) = incoming.headers.extended
             && matches!(aeth.syndrome, Syndrome::RnrNak { .. })
         {

@@ -4,6 +4,7 @@ mod admin;
 mod arena;
 mod attack;
 mod capture;
+mod dynamic;
 mod flaws;
 mod ledger;
 mod link;
@@ -17,5 +18,5 @@ mod work;
 mod world;
 
 pub use capture::Capture;
-pub use plan::{Cut, Plan, Profile};
+pub use plan::{Cut, Plan, Profile, Service};
 pub use world::{Outcome, run};

@@ -149,12 +149,14 @@ pub struct QpSlot {
     pub init: QpInit,
     pub attributes: QpAttributes,
     pub pd: usize,
-    /// The other end, by number of slot.
+    /// The other end, by number of slot; of a DC initiator, the target that it was given work for last.
     pub peer: Option<usize>,
     /// Its receive queue, by number.
     pub receives: Option<usize>,
     /// XRC initiator: receive queues that it may name.
     pub targets: Vec<usize>,
+    /// DC target: what initiators have to know.
+    pub access_key: u64,
     /// Posted and not known to be complete.
     pub open: VecDeque<u64>,
     pub strict: bool,
@@ -178,6 +180,8 @@ pub struct AhSlot {
     pub pd: usize,
     /// Device there; none: a group.
     pub dev: Option<usize>,
+    /// For dynamic connections: entry of the GID table.
+    pub index: Option<u16>,
 }
 
 /// A device with its objects.

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
 use fastrand::Rng;
+use vnic_engine::rdma::Mtu;
 use vnic_fabric::Link;
 use vnic_fabric::fault::{Action as Fault, Rule, RuleId};
 
@@ -65,6 +67,8 @@ pub enum Service {
     Ud,
     /// Extended reliable connection: initiator at `a`, target at `b`.
     Xrc,
+    /// Dynamic connections: initiator at `a`, target at `b`. Each initiator works with all targets.
+    Dc,
 }
 
 /// Two queue pairs.
@@ -100,8 +104,19 @@ pub enum What {
     Post(usize, bool),
     /// Something is changed or destroyed.
     Admin,
+    /// An end of dynamic connections is changed or destroyed.
+    Dynamic,
     /// A forged packet comes.
     Attack,
+}
+
+/// What the ends of dynamic connections have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Dynamic {
+    /// Bytes of their packets.
+    pub mtu: Mtu,
+    /// Connections that the targets of a device know, if that is less than usual.
+    pub connections: Option<u32>,
 }
 
 /// A run.
@@ -138,6 +153,8 @@ pub struct Plan {
     pub small_cqs: u64,
     /// Priorities close and open, queue pairs get rates, and rules of marking change.
     pub outlets: bool,
+    /// There are dynamic connections.
+    pub dynamic: Option<Dynamic>,
     /// Faults.
     pub faults: Vec<Rule>,
 }
@@ -217,6 +234,7 @@ impl Plan {
                 tight_timers: tight,
                 clean,
                 hostile: profile == Profile::Hostile,
+                few_connections: false,
             },
             link: Link {
                 latency: Duration::from_nanos(latency),
@@ -230,11 +248,68 @@ impl Plan {
             small_cqs: if percent(&mut rng, 90) { 0 } else { rng.u64(1..6) },
             // Of its own, so that the other runs stay what they were.
             outlets: percent(&mut Rng::with_seed(seed ^ 0x6f75_746c_6574), 30),
+            dynamic: None,
             faults: Vec::new(),
         };
         plan.add_faults(&mut rng);
         plan.add_actions(&mut rng);
+        let mut rng = Rng::with_seed(seed ^ 0x0064_796e_616d_6963);
+        if percent(&mut rng, 35) {
+            plan.add_dynamic(&mut rng);
+        }
         plan
+    }
+
+    /// Dynamic connections beside what there is.
+    fn add_dynamic(&mut self, rng: &mut Rng) {
+        let connections = percent(rng, 30).then(|| rng.u32(1..4));
+        self.terms.few_connections = connections.is_some();
+        self.dynamic = Some(Dynamic {
+            mtu: Mtu::ALL[rng.usize(0..5)],
+            connections,
+        });
+        let (first, count) = (self.pairs.len(), self.nodes.len());
+        for _ in 0..rng.usize(1..5) {
+            let a = rng.usize(0..count);
+            self.pairs.push(Pair {
+                seed: rng.u64(..),
+                service: Service::Dc,
+                a,
+                b: (a + rng.usize(0..count)) % count,
+                victim: self.terms.hostile && percent(rng, 40),
+            });
+        }
+        // Some runs are so long that idle connections end, and targets forget others.
+        let span = match rng.u32(0..8) {
+            0 => rng.u64(5_000_000_000..40_000_000_000),
+            1 => rng.u64(100_000_000..5_000_000_000),
+            _ => rng.u64(20_000..2_000_000),
+        };
+        let changes = if percent(rng, 50) { 0 } else { rng.usize(1..12) };
+        for _ in 0..rng.usize(10..120) {
+            let end = What::Post(rng.usize(first..self.pairs.len()), false);
+            self.add_action(rng, 0..span, end);
+        }
+        for _ in 0..changes {
+            // Most are made while there is work.
+            let at = rng.choice(&self.actions).map_or(0, |action| action.at);
+            let late = [20_000, 20_000, span][rng.usize(0..3)];
+            self.add_action(rng, at..at + late, What::Dynamic);
+        }
+        self.actions.sort_by_key(|action| action.at);
+    }
+
+    fn add_action(&mut self, rng: &mut Rng, at: Range<u64>, what: What) {
+        self.actions.push(Action {
+            at: rng.u64(at),
+            seed: rng.u64(..),
+            what,
+        });
+    }
+
+    /// Does it last so long that receivers that are not ready have to be helped while there is work to come?
+    pub fn is_long(&self) -> bool {
+        self.actions.last().is_some_and(|action| action.at > 10_000_000)
     }
 
     fn add_faults(&mut self, rng: &mut Rng) {

@@ -102,7 +102,7 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         let config = DeviceConfig {
             mac: mac(dev),
-            limits: Limits::default(),
+            limits: self.limits(),
             mtu: Mtu::Mtu4096,
             trailers: false,
             pin_source_port: percent(&mut rng, 10),
@@ -176,6 +176,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        let all = Limits::default();
+        let few = self.plan.dynamic.and_then(|d| d.connections);
+        Limits {
+            max_dc_connections: few.unwrap_or(all.max_dc_connections),
+            ..all
+        }
     }
 
     fn make_window(&mut self, dev: usize, pd: usize, kind: MwType) -> Judgement {
@@ -259,6 +268,7 @@ impl World {
             Service::Uc => (QpType::Uc, QpType::Uc),
             Service::Ud => (QpType::Ud, QpType::Ud),
             Service::Xrc => (QpType::XrcInitiator, QpType::XrcTarget),
+            Service::Dc => (QpType::DcInitiator, QpType::DcTarget),
         };
         let a = self.make_qp(pair.a, one, pair.victim, &mut rng)?;
         let b = self.make_qp(pair.b, other, pair.victim, &mut rng)?;
@@ -267,6 +277,9 @@ impl World {
                 self.prepare_ud(slot, &mut rng)?;
             }
             return Ok(());
+        }
+        if pair.service == Service::Dc {
+            return self.make_dynamic_ends(a, b, &mut rng);
         }
         if pair.service == Service::Xrc {
             let targets = (0..rng.usize(1..3))
@@ -300,12 +313,68 @@ impl World {
         }
     }
 
+    /// An initiator and a target of dynamic connections, which may be ready later.
+    fn make_dynamic_ends(&mut self, initiator: usize, target: usize, rng: &mut Rng) -> Judgement {
+        for slot in [initiator, target] {
+            self.dynamic_attributes(slot, rng);
+        }
+        self.set_access_key(target, rng)?;
+        self.connect(initiator)?;
+        if percent(rng, 10) {
+            self.slot_mut(target).connected_at_once = false;
+            self.slot_mut(target).connect = percent(rng, 80).then(|| rng.u64(1_000..500_000));
+            return self.step_to(target, QpState::Init);
+        }
+        self.connect(target)
+    }
+
+    fn dynamic_attributes(&mut self, slot: usize, rng: &mut Rng) {
+        let dev = self.slot(slot).dev;
+        let default = Limits::default();
+        let mtu = self.plan.dynamic.map_or(Mtu::Mtu1024, |d| d.mtu);
+        let way = address(rng, rng.clone().u16(0..GID_COUNT), dev);
+        self.slot_mut(slot).attributes = QpAttributes {
+            path_mtu: mtu,
+            sq_psn: psn(rng),
+            access: if self.plan.flaws == 0 || percent(rng, 85) {
+                Access::REMOTE
+            } else {
+                Access::REMOTE_WRITE
+            },
+            address: Some(way),
+            port: 1,
+            max_rd_atomic: rng.u8(1..=default.max_rd_atomic),
+            // As many as the device has.
+            max_dest_rd_atomic: default.max_rd_atomic,
+            min_rnr_timer: rng.u8(1..14),
+            timeout: if self.plan.terms.tight_timers {
+                rng.u8(1..13)
+            } else {
+                rng.u8(14..19)
+            },
+            retry_count: if percent(rng, 70) { 7 } else { rng.u8(0..8) },
+            rnr_retry: if percent(rng, 50) { 7 } else { rng.u8(0..8) },
+            ..QpAttributes::default()
+        };
+    }
+
+    /// Gives a target a key; some targets have the same.
+    pub(super) fn set_access_key(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
+        let key = if percent(rng, 20) { 7 } else { rng.u64(..) };
+        let (dev, number) = (self.slot(slot).dev, self.number(slot));
+        granted("set_access_key", self.device(dev).set_access_key(number, key))?;
+        self.slot_mut(slot).access_key = key;
+        self.oracle.access_key(dev, number, key);
+        Ok(())
+    }
+
     fn make_qp(&mut self, dev: usize, kind: QpType, victim: bool, rng: &mut Rng) -> Judgement<usize> {
         let pd = rng.usize(0..self.nodes[dev].pds.len());
         let cqs = self.nodes[dev].cqs.len();
         let (send_cq, recv_cq) = (rng.usize(0..cqs), rng.usize(0..cqs));
         let target = kind == QpType::XrcTarget;
-        let xrc = target || kind == QpType::XrcInitiator;
+        let (xrc, dct) = (target || kind == QpType::XrcInitiator, kind == QpType::DcTarget);
+        let bare = xrc || kind == QpType::DcInitiator;
         let node = &mut self.nodes[dev];
         if target && node.xrcd.is_none() {
             let made = node.device().open_xrcd();
@@ -314,8 +383,8 @@ impl World {
         let mut init = QpInit {
             qp_type: kind,
             pd: (!target).then_some(node.pds[pd]),
-            send_cq: (!target).then_some(node.cqs[send_cq].handle),
-            recv_cq: (!xrc).then_some(node.cqs[recv_cq].handle),
+            send_cq: (!target && !dct).then_some(node.cqs[send_cq].handle),
+            recv_cq: (!bare).then_some(node.cqs[recv_cq].handle),
             srq: None,
             xrcd: node.xrcd.filter(|_| target),
             max_send_wr: skewed(rng, 64),
@@ -325,9 +394,12 @@ impl World {
             max_inline: [0, 16, 256, 1000][rng.usize(0..4)],
             signal_all: percent(rng, 30),
         };
+        if dct {
+            (init.max_send_wr, init.max_recv_wr) = (0, 0);
+        }
         let front = if kind == QpType::Ud { 40 } else { 0 };
         let mut queue = None;
-        if !xrc && percent(rng, 25) {
+        if dct || !bare && percent(rng, 25) {
             let found = self.receives.iter().position(|r| {
                 r.dev == dev && r.srq.is_some() && r.front == front && r.slot.is_none() && !r.is_xrc
             });
@@ -340,7 +412,7 @@ impl World {
         }
         let number = granted("create_qp", self.device(dev).create_qp(&init))?;
         let slot = self.slots.len();
-        if !xrc && queue.is_none() {
+        if !bare && queue.is_none() {
             let (policy, size) = (policy(rng), self.receive_size(rng));
             let room = (init.max_recv_wr, init.max_recv_sge);
             self.receives.push(ReceiveSlot {
@@ -360,6 +432,7 @@ impl World {
             peer: None,
             receives: queue,
             targets: Vec::new(),
+            access_key: 0,
             open: VecDeque::new(),
             strict: !victim,
             alive: true,
@@ -432,13 +505,6 @@ impl World {
     fn choose_attributes(&mut self, a: usize, b: usize, rng: &mut Rng) {
         let gid = rng.u16(0..GID_COUNT);
         let mtu = Mtu::ALL[rng.usize(0..5)];
-        let psn = |rng: &mut Rng| {
-            Psn::new(if rng.bool() {
-                0xff_ffff - rng.u32(0..60)
-            } else {
-                rng.u32(..)
-            })
-        };
         let psns = [psn(rng), psn(rng)];
         let held = [rng.u8(1..=16), rng.u8(1..=16)];
         let lossless = matches!(self.plan.profile.name(), "clean" | "dup" | "hostile");
@@ -487,10 +553,18 @@ impl World {
 
     /// Takes a queue pair to the state in which it works.
     pub(super) fn connect(&mut self, slot: usize) -> Judgement {
-        for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        for to in [QpState::Init, QpState::Rtr] {
             self.step_to(slot, to)?;
         }
-        Ok(())
+        self.finish_connecting(slot)
+    }
+
+    /// Takes one that can receive to the state in which it sends, if it ever does.
+    pub(super) fn finish_connecting(&mut self, slot: usize) -> Judgement {
+        match self.slot(slot).kind {
+            QpType::DcTarget => Ok(()),
+            _ => self.step_to(slot, QpState::Rts),
+        }
     }
 
     /// Takes a queue pair to a state, with all that this needs.
@@ -536,7 +610,9 @@ impl World {
         rng: &mut Rng,
     ) -> Judgement<AhSlot> {
         let ahs = self.nodes[from].ahs.iter().copied();
-        let known: Vec<AhSlot> = ahs.filter(|a| a.pd == pd && a.dev == to).collect();
+        let known: Vec<AhSlot> = ahs
+            .filter(|a| a.pd == pd && a.dev == to && a.index.is_none())
+            .collect();
         if (known.len() > 3 || !known.is_empty() && percent(rng, 70))
             && let Some(slot) = rng.choice(known)
         {
@@ -557,7 +633,43 @@ impl World {
         let domain = self.nodes[from].pds[pd];
         let ah = granted("create_ah", self.device(from).create_ah(domain, vector))?;
         self.oracle.address(from, ah, vector);
-        let slot = AhSlot { ah, pd, dev: to };
+        let slot = AhSlot {
+            ah,
+            pd,
+            dev: to,
+            index: None,
+        };
+        self.nodes[from].ahs.push(slot);
+        Ok(slot)
+    }
+
+    /// An address handle for the targets of a device that answer from an entry of its GID table.
+    pub(super) fn dynamic_handle(
+        &mut self,
+        from: usize,
+        pd: usize,
+        (to, index): (usize, u16),
+        rng: &mut Rng,
+    ) -> Judgement<AhSlot> {
+        let known = self.nodes[from].ahs.iter().copied();
+        let known: Vec<AhSlot> = known
+            .filter(|a| a.pd == pd && a.dev == Some(to) && a.index == Some(index))
+            .collect();
+        if (known.len() > 2 || percent(rng, 70))
+            && let Some(slot) = rng.choice(known)
+        {
+            return Ok(slot);
+        }
+        let vector = address(rng, index, to);
+        let domain = self.nodes[from].pds[pd];
+        let ah = granted("create_ah", self.device(from).create_ah(domain, vector))?;
+        self.oracle.address(from, ah, vector);
+        let slot = AhSlot {
+            ah,
+            pd,
+            dev: Some(to),
+            index: Some(index),
+        };
         self.nodes[from].ahs.push(slot);
         Ok(slot)
     }
@@ -566,6 +678,15 @@ impl World {
     pub(super) fn number(&self, slot: usize) -> QpNumber {
         self.slot(slot).number
     }
+}
+
+/// A first PSN, often one of the last.
+fn psn(rng: &mut Rng) -> Psn {
+    Psn::new(if rng.bool() {
+        0xff_ffff - rng.u32(0..60)
+    } else {
+        rng.u32(..)
+    })
 }
 
 /// One of two groups.

@@ -18,19 +18,22 @@ use crate::oracle::{Judgement, Oracle, Rule};
 const GROUP: QpNumber = QpNumber(0xff_ffff);
 
 /// A request and what its owner notes.
-type Request = (SendWr, Book);
+pub(super) type Request = (SendWr, Book);
 
 impl World {
     /// Posts some work to a queue pair.
     pub(super) fn post(&mut self, slot: usize, rng: &mut Rng) -> Judgement {
         let s = self.slot(slot);
         if !s.alive
-            || s.kind == QpType::XrcTarget
+            || matches!(s.kind, QpType::XrcTarget | QpType::DcTarget)
             || !matches!(
                 s.state(),
                 QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
             )
         {
+            return Ok(());
+        }
+        if self.prepare_dynamic(slot, rng)? {
             return Ok(());
         }
         let many = if rng.bool() { 1 } else { rng.u32(1..10) };
@@ -41,6 +44,9 @@ impl World {
             for (wr, book) in requests {
                 self.post_one(slot, wr, book, alone, rng)?;
             }
+        }
+        if self.slot(slot).kind == QpType::DcInitiator && percent(rng, 2) {
+            return self.forget_way(self.slot(slot).dev, rng);
         }
         Ok(())
     }
@@ -129,6 +135,14 @@ impl World {
     /// One or more requests that belong together.
     fn make(&mut self, slot: usize, rng: &mut Rng) -> Vec<Request> {
         let kind = self.slot(slot).kind;
+        if kind == QpType::DcInitiator {
+            return self.make_dynamic(slot, rng);
+        }
+        self.make_for(slot, kind, rng)
+    }
+
+    /// Requests as a service has them.
+    pub(super) fn make_for(&mut self, slot: usize, kind: QpType, rng: &mut Rng) -> Vec<Request> {
         let one = |r: Option<Request>| r.into_iter().collect();
         match kind {
             QpType::Ud => one(self.make_datagram(slot, rng)),

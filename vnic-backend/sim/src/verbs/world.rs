@@ -228,7 +228,7 @@ impl World {
             if self.events > EVENTS_MAX {
                 return Rule::Progress.broken("the world does not come to rest");
             }
-            if self.idle > HELP_AFTER && self.draining {
+            if self.idle > HELP_AFTER && (self.draining || self.plan.is_long()) {
                 self.idle = 0;
                 self.help()?;
             }
@@ -344,6 +344,7 @@ impl World {
                 Ok(())
             }
             What::Admin => self.administer(&mut rng),
+            What::Dynamic => self.change_dynamic(&mut rng),
             What::Attack => self.attack(&mut rng),
         }
     }

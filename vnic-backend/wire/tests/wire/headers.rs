@@ -116,8 +116,11 @@ fn packets_that_take_several_ways_say_where_they_go() {
         bth.spread = spread;
         let headers = Headers {
             bth,
-            xrceth: None,
-            dceth: None,
+            xrceth: (transport == Transport::Xrc).then_some(xrceth::Header { srq: 3 }),
+            dceth: (transport == Transport::Dc).then_some(dceth::Header {
+                connection: 1,
+                initiator: 2,
+            }),
             extended,
         };
         let mut bytes = [0; 64];
@@ -136,6 +139,11 @@ fn packets_that_take_several_ways_say_where_they_go() {
     assert_eq!(with(rc, WriteLastImm, true, Extended::Imm(1)), Some(16));
     assert_eq!(with(rc, SendMiddle, true, none), Some(12));
     assert_eq!(with(Transport::Uc, WriteMiddle, true, addressed), None);
+    for transport in [Transport::Xrc, Transport::Dc] {
+        let lead = with(transport, WriteMiddle, false, none).expect("as it is") - 12;
+        assert_eq!(with(transport, WriteMiddle, true, addressed), Some(28 + lead));
+        assert_eq!(with(transport, WriteMiddle, true, none), None);
+    }
 }
 
 proptest! {

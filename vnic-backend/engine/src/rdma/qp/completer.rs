@@ -86,11 +86,13 @@ impl Qp {
             _ => None,
         };
         // Nothing that was never sent can be acknowledged.
-        let refused = || self.dynamic.is_some() && dynamic::is_refusal(self, psn, aeth);
-        if !psn.before(self.requester.end) && !refused() {
-            shared.marks.hit(Mark::GhostAck);
-            shared.counters.drop_stale_response += 1;
-            return;
+        if !psn.before(self.requester.end) {
+            if self.dynamic.is_none() || !dynamic::is_refusal(self, psn, aeth) {
+                shared.marks.hit(Mark::GhostAck);
+                shared.counters.drop_stale_response += 1;
+                return;
+            }
+            shared.marks.hit(Mark::DcAnsweredFirst);
         }
         if psn.before(self.requester.oldest) {
             shared.counters.drop_stale_response += 1;
@@ -513,7 +515,7 @@ impl Qp {
             }
         }
         if self.dynamic.is_some() && matches!(why, Again::Timeout | Again::Early) {
-            dynamic::connect_again(self, now);
+            dynamic::connect_again(self, shared, now);
         }
         self.requester.go_back(shared, psn);
         self.lost(
@@ -558,7 +560,7 @@ impl Qp {
         }
         self.forget_repair();
         if self.dynamic.is_some() {
-            dynamic::not_ready(self, now);
+            dynamic::not_ready(self, shared, now);
         }
         self.requester.go_back(shared, psn);
         self.lost(shared, now, Loss::NotReady);
@@ -738,11 +740,15 @@ impl Qp {
             // (The next answer makes it anew.)
             trouble.spread = None;
         }
-        let mine = &mut self.requester.window;
-        *mine = match *mine < window {
-            true => shared.window.min(*mine),
+        let requester = &mut self.requester;
+        requester.window = match requester.window < window {
+            true => shared.window.min(requester.window),
             false => shared.window,
         };
+        if !requester.quiet() {
+            // What is under way may have asked for no acknowledge: one more packet does.
+            requester.window = requester.window.max(requester.in_flight() + 1);
+        }
         if !shared.congestion.zero_touch.adaptive {
             self.requester.trips.estimate = Default::default();
             self.requester.timed = None;

@@ -26,13 +26,13 @@ use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{aeth, bth, dcceth, dceth};
 
+use super::super::marks::Mark;
 use super::super::packet::{Outgoing, Payload, Sink};
 use super::super::shared::Shared;
 use super::super::types::{QpNumber, QpType, Status};
 use super::requester::Turn;
 use super::{Qp, connect};
 
-pub use target::CONNECTIONS_MAX;
 pub(super) use target::Target;
 pub(super) use target::{answer, has_answers, receive, sender};
 
@@ -114,7 +114,11 @@ pub(super) fn leave(of: &mut Qp, shared: &mut Shared, sink: &mut dyn Sink) -> Op
     if !core::mem::take(&mut initiator.leaves) || !quiet {
         return None;
     }
-    disconnect(of, shared, sink)
+    let left = disconnect(of, shared, sink);
+    if left.is_some() {
+        shared.marks.hit(Mark::DcIdleLeft);
+    }
+    left
 }
 
 fn disconnect(of: &mut Qp, shared: &mut Shared, sink: &mut dyn Sink) -> Option<Turn> {
@@ -138,6 +142,7 @@ pub(super) fn turn_to(
     let (to, access_key) = (wr.ud, wr.access_key);
     let found = to.and_then(|to| Some((to.qp, *shared.ahs.of_datagram(to.ah.0)?)));
     let Some((target, handle)) = found else {
+        shared.marks.hit(Mark::DcNoHandle);
         of.end_request(shared, slot, Status::LocalQpOperationError);
         return Some(Turn::Next);
     };
@@ -150,9 +155,11 @@ pub(super) fn turn_to(
     }
     if !quiet {
         // Until all of the connection that there is was answered.
+        shared.marks.hit(Mark::DcTurnWaited);
         return Some(Turn::Blocked);
     }
     if let Some(turn) = disconnect(of, shared, sink) {
+        shared.marks.hit(Mark::DcLeft);
         return Some(turn);
     }
     let connection = shared.next_connection(now);
@@ -163,6 +170,8 @@ pub(super) fn turn_to(
     of.attributes.address = Some(handle.address);
     of.attributes.destination_qp = target;
     of.requester.credit_limit = None;
+    // Another target may not know what this one did of losses and of ways.
+    of.forget_losses();
     *initiator(of)? = Initiator {
         stage: Stage::Due,
         access_key,
@@ -173,6 +182,7 @@ pub(super) fn turn_to(
     if of.priority != handle.priority {
         // This turn is over if its priority is closed.
         of.priority = handle.priority;
+        shared.marks.hit(Mark::DcPriorityChanged);
         return Some(Turn::Next);
     }
     None
@@ -199,7 +209,7 @@ fn announce(of: &Qp, shared: &mut Shared, sink: &mut dyn Sink, operation: Operat
     };
     let opcode = Opcode::new(Transport::Dc, operation);
     let headers = Headers {
-        bth: bth::Header::new(opcode, of.attributes.destination_qp.0, of.requester.next_psn()),
+        bth: bth::Header::new(opcode, of.attributes.destination_qp.0, of.requester.oldest),
         xrceth: None,
         dceth: Some(dceth),
         extended: Extended::Connection(dcceth::Header {
@@ -249,23 +259,27 @@ pub(super) fn is_refusal(of: &Qp, psn: Psn, aeth: Option<aeth::Header>) -> bool 
 
 /// What is not acknowledged is sent again after a time without an answer, or when the target was not ready: it may not know the
 /// connection.
-pub(super) fn connect_again(of: &mut Qp, now: Instant) {
+pub(super) fn connect_again(of: &mut Qp, shared: &mut Shared, now: Instant) {
     if let Some(initiator) = initiator(of)
         && initiator.stage == Stage::Open
-        && now.since(initiator.heard) < TRUSTED
     {
-        initiator.stage = Stage::Due;
+        if now.since(initiator.heard) < TRUSTED {
+            initiator.stage = Stage::Due;
+            shared.marks.hit(Mark::DcConnectedAgain);
+        } else {
+            shared.marks.hit(Mark::DcDistrusted);
+        }
     }
 }
 
 /// The target was not ready: it may have had no room for the connection.
-pub(super) fn not_ready(of: &mut Qp, now: Instant) {
+pub(super) fn not_ready(of: &mut Qp, shared: &mut Shared, now: Instant) {
     if let Some(initiator) = initiator(of)
         && !initiator.heard_of
     {
         // Whoever was refused has executed nothing.
         initiator.heard = now;
-        connect_again(of, now);
+        connect_again(of, shared, now);
     }
 }
 

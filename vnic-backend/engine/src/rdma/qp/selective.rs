@@ -44,7 +44,7 @@ use super::super::packet::{Incoming, Sink};
 use super::super::pool::NONE;
 use super::super::shared::Shared;
 use super::super::status::QpErrors;
-use super::super::types::{QpType, Status};
+use super::super::types::Status;
 use super::Qp;
 use super::completer::{Again, Gap};
 use super::requester::{Stage, Turn};
@@ -466,7 +466,7 @@ impl Fetched {
 impl Qp {
     /// Does it take part in selective repeat?
     pub(super) fn is_selective(&self, shared: &Shared) -> bool {
-        shared.congestion.zero_touch.selective && self.init.qp_type == QpType::Rc
+        shared.congestion.zero_touch.selective && self.init.qp_type.reliable()
     }
 
     pub(super) fn repair(&mut self) -> Option<&mut Repair> {

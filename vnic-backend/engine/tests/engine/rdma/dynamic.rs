@@ -1,7 +1,9 @@
 //! The dynamically connected transport: an initiator on the first device, targets on the second.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use vnic_engine::congestion::zero_touch::ZeroTouch;
 use vnic_engine::rdma::{
     AddressVector, AhHandle, AttributeMask as A, Completion, Congestion, Event, QpAttributes, QpInit,
     QpNumber, QpState, QpType, RecvWr, SendOp, SendWr, SgList, Sge, SrqHandle, SrqInit, Status,
@@ -166,8 +168,13 @@ impl Dc {
 
     /// Runs until nothing moves without time.
     fn settle(&mut self) {
+        self.settle_losing(&mut |_, _| true);
+    }
+
+    /// The same, but of the packets that `keep` says no to.
+    fn settle_losing(&mut self, keep: &mut dyn FnMut(usize, &Packet) -> bool) {
         loop {
-            self.pair.send(|_, _| true);
+            self.pair.send(&mut *keep);
             if self.pair.wire.iter().all(|wire| wire.is_empty()) {
                 return;
             }
@@ -613,14 +620,14 @@ fn connections_are_limited_and_places_come_back() {
             &connect_as(&connect, 0x1000 + initiator),
         );
     }
-    // Some of those without room hear of it; the rest has to ask again.
+    // Some of those without room hear of it, and are counted; the rest has to ask again.
     let mut refused = 0;
     dc.pair.send(|from, packet| {
         refused += usize::from(from == 1 && packet.headers.operation() == Some(Operation::Acknowledge));
         false
     });
     assert_eq!(refused, 16);
-    assert_eq!(dc.pair.sides[1].device.counters().resp_rnr_nak, MOST.into());
+    assert_eq!(dc.pair.sides[1].device.counters().resp_rnr_nak, 16);
     // The honest one waits until others have not been heard of for long.
     dc.pair.run_losing(4000, |_, _| true);
     let [sent, received] = dc.completions();
@@ -833,4 +840,119 @@ fn ends_are_made_of_what_they_need() {
     let b = &mut dc.pair.sides[1];
     assert!(b.device.post_send(b.qp, wr).is_err());
     assert!(b.device.post_recv(b.qp, RecvWr::default()).is_err());
+}
+
+/// Both devices know selective repeat, and packets take so many ways.
+fn selective(ways: u32) -> Dc {
+    let mut dc = dc();
+    let congestion = Congestion {
+        zero_touch: ZeroTouch {
+            selective: true,
+            multipath: ways,
+            ..ZeroTouch::OFF
+        },
+        ..Congestion::default()
+    };
+    for side in &mut dc.pair.sides {
+        side.device.set_congestion(congestion.clone(), Instant(0));
+    }
+    let bytes: Vec<u8> = (0..100_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    dc.pair.sides[0].fill(0, &bytes);
+    dc.pair.sides[1].fill(400_000, &bytes);
+    dc
+}
+
+impl Dc {
+    /// A WRITE from the beginning of the first memory.
+    fn write(&mut self, target: usize, id: u64, to: u64, len: u32) {
+        let [a, b] = &self.pair.sides;
+        let (sge, addr, rkey) = (a.sge(0, len), b.va(to), b.keys.rkey);
+        self.post(target, id, SendOp::Write { addr, rkey }, &[sge]);
+    }
+
+    /// Packets that a side sent more than once, by PSN.
+    fn repeated(&self, side: usize) -> BTreeMap<u32, usize> {
+        let mut sent = BTreeMap::new();
+        let log = self.pair.log.iter().filter(|(from, _)| *from == side);
+        for (_, packet) in
+            log.filter(|(_, p)| !matches!(of(p), Connect | Disconnect | Operation::Acknowledge))
+        {
+            *sent.entry(packet.headers.bth.psn.value()).or_insert(0) += 1;
+        }
+        sent.retain(|_, times| *times > 1);
+        sent
+    }
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_nothing_else() {
+    let mut dc = selective(1);
+    let first = Psn::new(Connection::default().psn);
+    // 40 packets for each target, and as many back.
+    dc.write(0, 1, 200_000, 40 * 256);
+    dc.write(1, 2, 300_000, 40 * 256);
+    let mut lost = vec![(0, 7), (0, 47), (1, 87)];
+    let mut keep = |from: usize, packet: &Packet| {
+        let data = !matches!(of(packet), Connect | Disconnect | Operation::Acknowledge);
+        let number = packet.headers.bth.psn.distance(first);
+        let at = lost.iter().position(|l| *l == (from, number)).filter(|_| data);
+        at.map(|at| lost.remove(at)).is_none()
+    };
+    dc.settle_losing(&mut keep);
+    let [a, b] = &dc.pair.sides;
+    let (addr, rkey, sge) = (b.va(400_000), b.keys.rkey, a.sge(500_000, 40 * 256));
+    dc.post(1, 3, SendOp::Read { addr, rkey }, &[sge]);
+    dc.settle_losing(&mut keep);
+    let sent = dc.completions().into_iter().next().expect("of the first");
+    all_right(&sent);
+    assert_eq!(ids(&sent), [1, 2, 3]);
+    let [a, b] = &dc.pair.sides;
+    for to in [200_000, 300_000] {
+        assert_eq!(b.bytes(to, 40 * 256), a.bytes(0, 40 * 256));
+    }
+    assert_eq!(a.bytes(500_000, 40 * 256), a.bytes(0, 40 * 256));
+    // The first two, the last of the second message as a probe, and the part of the READ.
+    let twice = |n: u32| (first.add(n).value(), 2);
+    assert_eq!(dc.repeated(0), BTreeMap::from([7, 47, 79].map(twice)));
+    assert_eq!(dc.repeated(1), BTreeMap::from([87].map(twice)));
+}
+
+#[test]
+fn packets_take_several_ways_to_each_target_that_knows_that() {
+    let mut dc = selective(4);
+    for (target, id) in [(0, 1), (0, 2), (1, 3), (1, 4)] {
+        // The first answer of each says that it takes them.
+        let len = if id % 2 == 1 { 1 } else { 200 * 256 };
+        dc.write(target, id, 200_000 * (1 + target as u64), len);
+        dc.settle();
+        all_right(&dc.completions()[0]);
+        let log = std::mem::take(&mut dc.pair.log);
+        let sent = log.iter().filter(|(from, p)| *from == 0 && of(p) != Disconnect);
+        let ports: BTreeMap<u16, ()> = sent.map(|(_, p)| (p.path.source_port, ())).collect();
+        assert_eq!(ports.len(), if id % 2 == 1 { 1 } else { 4 }, "request {id}");
+    }
+    let [a, b] = &dc.pair.sides;
+    for to in [200_000, 400_000] {
+        assert_eq!(b.bytes(to, 200 * 256), a.bytes(0, 200 * 256));
+    }
+}
+
+#[test]
+fn a_connect_begins_where_something_is_missing() {
+    let mut dc = dc();
+    dc.receives(0..8);
+    dc.send(0, 1, 6);
+    dc.send(0, 2, 6);
+    // All is lost at first, and the first CONNECT that comes is the second.
+    let mut sent = 0;
+    dc.pair.run_losing(30, |from, packet| {
+        sent += usize::from(from == 0 && of(packet) == SEND);
+        from == 1 || sent > 2 || of(packet) == Connect && sent > 1
+    });
+    let connects = dc.pair.log.iter().filter(|(_, p)| of(p) == Connect);
+    let psns: Vec<u32> = connects.map(|(_, p)| p.headers.bth.psn.value()).collect();
+    assert_eq!(psns, [Connection::default().psn; 2]);
+    let [sent, received] = dc.completions();
+    all_right(&sent);
+    assert_eq!(received.len(), 2);
 }

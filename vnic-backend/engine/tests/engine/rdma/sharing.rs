@@ -1,8 +1,9 @@
 //! Shared receive queues, XRC, memory windows, the drained state, flushing.
 
+use vnic_engine::congestion::zero_touch::ZeroTouch;
 use vnic_engine::rdma::{
-    Access, AttributeMask as A, Event, MwBind, MwType, QpAttributes, QpInit, QpState, QpType, RecvWr,
-    SendFlags, SendOp, SgList, SrqInit, Status,
+    Access, AttributeMask as A, Congestion, Event, MwBind, MwType, QpAttributes, QpInit, QpState, QpType,
+    RecvWr, SendFlags, SendOp, SgList, SrqHandle, SrqInit, Status,
 };
 use vnic_wire::time::Instant;
 
@@ -26,7 +27,7 @@ fn pair_with(a_type: QpType, b_init: impl FnOnce(&mut super::harness::Side) -> Q
     pair
 }
 
-fn srq_recv(side: &mut super::harness::Side, srq: vnic_engine::rdma::SrqHandle, id: u64) {
+fn srq_recv(side: &mut super::harness::Side, srq: SrqHandle, id: u64) {
     let wr = RecvWr {
         id,
         tag: tag(id),
@@ -87,10 +88,10 @@ fn a_shared_queue_serves_and_tells_when_it_runs_low() {
     assert!(b.completions().is_empty());
 }
 
-#[test]
-fn xrc_delivers_into_the_queue_that_the_packet_names() {
+/// An XRC initiator, and a target with two queues.
+fn xrc() -> (Pair, Vec<SrqHandle>) {
     let mut made = Vec::new();
-    let mut pair = pair_with(QpType::XrcInitiator, |b| {
+    let pair = pair_with(QpType::XrcInitiator, |b| {
         let xrcd = b.device.open_xrcd().unwrap();
         for _ in 0..2 {
             let init = SrqInit {
@@ -111,6 +112,53 @@ fn xrc_delivers_into_the_queue_that_the_packet_names() {
             ..b.init
         }
     });
+    (pair, made)
+}
+
+#[test]
+fn xrc_sends_lost_packets_again_one_by_one_and_takes_several_ways() {
+    let (mut pair, made) = xrc();
+    let congestion = Congestion {
+        zero_touch: ZeroTouch {
+            selective: true,
+            multipath: 4,
+            ..ZeroTouch::OFF
+        },
+        ..Congestion::default()
+    };
+    for side in &mut pair.sides {
+        side.device.set_congestion(congestion.clone(), Instant(0));
+    }
+    let bytes: Vec<u8> = (0..60_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    pair.sides[0].fill(0, &bytes);
+    let rkey = pair.sides[1].keys.rkey;
+    for (id, len, lost) in [(1, 1, 0), (2, 200 * 256, 0), (3, 200 * 256, 1)] {
+        let a = &mut pair.sides[0];
+        let addr = a.va(100_000 * id);
+        let mut wr = send(id, SendOp::Write { addr, rkey }, &[a.sge(0, len)]);
+        wr.remote_srq = made[0].0;
+        a.device.post_send(a.qp, wr).unwrap();
+        let mut sent = 0;
+        pair.run_losing(1, |from, _| {
+            sent += usize::from(from == 0);
+            from == 1 || lost == 0 || sent != 50
+        });
+        let [a, b] = &mut pair.sides;
+        assert!(a.completions().iter().all(|c| c.status == Status::Success));
+        assert_eq!(
+            b.bytes(100_000 * id as usize, len as usize),
+            bytes[..len as usize]
+        );
+        let counters = a.device.counters();
+        assert_eq!(counters.local_ack_timeout_err, 0);
+        assert_eq!(counters.roce_selective_repeats, lost);
+        assert_eq!(counters.roce_multipath_packets > 100, id > 1);
+    }
+}
+
+#[test]
+fn xrc_delivers_into_the_queue_that_the_packet_names() {
+    let (mut pair, made) = xrc();
     let [a, b] = &mut pair.sides;
     srq_recv(b, made[0], 10);
     srq_recv(b, made[1], 20);

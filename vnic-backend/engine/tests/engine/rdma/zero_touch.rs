@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vnic_engine::congestion::zero_touch::{WINDOW_MAX, ZeroTouch};
-use vnic_engine::rdma::{Congestion, Mark, Outgoing, QpState, QpType, SendOp, Sink, Status};
+use vnic_engine::rdma::{Congestion, Mark, Outgoing, QpState, QpType, RateLimit, SendOp, Sink, Status};
 use vnic_wire::aeth::{CREDITS_INVALID, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::time::Instant;
@@ -505,4 +505,47 @@ impl Sink for One {
             telemetry: None,
         });
     }
+}
+
+#[test]
+fn a_window_that_becomes_smaller_under_way_lets_go_on() {
+    let connection = Connection {
+        retry_count: 0,
+        ..Connection::default()
+    };
+    let mut pair = with(connection, ZeroTouch::OFF);
+    // A part of a message is out that asks for no acknowledge.
+    let limit = |rate| RateLimit {
+        rate,
+        max_burst: 0,
+        typical_packet: 0,
+    };
+    let qp = pair.sides[0].qp;
+    let slow = pair.sides[0].device.set_qp_rate(qp, limit(100_000), pair.now);
+    slow.expect("a rate");
+    write(&mut pair, 1, 40 * 256);
+    for _ in 0..6 {
+        pair.send(|_, packet| {
+            assert!(!packet.headers.bth.ack_request);
+            true
+        });
+        pair.now = pair.now + us(30);
+        let now = pair.now;
+        pair.sides[0].device.handle_timeout(now);
+    }
+    assert_eq!(pair.wire[0].len(), 6);
+    let small = ZeroTouch {
+        limited: true,
+        window: 2,
+        ..ZeroTouch::OFF
+    };
+    set(&mut pair, small);
+    let fast = pair.sides[0].device.set_qp_rate(qp, limit(0), pair.now);
+    fast.expect("no rate");
+    run(&mut pair, |_, _| true);
+    let done: Vec<_> = pair.sides[0].completions().iter().map(|c| c.status).collect();
+    assert_eq!(done, [Status::Success]);
+    assert_eq!(pair.sides[0].device.counters().local_ack_timeout_err, 0);
+    // The small one counts from then on.
+    assert!(pair.sides[0].device.marks().get(Mark::WindowClosed) > 0);
 }

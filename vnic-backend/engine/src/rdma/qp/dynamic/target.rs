@@ -13,6 +13,7 @@ use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{bth, dcceth, dceth};
 
+use super::super::super::marks::Mark;
 use super::super::super::memory::Memory;
 use super::super::super::packet::{Incoming, Sink};
 use super::super::super::shared::Shared;
@@ -20,8 +21,6 @@ use super::super::super::types::{AddressVector, QpAttributes, QpNumber, QpState}
 use super::super::{Qp, connect};
 use super::{Dynamic, KEPT, send};
 
-/// Connections that the targets of a device know, those included that were closed lately.
-pub const CONNECTIONS_MAX: u32 = 1024;
 /// Connections that a CONNECT without room looks at, to find one that may go.
 const LOOKS: u32 = 8;
 /// Refusals that wait to be sent; further ones are not.
@@ -124,6 +123,8 @@ pub fn receive(
                 && known.number == connection.connection
             {
                 close(shared, known);
+            } else {
+                shared.marks.hit(Mark::DcDisconnectLate);
             }
         }
         _ => request(of, shared, now, (key, dceth), operation, packet, memory),
@@ -167,10 +168,12 @@ fn request(
     }) = known
     else {
         // The CONNECT was lost, or it is late. Who misses the answer connects again.
+        shared.marks.hit(Mark::DcUnknown);
         shared.counters.drop_wrong_state += 1;
         return;
     };
     if !responder.is_peers(&packet.path) || !responder.permissions().receive {
+        shared.marks.hit(Mark::DcWrongWay);
         shared.counters.drop_wrong_state += 1;
         return;
     }
@@ -194,6 +197,7 @@ fn open(
     packet: &Incoming<'_>,
 ) {
     let Some((address, path)) = way_back(of, shared, key, packet) else {
+        shared.marks.hit(Mark::DcWrongAddress);
         shared.counters.drop_bad_gid += 1;
         return;
     };
@@ -219,6 +223,7 @@ fn open(
         return;
     };
     let refused = if target.access_key != wanted.access_key {
+        shared.marks.hit(Mark::DcKeyRefused);
         shared.counters.resp_remote_access_errors += 1;
         Syndrome::Nak(NakCode::RemoteAccess)
     } else if let Some(known) = target.connections.get(&key) {
@@ -227,6 +232,12 @@ fn open(
         let forgotten = now.since(known.heard) > KEPT;
         let next = (newer || forgotten).then(|| fresh(of, shared));
         let same = known.number == wanted.connection;
+        match (newer || forgotten, same) {
+            (true, _) if known.responder.is_none() => {}
+            (true, _) => shared.marks.hit(Mark::DcConnectedAnew),
+            (false, true) => shared.marks.hit(Mark::DcConnectRepeated),
+            (false, false) => shared.marks.hit(Mark::DcConnectLate),
+        }
         let known = self::target(of).and_then(|target| target.connections.get_mut(&key));
         if let Some(known) = known
             && (same || next.is_some())
@@ -252,7 +263,7 @@ fn open(
         shared.timers.arm(&mut of.timer, of.number, now + KEPT);
         return;
     } else {
-        shared.counters.resp_rnr_nak += 1;
+        shared.marks.hit(Mark::DcNoRoom);
         Syndrome::RnrNak { timer: NO_ROOM }
     };
     let Some(target) = self::target(of) else { return };
@@ -264,6 +275,8 @@ fn open(
             syndrome: refused,
         });
         of.schedule(shared);
+    } else {
+        shared.marks.hit(Mark::DcRefusalsFull);
     }
 }
 
@@ -284,6 +297,9 @@ fn way_back(of: &Qp, shared: &Shared, key: Key, packet: &Incoming<'_>) -> Option
 /// Ends what a connection has come to; that it was there stays known.
 fn close(shared: &mut Shared, connection: &mut Connection) {
     if let Some(mut responder) = connection.responder.take() {
+        if responder.responder.queued() > 0 {
+            shared.marks.hit(Mark::DcEndedMidMessage);
+        }
         responder.scheduled = false;
         responder.flush(shared);
     }
@@ -292,7 +308,7 @@ fn close(shared: &mut Shared, connection: &mut Connection) {
 /// Is there room for one more connection? If not, one that may go makes some, of those that are next: one that is closed, or of which
 /// nothing was heard for long.
 fn make_room(of: &mut Qp, shared: &mut Shared, now: Instant) -> bool {
-    if shared.dynamic_connections < CONNECTIONS_MAX {
+    if shared.dynamic_connections < shared.limits.max_dc_connections {
         return true;
     }
     let Some(target) = target(of) else { return false };
@@ -304,6 +320,10 @@ fn make_room(of: &mut Qp, shared: &mut Shared, now: Instant) -> bool {
             continue;
         };
         if known.responder.is_none() || now.since(known.heard) > KEPT {
+            shared.marks.hit(match known.responder {
+                None => Mark::DcRoomOfClosed,
+                Some(_) => Mark::DcRoomOfForgotten,
+            });
             close(shared, known);
             target.connections.remove(&key);
             shared.dynamic_connections -= 1;
@@ -321,6 +341,7 @@ pub fn wake(of: &mut Qp, shared: &mut Shared, now: Instant) {
     target.connections.retain(|key, known| {
         let keep = now.since(known.heard) <= KEPT;
         if !keep {
+            shared.marks.hit(Mark::DcForgotten);
             close(shared, known);
             shared.dynamic_connections -= 1;
         } else if known.responder.as_ref().is_some_and(|r| r.has_answers()) && !known.listed {
@@ -352,6 +373,9 @@ pub fn answer(
         return false;
     };
     if let Some(refusal) = target.refusals.pop_front() {
+        if matches!(refusal.syndrome, Syndrome::RnrNak { .. }) {
+            shared.counters.resp_rnr_nak += 1;
+        }
         let opcode = Opcode::new(Transport::Dc, Operation::Acknowledge);
         let headers = Headers {
             bth: bth::Header::new(opcode, refusal.initiator, refusal.psn),
@@ -382,6 +406,7 @@ pub fn answer(
             target.answering.push_back(key);
         } else if sent && responder.state() == QpState::Err {
             // It was refused: that was the last word.
+            shared.marks.hit(Mark::DcEndedByNak);
             close(shared, known);
         }
         if sent {
