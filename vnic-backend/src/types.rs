@@ -125,6 +125,7 @@ pub enum SocketRole {
 }
 
 /// Specification of an adapter.
+// Wide: what an operator can say of an adapter, a field each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterSpec {
     /// Name, `[a-z0-9][a-z0-9_-]{0,14}`; unique in the NIC.

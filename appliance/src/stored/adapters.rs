@@ -11,6 +11,7 @@ use crate::check::{self, Violations};
 use crate::json;
 
 /// Values of a request for an adapter. A value that is `None` is chosen when the adapter is made, by the daemon's directories and cores.
+// Wide: what a request for an adapter can say, a field each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewAdapter {
     /// Addresses of the adapter; empty: one is derived from its name.

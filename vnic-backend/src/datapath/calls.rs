@@ -7,7 +7,7 @@ use vnic_engine::moderation::{Decision, Method, Moderation};
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
-use super::dpc::Caller as ByThread;
+use super::by_thread::ByThread;
 use crate::call::notify;
 use crate::ring::SplitRing;
 

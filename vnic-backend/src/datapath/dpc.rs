@@ -1,6 +1,5 @@
 //! The thread that waits for receive buffers if the setting asks for one (`AsyncReceiveIndicate` 1): it sleeps until a guest
-//! kicks its receive ring, and then tells the guest's data core, which need not look before. And the thread that interrupts guests in
-//! place of their data cores (`ThreadedDpcEnable`, `TxThreadedDpcEnable`).
+//! kicks its receive ring, and then tells the guest's data core, which need not look before.
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +8,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-
 use super::link::Waker;
-use crate::call::{Call, notify};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Events taken at once.
@@ -59,35 +55,8 @@ impl BufferAlarm {
     }
 }
 
-/// Interrupts that wait for the thread at most; beyond that data cores interrupt by themselves.
-const CALLS: usize = 4096;
-
-/// Handle of the thread that interrupts guests. It ends with the last handle.
-#[derive(Clone)]
-pub struct Caller(Sender<Arc<Call>>);
-
-impl Caller {
-    fn start() -> io::Result<Caller> {
-        let (calls, waiting): (_, Receiver<Arc<Call>>) = bounded(CALLS);
-        std::thread::Builder::new()
-            .name("vnic-dpc-calls".into())
-            .spawn(move || waiting.iter().for_each(|call| notify(Some(&call))))?;
-        Ok(Caller(calls))
-    }
-
-    /// Interrupts a guest, later.
-    pub fn call(&self, call: &Arc<Call>) {
-        if let Err(TrySendError::Full(call) | TrySendError::Disconnected(call)) =
-            self.0.try_send(call.clone())
-        {
-            notify(Some(&call));
-        }
-    }
-}
-
 /// Handle of the threads, which end when the handle is dropped.
 pub struct Dpc {
-    caller: Caller,
     epoll: Arc<OwnedFd>,
     end: Arc<OwnedFd>,
 }
@@ -106,13 +75,7 @@ impl Dpc {
                 let _ends = ends;
                 wait(&waits, &alarms);
             })?;
-        let caller = Caller::start()?;
-        Ok(Dpc { caller, epoll, end })
-    }
-
-    /// The thread that interrupts guests.
-    pub fn caller(&self) -> &Caller {
-        &self.caller
+        Ok(Dpc { epoll, end })
     }
 
     /// Lets this kick ring the alarm of data core `core`.
@@ -148,32 +111,6 @@ fn wait(epoll: &OwnedFd, alarms: &[Arc<BufferAlarm>]) {
             if let Some(alarm) = alarms.get(data as usize) {
                 alarm.ring();
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whether a thread of this process has the name.
-    fn runs(name: &str) -> bool {
-        let threads = std::fs::read_dir("/proc/self/task").expect("threads");
-        let names = threads
-            .flatten()
-            .filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
-        names.into_iter().any(|n| n.trim() == name)
-    }
-
-    #[test]
-    fn the_threads_end_with_their_handle() {
-        for _ in 0..50 {
-            drop(Dpc::start(Vec::new()).expect("threads"));
-        }
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while runs("vnic-dpc") || runs("vnic-dpc-calls") {
-            assert!(std::time::Instant::now() < deadline, "a thread goes on");
-            std::thread::yield_now();
         }
     }
 }

@@ -6,6 +6,7 @@
 //!                            └─▶ link ─▶ other core ─▶ rx    (by reference, copied there)
 //! ```
 
+mod by_thread;
 mod calls;
 mod clock;
 mod congestion;

@@ -10,6 +10,7 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::{Switch, SwitchConfig, SwitchStats};
 
 use super::MAX_CORES;
+use super::by_thread::ByThread;
 use super::clock::Clock;
 use super::core::Core;
 use super::counters::{CoreCounters, CoreTimes};
@@ -77,6 +78,7 @@ pub fn start(
         .collect();
     let dpc = Dpc::start(alarms.clone()).map_err(|e| os("starting the thread for receive buffers", e))?;
     let dpc = Arc::new(dpc);
+    let by_thread = ByThread::start().map_err(|e| os("starting the thread for interrupts", e))?;
     let mut handles: Vec<WorkerHandle> = Vec::with_capacity(n);
     let mut begun = Vec::with_capacity(n);
     for (index, ((&cpu, outs), ins)) in cpus.iter().zip(outs).zip(ins).enumerate() {
@@ -103,6 +105,7 @@ pub fn start(
                 clock.clone(),
                 alarms[index].clone(),
                 (dpc.clone(), index),
+                by_thread.clone(),
             ),
             mailbox,
             waker: waker.clone(),

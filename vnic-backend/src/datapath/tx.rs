@@ -51,6 +51,7 @@ pub struct TxQueue {
 }
 
 /// The way of a transmit queue's frames from its ring to the switch.
+// Wide: what a guest's frame meets on its way.
 pub struct TxPath {
     /// The adapter of the queue.
     pub port: PortId,

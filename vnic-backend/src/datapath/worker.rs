@@ -11,6 +11,7 @@ use crossbeam_channel::Sender;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
+use super::by_thread::ByThread;
 use super::clock::Clock;
 use super::control_queue::ControlQueues;
 use super::core::Core;
@@ -44,6 +45,8 @@ pub struct Worker {
     alarm: Arc<BufferAlarm>,
     /// The thread that rings the alarm, and this core's number there.
     dpc: (Arc<Dpc>, usize),
+    /// The thread that interrupts guests of adapters that want it so.
+    by_thread: ByThread,
 }
 
 impl Worker {
@@ -54,6 +57,7 @@ impl Worker {
         clock: Clock,
         alarm: Arc<BufferAlarm>,
         dpc: (Arc<Dpc>, usize),
+        by_thread: ByThread,
     ) -> Worker {
         Worker {
             core,
@@ -66,6 +70,7 @@ impl Worker {
             clock,
             alarm,
             dpc,
+            by_thread,
         }
     }
 

@@ -14,9 +14,9 @@ use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId};
 use vnic_wire::MacAddr;
 
+use super::super::by_thread::ByThread;
 use super::super::calls::Caller as _;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
-use super::super::dpc::Caller as ByThread;
 use super::super::frame::{Metadata, OutFrame, RawFrame};
 use super::super::rx::RxQueue;
 use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce};
@@ -30,6 +30,7 @@ const SPOOF_REPORTS: usize = 4;
 /// Value of [`AdapterRx::direct`] for no receive queue; an adapter has at most 16.
 const NO_QUEUE: u8 = u8::MAX;
 /// Receiving side of a local adapter, towards its guest.
+// Wide: what a frame for a guest meets on its way.
 pub struct AdapterRx {
     /// Counters of the adapter.
     pub counters: Arc<AdapterCounters>,

@@ -106,9 +106,8 @@ impl Worker {
         let Some(adapter) = self.core.adapter(id) else {
             return;
         };
-        let caller = self.dpc.0.caller();
-        adapter.set_receive_methods(caller);
-        let by = adapter.settings.threaded.send.then_some(caller);
+        adapter.set_receive_methods(&self.by_thread);
+        let by = adapter.settings.threaded.send.then_some(&self.by_thread);
         let of: Vec<Method> = (0..adapter.queues.len())
             .map(|pair| adapter.method(2 * pair as u16 + 1))
             .collect();

@@ -2,7 +2,8 @@
 
 use super::{KeyDef, field};
 
-const NDIS: &str = "Microsoft, Standardized INF Keywords for Network Devices: Task Offload, RSS";
+const NDIS: &str =
+    "WinOF-2 Ethernet Network, Offload Registry Keys (which are Microsoft's standardized INF keywords)";
 const USO: &str = "WinOF-2 Ethernet Network, UDP Segmentation Offload (USO)";
 const RSC: &str = "WinOF-2 Ethernet Network, Receive Segment Coalescing (RSC)";
 const VXLAN: &str = "WinOF-2 Ethernet Network, VXLAN";
