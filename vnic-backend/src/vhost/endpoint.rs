@@ -403,7 +403,7 @@ impl Endpoint {
     /// What the driver of the Ethernet function has set, if it has a control queue.
     pub fn driver(&self) -> Option<Control> {
         let id = self.id;
-        self.worker().call(move |w| w.driver(id)).flatten()
+        self.worker().ask(move |w| w.driver(id)).flatten()
     }
 
     /// Sets the call eventfd of a ring without stopping it.
