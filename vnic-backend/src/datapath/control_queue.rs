@@ -3,12 +3,13 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
-use vnic_engine::virtio_net::control::{COMMAND_MAX, Control, Device};
-use vnic_fabric::DropReason;
+use vnic_engine::virtio_net::control::{COMMAND_MAX, Change, Control, Device};
 use vnic_fabric::switch::PortId;
+use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
 use super::core::Core;
@@ -37,9 +38,14 @@ pub struct ControlStart {
     pub addresses: Option<Vec<MacAddr>>,
 }
 
+/// Time between two commands of a queue: one may take some microseconds, which other guests of the core wait for.
+const PACE: Duration = Duration::from_micros(100);
+
 /// The control queue of an adapter.
 struct ControlQueue {
     port: PortId,
+    /// When the next command may be carried out.
+    next: Instant,
     start: ControlStart,
     broken: Broken,
 }
@@ -138,6 +144,7 @@ impl ControlQueues {
         }
         self.queues.push(ControlQueue {
             port,
+            next: core.now,
             start,
             broken: Broken::default(),
         });
@@ -166,14 +173,17 @@ impl ControlQueues {
         let mut work = 0;
         for queue in &mut self.queues {
             let port = queue.port;
-            if queue.broken.is() {
+            if queue.broken.is() || core.now < queue.next {
                 continue;
             }
             match queue.take(core, &mut self.scratch) {
-                Ok(false) => {}
-                Ok(true) => {
+                Ok(None) => {}
+                Ok(Some(change)) => {
                     work += 1;
-                    changed.push(port);
+                    queue.next = core.now + PACE;
+                    if change.is_some() {
+                        changed.push(port);
+                    }
                 }
                 Err(fault) => {
                     queue.broken.set(fault);
@@ -209,12 +219,13 @@ impl ControlQueue {
         self.start.kick.as_ref().map(AsFd::as_fd)
     }
 
-    /// Carries out the next command. False: there is none.
-    fn take(&mut self, core: &mut Core, s: &mut Scratch) -> Result<bool, Fault> {
+    /// Carries out the next command, and returns what it has changed. `None`: there is no command.
+    fn take(&mut self, core: &mut Core, s: &mut Scratch) -> Result<Option<Option<Change>>, Fault> {
         let ring = &mut self.start.ring;
         if ring.ready()? == 0 {
-            return Ok(false);
+            return Ok(None);
         }
+        let mut change = None;
         s.readable.clear();
         s.writable.clear();
         let head = ring.head(0)?;
@@ -238,7 +249,7 @@ impl ControlQueue {
             s.bytes.resize(len, 0);
             mem::gather(s.readable.as_slice(), 0, &mut s.bytes);
             s.reply.clear();
-            driver.command(&s.bytes, &device, &mut s.reply);
+            change = driver.command(&s.bytes, &device, &mut s.reply);
             used = s.reply.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             Writer::new(s.writable.as_slice()).bytes(&s.reply[..used]);
             if ring.logging() {
@@ -250,6 +261,6 @@ impl ControlQueue {
         if ring.publish(ring.staged()) {
             notify(self.start.call.as_deref());
         }
-        Ok(true)
+        Ok(Some(change))
     }
 }

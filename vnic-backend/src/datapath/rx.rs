@@ -109,7 +109,7 @@ pub struct RxQueue {
     counters: Arc<AdapterCounters>,
     broken: Broken,
     /// Hash that the driver wants with each frame (VIRTIO_NET_F_HASH_REPORT).
-    pub report: Option<Toeplitz>,
+    pub report: Option<Arc<Toeplitz>>,
     /// Whether the queue is in the list of queues to be flushed.
     pub touched: bool,
     /// Gates of frames that another core sent and has not committed yet, and their ring indexes: nothing from there on may be

@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn the_least_budget_has_room_for_both_connections() {
         assert!(*crate::types::VMM_DESCRIPTORS_RANGE.start() >= 2 * CONNECTION);
-        let all = 2 * (CONNECTION + 2 * 16 + 3);
+        let all = 2 * (CONNECTION + 2 * 16 + 1 + 3);
         assert_eq!(VmmLimits::default().descriptors, all);
     }
 }

@@ -34,6 +34,7 @@ const DROPS: Rows = rows! {
     hairpin(),
     no_destination(),
     receiver_down(),
+    filtered(),
     no_rx_buffer("its guest does not keep up: more queues, larger rings, or dropless mode (registry DelayDropTimeout)", "vnicctl counter show NAME --nonzero"),
     rx_buffer_too_small("its guest posts receive buffers that are smaller than frames for it: see its MTU", SHOW),
     receiver_mtu("its senders have a greater MTU than it has: make them equal", SHOW),

@@ -1,6 +1,7 @@
 //! The control virtqueue of the Ethernet function (virtio 1.3 section 5.1.6.5): what a driver may ask for, and what follows.
 //! Sans-I/O: bytes of a command come in, an answer and the state that acts go out.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
@@ -90,7 +91,7 @@ pub struct Control {
     /// RSS, once the driver has set it.
     pub rss: Option<Rss>,
     /// Hash that is reported with each frame, once the driver has chosen types.
-    pub report: Option<Toeplitz>,
+    pub report: Option<Arc<Toeplitz>>,
     /// GUEST_* features that act.
     pub offloads: u64,
     /// Coalescing by virtqueue.
@@ -252,7 +253,7 @@ impl Control {
                 let types = c.u32()?;
                 let _reserved: [u8; 8] = c.array()?;
                 let hash = Self::hash(types, c)?;
-                self.report = (types != 0).then_some(hash);
+                self.report = (types != 0).then(|| Arc::new(hash));
                 Change::Receive
             }
             (class::GUEST_OFFLOADS, 0) if self.has(f::CTRL_GUEST_OFFLOADS) => {
@@ -335,7 +336,7 @@ impl Control {
         (1..=pairs_max).contains(&pairs).then_some(())?;
         let rss = Rss::new(Self::hash(types, c)?, table, unclassified)?;
         if self.has(f::HASH_REPORT) {
-            self.report = Some(rss.hash.clone());
+            self.report = Some(Arc::new(rss.hash.clone()));
         }
         self.rss = Some(rss);
         // (The field names transmit queues; a pair whose receive queue is in the table runs all the same.)

@@ -76,9 +76,13 @@ impl Toeplitz {
         };
         let mut halves = Box::new([[0; 16]; 72]);
         for (at, half) in halves.iter_mut().enumerate() {
-            for (value, sum) in half.iter_mut().enumerate() {
-                let set = (0..4).filter(|bit| value & (8 >> bit) != 0);
-                *sum = set.fold(0, |sum, bit| sum ^ window(4 * at + bit));
+            for bit in 0..4 {
+                half[8 >> bit] = window(4 * at + bit);
+            }
+            for value in 1..16 {
+                // All bits but the lowest, and the lowest.
+                let others = value & (value - 1);
+                half[value] = half[others] ^ half[value ^ others];
             }
         }
         Toeplitz { types, halves }
