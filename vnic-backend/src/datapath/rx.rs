@@ -258,18 +258,15 @@ impl RxQueue {
         if seg.len() < need {
             return false;
         }
-        let hashed = match self.format.hdr_len {
-            NetHdr::LEN_HASH => self.header(hdr, 1, head),
-            _ => [0; NetHdr::LEN_HASH],
-        };
         self.ahead.used += 1;
+        let plain = hdr;
         let hdr = hdr.emit(1);
         match self.format.hdr_len {
             // A driver that forwards buffers leaves the header in them. Not to write equal bytes leaves the cache line
             // shared.
             NetHdr::LEN if seg.read(0) == Some(hdr) => {}
             NetHdr::LEN => seg.write(0, &hdr),
-            NetHdr::LEN_HASH => seg.write(0, &hashed),
+            NetHdr::LEN_HASH => seg.write(0, &hashed(self.report.as_deref(), plain, 1, head)),
             n => seg.write_slice(0, &hdr[..n]),
         }
         match head.try_into() {
@@ -289,19 +286,6 @@ impl RxQueue {
         self.ring.advance(1);
         self.ring.stage(buffer, need as u32);
         true
-    }
-
-    /// Virtio header of a frame, with its hash behind (virtio 1.3 section 5.1.6.4.3).
-    #[inline]
-    fn header(&self, hdr: NetHdr, buffers: u16, head: &[u8]) -> [u8; NetHdr::LEN_HASH] {
-        let mut out = [0; NetHdr::LEN_HASH];
-        out[..NetHdr::LEN].copy_from_slice(&hdr.emit(buffers));
-        if let Some(report) = &self.report {
-            let hashed = report.hash(head);
-            out[12..16].copy_from_slice(&hashed.value.to_le_bytes());
-            out[16..18].copy_from_slice(&hashed.report.to_le_bytes());
-        }
-        out
     }
 
     /// Reads the next buffers ahead.
@@ -354,7 +338,7 @@ impl RxQueue {
         if room < need as u64 {
             return self.place_merged(f, head, room, need, most - taken);
         }
-        let header = self.header(f.hdr, 1, f.head);
+        let header = hashed(self.report.as_deref(), f.hdr, 1, f.head);
         let mut w = Writer::new(self.chains.segs.as_slice());
         w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
@@ -431,7 +415,12 @@ impl RxQueue {
             room += len;
             left -= taken;
         }
-        let header = self.header(f.hdr, self.chains.used.len() as u16, f.head);
+        let header = hashed(
+            self.report.as_deref(),
+            f.hdr,
+            self.chains.used.len() as u16,
+            f.head,
+        );
         let mut w = Writer::new(self.chains.segs.as_slice());
         w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
@@ -699,6 +688,18 @@ impl RxQueue {
     pub fn base(&self) -> u16 {
         self.ring.base()
     }
+}
+
+/// Virtio header of a frame, with its hash behind if the driver wants it (virtio 1.3 section 5.1.6.4.3).
+fn hashed(report: Option<&Toeplitz>, hdr: NetHdr, buffers: u16, head: &[u8]) -> [u8; NetHdr::LEN_HASH] {
+    let mut out = [0; NetHdr::LEN_HASH];
+    out[..NetHdr::LEN].copy_from_slice(&hdr.emit(buffers));
+    if let Some(report) = report {
+        let hashed = report.hash(head);
+        out[12..16].copy_from_slice(&hashed.value.to_le_bytes());
+        out[16..18].copy_from_slice(&hashed.report.to_le_bytes());
+    }
+    out
 }
 
 /// Descriptors that a frame of this length, its header included, may take.
