@@ -137,7 +137,7 @@ impl ControlQueues {
             let make = if fresh { Control::new } else { Control::forgotten };
             Box::new(make(start.features, pairs, start.mac))
         });
-        adapter.set_driver(driver);
+        adapter.driver = Some(driver);
         start.ring.suppress_kicks();
         if let Some(kick) = &start.kick {
             let _ = sleeper.add(kick.as_fd(), Source::Control);

@@ -435,30 +435,3 @@ fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<
     let len = at + rest.len();
     Some((len as i16 - head.len() as i16, len))
 }
-
-/// Hash of a flow that selects its receive queue: addresses and ports, the same for each frame of the flow.
-#[inline]
-pub fn flow_hash(head: &[u8]) -> u32 {
-    let mut words = [0u8; 24];
-    // A flow has one queue, whatever the switch does to its tag.
-    let at = match head.get(12..14) {
-        Some([0x81, 0x00]) => 16,
-        _ => 12,
-    };
-    let (from, n) = match head.get(at..at + 2) {
-        // IPv4 addresses and ports (without options), IPv6 addresses' tails and ports.
-        Some([0x08, 0x00]) => (at + 14, 12),
-        Some([0x86, 0xdd]) => (at + 22, 24),
-        _ => (0, 12),
-    };
-    if let Some(bytes) = head.get(from..from + n) {
-        words[..n].copy_from_slice(bytes);
-    }
-    let mut h = 0x9e37_79b9_7f4a_7c15u64;
-    for w in words.chunks_exact(8) {
-        let w = u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]);
-        h = (h ^ w).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        h ^= h >> 32;
-    }
-    (h >> 16) as u32
-}

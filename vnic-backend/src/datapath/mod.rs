@@ -43,7 +43,7 @@ pub use clock::{Clock, ClockGuard, VirtualClock};
 pub use congestion::CongestionChange;
 pub use control_queue::ControlStart;
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, Priorities, Way};
-pub use frame::{FRAME_MAX, Metadata, OutFrame, flow_hash};
+pub use frame::{FRAME_MAX, Metadata, OutFrame};
 pub use gate::Gate;
 pub use handle::{Answer, WorkerHandle, answer};
 pub use news::{CoreEvent, FaultReport, Reported, news};

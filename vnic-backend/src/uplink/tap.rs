@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use vnic_engine::virtio_net::NetHdr;
+use vnic_engine::virtio_net::steering::flow_number;
 
 use super::frames::{Arrived, Sent, any_of};
 use super::link::Links;
 use super::sys;
-use crate::datapath::flow_hash;
 use crate::types::{NicError, PortSpec, invalid};
 
 /// Length of the virtio header before each frame.
@@ -197,7 +197,7 @@ impl TapTx {
         for (i, frame) in frames.iter().enumerate() {
             let queue = match self.0.len() {
                 1 => 0,
-                n => flow_hash(frame.get(VNET..).unwrap_or_default()) as usize % n,
+                n => flow_number(frame.get(VNET..).unwrap_or_default()) as usize % n,
             };
             match rustix::io::write(self.0[queue].as_fd(), frame) {
                 Ok(_) => {}

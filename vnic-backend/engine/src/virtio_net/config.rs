@@ -9,15 +9,13 @@ pub const LEN: usize = 24;
 
 /// Status bit: the link is up.
 pub const LINK_UP: u16 = 1;
-/// Status bit: the driver shall announce its addresses.
-pub const ANNOUNCE: u16 = 2;
 
 /// What the space says of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Address of the device.
     pub mac: MacAddr,
-    /// [`LINK_UP`], [`ANNOUNCE`].
+    /// [`LINK_UP`].
     pub status: u16,
     /// Queue pairs of the device.
     pub pairs: u16,

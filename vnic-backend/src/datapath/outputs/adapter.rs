@@ -73,6 +73,12 @@ fn is_copy(port: PortId, meta: &Metadata) -> bool {
     meta.source == port
 }
 
+/// Whether a guest's driver does not want a frame with this head.
+#[inline(always)]
+fn is_unwanted(driver: Option<&Control>, head: &[u8]) -> bool {
+    driver.is_some_and(|d| !d.filter.wants(head))
+}
+
 impl AdapterRx {
     /// Makes an adapter with `pairs` queue pairs, whose guest has no queues yet.
     pub fn new(counters: Arc<AdapterCounters>, pairs: usize) -> Self {
@@ -112,11 +118,6 @@ impl AdapterRx {
             }
         }
         self.choose();
-    }
-
-    /// Takes the state of a driver that has a control queue.
-    pub fn set_driver(&mut self, driver: Box<Control>) {
-        self.driver = Some(driver);
     }
 
     /// Follows what the driver has set.
@@ -162,12 +163,6 @@ impl AdapterRx {
         }
     }
 
-    /// Whether the guest does not want a frame with this head.
-    #[inline(always)]
-    fn filters(&self, head: &[u8]) -> bool {
-        self.driver.as_ref().is_some_and(|d| !d.filter.wants(head))
-    }
-
     /// Recomputes whether all frames go to one receive queue.
     pub fn choose(&mut self) {
         self.direct = match self.active[..] {
@@ -201,9 +196,7 @@ impl AdapterRx {
                 return true;
             }
         }
-        if let Some(driver) = &self.driver
-            && !driver.filter.wants(f.head)
-        {
+        if is_unwanted(self.driver.as_deref(), f.head) {
             self.counters.drops.add(DropReason::Filtered as usize, 1);
             return true;
         }
@@ -264,7 +257,7 @@ impl AdapterRx {
         if self.has_rdma && !copy && diverted(self.takes_roce, port, f, &mut round.inbound) {
             return None;
         }
-        if self.filters(f.head) {
+        if is_unwanted(self.driver.as_deref(), f.head) {
             self.counters.drops.add(DropReason::Filtered as usize, 1);
             return Some(DropReason::Filtered);
         }
