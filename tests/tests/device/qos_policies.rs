@@ -137,10 +137,11 @@ fn packets_are_marked_and_stay_right() -> Result<()> {
                         port: 1000,
                     };
                     // A tag that the guest writes keeps its VLAN and gets the priority; otherwise there is one where the
-                    // VLAN leaves tagged.
+                    // VLAN leaves tagged, and a priority tag where the frame has none.
                     let tci = match (vlan, who) {
                         (Some(9), _) => Some(5 << 13 | 9),
                         (_, 2) => Some(5 << 13 | 1),
+                        (None, _) => Some(5 << 13),
                         _ => None,
                     };
                     let payload = pattern(3000);
@@ -266,8 +267,8 @@ fn conditions_and_priorities() -> Result<()> {
             let what = format!("{:?}", spec[0].matches);
             let (got, _) = send(&rig, spec, f)?;
             let tos = if hit { 20 << 2 } else { 8 << 2 };
-            // Nobody adds a tag where frames leave without one.
-            assert_eq!(marks(&got), (None, tos), "{what}");
+            // A priority without a VLAN is in a priority tag.
+            assert_eq!(marks(&got), (hit.then_some(6 << 13), tos), "{what}");
             parse(&got);
             if !hit {
                 assert!(got == *f);
@@ -282,10 +283,10 @@ fn conditions_and_priorities() -> Result<()> {
         let (got, _) = send(&rig, several.clone(), &t)?;
         assert_eq!(marks(&got), (None, 2 << 2));
         let (at_b, at_trunk) = send(&rig, several.clone(), &all(&u))?;
-        assert_eq!(marks(&at_b), (None, 3 << 2));
+        assert_eq!(marks(&at_b), (Some(3 << 13), 3 << 2));
         assert_eq!(marks(&at_trunk.expect("flooded")), (Some(3 << 13 | 1), 3 << 2));
         let (at_b, at_trunk) = send(&rig, several.clone(), &all(&other))?;
-        assert!(at_b == all(&other));
+        assert!(at_b == tagged(&all(&other), 1 << 13));
         assert!(at_trunk.expect("flooded") == tagged(&all(&other), 1 << 13 | 1));
         // Its own priority tag gets the priority.
         let (got, _) = send(&rig, several, &tagged(&u, 7 << 13))?;

@@ -20,7 +20,7 @@ use core::fmt;
 use core::time::Duration;
 use vnic_wire::{EtherType, MacAddr};
 
-use crate::vlan::{Marking, VLAN_MAX};
+use crate::vlan::{Marking, VID_MASK, VLAN_MAX};
 use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use fdb::{Fdb, Key, Kind};
 use learn::{Ageing, stamp};
@@ -88,8 +88,8 @@ pub struct Flood {
     pub vlan: u16,
     /// TCI of the frame's outer 802.1Q tag, if it came with one (VID 0: a priority tag).
     pub tci: Option<u16>,
-    /// Priority of a frame that came without one, at its place in a TCI.
-    pub pcp: u16,
+    /// How the frame is marked, if rules assign it a priority ([`Switch::assign`]); otherwise as its port marks it.
+    pub(crate) assigned: Option<Marking>,
 }
 
 /// The switch's decision for one frame.
@@ -112,25 +112,6 @@ pub struct Explanation {
     pub entry: Option<(PortId, bool)>,
     /// The decision.
     pub verdict: Verdict,
-}
-
-impl Verdict {
-    /// The verdict for a frame without a tag that has this priority (0..=7), whatever the default of its port is.
-    #[must_use]
-    pub const fn with_priority(self, priority: u8) -> Verdict {
-        let pcp = (priority as u16 & 7) << 13;
-        match self {
-            Verdict::Unicast(Egress {
-                port,
-                tag: TagEdit::Push(tci),
-            }) => Verdict::Unicast(Egress {
-                port,
-                tag: TagEdit::Push(tci & 0x1fff | pcp),
-            }),
-            Verdict::Flood(flood) if flood.tci.is_none() => Verdict::Flood(Flood { pcp, ..flood }),
-            other => other,
-        }
-    }
 }
 
 /// Counters of the switch. Callers count drops themselves, by verdict.
@@ -507,7 +488,7 @@ impl Switch {
             Verdict::Flood(Flood {
                 vlan,
                 tci: frame.tci,
-                pcp: marking.pcp,
+                assigned: None,
             })
         } else {
             Verdict::Drop(DropReason::NoDestination)
@@ -542,6 +523,46 @@ impl Switch {
         }
     }
 
+    /// The verdict for a frame to which rules of its sender assign a priority (0..=7). The tag that the frame gets on its way
+    /// out has it, whatever the default of its port is. `tags`: where the frame would leave without a tag, it gets a priority
+    /// tag, unless its port strips those or the receiver is an access port. A tag that the frame has is its own.
+    #[must_use]
+    pub fn assign(
+        &self,
+        ingress: PortId,
+        head: &[u8],
+        verdict: Verdict,
+        priority: u8,
+        tags: bool,
+    ) -> Verdict {
+        let from = self.port(ingress).map_or(Marking::default(), |p| p.marking);
+        let marking = Marking {
+            pcp: (u16::from(priority) & 7) << 13,
+            priority_tags: match from.priority_tags {
+                PriorityTags::Keep if tags => PriorityTags::Add,
+                as_port => as_port,
+            },
+        };
+        match verdict {
+            Verdict::Flood(flood) if flood.tci.is_none() => {
+                let assigned = Some(marking);
+                Verdict::Flood(Flood { assigned, ..flood })
+            }
+            Verdict::Unicast(egress) => {
+                let adds = marking.priority_tags == PriorityTags::Add;
+                let takes = || self.port(egress.port).is_some_and(|to| !to.access);
+                let bare = || head.get(12..14) != Some(&[0x81, 0x00]);
+                let tag = match egress.tag {
+                    TagEdit::Push(tci) => TagEdit::Push(tci & VID_MASK | marking.pcp),
+                    TagEdit::Keep if adds && bare() && takes() => TagEdit::Push(marking.pcp),
+                    other => other,
+                };
+                Verdict::Unicast(Egress { tag, ..egress })
+            }
+            other => other,
+        }
+    }
+
     /// Ports that are up, in ascending order.
     #[inline]
     pub fn up_ports(&self) -> &[PortId] {
@@ -556,10 +577,8 @@ impl Switch {
             return None;
         }
         let port = self.port(to)?;
-        let marking = Marking {
-            pcp: flood.pcp,
-            ..self.port(ingress).map_or(Marking::default(), |p| p.marking)
-        };
+        let of_port = || self.port(ingress).map_or(Marking::default(), |p| p.marking);
+        let marking = flood.assigned.unwrap_or_else(of_port);
         port.member(flood.vlan)
             .then(|| port.tag_edit(flood.vlan, flood.tci, marking))
     }

@@ -55,12 +55,12 @@ impl VlanMode {
 /// untagged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PriorityTags {
-    /// Frames leave as they came.
+    /// Frames leave as they came. Those to which rules assign a priority get a priority tag with it.
     #[default]
     Keep,
     /// Frames without a tag get a priority tag, with the port's default priority.
     Add,
-    /// Priority tags are removed.
+    /// Priority tags are removed, and none is added.
     Strip,
 }
 

@@ -22,6 +22,7 @@ use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::access_list::{self, AccessList};
+use vnic_fabric::qos;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
 use vnic_fabric::{DropReason, TagEdit};
 
@@ -649,6 +650,15 @@ impl TxPath {
             Verdict::Drop(reason)
         } else {
             core.switch.forward(core.now, self.port, f.head, f.len)
+        }
+    }
+
+    /// Verdict for a frame with the decision of its adapter's rules.
+    fn judge_decided(&self, f: &RawFrame<'_>, len: u64, decision: qos::Decision, core: &mut Core) -> Verdict {
+        let verdict = self.judge(f, len, core);
+        match decision.pcp {
+            Some(pcp) => core.switch.assign(self.port, f.head, verdict, pcp, true),
+            None => verdict,
         }
     }
 

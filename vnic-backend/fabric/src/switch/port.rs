@@ -89,7 +89,7 @@ pub(crate) struct Port {
     pub(crate) role: Role,
     pub(crate) learning: bool,
     anti_spoofing: bool,
-    access: bool,
+    pub(crate) access: bool,
     /// VLAN of untagged frames; 0: the setting makes no sense, and there is none.
     untagged: u16,
     /// How frames from this port are marked.

@@ -78,13 +78,24 @@ fn unicast(port: u16, tag: TagEdit) -> Verdict {
 const FLOOD: Verdict = flood(1, None);
 
 const fn flood(vlan: u16, tci: Option<u16>) -> Verdict {
-    Verdict::Flood(Flood { vlan, tci, pcp: 0 })
+    Verdict::Flood(Flood {
+        vlan,
+        tci,
+        assigned: None,
+    })
 }
 
 fn targets(s: &Switch, from: u16, vlan: u16, tci: Option<u16>) -> Vec<(u16, TagEdit)> {
-    s.flood_targets(PortId(from), Flood { vlan, tci, pcp: 0 })
-        .map(|e| (e.port.0, e.tag))
-        .collect()
+    s.flood_targets(
+        PortId(from),
+        Flood {
+            vlan,
+            tci,
+            assigned: None,
+        },
+    )
+    .map(|e| (e.port.0, e.tag))
+    .collect()
 }
 
 #[test]
@@ -622,9 +633,9 @@ fn a_frames_priority_goes_before_its_ports() {
         let edits = s.flood_targets(PortId(0), flood).map(|e| e.tag);
         edits.collect::<Vec<_>>()
     };
-    use TagEdit::{Keep, Push};
+    use TagEdit::{Keep, Pop, Push};
     assert_eq!(edits(&s, verdict), [Push(3 << 13 | 5), Push(3 << 13), Keep]);
-    let six = verdict.with_priority(6);
+    let six = s.assign(PortId(0), &f, verdict, 6, true);
     assert_eq!(edits(&s, six), [Push(6 << 13 | 5), Push(6 << 13), Keep]);
     // To a receiver that is known, too.
     for (port, tag) in [(1, Push(6 << 13 | 5)), (2, Push(6 << 13)), (3, Keep)] {
@@ -635,12 +646,44 @@ fn a_frames_priority_goes_before_its_ports() {
         });
         let f = frame(B, A, None);
         let verdict = s.forward(at(0.0), PortId(0), &f, 60);
-        assert_eq!(verdict.with_priority(6), unicast(port, tag));
+        assert_eq!(s.assign(PortId(0), &f, verdict, 6, true), unicast(port, tag));
     }
     // A tag that the frame has is its own.
     let f = frame(GROUP_ADDR, A, Some(2 << 13));
     let verdict = s.forward(at(0.0), PortId(0), &f, 60);
-    assert_eq!(verdict.with_priority(6), verdict);
+    assert_eq!(s.assign(PortId(0), &f, verdict, 6, true), verdict);
+
+    // A port that keeps tags adds one to a frame with a priority of its own only; a port that strips them never does.
+    for (tags, tag, own) in [
+        (PriorityTags::Keep, Push(6 << 13), Keep),
+        (PriorityTags::Strip, Keep, Pop),
+    ] {
+        let config = PortConfig {
+            priority_tags: tags,
+            ..trunk(1, None)
+        };
+        let mut s = switch(vec![config, trunk(1, None), access(1)]);
+        let f = frame(GROUP_ADDR, A, None);
+        let verdict = s.forward(at(0.0), PortId(0), &f, 60);
+        assert_eq!(edits(&s, verdict), [Keep, Keep]);
+        let assigned = s.assign(PortId(0), &f, verdict, 6, true);
+        assert_eq!(edits(&s, assigned), [tag, Keep], "{tags:?}");
+        let in_tags_only = s.assign(PortId(0), &f, verdict, 6, false);
+        assert_eq!(edits(&s, in_tags_only), [Keep, Keep]);
+        for (port, tag, own) in [(1, tag, own), (2, Keep, Pop)] {
+            s.apply_update(FdbUpdate::Learn {
+                vlan: 1,
+                mac: B,
+                port: PortId(port),
+            });
+            for (tci, tag) in [(None, tag), (Some(2 << 13), own)] {
+                let f = frame(B, A, tci);
+                let verdict = s.forward(at(0.0), PortId(0), &f, 60);
+                let assigned = s.assign(PortId(0), &f, verdict, 6, true);
+                assert_eq!(assigned, unicast(port, tag), "{tags:?} to {port}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -306,7 +306,7 @@ impl Core {
     pub fn switched(&mut self, port: PortId, now: Instant, frame: &OwnedFrame, pcp: Option<u8>) -> Verdict {
         let verdict = self.switch.forward(now, port, frame.head(), frame.bytes.len());
         match pcp {
-            Some(pcp) => verdict.with_priority(pcp),
+            Some(pcp) => self.switch.assign(port, frame.head(), verdict, pcp, true),
             None => verdict,
         }
     }

@@ -9,6 +9,7 @@ use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::int::Telemetry;
 use vnic_wire::mad::{self, GSI_QP};
+use vnic_wire::qos::Trust;
 use vnic_wire::roce::{Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
@@ -248,16 +249,26 @@ impl Wire<'_> {
         }
     }
 
+    /// The verdict with a tag of the packet's priority. Priority 0 is none of its own: a tag that the NIC inserts has that of the
+    /// adapter (`VlanPrio`) then. A priority that the DSCP names is in the DSCP, and needs no tag.
+    fn prioritized(&self, packet: &Outgoing<'_>, verdict: Verdict) -> Verdict {
+        if packet.priority == 0 {
+            return verdict;
+        }
+        let qos = self.core.out.qos.get(self.port);
+        let by_dscp = |trust| matches!(trust, Trust::Dscp | Trust::Both);
+        let tags = !qos.is_some_and(|change| by_dscp(change.qos.classification.priorities.trust));
+        let (head, n) = switched_by(packet.path);
+        let switch = &self.core.switch;
+        switch.assign(self.port, &head[..n], verdict, packet.priority, tags)
+    }
+
     /// Builds the frame of a packet: in an uplink's memory, or for the switch's receivers.
     fn send_frame(&mut self, packet: &Outgoing<'_>, len: usize, verdict: Verdict) {
         if len > FRAME_MAX {
             return;
         }
-        // A tag that the NIC inserts has the packet's priority; one without any has that of the adapter (`VlanPrio`).
-        let verdict = match packet.priority {
-            0 => verdict,
-            priority => verdict.with_priority(priority),
-        };
+        let verdict = self.prioritized(packet, verdict);
         if packet.headers.bth.destination_qp == MULTICAST_QP && self.seats.any(self.port) {
             self.send_to_group(packet);
         }

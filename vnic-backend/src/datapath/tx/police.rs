@@ -163,7 +163,7 @@ impl TxPath {
             }
             return step;
         };
-        let verdict = marked(self.judge(&f, len, visit.core), decision);
+        let verdict = self.judge_decided(&f, len, decision, visit.core);
         if matches!(verdict, Verdict::Drop(_)) {
             return self.let_go(buffer, &f, len, decision, visit);
         }
@@ -219,7 +219,7 @@ impl TxPath {
         if tells && gids::is_answer(f.head) {
             return self.hear(priority, f, len, visit);
         }
-        let verdict = marked(self.judge(f, len, visit.core), decision);
+        let verdict = self.judge_decided(f, len, decision, visit.core);
         let at_once = match queued {
             true => self.queue(f, len, decision, verdict, visit),
             false => {
@@ -308,13 +308,5 @@ impl TxPath {
         }
         self.count(priority, f.head, len, &mut visit.sums);
         Err(Step::Done)
-    }
-}
-
-/// The verdict with the tag's priority that a policy gives the frame.
-fn marked(verdict: Verdict, decision: Decision) -> Verdict {
-    match decision.pcp {
-        Some(pcp) => verdict.with_priority(pcp),
-        None => verdict,
     }
 }

@@ -29,7 +29,10 @@ pub(super) const KEYS: &[KeyDef] = &[
     KeyDef::switch("TxUntagPriorityTag")
         .acts(field!(tx_untag_priority_tag))
         .default(0)
-        .help("1: transmitted packets that have a priority but no VLAN leave without a tag.")
-        .note("They count on their original priority all the same. For PFC by DSCP, set it to 1.")
+        .help("0: transmitted packets to which a policy assigns a priority, and no VLAN, leave with a priority tag (VLAN 0). 1: without a tag.")
+        .note(
+            "They count on their original priority all the same. RDMA packets of another priority than 0 get one, too, unless \
+             the adapter trusts the DSCP. Receivers that are access ports get no tags. For PFC by DSCP, set it to 1.",
+        )
         .source("WinOF-2 Ethernet Network, DSCP: Registry Settings"),
 ];
