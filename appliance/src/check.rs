@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 pub use suggest::nearest;
 pub use violations::Violations;
 
+use crate::http::Url;
 use crate::traces::Collector;
 use vnic_backend::{
     MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
-    TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
+    TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE, WakeAction,
 };
 
 /// Default MTU of an adapter or a port.
@@ -52,6 +53,21 @@ pub fn name(text: &str) -> Checked<String> {
 /// IP address or prefix that a guest may use.
 pub fn allowed_address(text: &str) -> Checked<Prefix> {
     text.parse().map_err(|e| format!("{text:?}: {e}"))
+}
+
+/// What a magic packet does.
+pub fn wake(text: &str) -> Checked<WakeAction> {
+    let action: WakeAction = text.parse()?;
+    match &action {
+        WakeAction::Qmp(path) | WakeAction::Unix(path) => socket_path(path).map(drop)?,
+        WakeAction::Http(url) => wake_url(url).map(drop)?,
+    }
+    Ok(action)
+}
+
+/// URL to which magic packets are posted.
+pub fn wake_url(text: &str) -> Checked<Url> {
+    Url::parse(text, 80)
 }
 
 /// Number of an adapter's `allowed_addresses`.

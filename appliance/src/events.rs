@@ -21,6 +21,9 @@ pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, Told, describe, told};
 
+/// Magic packets that may wait for what they cause; older ones are left out.
+const MAGIC: usize = 64;
+
 /// Item of a watcher's stream.
 #[derive(Debug, Clone)]
 pub enum Notice {
@@ -47,6 +50,8 @@ fn watched(kind: &NicEventKind) -> bool {
 /// Takes events from the NIC, logs them, and sends them to watchers.
 pub struct EventHub {
     sender: broadcast::Sender<Notice>,
+    /// Magic packets.
+    magic: broadcast::Sender<Arc<NicEvent>>,
     /// Log of events.
     pub log: Arc<EventLog>,
     stop: Arc<AtomicBool>,
@@ -57,11 +62,13 @@ impl EventHub {
     /// Opens the log in the state directory, records the start of the daemon, and starts the thread that takes the events.
     pub fn start(nic: Nic, file: EventFile, keep: Keep) -> std::io::Result<EventHub> {
         let (sender, _) = broadcast::channel(BACKLOG);
+        let (magic, _) = broadcast::channel(MAGIC);
         let stop = Arc::new(AtomicBool::new(false));
         let first = nic.subscribe();
         let log = Arc::new(EventLog::start(Some(file), keep)?);
         let hub = EventHub {
             sender: sender.clone(),
+            magic: magic.clone(),
             log: log.clone(),
             stop: stop.clone(),
             thread: Mutex::default(),
@@ -76,7 +83,10 @@ impl EventHub {
                             log.append(Record::gap());
                         }
                         log.append(Record::of(&event, |name| nic.port(name).is_ok()));
-                        if watched(&event.kind) {
+                        if matches!(event.kind, NicEventKind::MagicPacket { .. }) {
+                            // (An error means that nobody listens.)
+                            let _ = magic.send(Arc::new(event));
+                        } else if watched(&event.kind) {
                             // An error means that there is no watcher.
                             let _ = sender.send(Notice::Event(Arc::new(event)));
                         }
@@ -101,6 +111,11 @@ impl EventHub {
     /// Subscribes to events from now on.
     pub fn watch(&self) -> broadcast::Receiver<Notice> {
         self.sender.subscribe()
+    }
+
+    /// Subscribes to magic packets from now on.
+    pub fn magic_packets(&self) -> broadcast::Receiver<Arc<NicEvent>> {
+        self.magic.subscribe()
     }
 
     /// Records an event of the control plane. In a rehearsal nothing happens.

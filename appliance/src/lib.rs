@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod events;
 mod faults;
 mod grpc;
+pub mod http;
 mod json;
 mod logging;
 mod macs;
@@ -36,6 +37,7 @@ mod systemd;
 mod teams;
 pub mod traces;
 mod verbs_faults;
+mod wake;
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vnic_backend::AlgorithmLimits;
 
-use table::{LEGACY_DCQCN, PROGRAMMABLE};
+use table::{LEGACY_DCQCN, PROGRAMMABLE, WOL_MAGIC};
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF, SELECTIVE_REPEAT};
 
 use crate::check::nearest;
@@ -58,6 +58,8 @@ pub struct NvActing {
     pub roce_off: bool,
     /// Whether they repeat selectively where the operator has not said otherwise.
     pub selective_repeat: bool,
+    /// Whether magic packets mean nothing.
+    pub wake_off: bool,
 }
 
 /// The NV configuration.
@@ -234,6 +236,7 @@ impl Nv {
         NvActing {
             roce_off: current.get(ROCE_CONTROL) == Some(&ROCE_OFF),
             selective_repeat: current.get(SELECTIVE_REPEAT) == Some(&1),
+            wake_off: current.get(WOL_MAGIC) == Some(&0),
         }
     }
 }

@@ -33,6 +33,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::RdmaConnections(_)
             | NicEventKind::RingFault { .. }
             | NicEventKind::SpoofedSource { .. }
+            | NicEventKind::MagicPacket { .. }
             | NicEventKind::SpoofedAddress(_)
             | NicEventKind::ProtocolError { .. }
             | NicEventKind::VmmRefused { .. }

@@ -456,6 +456,10 @@ impl Inner {
                 },
             ),
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
+            CoreEvent::MagicPacket { port, source, by } => {
+                let by = state.names.get(&by).cloned().unwrap_or_default();
+                (port, NicEventKind::MagicPacket { source, by })
+            }
             CoreEvent::SpoofedAddress { port, claim } => (port, NicEventKind::SpoofedAddress(claim)),
             CoreEvent::Remains(left) => {
                 // Nothing waits for this thread, which may take long to free it.

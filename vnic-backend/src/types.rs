@@ -14,6 +14,7 @@ mod rdma_port;
 mod recording;
 mod trace;
 mod verbs_fault;
+mod wake;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -67,6 +68,7 @@ pub use rdma_port::*;
 pub use recording::*;
 pub use trace::*;
 pub use verbs_fault::*;
+pub use wake::WakeAction;
 
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +162,8 @@ pub struct AdapterSpec {
     pub rdma_memory_mib: u32,
     /// Resources of the daemon for the adapter's VMMs.
     pub vmm: VmmLimits,
+    /// What a magic packet does while the guest does not run; `None`: it is reported.
+    pub wake: Option<WakeAction>,
     /// The move of a guest in which the adapter takes part.
     pub moving: Option<Moving>,
 }

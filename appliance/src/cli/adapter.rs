@@ -215,6 +215,7 @@ fn facts(a: &v1::Adapter) -> String {
         "vlan": vlan::words(a.vlan.as_ref()),
         "anti-spoofing": spoofing,
         "allowed addresses": a.allowed_addresses.join(" "),
+        "wake": &a.wake,
         "data core": a.data_core.map(|c| c.to_string()).unwrap_or_default(),
         "socket": socket,
         "socket access": socket_access(a),

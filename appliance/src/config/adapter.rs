@@ -40,6 +40,7 @@ pub(super) struct AdapterTable {
     rdma_memory_mib: Option<Spanned<i64>>,
     vmm_regions: Option<Spanned<i64>>,
     vmm_descriptors: Option<Spanned<i64>>,
+    wake: Option<Spanned<String>>,
 }
 
 pub(super) fn adapter(
@@ -111,6 +112,7 @@ pub(super) fn adapter(
                 .check(table.vmm_descriptors, check::vmm_descriptors)
                 .unwrap_or(vmm.descriptors),
         },
+        wake: sink.text(table.wake, check::wake),
         moving: None,
     }
 }

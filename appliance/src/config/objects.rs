@@ -149,6 +149,7 @@ fn adapter(spec: &AdapterSpec, socket_dir: &Path) -> Keys {
     keys.plain("vmm_regions", number(spec.vmm.regions), number(vmm.regions));
     let descriptors = number(vmm.descriptors);
     keys.plain("vmm_descriptors", number(spec.vmm.descriptors), descriptors);
+    keys.optional("wake", spec.wake.as_ref().map(text));
     keys.optional("socket_owner", access.owner.map(text));
     keys.optional("socket_group", access.group.map(text));
     let mode = |mode| text(format!("{mode:04o}"));

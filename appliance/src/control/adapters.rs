@@ -421,6 +421,7 @@ impl Adapters<'_> {
                     regions: new.vmm_regions.unwrap_or(limits.regions),
                     descriptors: new.vmm_descriptors.unwrap_or(limits.descriptors),
                 },
+                wake: new.wake.clone(),
                 moving: None,
             })
     }

@@ -25,7 +25,7 @@ use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
 use crate::store::{self, OnDamage, Store, StoreError};
 use crate::traces::Tracer;
-use crate::{grpc, mesh, metrics};
+use crate::{grpc, mesh, metrics, wake};
 
 pub use args::{Args, ExitCode, run};
 use control_socket::ControlSocket;
@@ -110,6 +110,7 @@ pub struct Daemon {
     traces: Option<(Arc<Tracer>, JoinHandle<()>)>,
     /// Task that checks the certificates of connections at intervals.
     watch: JoinHandle<()>,
+    wake: JoinHandle<()>,
     // Fields are dropped in this order: the lock is released last.
     _socket: ControlSocket,
     _state: StateDir,
@@ -193,6 +194,8 @@ impl Daemon {
         }));
         let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls), &live, meter).await;
         let watch = panics::spawn("expiry", live.watch());
+        let packets = control.hub.magic_packets();
+        let wake = panics::spawn("wake", wake::serve(control.clone(), packets));
         let daemon = Daemon {
             control,
             grpc,
@@ -200,6 +203,7 @@ impl Daemon {
             metrics,
             traces,
             watch,
+            wake,
             _socket: socket,
             _state: state,
         };
@@ -337,6 +341,7 @@ impl Daemon {
         self.health.set(false).await;
         self.control.life.begin_shutdown();
         self.watch.abort();
+        self.wake.abort();
         // Streams end by themselves now; a client that keeps its connection open does not delay the shutdown.
         for mut task in self.grpc {
             if tokio::time::timeout(Duration::from_secs(2), &mut task)

@@ -65,6 +65,14 @@ pub enum ControlEvent {
         /// Client that asked.
         by: String,
     },
+    /// What an adapter says of magic packets was done.
+    Woken {
+        adapter: String,
+        /// The action.
+        action: String,
+        /// What came of it, or why it could not be done.
+        outcome: Result<String, String>,
+    },
     /// A step of the migration of a guest.
     Migration {
         adapter: String,
@@ -210,9 +218,9 @@ fn of(by: &str) -> String {
 impl ControlEvent {
     pub fn owner(&self) -> Owner {
         match self {
-            ControlEvent::AdapterRestarted { adapter, .. } | ControlEvent::Migration { adapter, .. } => {
-                Owner::Adapter(adapter.clone())
-            }
+            ControlEvent::AdapterRestarted { adapter, .. }
+            | ControlEvent::Woken { adapter, .. }
+            | ControlEvent::Migration { adapter, .. } => Owner::Adapter(adapter.clone()),
             ControlEvent::SettingsChanged { owner, .. } | ControlEvent::SettingsRefused { owner, .. } => {
                 owner.clone()
             }
@@ -239,6 +247,10 @@ impl ControlEvent {
                 };
                 tell! { DAEMON_STARTED, version, pid, before; "vnicd {version} started{more}" }.at(level)
             }
+            ControlEvent::Woken { action, outcome, .. } => match outcome {
+                Ok(outcome) => tell! { WOKEN, action, outcome; "wake {action}: {outcome}" },
+                Err(problem) => tell! { WOKEN, action, problem; "wake {action} failed: {problem}" }.at(Level::Warn),
+            },
             ControlEvent::DaemonStopped => {
                 told(&kinds::DAEMON_STOPPED, "vnicd ends").fact("pid", std::process::id())
             }

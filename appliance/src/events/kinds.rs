@@ -139,6 +139,10 @@ kinds! {
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";
+    MAGIC_PACKET = 0x1113, "magic_packet", Guest, [Info],
+        "A magic packet (Wake-on-LAN) came for an adapter whose guest does not run.";
+    WOKEN = 0x1114, "woken", Operator, [Info, Warn],
+        "What an adapter says of magic packets (`wake`) was done. A warning if it could not be done.";
     PAUSE_STORM_WARNING = 0x1118, "pause_storm_warning", Guest, [Warn],
         "Senders were told to wait by a receiver that stood still for longer than the minor watermark.";
     PAUSE_STORM = 0x1119, "pause_storm", Guest, [Warn],

@@ -214,6 +214,9 @@ pub fn describe(event: &NicEvent) -> Told {
             "frames from {source} are dropped: it is not an address of this adapter. Give the VM the adapter's own address (mac= of its \
              network device; `vnicctl adapter show` tells it), or set anti_spoofing = false"
         },
+        NicEventKind::MagicPacket { source, by } => tell! { MAGIC_PACKET, source, by;
+            "a magic packet of {source} by {by}: somebody asks to wake the guest"
+        },
         NicEventKind::SpoofedAddress(Claim::Address(address)) => tell! { SPOOFED_ADDRESS, address;
             "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of these \
              (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"

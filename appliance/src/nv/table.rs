@@ -53,6 +53,8 @@ pub const ROCE_CONTROL: &str = "ROCE_CONTROL";
 /// Value without RDMA functions.
 pub const ROCE_OFF: u32 = 1;
 
+/// Parameter that lets magic packets wake guests.
+pub const WOL_MAGIC: &str = "WOL_MAGIC_EN";
 /// Parameter that lets adapters repeat selectively.
 pub const SELECTIVE_REPEAT: &str = "RDMA_SELECTIVE_REPEAT_EN";
 
@@ -265,11 +267,11 @@ pub static PARAMETERS: &[NvDef] = &[
     }
     .help("1: congestion control of the user's own (vnicctl cc load); valid while ROCE_CC_LEGACY_DCQCN is 0.")
     .default(0),
-    flag("WOL_MAGIC_EN")
-        .of(
-            "remote power",
-            "WinOF-2 Ethernet Network, Wake-on-LAN",
-            "Magic packets wake the machine.",
-        )
-        .port(),
+    NvDef {
+        waits_for: None,
+        source: "WinOF-2 Ethernet Network, Wake-on-LAN",
+        ..flag(WOL_MAGIC)
+    }
+    .help("1: a magic packet for a guest that does not run is an event, and wakes it as its adapter says (vnicctl adapter set --wake).")
+    .default(1),
 ];

@@ -43,6 +43,7 @@ impl Inner {
             }
         }
         settings.network_direct &= !self.nv.roce_off;
+        settings.wake_on_magic &= !self.nv.wake_off;
         if self.nv.selective_repeat
             && let Some(forced) = parameter(SELECTIVE_REPEAT_FORCED)
         {

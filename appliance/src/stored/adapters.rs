@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use prost::Message as _;
-use vnic_backend::{AdapterSpec, MacAddr, Prefix, SocketAccess, SocketRole, VlanMode};
+use vnic_backend::{AdapterSpec, MacAddr, Prefix, SocketAccess, SocketRole, VlanMode, WakeAction};
 use vnic_control::v1;
 
 use super::values;
@@ -46,6 +46,8 @@ pub struct NewAdapter {
     pub vmm_regions: Option<u32>,
     /// File descriptors that a VMM may have.
     pub vmm_descriptors: Option<u32>,
+    /// What a magic packet does.
+    pub wake: Option<WakeAction>,
 }
 
 impl From<&AdapterSpec> for NewAdapter {
@@ -68,6 +70,7 @@ impl From<&AdapterSpec> for NewAdapter {
             rdma_memory_mib: Some(spec.rdma_memory_mib),
             vmm_regions: Some(spec.vmm.regions),
             vmm_descriptors: Some(spec.vmm.descriptors),
+            wake: spec.wake.clone(),
         }
     }
 }
@@ -109,6 +112,7 @@ fields! {
     "rdma_memory_mib" => rdma_memory_mib;
     "vmm_regions" => vmm_regions;
     "vmm_descriptors" => vmm_descriptors;
+    "wake" => wake;
 }
 
 impl NewAdapter {
@@ -214,6 +218,10 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         "" => None,
         text => wrong.check("adapter.socket_mode", check::socket_mode(text)),
     };
+    let wake = match adapter.wake.as_str() {
+        "" => None,
+        text => wrong.check("adapter.wake", check::wake(text)),
+    };
     let mut socket = |field: &str, path: &str| match path {
         "" => None,
         path => wrong.check(format!("adapter.{field}"), check::socket_path(path.as_ref())),
@@ -240,6 +248,7 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         rdma_memory_mib,
         vmm_regions,
         vmm_descriptors,
+        wake,
     }
 }
 
@@ -267,6 +276,7 @@ pub fn message(new: &NewAdapter) -> v1::Adapter {
         rdma_memory_mib: new.rdma_memory_mib.unwrap_or_default(),
         vmm_regions: new.vmm_regions.unwrap_or_default(),
         vmm_descriptors: new.vmm_descriptors.unwrap_or_default(),
+        wake: new.wake.as_ref().map_or_else(String::new, ToString::to_string),
         eth_socket: path(&new.eth_socket),
         rdma_enabled: new.rdma_enabled,
         rdma_socket: path(&new.rdma_socket),

@@ -4,14 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use prost::Message as _;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -20,6 +14,7 @@ use super::otlp::{
     self, ExportRequest, ExportResponse, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span,
 };
 use super::{Item, Sent, Tracer};
+use crate::http::{self, Url};
 
 /// Most spans of a request to the collector.
 const BATCH: usize = 512;
@@ -27,8 +22,6 @@ const BATCH: usize = 512;
 const DELAY: Duration = Duration::from_secs(1);
 /// Time limit of a request to the collector.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Longest answer of the collector that is read.
-const ANSWER_MAX: usize = 64 << 10;
 
 /// Sends spans until the tracer ends.
 pub async fn run(tracer: Arc<Tracer>, collector: Collector, mut waiting: mpsc::Receiver<Item>) {
@@ -71,7 +64,7 @@ pub async fn run(tracer: Arc<Tracer>, collector: Collector, mut waiting: mpsc::R
         match sent {
             Err(error) if !failing => {
                 failing = true;
-                let Collector { host, port, .. } = &collector;
+                let Url { host, port, .. } = &collector.0;
                 tracing::warn!("the collector of traces at {host}:{port} takes nothing: {error}");
             }
             Ok(_) if failing => {
@@ -86,35 +79,9 @@ pub async fn run(tracer: Arc<Tracer>, collector: Collector, mut waiting: mpsc::R
 
 /// Sends spans; returns how many the collector has refused.
 async fn send(collector: &Collector, spans: Vec<Span>) -> Result<u64, String> {
-    fn told(error: impl std::error::Error) -> String {
-        error.to_string()
-    }
-    let Collector { host, port, path } = collector;
     let body = Bytes::from(message(spans).encode_to_vec());
-    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(told)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(told)?;
-    // (It ends with the sender.)
-    let connection = tokio::spawn(connection);
-    let authority = match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    };
-    let request = Request::post(path)
-        .header(HOST, authority)
-        .header(CONTENT_TYPE, "application/x-protobuf")
-        .body(Full::new(body))
-        .map_err(told)?;
-    let answer = sender.send_request(request).await.map_err(told);
-    let answer = match answer {
-        Ok(answer) if answer.status() == StatusCode::OK => {
-            let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
-            body.map(|body| body.to_bytes()).map_err(|e| e.to_string())
-        }
-        Ok(answer) => Err(format!("HTTP status {}", answer.status())),
-        Err(error) => Err(error),
-    };
-    connection.abort();
-    let answer = ExportResponse::decode(answer?).map_err(told)?;
+    let answer = http::post(&collector.0, "application/x-protobuf", body).await?;
+    let answer = ExportResponse::decode(answer).map_err(|e| e.to_string())?;
     let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
     Ok(u64::try_from(rejected).unwrap_or(0))
 }

@@ -43,6 +43,7 @@ fn adapter(name: &str) -> AdapterStatus {
         allowed_addresses: Vec::new(),
         socket_access: Default::default(),
         rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+        wake: None,
         moving: None,
         vmm: Default::default(),
     };

@@ -438,6 +438,7 @@ async fn all_keys_together_survive_the_daemon() {
         ("*UsoIPv4", "0"),
         ("*UsoIPv6", "0"),
         ("*RSS", "0"),
+        ("*NumRSSQueues", "3"),
         ("VlanID", "7"),
         ("VlanPrio", "5"),
         ("TxUntagPriorityTag", "1"),

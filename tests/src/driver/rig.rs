@@ -175,6 +175,7 @@ impl Rig {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            wake: None,
             moving: None,
             vmm: Default::default(),
         }

@@ -476,3 +476,33 @@ fn keys_of_offloads_withhold_features() -> Result<()> {
     }
     rig.finish(Copies::Extra(0))
 }
+
+/// `*NumRSSQueues`: a driver is told of fewer queue pairs than the adapter has, and its control queue is behind those.
+#[test]
+fn a_key_bounds_the_queue_pairs() -> Result<()> {
+    use vnic_backend::settings::AdapterSettings;
+    let mut rig = Rig::new(1)?;
+    let mac = rig.add_with("b", |spec| {
+        (spec.control_queue, spec.queue_pairs) = (true, 4);
+    })?;
+    let a = rig.add("a")?;
+    let mut settings = AdapterSettings::default();
+    settings.offloads.rss_queues = 2;
+    rig.nic.configure_adapter("b", &settings)?;
+    rig.nic.restart_adapter("b")?;
+    let options = Options {
+        pairs: 2,
+        ..Options::default().with(CONTROL)
+    };
+    let mut b = rig.attach("b", options)?;
+    assert_eq!(b.frontend()?.get_queue_num()?, 5);
+    let (_, space) = b
+        .frontend()?
+        .get_config(8, 2, VhostUserConfigFlags::WRITABLE, &[0; 2])?;
+    assert_eq!(space, [2, 0]);
+    assert_eq!(b.command(&[4, 0, 3, 0], 1)?, ERR);
+    assert_eq!(b.command(&[4, 0, 2, 0], 1)?, OK);
+    let mut sender = rig.attach("a", Options::default())?;
+    assert!(through(&rig, &mut sender, &mut b, &numbered_to(mac, a))?.is_some());
+    rig.finish(Copies::Extra(0))
+}

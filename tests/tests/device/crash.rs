@@ -56,6 +56,7 @@ fn nic_child() -> Result<()> {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            wake: None,
             moving: None,
             vmm: Default::default(),
         })?;

@@ -41,4 +41,5 @@ mod settings_files;
 mod trace;
 mod update;
 mod vlan_keys;
+mod wake;
 mod xdp;

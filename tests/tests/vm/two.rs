@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use vnic_tests::lab::{self, Daemon, Guest, Lab, PATIENCE, Pair, iperf, ping, wait_for};
+use serde_json::json;
+use vnic_tests::lab::{self, Daemon, Guest, Lab, PATIENCE, Pair, Qmp, iperf, ping, wait_for};
 
 const CONFIG: &str = r#"
 [[adapter]]
@@ -21,9 +22,10 @@ queue_pairs = 2
 fn everything_between_two_machines() {
     lab::case("vm-two", |lab| {
         let mut daemon = Daemon::with_config(lab, CONFIG)?;
-        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |_, spec| {
+        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |n, spec| {
             spec.mtu = 9000;
             spec.queue_pairs = 2;
+            spec.more = vec![Qmp::option(&lab.path(&format!("qmp{n}")))];
         })?;
 
         attached(lab, &daemon, &mut vms)?;
@@ -32,6 +34,7 @@ fn everything_between_two_machines() {
         tcp(lab, &daemon, &mut vms)?;
         udp(lab, &mut vms)?;
         capture(lab, &daemon, &mut vms)?;
+        sleep(lab, &daemon, &mut vms)?;
 
         for adapter in ["vf0", "vf1"] {
             ensure!(
@@ -172,6 +175,46 @@ fn capture(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
     let frames = frames.lines().count();
     ensure!(frames >= 2, "tshark finds {frames} ICMP frames in {path}");
     lab.step(&format!("a capture: tshark finds {frames} ICMP frames"));
+    Ok(())
+}
+
+/// A machine sleeps (ACPI S3), and a magic packet of the other one wakes it by its monitor.
+fn sleep(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
+    let socket = lab.path("qmp2");
+    let action = format!("qmp:{}", socket.display());
+    daemon.ctl(&["adapter", "set", "vf1", "--wake", &action])?;
+    let doze = "echo mem > /sys/power/state";
+    vms.two.send(doze)?;
+    wait_for("a machine that sleeps", PATIENCE, || {
+        let status = Qmp::connect(&socket)?.run("query-status", &json!({}))?;
+        ensure!(status["status"] == "suspended", "{status}");
+        let state = daemon.adapter("vf1")?["state"].clone();
+        ensure!(state != "STATE_UP", "vf1 is {state}");
+        Ok(())
+    })?;
+    // Nobody answers for it any more: the packet goes to its address.
+    let mac = daemon.mac("vf1")?;
+    let bytes: String = mac.split(':').map(|byte| format!("\\x{byte}")).collect();
+    let magic = format!("{}{}", "\\xff".repeat(6), bytes.repeat(16));
+    vms.one.ok(&format!(
+        "ip neigh replace 10.0.0.2 lladdr {mac} dev eth0 nud permanent"
+    ))?;
+    vms.one.ok(&format!(
+        "printf '{magic}' | busybox timeout 2 busybox nc -u 10.0.0.2 9; true"
+    ))?;
+    let (exit, output) = vms.two.finish(doze)?;
+    ensure!(exit == 0, "the machine did not sleep: {output}");
+    daemon.wait_up("vf1")?;
+    vms.one.ok("ip neigh del 10.0.0.2 dev eth0")?;
+    ping(&mut vms.one, "-c 5 -i 0.1 10.0.0.2")?;
+    for (kind, what) in [
+        ("magic_packet", "vf0"),
+        ("woken", "system_wakeup: the machine was suspended"),
+    ] {
+        let events = daemon.ctl(&["event", "list", "--kind", kind])?.to_string();
+        ensure!(events.contains(what), "{kind}: {events}");
+    }
+    lab.step("a machine in S3 wakes by a magic packet");
     Ok(())
 }
 

@@ -327,6 +327,8 @@ pub struct AdapterSettings {
     pub gpu_direct: bool,
     /// Offloads that the guest's driver is offered.
     pub offloads: OffloadKeys,
+    /// NV parameter `WOL_MAGIC_EN`: whether magic packets for a guest that does not run are of interest.
+    pub wake_on_magic: bool,
     /// Quality of service and flow control.
     pub qos: QosKeys,
     /// Congestion control.
@@ -363,6 +365,8 @@ pub struct OffloadKeys {
     pub uso6: bool,
     /// `*RSS`.
     pub rss: bool,
+    /// `*NumRSSQueues`.
+    pub rss_queues: u8,
 }
 
 impl Default for OffloadKeys {
@@ -377,6 +381,7 @@ impl Default for OffloadKeys {
             uso4: true,
             uso6: true,
             rss: true,
+            rss_queues: 16,
         }
     }
 }
@@ -417,6 +422,7 @@ impl Default for AdapterSettings {
             vlan_id: 0,
             vlan_prio: 0,
             tx_untag_priority_tag: false,
+            wake_on_magic: true,
             delay_drop: DelayDrop::default(),
             macs: Vec::new(),
             roce_mode: RoceMode::default(),

@@ -16,6 +16,7 @@ pub mod network;
 pub mod qos;
 pub mod switch;
 pub mod vlan;
+pub mod wake;
 
 pub use drop_reason::DropReason;
 pub use fault::{Facts, Faults};

@@ -70,6 +70,8 @@ pub struct PortConfig {
     pub default_priority: u8,
     /// What becomes of priority tags.
     pub priority_tags: PriorityTags,
+    /// Whether magic packets for its addresses are of interest while it cannot receive ([`Switch::wakes`]).
+    pub wakes: bool,
 }
 
 /// The receiver of a frame, and what becomes of the frame's tag there.
@@ -144,6 +146,8 @@ pub struct Switch {
     now: u32,
     /// Number of changes that could alter a decision.
     generation: u64,
+    /// Whether a port that can be woken cannot receive.
+    asleep: bool,
     learned: u64,
     refused: u64,
 }
@@ -224,6 +228,7 @@ impl Switch {
             updates: Updates::new(),
             now: 0,
             generation: 1,
+            asleep: false,
             learned: 0,
             refused: 0,
         }
@@ -240,7 +245,7 @@ impl Switch {
         new.role = self.role(port);
         self.ports[index] = Some(new);
         self.enter_static(port);
-        self.changed();
+        self.ports_changed();
     }
 
     /// Changes the settings of a port; its link stays as it is. Learned addresses stay unless the port's VLANs change.
@@ -262,6 +267,7 @@ impl Switch {
         }
         self.enter_all_static(port);
         self.set_link(port, link);
+        self.ports_changed();
     }
 
     /// Removes a port and all addresses behind it. Call it on every copy.
@@ -275,7 +281,7 @@ impl Switch {
             *p = None;
         }
         self.enter_all_static(port);
-        self.changed();
+        self.ports_changed();
     }
 
     /// Enters the own addresses of `first`, then those of the other ports that had to stand back for an equal address.
@@ -296,7 +302,7 @@ impl Switch {
         let up = link && p.role == Role::Member;
         if p.up == up {
             if turned {
-                self.changed();
+                self.ports_changed();
             }
             return;
         }
@@ -311,7 +317,7 @@ impl Switch {
             let at = self.up.partition_point(|q| *q < port);
             self.up.insert(at, port);
         }
-        self.changed();
+        self.ports_changed();
     }
 
     /// Isolates these ports and no others: the switch drops what comes from them and what is for them
@@ -349,7 +355,7 @@ impl Switch {
             let link = p.link;
             self.set_link(port, link);
             self.flush_port(port);
-            self.changed();
+            self.ports_changed();
         }
     }
 
@@ -563,6 +569,23 @@ impl Switch {
         }
     }
 
+    /// Whether a port that can be woken cannot receive.
+    #[inline]
+    pub fn is_any_asleep(&self) -> bool {
+        self.asleep
+    }
+
+    /// The port that a magic packet for this address wakes: it cannot receive, the address is its own, and the packet's VLAN
+    /// reaches it. `head`: the first bytes of the packet.
+    pub fn wakes(&self, ingress: PortId, head: &[u8], mac: MacAddr) -> Option<PortId> {
+        let (_, vlan) = self.admit(ingress, head, head.len().max(64)).ok()?;
+        let number = mac.to_u64();
+        let ports = (0..).map(PortId).zip(&self.ports);
+        let mut asleep = ports.filter_map(|(id, port)| Some((id, port.as_ref()?)));
+        let found = asleep.find(|(_, p)| p.wakes && !p.link && p.member(vlan) && p.has(number));
+        found.map(|(id, _)| id)
+    }
+
     /// Ports that are up, in ascending order.
     #[inline]
     pub fn up_ports(&self) -> &[PortId] {
@@ -619,6 +642,12 @@ impl Switch {
     #[inline]
     fn changed(&mut self) {
         self.generation += 1;
+    }
+
+    fn ports_changed(&mut self) {
+        self.changed();
+        let mut ports = self.ports.iter().flatten();
+        self.asleep = ports.any(|p| p.wakes && !p.link);
     }
 
     #[inline]

@@ -32,6 +32,8 @@ pub struct ControlStart {
     pub call: Option<Arc<Call>>,
     /// Features that the driver has negotiated.
     pub features: u64,
+    /// Queue pairs that the driver is told of.
+    pub pairs: u16,
     /// Address of the adapter.
     pub mac: MacAddr,
     /// Addresses that the guest may take for its own; `None`: any.
@@ -126,7 +128,6 @@ impl ControlQueues {
     /// Starts the control queue of an adapter.
     pub fn start(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId, start: ControlStart) {
         let Some(adapter) = core.adapter(port) else { return };
-        let pairs = u16::try_from(adapter.queues.len()).unwrap_or(u16::MAX);
         // A driver begins with an empty queue; one that goes on has the state that it has set, if this device heard it.
         let fresh = start.ring.base() == 0;
         let kept = adapter
@@ -135,7 +136,7 @@ impl ControlQueues {
             .filter(|d| !fresh && d.features() == start.features);
         let driver = kept.unwrap_or_else(|| {
             let make = if fresh { Control::new } else { Control::forgotten };
-            Box::new(make(start.features, pairs, start.mac))
+            Box::new(make(start.features, start.pairs, start.mac))
         });
         adapter.driver = Some(driver);
         start.ring.suppress_kicks();

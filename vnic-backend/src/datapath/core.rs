@@ -5,12 +5,14 @@ mod sender;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::access_list::{Action, Decision, Way};
 use vnic_fabric::switch::{Claim, Egress, PortConfig, PortId, Switch, Verdict};
+use vnic_fabric::wake::magic;
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
@@ -52,6 +54,8 @@ pub struct Core {
     pub turns: Turns,
     /// When the current round began.
     pub now: Instant,
+    /// Adapters for which a magic packet was reported, and when.
+    woken: Vec<(PortId, Instant)>,
     many: bool,
 }
 
@@ -79,6 +83,7 @@ impl Core {
             senders: Senders::default(),
             turns: Turns::default(),
             now: Instant(0),
+            woken: Vec::new(),
             many,
         }
     }
@@ -135,14 +140,56 @@ impl Core {
         match *verdict {
             Verdict::Unicast(e) => self.out.give(e, f, meta),
             Verdict::Flood(ref flood) => {
+                if self.switch.is_any_asleep() {
+                    self.wake(f, meta);
+                }
                 for &port in self.switch.up_ports() {
                     if let Some(tag) = self.switch.flood_to(port, meta.ingress, flood) {
                         self.out.give(Egress { port, tag }, f, meta);
                     }
                 }
             }
+            Verdict::Drop(DropReason::ReceiverDown | DropReason::NoDestination)
+                if self.switch.is_any_asleep() =>
+            {
+                self.wake(f, meta);
+            }
             Verdict::Drop(_) => {}
         }
+    }
+
+    /// Reports a magic packet for an adapter whose guest does not run, at most once a second for each.
+    #[cold]
+    fn wake(&mut self, f: &RawFrame<'_>, meta: &Metadata) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        /// Where the pattern is looked for: all of a frame without offloads.
+        const LOOK: usize = 1522;
+        if matches!(
+            self.out.slots.get(usize::from(meta.source.0)),
+            Some(Slot::Remote(_))
+        ) {
+            // The core that it came from has looked.
+            return;
+        }
+        let mut bytes = [0; LOOK];
+        let known = f.whole().peek(&mut bytes);
+        let Some(mac) = magic(&bytes[..known]) else { return };
+        let Some(port) = self.switch.wakes(meta.ingress, f.head, mac) else {
+            return;
+        };
+        let now = self.now;
+        self.woken.retain(|(_, at)| now.since(*at) < PAUSE);
+        if self.woken.iter().any(|(woken, _)| *woken == port) {
+            return;
+        }
+        self.woken.push((port, now));
+        let source = f
+            .head
+            .get(6..12)
+            .and_then(|s| s.try_into().ok())
+            .map_or(MacAddr([0; 6]), MacAddr);
+        let by = meta.source;
+        self.report(CoreEvent::MagicPacket { port, source, by });
     }
 
     /// Sends a frame whose bytes the core owns as the verdict says: as a copy to other cores, and to the receivers of this

@@ -38,6 +38,15 @@ pub enum CoreEvent {
         /// The address.
         source: MacAddr,
     },
+    /// A magic packet came for an adapter whose guest does not run.
+    MagicPacket {
+        /// The adapter.
+        port: PortId,
+        /// The station that sent it.
+        source: MacAddr,
+        /// The adapter or uplink by which it came.
+        by: PortId,
+    },
     /// A guest claims an address that its adapter's `allowed_addresses` do not contain.
     SpoofedAddress {
         /// The guest's adapter.

@@ -724,6 +724,9 @@ impl TxPath {
             if reason == DropReason::SpoofedSource {
                 core.report_spoof(self.port, f.head);
             }
+            if core.switch.is_any_asleep() {
+                core.deliver(&verdict, f, &visit.meta);
+            }
             visit.sums.dropped += 1;
             Step::Done
         } else if crosses {

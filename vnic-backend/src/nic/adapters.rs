@@ -216,6 +216,7 @@ fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
         macs: macs.clone(),
         vlan: wanted.vlan.clone(),
         anti_spoofing: wanted.anti_spoofing,
+        wake: wanted.wake.clone(),
         moving: if first_stays {
             wanted.moving.clone()
         } else {

@@ -123,5 +123,6 @@ pub(super) fn port_config(spec: &AdapterSpec, settings: &AdapterSettings) -> Por
             s if s.vlan_id == 0 && s.vlan_prio > 0 => PriorityTags::Add,
             _ => PriorityTags::Keep,
         },
+        wakes: settings.wake_on_magic,
     }
 }

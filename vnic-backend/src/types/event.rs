@@ -75,6 +75,13 @@ pub enum NicEventKind {
         /// The address that the guest used.
         source: MacAddr,
     },
+    /// A magic packet came for an adapter whose guest does not run (at most once a second for an adapter).
+    MagicPacket {
+        /// The station that sent it.
+        source: MacAddr,
+        /// Name of the adapter or port by which it came.
+        by: String,
+    },
     /// A guest claims an address that its adapter's `allowed_addresses` do not contain (reported once per claim and attach).
     SpoofedAddress(Claim),
     /// A VMM sent something that the device must refuse.

@@ -62,12 +62,23 @@ const WITH_CONTROL: u64 = f::MAC
     | f::VQ_NOTF_COAL
     | f::DEVICE_STATS;
 
+/// Queue pairs that a driver is told of: of a function with its own control queue those that `*NumRSSQueues` allows.
+fn pairs(endpoint: &Endpoint) -> u16 {
+    let spec = endpoint.spec();
+    match spec.control_queue {
+        true => spec
+            .queue_pairs
+            .min(endpoint.settings().offloads.rss_queues.into()),
+        false => spec.queue_pairs,
+    }
+}
+
 /// The control queue among the rings of a driver with these features (virtio 1.3 section 5.1.2): behind all pairs, or behind the first.
 fn control_ring(endpoint: &Endpoint, features: u64) -> Option<usize> {
     let spec = endpoint.spec();
     let pairs = match features & (f::MQ | f::RSS) {
         0 => 1,
-        _ => usize::from(spec.queue_pairs),
+        _ => usize::from(pairs(endpoint)),
     };
     (spec.control_queue && features & f::CTRL_VQ != 0).then_some(2 * pairs)
 }
@@ -90,6 +101,7 @@ impl Ethernet {
             kick: r.kick.clone(),
             call: r.call.clone(),
             features: setup.features,
+            pairs: pairs(&setup.endpoint),
             mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
             addresses: spec.anti_spoofing.then(own),
         });
@@ -183,7 +195,7 @@ impl Function for Ethernet {
 
     fn rings(endpoint: &Endpoint) -> usize {
         let spec = endpoint.spec();
-        2 * usize::from(spec.queue_pairs) + usize::from(spec.control_queue)
+        2 * usize::from(pairs(endpoint)) + usize::from(spec.control_queue)
     }
 
     /// A VMM with the control queue counts pairs, one without it virtqueues.
@@ -258,7 +270,7 @@ impl Function for Ethernet {
         let config = Config {
             mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
             status: LINK_UP,
-            pairs: spec.queue_pairs,
+            pairs: pairs(&setup.endpoint),
             mtu: spec.mtu,
             speed: SPEED_MBPS,
         };

@@ -434,6 +434,7 @@ mod tests {
             socket_access: Default::default(),
             rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
             vmm: Default::default(),
+            wake: None,
             moving: None,
         };
         let counters = Arc::new(AdapterCounters::new(1));

@@ -178,6 +178,7 @@ pub struct AdapterSet {
 }
 
 /// Options of an adapter.
+// Wide: a field for each option.
 #[derive(Debug, clap::Args)]
 struct AdapterOptions {
     /// MAC address; again for further ones. The first is given to the guest [default: derived from the name]
@@ -226,6 +227,11 @@ struct AdapterOptions {
     /// use]
     #[arg(long, value_name = "N")]
     vmm_descriptors: Option<u32>,
+    /// What a magic packet does while the guest does not run: qmp:PATH (QEMU's monitor: system_wakeup or cont), unix:PATH (a socket
+    /// gets a line of JSON; a systemd socket unit starts its service so) or http://HOST:PORT/PATH (JSON is posted)
+    /// [default: it is only reported]
+    #[arg(long, value_name = "ACTION")]
+    wake: Option<String>,
 }
 
 fn on_off(text: &str) -> Result<bool, String> {
@@ -260,6 +266,7 @@ impl AdapterOptions {
             rdma_memory_mib: self.rdma_memory_mib.unwrap_or(0),
             vmm_regions: self.vmm_regions.unwrap_or(0),
             vmm_descriptors: self.vmm_descriptors.unwrap_or(0),
+            wake: self.wake.clone().unwrap_or_default(),
             eth_socket: self.socket.clone().unwrap_or_default(),
             rdma_socket: self.rdma_socket.clone().unwrap_or_default(),
             ..v1::Adapter::default()

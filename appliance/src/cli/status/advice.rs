@@ -164,6 +164,7 @@ const EVENT_KINDS: Rows = rows! {
     rdma_gave_up("requests ended after all retries; the event says what was dropped meanwhile", "vnicctl event list NAME --kind rdma_gave_up"),
     vmm_unused("its VMM starts no driver: it may want more queue pairs than the adapter offers, or its guest does not boot", SHOW),
     port_link(),
+    woken("what wakes a guest could not be done: the event says why", "vnicctl event list NAME --kind woken"),
     pause_storm_warning(FLOW_CONTROL),
     pause_storm(FLOW_CONTROL),
     class_stalled(FLOW_CONTROL),

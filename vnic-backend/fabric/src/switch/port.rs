@@ -90,6 +90,7 @@ pub(crate) struct Port {
     pub(crate) learning: bool,
     anti_spoofing: bool,
     pub(crate) access: bool,
+    pub(crate) wakes: bool,
     /// VLAN of untagged frames; 0: the setting makes no sense, and there is none.
     untagged: u16,
     /// How frames from this port are marked.
@@ -137,6 +138,7 @@ impl Port {
             learning: config.learning,
             anti_spoofing: config.anti_spoofing,
             access,
+            wakes: config.wakes,
             untagged,
             marking: Marking {
                 pcp: u16::from(config.default_priority & 7) << 13,
@@ -178,8 +180,13 @@ impl Port {
     }
 
     #[inline]
+    pub(crate) fn has(&self, address: u64) -> bool {
+        self.macs.contains(&address)
+    }
+
+    #[inline]
     pub(crate) fn may_send_as(&self, source: u64) -> bool {
-        !self.anti_spoofing || self.macs.contains(&source)
+        !self.anti_spoofing || self.has(source)
     }
 
     #[inline]

@@ -35,6 +35,14 @@ pub(super) const KEYS: &[KeyDef] = &[
     offload("*RSS", "The guest may spread received packets over its queues by a hash (RSS).", NDIS)
         .acts(field!(offloads.rss))
         .note("Of adapters with control_queue: others have no RSS."),
+    KeyDef::number("*NumRSSQueues", 1, 16)
+        .default(16)
+        .sz()
+        .acts(field!(offloads.rss_queues))
+        .unit("queues")
+        .help("Queue pairs that the guest's driver is told of, at most those that the adapter has.")
+        .note("Of adapters with control_queue: of others the VMM says how many there are.")
+        .source(NDIS),
     offload("*RscIPv4", "TCP packets over IPv4 are joined when received.", RSC).waits_for("joining received packets"),
     offload("*RscIPv6", "TCP packets over IPv6 are joined when received.", RSC).waits_for("joining received packets"),
     offload(
