@@ -74,6 +74,7 @@ fn config() -> impl Strategy<Value = PortConfig> {
                 learning,
                 default_priority,
                 priority_tags,
+                wakes: false,
             },
         )
 }
