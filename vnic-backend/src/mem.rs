@@ -23,6 +23,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use vnic_wire::checksum;
 
 use mapping::Mapping;
 #[cfg(test)]
@@ -54,6 +55,18 @@ impl<'m> Seg<'m> {
         Seg {
             ptr: bytes.as_mut_ptr(),
             len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            of: PhantomData,
+        }
+    }
+
+    /// `len` bytes from `from` on, as far as the segment has them.
+    #[inline]
+    pub fn part(&self, from: usize, len: usize) -> Seg<'m> {
+        let from = from.min(self.len());
+        Seg {
+            // SAFETY: at most the segment's end.
+            ptr: unsafe { self.ptr.add(from) },
+            len: len.min(self.len() - from) as u32,
             of: PhantomData,
         }
     }
@@ -125,6 +138,25 @@ impl<'m> Seg<'m> {
             // SAFETY: both ranges lie inside their segments; an overlap is harmless to `copy`.
             unsafe { std::ptr::copy(src.ptr.add(from), self.ptr.add(at), len) }
         }
+    }
+}
+
+/// The memory of a frame stays as it is until the burst that brought the frame ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Lasting {
+    /// Whether the sender's device has verified the checksum.
+    pub verified: bool,
+    _lasts: (),
+}
+
+impl Lasting {
+    /// Says so of a frame.
+    ///
+    /// # Safety
+    /// The memory of the frame stays mapped, and there is no reference into it while anything else is done with it, until the
+    /// data core that delivers the frame has ended its burst (`Outputs::end_burst`).
+    pub unsafe fn new(verified: bool) -> Lasting {
+        Lasting { verified, _lasts: () }
     }
 }
 
@@ -512,6 +544,29 @@ pub fn gather(segs: &[Seg<'_>], mut skip: usize, out: &mut [u8]) -> usize {
         }
     }
     done
+}
+
+/// The ones-complement sum of `len` bytes that follow `skip` bytes of `segs` (RFC 1071), folded.
+pub fn sum(segs: &[Seg<'_>], skip: usize, len: usize) -> u32 {
+    /// Bytes that are read at a time.
+    const STEP: usize = 512;
+    let (mut total, mut at) = (0, 0);
+    let (mut skip, mut left) = (skip, len);
+    for seg in segs {
+        let from = skip.min(seg.len());
+        skip -= from;
+        let take = (seg.len() - from).min(left);
+        left -= take;
+        let mut rest = seg.part(from, take);
+        while rest.len() > 0 {
+            let mut private = [0; STEP];
+            let n = gather(&[rest], 0, &mut private);
+            total = checksum::combine(total, checksum::sum(&private[..n]), at);
+            rest = rest.part(n, rest.len() - n);
+            at += n;
+        }
+    }
+    total
 }
 
 /// A position in a list of segments, moving forward as bytes are written.

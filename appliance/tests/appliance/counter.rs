@@ -295,7 +295,7 @@ async fn a_watch_tells_what_changed_and_ends_with_its_owner() {
         first
             .values
             .iter()
-            .all(|v| v.value.is_some() && v.name != "RSCAborts")
+            .all(|v| v.value.is_some() && v.name != "ControlPackets")
     );
     lab.said(&["adapter", "remove", "vf0"]).await;
     loop {

@@ -437,6 +437,8 @@ async fn all_keys_together_survive_the_daemon() {
         ("*LsoV2IPv6", "0"),
         ("*UsoIPv4", "0"),
         ("*UsoIPv6", "0"),
+        ("*RscIPv4", "0"),
+        ("*RscIPv6", "0"),
         ("*RSS", "0"),
         ("*NumRSSQueues", "3"),
         ("VlanID", "7"),

@@ -147,6 +147,32 @@ pub fn tcp(flow: &Flow, payload: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A finished TCP frame of a stream: ACK, timestamps, these bytes from `at` on; PSH if it is the last.
+pub fn segment(flow: &Flow, at: usize, payload: &[u8], last: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let sequence = FIRST_SEQ.wrapping_add(at as u32);
+    let mut step = with_ip(flow).tcp(flow.port, 80, sequence, 4096).ack(77);
+    if last {
+        step = step.psh();
+    }
+    let options = [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
+    let step = step.options_raw(&options).expect("12 bytes of options");
+    step.write(&mut out, payload).expect("a Vec takes everything");
+    out
+}
+
+/// The same frame, its checksum left to the device.
+pub fn partial(flow: &Flow, mut frame: Vec<u8>) -> (Vec<u8>, NetHdr) {
+    make_partial(&mut frame, flow, 16, 6);
+    let hdr = NetHdr {
+        flags: NetHdr::NEEDS_CSUM,
+        csum_start: transport(flow) as u16,
+        csum_offset: 16,
+        ..NetHdr::default()
+    };
+    (frame, hdr)
+}
+
 /// Puts the sum of the pseudo header where the checksum belongs, as a stack does that leaves the rest to its
 /// device.
 fn make_partial(frame: &mut [u8], flow: &Flow, field: usize, protocol: u8) {

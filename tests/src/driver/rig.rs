@@ -365,7 +365,8 @@ impl Rig {
                 bail!("{name}: frames taken are not frames forwarded and dropped: {c:?}")
             };
             forwarded += get("tx_forwarded");
-            delivered += get("rx_frames");
+            // What was coalesced is one frame from there on.
+            delivered += get("rx_frames") + get("rx_rsc_packets") - get("rx_rsc_events");
             lost += down - down_in + EGRESS.iter().map(|r| get(r.name())).sum::<u64>();
         }
         for p in self.nic.ports() {

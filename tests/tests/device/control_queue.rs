@@ -441,18 +441,24 @@ fn keys_of_offloads_withhold_features() -> Result<()> {
     rig.add_with("b", |spec| spec.control_queue = true)?;
     let segments = feature::HOST_TSO4 | feature::HOST_TSO6 | feature::HOST_ECN | feature::HOST_USO;
     let joined = OFFLOADS & !segments & !feature::CSUM;
-    let rows: [(&str, Change, u64); 7] = [
+    let rows: [(&str, Change, u64); 9] = [
         ("*LsoV2IPv4", |o| o.lso4 = false, feature::HOST_TSO4),
         ("*LsoV2IPv6", |o| o.lso6 = false, feature::HOST_TSO6),
         ("*UsoIPv6", |o| o.uso6 = false, feature::HOST_USO),
         ("*RSS", |o| o.rss = false, feature::RSS),
-        ("*TCPChecksumOffloadIPv4", |o| o.tcp4 = 1, joined),
+        ("*RscIPv4", |o| o.rsc4 = false, feature::GUEST_TSO4),
+        ("*RscIPv6", |o| o.rsc6 = false, feature::GUEST_TSO6),
+        (
+            "*TCPChecksumOffloadIPv4",
+            |o| o.tcp4 = 1,
+            joined | feature::RSC_EXT,
+        ),
         (
             "*UDPChecksumOffloadIPv6",
             |o| o.udp6 = 2,
-            feature::CSUM | segments,
+            feature::CSUM | segments | feature::RSC_EXT,
         ),
-        ("both directions", |o| o.udp4 = 0, OFFLOADS),
+        ("both directions", |o| o.udp4 = 0, OFFLOADS | feature::RSC_EXT),
     ];
     let offered = |rig: &mut Rig, offloads: OffloadKeys| -> Result<u64> {
         let settings = AdapterSettings {

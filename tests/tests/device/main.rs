@@ -5,6 +5,7 @@ mod basic;
 mod bridge;
 mod bump_hosts;
 mod burst;
+mod coalesce;
 mod completion;
 mod control_queue;
 mod cores;

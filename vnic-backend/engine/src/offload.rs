@@ -5,6 +5,7 @@
 //! [`check`] looks at private copies of both and makes a [`Request`] that cannot lead outside the frame, nor
 //! into the headers that the switch has judged.
 
+pub mod coalesce;
 mod parts;
 mod segment;
 
@@ -40,6 +41,8 @@ pub struct Accepts {
     pub uso4: bool,
     /// UDP over IPv6, uncut.
     pub uso6: bool,
+    /// Coalesced frames with the number of their segments.
+    pub rsc_ext: bool,
 }
 
 impl Accepts {
@@ -51,6 +54,7 @@ impl Accepts {
         ecn: false,
         uso4: false,
         uso6: false,
+        rsc_ext: false,
     };
 
     /// Frames that follow from the feature bits of the receiver's driver (virtio 1.3 section 5.1.3.1: TSO and
@@ -66,6 +70,7 @@ impl Accepts {
             ecn: (tso4 || tso6) && features & feature::GUEST_ECN != 0,
             uso4: csum && features & feature::GUEST_USO4 != 0,
             uso6: csum && features & feature::GUEST_USO6 != 0,
+            rsc_ext: (tso4 || tso6) && features & feature::RSC_EXT != 0,
         }
     }
 }

@@ -363,6 +363,10 @@ pub struct OffloadKeys {
     pub uso4: bool,
     /// `*UsoIPv6`.
     pub uso6: bool,
+    /// `*RscIPv4`.
+    pub rsc4: bool,
+    /// `*RscIPv6`.
+    pub rsc6: bool,
     /// `*RSS`.
     pub rss: bool,
     /// `*NumRSSQueues`.
@@ -380,6 +384,8 @@ impl Default for OffloadKeys {
             lso6: true,
             uso4: true,
             uso6: true,
+            rsc4: true,
+            rsc6: true,
             rss: true,
             rss_queues: 16,
         }
@@ -397,12 +403,16 @@ impl OffloadKeys {
             | feature::GUEST_USO4
             | feature::GUEST_USO6;
         let keys = [
-            (sent, feature::CSUM | segments),
-            (received, feature::GUEST_CSUM | joined),
+            (sent, feature::CSUM | segments | feature::RSC_EXT),
+            (received, feature::GUEST_CSUM | feature::RSC_EXT | joined),
             (self.lso4, feature::HOST_TSO4),
             (self.lso6, feature::HOST_TSO6),
-            (self.lso4 || self.lso6, feature::HOST_ECN),
+            // RSC_EXT is only for drivers that segment (virtio 1.3 section 5.1.3.1).
+            (self.lso4 || self.lso6, feature::HOST_ECN | feature::RSC_EXT),
             (self.uso4 && self.uso6, feature::HOST_USO),
+            (self.rsc4, feature::GUEST_TSO4),
+            (self.rsc6, feature::GUEST_TSO6),
+            (self.rsc4 || self.rsc6, feature::GUEST_ECN | feature::RSC_EXT),
             (self.rss, feature::RSS),
         ];
         let off = keys.iter().filter(|(on, _)| !on);

@@ -79,11 +79,13 @@ pub mod feature {
     pub const HASH_REPORT: u64 = 1 << 57;
     /// Receive-side scaling.
     pub const RSS: u64 = 1 << 60;
+    /// Coalesced frames come with the number of their segments.
+    pub const RSC_EXT: u64 = 1 << 61;
     /// Speed and duplex in the configuration space.
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
     /// Bits and their names in the standard, in lower case.
-    const NAMES: [(u64, &str); 36] = [
+    const NAMES: [(u64, &str); 37] = [
         (CSUM, "csum"),
         (GUEST_CSUM, "guest_csum"),
         (CTRL_GUEST_OFFLOADS, "ctrl_guest_offloads"),
@@ -119,6 +121,7 @@ pub mod feature {
         (HOST_USO, "host_uso"),
         (HASH_REPORT, "hash_report"),
         (RSS, "rss"),
+        (RSC_EXT, "rsc_ext"),
         (SPEED_DUPLEX, "speed_duplex"),
     ];
 
@@ -153,6 +156,9 @@ impl NetHdr {
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksum was verified.
     pub const DATA_VALID: u8 = 2;
+    /// The frame was coalesced from several segments. A driver with RSC_EXT finds their number in `csum_start`, and that of
+    /// duplicate acknowledgments in `csum_offset`; inside the NIC the flag stands beside a segmentation request.
+    pub const RSC_INFO: u8 = 4;
     /// No segmentation.
     pub const GSO_NONE: u8 = 0;
     /// TCP over IPv4.
@@ -230,7 +236,7 @@ mod tests {
     fn names_of_features() {
         let f = feature::CSUM | feature::MRG_RXBUF | feature::IN_ORDER | 1 << 62;
         assert!(feature::names(f).eq(["csum", "mrg_rxbuf", "in_order"]));
-        assert_eq!(feature::names(u64::MAX).count(), 36);
+        assert_eq!(feature::names(u64::MAX).count(), 37);
         assert_eq!(feature::names(0).count(), 0);
     }
 

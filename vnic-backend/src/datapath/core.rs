@@ -56,6 +56,8 @@ pub struct Core {
     pub now: Instant,
     /// Adapters for which a magic packet was reported, and when.
     woken: Vec<(PortId, Instant)>,
+    /// Frames of another core that may wait for the end of their burst.
+    kept: Vec<RemoteFrame>,
     many: bool,
 }
 
@@ -84,6 +86,7 @@ impl Core {
             turns: Turns::default(),
             now: Instant(0),
             woken: Vec::new(),
+            kept: Vec::with_capacity(if many { LINK_BURST } else { 0 }),
             many,
         }
     }
@@ -105,6 +108,7 @@ impl Core {
             Ok(done) => Some(done),
             Err(_) => {
                 self.out.round.counters.add(CoreCounter::Panics as usize, 1);
+                self.out.forget_burst();
                 None
             }
         }
@@ -293,6 +297,7 @@ impl Core {
         let mut work = 0;
         for c in 0..self.links_in.len() {
             let mut heavy = 0;
+            let mut last = None;
             for _ in 0..LINK_BURST {
                 if self.out.round.waiting.stops_links() || heavy > HEAVY {
                     break;
@@ -311,11 +316,20 @@ impl Core {
                         if self.guarded(|core| core.receive_remote(c, &mut rf)).is_none() {
                             self.report(CoreEvent::Panic { port });
                         }
-                        if let Some(l) = &mut self.links_in[c] {
-                            l.copied(rf.seq);
+                        last = Some(rf.seq);
+                        if self.out.coalesces() {
+                            // The frame may wait, and those behind it are counted after it.
+                            self.kept.push(rf);
+                        } else {
+                            self.copied(c, &mut last);
                         }
                     }
                 }
+            }
+            if last.is_some() {
+                self.out.end_burst();
+                self.kept.clear();
+                self.copied(c, &mut last);
             }
         }
         if work > 0 {
@@ -332,7 +346,15 @@ impl Core {
         work
     }
 
+    /// Counts the frames of a link up to `last` as copied.
+    fn copied(&mut self, c: usize, last: &mut Option<u64>) {
+        if let (Some(seq), Some(l)) = (last.take(), &mut self.links_in[c]) {
+            l.copied(seq);
+        }
+    }
+
     fn receive_remote(&mut self, from: usize, rf: &mut RemoteFrame) {
+        let lasts = rf.lasts();
         let verdict = match rf.dest {
             RemoteDest::One(e) => Verdict::Unicast(e),
             RemoteDest::Flood(flood) => Verdict::Flood(flood),
@@ -342,6 +364,7 @@ impl Core {
             Content::Lent(lent) => lent,
             Content::Owned(frame) => {
                 frame.meta.gate = gate;
+                frame.meta.lasts = lasts;
                 return frame.with(|f, meta| self.deliver(&verdict, f, meta));
             }
         };
@@ -362,6 +385,7 @@ impl Core {
             skip: lent.skip,
         };
         lent.meta.gate = gate;
+        lent.meta.lasts = lasts;
         self.deliver(&verdict, &f, &lent.meta);
     }
 

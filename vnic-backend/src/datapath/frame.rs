@@ -13,7 +13,7 @@ use vnic_wire::ethernet::FRAME_MIN;
 use super::counters::BY_TAG;
 use super::gate::Gate;
 use super::ticket::Ticket;
-use crate::mem::{self, Seg};
+use crate::mem::{self, Lasting, Seg};
 
 pub use pool::Pool;
 
@@ -41,6 +41,8 @@ pub struct Metadata {
     pub local_qp: Option<u32>,
     /// Ticket of a frame that a bond has given to a member.
     pub ticket: Option<Ticket>,
+    /// Whether the frame stays where it is until its burst ends.
+    pub lasts: Option<Lasting>,
 }
 
 impl Metadata {
@@ -55,6 +57,7 @@ impl Metadata {
             gate: None,
             local_qp: None,
             ticket: None,
+            lasts: None,
         }
     }
 
@@ -67,10 +70,16 @@ impl Metadata {
         }
     }
 
+    /// The metadata of a copy, whose memory is another.
+    pub fn of_copy(self) -> Metadata {
+        Metadata { lasts: None, ..self }
+    }
+
     /// The metadata of a copy whose request has been counted.
     pub fn counted(&self) -> Metadata {
         Metadata {
             queue: None,
+            lasts: None,
             ..self.clone()
         }
     }
@@ -98,7 +107,7 @@ impl OwnedFrame {
         Some(OwnedFrame {
             bytes,
             hdr: f.hdr,
-            meta,
+            meta: meta.of_copy(),
         })
     }
 
@@ -353,7 +362,9 @@ fn edited(
     let original = offload::check(&f.hdr, &f.head[..taken.min(HEAD_MAX)], f.len)
         .map_err(|_| DropReason::MalformedOffload)?;
     if original.accepted_by(accepts) {
-        let hdr = original.header(shift);
+        let mut hdr = original.header(shift);
+        // Its receiver is told how many segments there were.
+        hdr.flags |= f.hdr.flags & NetHdr::RSC_INFO;
         give(&OutFrame {
             head,
             segs: f.segs,

@@ -17,7 +17,7 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{Egress, FdbUpdate, Flood};
 
 use super::frame::{Metadata, OwnedFrame, RawFrame, SNAP};
-use crate::mem::Seg;
+use crate::mem::{Lasting, Seg};
 use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 
 /// Frames in flight from one core to another.
@@ -94,6 +94,12 @@ pub struct RemoteFrame {
 }
 
 impl RemoteFrame {
+    /// That the frame's bytes last: until it is counted as copied, or for as long as the frame exists.
+    pub fn lasts(&self) -> Option<Lasting> {
+        // SAFETY: the receiving core keeps the frame, and counts it as copied, after the burst in which it came.
+        Some(unsafe { Lasting::new(false) })
+    }
+
     /// Metadata, offload request and length of the frame.
     pub fn facts(&self) -> (&Metadata, &NetHdr, usize) {
         match &self.content {

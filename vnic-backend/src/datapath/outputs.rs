@@ -2,6 +2,7 @@
 
 mod adapter;
 mod bond;
+mod coalesce;
 mod concern;
 mod flow_control;
 mod guest_roce;
@@ -32,6 +33,7 @@ use crate::capture::Sink;
 use crate::types::{Direction, TraceFunction};
 use crate::uplink::PortTx;
 use bond::Bonds;
+use coalesce::{Coalescing, Fate};
 use inject::Injector;
 use lists::Lists;
 use mirror::Mirrors;
@@ -51,6 +53,7 @@ pub use slot::{Receivers, Slot};
 pub use waiting::{Pressure, Waiting};
 
 /// Receivers of this core, apart from the switch so that both can be borrowed at once.
+// Wide: what a frame meets between the switch and its receiver.
 pub struct Outputs {
     /// Receivers, by [`PortId`].
     pub slots: Vec<Slot>,
@@ -75,6 +78,8 @@ pub struct Outputs {
     /// Adapters whose guests' own RoCE is limited or waits.
     pub guest_roce: Vec<PortId>,
     bounce: Bounce,
+    /// Segments that wait for the end of their burst; absent while some of them leave.
+    coalescing: Option<Box<Coalescing>>,
     faults: Option<Box<Injector>>,
     /// Whether captures, faults, mirror sessions or access lists may need to see frames, which then take the slow path.
     watched: bool,
@@ -107,6 +112,7 @@ impl Outputs {
             links_busy: false,
             guest_roce: Vec::new(),
             bounce: Bounce::default(),
+            coalescing: Some(Box::default()),
             faults: None,
             watched: false,
             index,
@@ -257,10 +263,111 @@ impl Outputs {
 
     #[inline(never)]
     fn give_slowly(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        if (meta.lasts.is_some() || self.coalesces()) && self.coalesce(e, f, meta) {
+            return;
+        }
         // What the NIC itself gives a guest, such as a mirror's copy, comes from its receiver.
         match self.access_list(e.port, Way::Rx) {
             Some(list) if meta.source != e.port => self.give_listed(&list, e, f, meta),
             _ => self.give_on(e, f, meta),
+        }
+    }
+
+    /// Whether a frame waits for the end of its burst, or has waited for it.
+    #[inline]
+    pub fn coalesces(&self) -> bool {
+        self.coalescing.as_ref().is_some_and(|c| c.is_busy())
+    }
+
+    /// Lets a frame join others, or ends the unit of its flow. True: the frame waits, or has left with others.
+    fn coalesce(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) -> bool {
+        let Some(mut coalescing) = self.coalescing.take() else {
+            return false;
+        };
+        let taken = self.offer(&mut coalescing, e, f, meta);
+        self.coalescing = Some(coalescing);
+        taken
+    }
+
+    fn offer(&mut self, c: &mut Coalescing, e: Egress, f: &RawFrame<'_>, meta: &Metadata) -> bool {
+        // Fault rules and access lists judge each frame by itself.
+        let watched =
+            self.watched && (self.faults.is_some() || self.round.lists.concern(meta.source, e.port));
+        loop {
+            let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0)) else {
+                return false;
+            };
+            let Some(of) = a.coalesces(e.port, meta) else {
+                return false;
+            };
+            match c.offer(e, f, meta, of, watched) {
+                Fate::Alone => return false,
+                Fate::Waits => {
+                    if c.slow(e.port) {
+                        a.slow();
+                    }
+                    return true;
+                }
+                Fate::Leaves {
+                    unit,
+                    with_it,
+                    aborted,
+                } => {
+                    if aborted {
+                        a.count_abort(f.head);
+                    }
+                    self.send_unit(c, unit);
+                    if with_it {
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn send_unit(&mut self, c: &mut Coalescing, unit: usize) {
+        c.leave(unit, |e, f, meta, segments| {
+            if segments > 1
+                && let Some(adapter) = self.adapter(e.port)
+            {
+                adapter.count_unit(f, segments);
+            }
+            self.give_on(e, f, meta);
+        });
+    }
+
+    /// Gives the frames that wait for the end of their burst. The memory of all frames of the burst may be reused then.
+    #[inline]
+    pub fn end_burst(&mut self) {
+        if self.coalesces() {
+            self.leave_all();
+        }
+    }
+
+    #[inline(never)]
+    fn leave_all(&mut self) {
+        let Some(mut c) = self.coalescing.take() else {
+            return;
+        };
+        while let Some(unit) = c.next() {
+            self.send_unit(&mut c, unit);
+        }
+        for port in c.slowed() {
+            if let Some(adapter) = self.adapter(port) {
+                adapter.choose();
+            }
+        }
+        self.coalescing = Some(c);
+    }
+
+    /// Forgets the frames of a burst that ended in a panic.
+    #[cold]
+    pub fn forget_burst(&mut self) {
+        self.coalescing.get_or_insert_default().forget();
+        for slot in &mut self.slots {
+            if let Slot::Adapter(adapter) = slot {
+                adapter.choose();
+            }
         }
     }
 

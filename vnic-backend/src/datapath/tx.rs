@@ -301,6 +301,7 @@ impl TxQueue {
         if path.policed.is_some() {
             path.begin(&frames, visit.core);
         }
+        visit.meta.lasts = Some(slots::lasting());
         let mut done = 0u16;
         for (t, snap) in frames.iter().zip(snaps.iter()) {
             match path.frame(t, t.chain(segs.as_slice()), snap, wide, visit) {
@@ -325,6 +326,7 @@ impl TxQueue {
                 }
             }
         }
+        visit.core.out.end_burst();
         drop(frames);
         // Between two bursts a queue keeps no memory of the guest but its rings.
         segs.release();
@@ -508,7 +510,9 @@ impl TxPath {
             if self.asks {
                 mem::gather(chain, 0, &mut bytes);
             }
-            let hdr = NetHdr::parse(&bytes);
+            let mut hdr = NetHdr::parse(&bytes);
+            // What only the NIC says.
+            hdr.flags &= !NetHdr::RSC_INFO;
             let wanted = if hdr.is_plain() && self.allowed.is_none() {
                 SNAP
             } else {

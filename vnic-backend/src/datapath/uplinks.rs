@@ -98,11 +98,19 @@ impl Uplinks {
                 Some(kept) => {
                     let bytes = &mut self.frame[..kept.bytes.len()];
                     bytes.copy_from_slice(&kept.bytes);
-                    Ok(Some(Arrived { bytes, hdr: kept.hdr }))
+                    Ok(Some(Arrived {
+                        bytes,
+                        hdr: kept.hdr,
+                        lasts: None,
+                    }))
                 }
                 None => up.device.next(&mut self.frame),
             };
-            let Arrived { mut bytes, mut hdr } = match read {
+            let Arrived {
+                mut bytes,
+                mut hdr,
+                lasts,
+            } = match read {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
                 Err(_) => {
@@ -184,6 +192,7 @@ impl Uplinks {
             }
             let meta = Metadata {
                 ingress,
+                lasts,
                 ..Metadata::of(up.port)
             };
             if core.out.round.waiting.pressed
@@ -210,6 +219,8 @@ impl Uplinks {
                 up.counters.drops.add(reason as usize, 1);
             }
         }
+        core.out.end_burst();
+        up.device.release();
         if work > 0 {
             core.flush();
         } else if up.device.looks_cost() {

@@ -58,7 +58,8 @@ pub enum RxHalf {
 }
 
 impl RxHalf {
-    /// The next frame, if there is one: in `buf`, or in memory of the device. An error means that the device is gone.
+    /// The next frame, if there is one: in `buf`, or in memory of the device, until the next call, or if it lasts until
+    /// [`RxHalf::release`]. An error means that the device is gone.
     #[inline]
     pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         match self {
@@ -66,6 +67,17 @@ impl RxHalf {
             RxHalf::Packet(packet) => packet.next(),
             RxHalf::Xdp(xdp) => xdp.next(buf),
             RxHalf::Exchange(end) => Ok(end.next()),
+        }
+    }
+
+    /// Gives the memory of returned frames back to the device.
+    #[inline]
+    pub fn release(&mut self) {
+        match self {
+            RxHalf::Packet(packet) => packet.release(),
+            RxHalf::Xdp(xdp) => xdp.release(),
+            RxHalf::Tap(tap) => tap.release(),
+            RxHalf::Exchange(_) => {}
         }
     }
 

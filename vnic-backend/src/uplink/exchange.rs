@@ -179,6 +179,7 @@ impl FrameRx {
         Some(Arrived {
             bytes,
             hdr: NetHdr::default(),
+            lasts: None,
         })
     }
 

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use vnic_engine::virtio_net::NetHdr;
 
+use crate::mem::Lasting;
+
 /// Largest number of frames that a device gets at once.
 pub const SEND_BURST: usize = 64;
 
@@ -15,6 +17,8 @@ pub struct Arrived<'a> {
     pub bytes: &'a mut [u8],
     /// Offload request of its sender.
     pub hdr: NetHdr,
+    /// Whether the frame stays where it is until [`RxHalf::release`](super::device::RxHalf::release).
+    pub lasts: Option<Lasting>,
 }
 
 /// Result of frames that a device got.

@@ -174,7 +174,7 @@ impl PacketRx {
             Place::Beside(end) => &mut self.long[..end],
         };
         let end = bytes.len();
-        let (from, hdr) = finish(bytes, tag);
+        let (from, hdr, verified) = finish(bytes, tag);
         let several = Bundle::of(bytes, from, &hdr);
         if let Some(mut bundle) = several
             && let Some(range) = bundle.next(bytes)
@@ -182,11 +182,18 @@ impl PacketRx {
             self.bundle = Some(Arriving { bundle, place });
             return Ok(Some(self.packet(range)));
         }
-        let bytes = match place {
-            Place::Slot => &mut self.ring.bytes()[from..],
-            Place::Beside(_) => &mut self.long[from..end],
+        let (bytes, lasts) = match place {
+            Place::Slot => (&mut self.ring.bytes()[from..], Some(sys::lasting(verified))),
+            Place::Beside(_) => (&mut self.long[from..end], None),
         };
-        Ok(Some(Arrived { bytes, hdr }))
+        Ok(Some(Arrived { bytes, hdr, lasts }))
+    }
+
+    /// Gives the slots of returned frames back, except one of which packets are still to be returned.
+    pub fn release(&mut self) {
+        let goes_on = self.bundle.as_ref();
+        self.ring
+            .release(goes_on.is_some_and(|b| matches!(b.place, Place::Slot)));
     }
 
     /// A packet of a bundle, which is complete.
@@ -198,6 +205,7 @@ impl PacketRx {
         Arrived {
             bytes: &mut bytes[range],
             hdr: NetHdr::default(),
+            lasts: None,
         }
     }
 
@@ -237,13 +245,14 @@ impl PacketRx {
     }
 }
 
-/// Turns room for a tag, virtio header and frame into the frame as it was on the wire. Returns its start and its offload
-/// request.
-fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
+/// Turns room for a tag, virtio header and frame into the frame as it was on the wire. Returns its start, its offload
+/// request, and whether its checksum was verified.
+fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr, bool) {
     let mut hdr = [0; VNET];
     hdr.copy_from_slice(&bytes[TAG..TAG + VNET]);
     let mut hdr = NetHdr::parse(&hdr);
     // A flag that the checksum was verified is no request.
+    let verified = hdr.flags & NetHdr::DATA_VALID != 0;
     hdr.flags &= NetHdr::NEEDS_CSUM;
     let mut from = TAG + VNET;
     if let Some(tag) = tag {
@@ -255,7 +264,7 @@ fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
             hdr.hdr_len = hdr.hdr_len.wrapping_add(TAG as u16);
         }
     }
-    (from, hdr)
+    (from, hdr, verified)
 }
 
 impl PacketTx {

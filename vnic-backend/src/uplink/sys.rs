@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use vnic_engine::offload::Accepts;
 
+use crate::mem::Lasting;
+
 /// Constants of `linux/ethtool.h`.
 const ETHTOOL_GSET: u32 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
@@ -96,6 +98,14 @@ pub fn driver(ifname: &str) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
+/// That a frame which a device has returned lasts, and whether the device has verified its checksum.
+#[inline]
+pub fn lasting(verified: bool) -> Lasting {
+    // SAFETY: who says so of a frame gives its memory back, or reads into it, in `RxHalf::release` or later, which the data
+    // core calls behind the end of its burst.
+    unsafe { Lasting::new(verified) }
+}
+
 /// Offloads that the kernel accepts, and finishes if a device cannot: all, UDP segments since Linux 6.2.
 pub fn accepts() -> Accepts {
     static ACCEPTS: OnceLock<Accepts> = OnceLock::new();
@@ -109,6 +119,7 @@ pub fn accepts() -> Accepts {
             ecn: true,
             uso4: uso,
             uso6: uso,
+            rsc_ext: false,
         }
     })
 }

@@ -20,6 +20,9 @@ use crate::types::{NicError, PortSpec, invalid};
 const VNET: usize = NetHdr::LEN_LEGACY;
 /// Frames read from a queue before the next one gets its turn.
 const TURN: usize = 16;
+/// Bytes of a short frame, which lasts until [`TapRx::release`], and how many there are of it.
+const SHORT: usize = 2048;
+const KEPT: usize = 32;
 
 /// Queues of a device, in the order in which they were opened.
 type Queues = Arc<[SyncDevice]>;
@@ -32,6 +35,10 @@ pub struct TapRx {
     /// The queue that is read, and the frames left of its turn.
     at: usize,
     left: usize,
+    /// Memory of short frames, and how much of it has frames that were returned.
+    #[allow(clippy::vec_box, reason = "each is borrowed while others are lent")]
+    short: Vec<Box<[u8; SHORT]>>,
+    used: usize,
 }
 
 /// Sending half, to the host.
@@ -133,6 +140,8 @@ pub fn open(
         any,
         at: 0,
         left: TURN,
+        short: (0..KEPT).map(|_| Box::new([0; SHORT])).collect(),
+        used: 0,
     };
     Ok((rx, TapTx(queues), index, mode))
 }
@@ -143,12 +152,24 @@ fn differs(error: &io::Error) -> bool {
 }
 
 impl TapRx {
-    /// Reads the next frame into `buf`, if there is one. An error means that the device is gone.
-    pub fn next<'a>(&mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
+    /// Reads the next frame, if there is one: a long one into `buf`. An error means that the device is gone.
+    pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         let mut hdr = [0; VNET];
         let mut empty = 0;
+        let short = match self.used < KEPT {
+            true => SHORT,
+            false => 0,
+        };
         let n = loop {
-            let mut parts = [IoSliceMut::new(&mut hdr), IoSliceMut::new(buf)];
+            let begin = self
+                .short
+                .get_mut(self.used)
+                .map_or(&mut [][..], |short| &mut short[..]);
+            let mut parts = [
+                IoSliceMut::new(&mut hdr),
+                IoSliceMut::new(begin),
+                IoSliceMut::new(&mut buf[short..]),
+            ];
             match rustix::io::readv(self.queues[self.at].as_fd(), &mut parts) {
                 Ok(n) => {
                     self.left -= 1;
@@ -169,11 +190,37 @@ impl TapRx {
         };
         let mut hdr = NetHdr::parse(&hdr);
         // A flag that the checksum was verified is no request.
+        let verified = hdr.flags & NetHdr::DATA_VALID != 0;
         hdr.flags &= NetHdr::NEEDS_CSUM;
+        let len = n.saturating_sub(VNET);
+        let Some(begin) = self.short.get_mut(self.used) else {
+            let bytes = &mut buf[..len];
+            return Ok(Some(Arrived {
+                bytes,
+                hdr,
+                lasts: None,
+            }));
+        };
+        if len > SHORT {
+            buf[..SHORT].copy_from_slice(&begin[..]);
+            let bytes = &mut buf[..len];
+            return Ok(Some(Arrived {
+                bytes,
+                hdr,
+                lasts: None,
+            }));
+        }
+        self.used += 1;
         Ok(Some(Arrived {
-            bytes: &mut buf[..n.saturating_sub(VNET)],
+            bytes: &mut begin[..len],
             hdr,
+            lasts: Some(sys::lasting(verified)),
         }))
+    }
+
+    /// Uses the memory of short frames again.
+    pub fn release(&mut self) {
+        self.used = 0;
     }
 
     /// Goes on to the next queue.

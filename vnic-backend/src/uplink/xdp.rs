@@ -308,6 +308,7 @@ impl Sockets {
                 fill,
                 lost: 0,
                 crowded: false,
+                taken: false,
             });
         }
         let none = || refused.os("making an AF_XDP socket", io::ErrorKind::NotFound.into());

@@ -60,6 +60,7 @@ const WITH_CONTROL: u64 = f::MAC
     | f::HASH_REPORT
     | f::NOTF_COAL
     | f::VQ_NOTF_COAL
+    | f::RSC_EXT
     | f::DEVICE_STATS;
 
 /// Queue pairs that a driver is told of: of a function with its own control queue those that `*NumRSSQueues` allows.

@@ -102,7 +102,7 @@ pub struct Control {
 
 /// Features of offloads that a driver can turn off.
 const OFFLOADS: u64 =
-    f::GUEST_CSUM | f::GUEST_TSO4 | f::GUEST_TSO6 | f::GUEST_ECN | f::GUEST_USO4 | f::GUEST_USO6;
+    f::GUEST_CSUM | f::GUEST_TSO4 | f::GUEST_TSO6 | f::GUEST_ECN | f::GUEST_USO4 | f::GUEST_USO6 | f::RSC_EXT;
 
 /// Takes bytes off a command's front.
 struct Fields<'a>(&'a [u8]);

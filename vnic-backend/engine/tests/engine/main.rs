@@ -1,6 +1,7 @@
 //! The engine, with time, memory and frames as arguments: a module for each thing that it decides.
 
 mod cm;
+mod coalesce;
 mod counter_names;
 mod dcqcn;
 mod dcqcn_plus;

@@ -490,6 +490,7 @@ fn who_accepts_what() {
             ecn: true,
             uso4: true,
             uso6: true,
+            rsc_ext: false,
         }
     );
     let v4 = Accepts::from_features(feature::GUEST_CSUM | feature::GUEST_TSO4);
@@ -502,6 +503,7 @@ fn who_accepts_what() {
             ecn: false,
             uso4: false,
             uso6: false,
+            rsc_ext: false,
         }
     );
 

@@ -168,6 +168,8 @@ fn what_is_built() {
             "*LsoV2IPv6",
             "*RSS",
             "*NumRSSQueues",
+            "*RscIPv4",
+            "*RscIPv6",
             "*UsoIPv4",
             "*UsoIPv6",
             "CongestionMonitoringEnable",
@@ -369,7 +371,10 @@ fn adapter_wins_over_driver() {
         effective("DelayDropTimeout", None, None),
         (Some(Value::Dword(0)), Origin::Unset)
     );
-    assert_eq!(effective("*RscIPv4", None, None), (None, Origin::Unset));
+    assert_eq!(
+        effective("*RscIPv4", None, None),
+        (Some(Value::Dword(1)), Origin::Unset)
+    );
     assert_eq!(effective("no such key", Some(&one), None), (None, Origin::Unset));
 }
 

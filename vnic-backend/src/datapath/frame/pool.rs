@@ -35,7 +35,7 @@ impl Pool {
         Some(OwnedFrame {
             bytes,
             hdr: f.hdr,
-            meta,
+            meta: meta.of_copy(),
         })
     }
 

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::moderation::Method;
 use vnic_engine::offload::Accepts;
+use vnic_engine::offload::coalesce::BEGINS;
 use vnic_engine::settings::AdapterSettings;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_engine::virtio_net::control::Control;
@@ -19,6 +20,7 @@ use super::super::calls::Caller as _;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
 use super::super::frame::{Metadata, OutFrame, RawFrame};
 use super::super::rx::RxQueue;
+use super::coalesce::{is_tcp, segments, told};
 use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce};
 use super::guest_roce::{GuestRoce, see};
 use super::receiver::Receiver;
@@ -48,6 +50,10 @@ pub struct AdapterRx {
     steering: Option<Box<Automatic>>,
     /// The pair that gets every frame, if it is the only one; otherwise [`NO_QUEUE`].
     direct: u8,
+    /// Whether TCP segments of IPv4 and of IPv6 are coalesced.
+    coalesces: [bool; 2],
+    /// Length from which a frame may be such a segment.
+    segment_min: usize,
     /// Whether the adapter has an RDMA function.
     pub has_rdma: bool,
     /// Whether the function has a driver: RoCE is then for the function, not for the guest's Ethernet driver.
@@ -92,6 +98,8 @@ impl AdapterRx {
             driver: None,
             steering: (pairs > 1).then(Box::default),
             direct: NO_QUEUE,
+            coalesces: [false; 2],
+            segment_min: usize::MAX,
             has_rdma: false,
             takes_roce: false,
             spoofs: ArrayVec::new(),
@@ -163,8 +171,41 @@ impl AdapterRx {
         }
     }
 
-    /// Recomputes whether all frames go to one receive queue.
+    /// Which TCP segments are coalesced (IPv4, IPv6), if a frame for this port may be one; `None`: none.
+    pub(super) fn coalesces(&self, port: PortId, meta: &Metadata) -> Option<[bool; 2]> {
+        (self.segment_min != usize::MAX && !is_copy(port, meta)).then_some(self.coalesces)
+    }
+
+    /// Makes all frames take the slow path, until [`AdapterRx::choose`].
+    pub(super) fn slow(&mut self) {
+        self.direct = NO_QUEUE;
+    }
+
+    /// Counts a frame that was made from several segments.
+    pub(super) fn count_unit(&self, f: &RawFrame<'_>, segments: u16) {
+        if let Some(q) = self.queue_for(f.head) {
+            let queue = &self.counters.queues[usize::from(q)];
+            queue.add(Q::RxRscEvents as usize, 1);
+            queue.add(Q::RxRscPackets as usize, segments.into());
+            queue.add(Q::RxRscBytes as usize, f.len as u64);
+        }
+    }
+
+    /// Counts that segments could not be coalesced with a frame with this head.
+    pub(super) fn count_abort(&self, head: &[u8]) {
+        if let Some(q) = self.queue_for(head) {
+            self.counters.queues[usize::from(q)].add(Q::RxRscAborts as usize, 1);
+        }
+    }
+
+    /// Recomputes which segments are coalesced, and whether all frames go to one receive queue.
     pub fn choose(&mut self) {
+        let (accepts, keys) = (&self.accepts, &self.settings.offloads);
+        self.coalesces = [accepts.tso4 && keys.rsc4, accepts.tso6 && keys.rsc6];
+        self.segment_min = match self.coalesces {
+            [false, false] => usize::MAX,
+            _ => BEGINS,
+        };
         self.direct = match self.active[..] {
             [q] if self.guest_roce.is_none() => q,
             _ => NO_QUEUE,
@@ -199,6 +240,9 @@ impl AdapterRx {
         if is_unwanted(self.driver.as_deref(), f.head) {
             self.counters.drops.add(DropReason::Filtered as usize, 1);
             return true;
+        }
+        if f.len >= self.segment_min && meta.lasts.is_some() && is_tcp(f.head) {
+            return false;
         }
         let mut priority = BY_TAG;
         if let Some(receiver) = &mut self.receiver {
@@ -280,11 +324,16 @@ impl AdapterRx {
             rx.touched = true;
             round.touched.push((port, q));
         }
+        let unit = segments(&f.hdr, f.len());
+        let f = &OutFrame {
+            hdr: unit.map_or(f.hdr, |segments| told(f.hdr, segments, self.accepts.rsc_ext)),
+            ..*f
+        };
         let dropped = match rx.put(f, meta.gate, meta.priority) {
             Ok(()) => None,
             Err(reason) => self.refused(port, q, f, meta, reason, &mut round.waiting),
         };
-        if dropped.is_none() && f.hdr.gso_type != NetHdr::GSO_NONE {
+        if dropped.is_none() && f.hdr.gso_type != NetHdr::GSO_NONE && unit.is_none() {
             self.counters.queues[usize::from(q)].add(Q::RxTsoPassed as usize, 1);
         }
         dropped

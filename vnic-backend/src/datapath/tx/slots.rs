@@ -14,6 +14,14 @@ use super::super::frame::{Metadata, RawFrame};
 use super::super::link::SlotRef;
 use super::slot::{Flooded, Slot};
 use super::{BURST, Step, TxPath, TxQueue, Visit};
+use crate::mem::Lasting;
+
+/// That the frames of a burst last until its end.
+#[inline(always)]
+pub(super) fn lasting() -> Lasting {
+    // SAFETY: the guest completes no buffer of a burst, and its memory stays mapped, until the queue ends the burst.
+    unsafe { Lasting::new(false) }
+}
 
 impl TxPath {
     /// Sends a frame of which another core is a receiver.

@@ -37,7 +37,9 @@ pub struct Ring {
     count: usize,
     /// Index of the next slot.
     at: usize,
-    /// The slot before, which is still the daemon's.
+    /// Number of slots before it that are still the daemon's.
+    taken: usize,
+    /// The slot that was taken last, if it is still the daemon's.
     held: Option<OpenSlot>,
 }
 
@@ -98,17 +100,32 @@ impl Ring {
             slot: slot as usize,
             count: (per_block * blocks) as usize,
             at: 0,
+            taken: 0,
             held: None,
         })
     }
 
-    /// Gives the slot before back, and takes the next one if it is filled.
+    /// Gives all slots back that were taken; with `but_last`, all but the last one.
+    #[inline]
+    pub fn release(&mut self, but_last: bool) {
+        let keep = usize::from(but_last).min(self.taken);
+        while self.taken > keep {
+            let i = (self.at + self.count - self.taken) % self.count;
+            // SAFETY: the status of the daemon's slot, aligned, in the mapping: `i` is below `count`.
+            let status = unsafe { self.memory.add(i * self.slot).cast::<AtomicU32>().as_ref() };
+            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            self.taken -= 1;
+        }
+        if keep == 0 {
+            self.held = None;
+        }
+    }
+
+    /// Takes the next slot if it is filled.
     #[inline]
     pub fn next(&mut self) -> Option<Slot> {
-        if let Some(held) = self.held.take() {
-            // SAFETY: the status of the daemon's slot, aligned, in the mapping.
-            let status = unsafe { held.base.cast::<AtomicU32>().as_ref() };
-            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        if self.taken == self.count {
+            return None;
         }
         // SAFETY: `at` is below `count`, and `count` slots are in the mapping.
         let base = unsafe { self.memory.add(self.at * self.slot) };
@@ -118,6 +135,7 @@ impl Ring {
             return None;
         }
         self.at = if self.at + 1 == self.count { 0 } else { self.at + 1 };
+        self.taken += 1;
         // SAFETY: the header of a slot, which the kernel has written before the status and leaves alone now.
         let (full, len, mac) = unsafe {
             (

@@ -11,8 +11,9 @@ use super::Attached;
 use super::memory::{Area, Filled, Given, Piece};
 use super::unfinished::unfinished;
 use crate::uplink::frames::Arrived;
+use crate::uplink::sys;
 
-/// Frames of a queue before the next queue gets its turn, and before the kernel gets the chunks back.
+/// Frames of a queue before the next queue gets its turn.
 const TURN: u32 = 32;
 /// Largest number of pieces of a frame in the kernel (`MAX_SKB_FRAGS` and the first).
 const PIECES: u32 = 18;
@@ -29,6 +30,8 @@ pub struct Queue {
     pub lost: u64,
     /// Whether the ring was so full that it may have overflowed.
     pub crowded: bool,
+    /// Whether frames were taken that are not given back.
+    pub taken: bool,
 }
 
 /// The receiving half of a port.
@@ -64,11 +67,9 @@ impl XdpRx {
                 && let Some(first) = queue.rx.peek(0)
             {
                 self.given += 1;
+                queue.taken = true;
                 queue.crowded |= queue.rx.ready() > queue.rx.size() / 2;
                 return Ok(self.take(first, buf));
-            }
-            if self.given > 0 {
-                queue.give_back();
             }
             self.at = if self.at + 1 == self.queues.len() {
                 0
@@ -80,6 +81,17 @@ impl XdpRx {
         Ok(None)
     }
 
+    /// Gives the chunks of returned frames back to the kernel.
+    pub fn release(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.queues[self.at].fill.push(held);
+        }
+        for queue in self.queues.iter_mut().filter(|q| q.taken) {
+            queue.taken = false;
+            queue.give_back();
+        }
+    }
+
     #[inline]
     fn take<'a>(&'a mut self, first: Piece, buf: &'a mut [u8]) -> Option<Arrived<'a>> {
         if first.goes_on() {
@@ -88,7 +100,14 @@ impl XdpRx {
         self.queues[self.at].rx.pass(1);
         self.held = Some(first.offset & !(self.chunk - 1));
         match self.area.bytes(first.offset, first.len) {
-            Some(bytes) => Some(arrived(bytes, self.kernel_peer)),
+            Some(bytes) => {
+                let hdr = requested(bytes, self.kernel_peer);
+                Some(Arrived {
+                    bytes,
+                    hdr,
+                    lasts: Some(sys::lasting(false)),
+                })
+            }
             None => {
                 // Not in the area, so there is no chunk to give back. The rest of the burst comes with the next look.
                 self.held = None;
@@ -135,7 +154,12 @@ impl XdpRx {
             self.lost += 1;
             return None;
         }
-        Some(arrived(&mut buf[..len], self.kernel_peer))
+        let bytes = &mut buf[..len];
+        Some(Arrived {
+            hdr: requested(bytes, self.kernel_peer),
+            bytes,
+            lasts: None,
+        })
     }
 
     /// Number of frames, since the last call, that the kernel or this half had no room for.
@@ -177,10 +201,7 @@ impl Queue {
 }
 
 #[inline]
-fn arrived(bytes: &mut [u8], kernel_peer: bool) -> Arrived<'_> {
+fn requested(bytes: &mut [u8], kernel_peer: bool) -> NetHdr {
     let hdr = if kernel_peer { unfinished(bytes) } else { None };
-    Arrived {
-        hdr: hdr.unwrap_or_else(NetHdr::default),
-        bytes,
-    }
+    hdr.unwrap_or_else(NetHdr::default)
 }

@@ -12,6 +12,14 @@ const fn offload(name: &'static str, help: &'static str, source: &'static str) -
     KeyDef::switch(name).default(1).sz().help(help).source(source)
 }
 
+const fn coalescing(name: &'static str, help: &'static str) -> KeyDef {
+    offload(name, help, RSC).note(
+        "Joined are packets that arrive together, of a flow and in order, from a port or another adapter, for a guest whose driver takes \
+         long TCP packets of this IP version (virtio's GUEST_TSO). With 0 that is not offered: the guest gets no long TCP packets, \
+         those that other guests send as such included.",
+    )
+}
+
 /// 1: when sent; 2: when received.
 const fn checksum(name: &'static str, help: &'static str) -> KeyDef {
     KeyDef::number(name, 0, 3)
@@ -43,8 +51,8 @@ pub(super) const KEYS: &[KeyDef] = &[
         .help("Queue pairs that the guest's driver is told of, at most those that the adapter has.")
         .note("Of adapters with control_queue: of others the VMM says how many there are.")
         .source(NDIS),
-    offload("*RscIPv4", "TCP packets over IPv4 are joined when received.", RSC).waits_for("joining received packets"),
-    offload("*RscIPv6", "TCP packets over IPv6 are joined when received.", RSC).waits_for("joining received packets"),
+    coalescing("*RscIPv4", "TCP packets over IPv4 are joined when received.").acts(field!(offloads.rsc4)),
+    coalescing("*RscIPv6", "TCP packets over IPv6 are joined when received.").acts(field!(offloads.rsc6)),
     offload(
         "*UsoIPv4",
         "UDP datagrams over IPv4 are segmented when sent.",
@@ -84,8 +92,11 @@ pub(super) const KEYS: &[KeyDef] = &[
         .source("WinOF-2 Ethernet Network, Hardware Timestamping"),
     KeyDef::switch("StridingRqEnabled")
         .sz()
-        .waits_for("striding receive queues: guests lay out their own rings")
+        .waits_for("striding receive queues: a buffer of a virtqueue holds one frame")
         .help("Receive buffers are divided into strides.")
-        .note("The name is not in the WinOF-2 text, only the feature.")
+        .note(
+            "The name is not in the WinOF-2 text, only the feature. What it saves, memory of buffers that are larger than their packets, a \
+             driver saves by MRG_RXBUF.",
+        )
         .source("WinOF-2 Ethernet Network, Striding RQ"),
 ];
