@@ -60,6 +60,11 @@ of 10 ms. Rows whose error is above 2 % say MISSED. incast counts frames: sent a
 eth-latency: one thread drives two guests in this process and times each frame from send to receive; 20,000 frames
 with the NIC awake, 200 after pauses of 2 ms, in which its poll loop falls asleep.
 
+eth-rsc: TCP of iperf3 from a network namespace over a veth pair whose sending end does not segment, into a NIC in this process (port
+of AF_PACKET), and by a driver in this process and a TAP device with virtio headers into the kernel of a second namespace, which is the
+guest's. Four streams of a second at least with *RscIPv4 1, and the same with 0: the guest's driver then takes no long frames. Details: TCP packets
+of a coalesced frame.
+
 idle: CPU time of all threads of the daemon while everything is attached and silent: Ethernet drivers alone at 2 and at 64
 adapters, and those of 64 with an RDMA driver each, its queue pairs connected, and a team of two ports over virtual wires.
 

@@ -40,6 +40,7 @@ const GOALS: &[Goal] = &[
     Goal("eth-loop", Of::Ratio, Least(1.0)),
     Goal("eth-loop-unicast", Of::Ratio, Least(1.0)),
     Goal("eth-qos", Of::Ratio, Least(0.7)),
+    Goal("eth-rsc", Of::Ratio, Least(1.5)),
     Goal("rdma-write-bw", Of::Ratio, Least(0.5)),
     Goal("rdma-msg-rate-1qp", Of::Ratio, Least(0.3)),
     Goal("rdma-msg-rate-1024qp", Of::Ratio, Least(0.3)),

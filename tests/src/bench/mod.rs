@@ -19,6 +19,7 @@ mod rdma_scale;
 pub mod report;
 mod restart;
 mod rings;
+mod rsc;
 mod scale;
 mod scrape;
 mod sim;
@@ -81,6 +82,11 @@ pub static BENCHES: &[Bench] = &[
         name: "eth-latency",
         summary: "a 64 B frame from guest to guest, one way: with the NIC awake, and asleep",
         run: latency::run,
+    },
+    Bench {
+        name: "eth-rsc",
+        summary: "TCP from a wire (AF_PACKET) to a guest, segments coalesced; peer: the same, not coalesced",
+        run: rsc::run,
     },
     Bench {
         name: "idle",
