@@ -43,6 +43,7 @@ mod driver;
 pub mod error;
 pub mod event;
 mod extents;
+pub mod flow;
 mod free;
 pub mod memory;
 pub mod pages;
@@ -69,8 +70,9 @@ pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
 pub use qp::{
-    ConnectOptions, DcInitiator, DcTarget, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair,
-    RateLimit, Rc, RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,
+    ConnectOptions, DcInitiator, DcTarget, Endpoint, Flow, QpAttributes, QpBuilder, QpKind, QpMask,
+    QueuePair, RateLimit, RawPacket, Rc, RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator,
+    XrcTarget,
 };
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqBuilder};
 pub use vnic_device::queue::{CompletionKind, Operation};

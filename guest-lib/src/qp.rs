@@ -41,9 +41,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering::Acquire};
 use std::sync::{Arc, Mutex};
 
-use vnic_device::command::Opcode;
 use vnic_device::command::device::JudgePost;
+use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::qp::Multicast;
+use vnic_device::command::{Object, Opcode};
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::SendLimits;
 use vnic_device::verbs::{Post, QpState, QpType};
@@ -58,6 +59,7 @@ pub use sending::{SendQueue, Sending};
 use crate::cq::Consumed;
 use crate::driver::Core;
 use crate::driver::doorbells::bell;
+use crate::flow::FlowRule;
 use crate::sync::lock;
 use crate::wr::{Data, RecvWr, SendWr};
 use crate::{
@@ -105,6 +107,8 @@ kinds! {
     Uc: Sends Receives Connected Plain;
     /// Unreliable datagram.
     Ud: Sends Receives Plain;
+    /// Whole Ethernet frames.
+    RawPacket: Sends Receives Plain;
     /// Sending end of an extended reliable connection.
     XrcInitiator: Sends Connected;
     /// Receiving end of an extended reliable connection.
@@ -173,6 +177,33 @@ impl Drop for Qp {
         for cq in self.send_cq.iter().chain(&self.receive_cq) {
             cq.detach(self.number);
         }
+    }
+}
+
+/// Frames that a queue pair has.
+#[derive(Debug)]
+pub struct Flow {
+    handle: u32,
+    of: Arc<Qp>,
+}
+
+impl Flow {
+    /// Number of the flow.
+    pub fn number(&self) -> u32 {
+        self.handle
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        let Qp { core, epoch, .. } = &*self.of;
+        core.end(*epoch, Opcode::DestroyFlow, self.handle, Box::new(()));
+    }
+}
+
+impl std::fmt::Debug for Qp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Qp({:#x}, {:?})", self.number, self.state())
     }
 }
 
@@ -382,6 +413,38 @@ impl<K: Receives> QueuePair<K> {
             None => Ok(posted),
             Some(reason) => Err(PostError { posted, reason }),
         }
+    }
+}
+
+impl QueuePair<RawPacket> {
+    /// Lets the queue pair have frames that come for the adapter. The flow ends when it is dropped; the queue pair stays as long.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::RawPacket>) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::flow::{FlowRule, flow_headers};
+    ///
+    /// let mut rule = FlowRule::default();
+    /// rule.headers = flow_headers::IPV4 | flow_headers::UDP;
+    /// (rule.value.destination_port, rule.mask.destination_port) = (4791, 0xffff);
+    /// let flow = qp.create_flow(&rule)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_flow(&self, rule: &FlowRule) -> Result<Flow, Error> {
+        let qp = &self.inner;
+        let body = CreateFlow {
+            qp: qp.number,
+            kind: rule.kind.number(),
+            priority: rule.priority.into(),
+            headers: rule.headers,
+            value: rule.value,
+            mask: rule.mask,
+        };
+        let made: Object = qp.core.call(qp.epoch, Opcode::CreateFlow, &body)?;
+        Ok(Flow {
+            handle: made.handle,
+            of: Arc::clone(qp),
+        })
     }
 }
 

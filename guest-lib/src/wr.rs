@@ -242,6 +242,12 @@ impl<'a> SendWr<'a> {
         self
     }
 
+    /// Lets the device fill in the checksums of a raw packet's IPv4, TCP and UDP headers.
+    pub fn checksum(mut self) -> SendWr<'a> {
+        self.head.flags |= send_flags::CHECKSUM;
+        self
+    }
+
     /// Adds immediate data to a WRITE or SEND.
     pub fn imm(mut self, imm: u32) -> SendWr<'a> {
         self.head.imm = imm;

@@ -37,7 +37,7 @@ const AT_A_TIME: usize = 10_000;
 
 same! { fn state(QpState) -> v1::queue_pair::State { Reset, Init, Rtr, Rts, Sqd, Sqe, Err } }
 
-same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, XrcInitiator, XrcTarget, DcInitiator, DcTarget } }
+same! { fn kind(QpType) -> v1::queue_pair::Type { Rc, Uc, Ud, RawPacket, XrcInitiator, XrcTarget, DcInitiator, DcTarget } }
 
 fn process(process: &Process) -> v1::Process {
     convert::process(process.caller, process.command.as_deref())

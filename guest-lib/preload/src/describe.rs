@@ -12,7 +12,8 @@ const CLOCK_KHZ: u64 = 1_000_000;
 /// Sizes of pages that regions may have: all from 4 KiB. The device maps memory by extents.
 const PAGE_SIZES: u64 = 0xffff_f000;
 /// Types of queue pairs that send, and so may have a rate.
-const SENDERS: u32 = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD | 1 << IBV_QPT_XRC_SEND;
+const SENDERS: u32 =
+    1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD | 1 << IBV_QPT_RAW_PACKET | 1 << IBV_QPT_XRC_SEND;
 /// The only port.
 pub const PORT: u32 = 1;
 /// The only P_Key, that of full members of the default partition.
@@ -62,6 +63,11 @@ pub fn device(device: &DeviceAttributes) -> ibv_device_attr {
         max_qp_init_rd_atom: count(device.max_rd_atomic),
         atomic_cap: atomics(device.atomic_scope()),
         max_mw: count(device.max_mw),
+        max_raw_ethy_qp: if device.capabilities().contains(Capabilities::RAW_PACKET) {
+            count(device.max_qp)
+        } else {
+            0
+        },
         max_mcast_grp: count(device.max_mcast_groups),
         max_mcast_qp_attach: count(device.max_mcast_qp_per_group),
         max_total_mcast_qp_attach: count(
@@ -100,6 +106,10 @@ fn capabilities(has: Capabilities) -> c_uint {
         (Capabilities::INVALIDATE, IBV_DEVICE_MEM_MGT_EXTENSIONS),
         (Capabilities::MW_TYPE_1, IBV_DEVICE_MEM_WINDOW),
         (Capabilities::MW_TYPE_2, IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        (
+            Capabilities::RAW_PACKET,
+            IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING,
+        ),
     ]
     .iter()
     .filter(|(needs, _)| has.contains(*needs))
@@ -146,6 +156,11 @@ pub fn device_ex(attributes: &DeviceAttributes, on_demand: bool) -> ibv_device_a
             zeros()
         },
         xrc_odp_caps: if on_demand { ON_DEMAND } else { 0 },
+        raw_packet_caps: if has(Capabilities::RAW_PACKET) {
+            IBV_RAW_PACKET_CAP_IP_CSUM
+        } else {
+            0
+        },
         max_dm_size: attributes.max_dm_size,
         phys_port_cnt_ex: 1,
         ..zeros()

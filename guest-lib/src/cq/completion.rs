@@ -95,6 +95,12 @@ impl WorkCompletion {
         self.has(completion_flags::INVALIDATED).then_some(self.0.imm)
     }
 
+    /// For a raw packet: whether its checksums of IPv4, TCP and UDP were found right.
+    #[inline]
+    pub fn checksum_ok(&self) -> bool {
+        self.has(completion_flags::CHECKSUM_OK)
+    }
+
     /// Whether the first 40 bytes of the buffer are a global routing header.
     #[inline]
     pub fn has_grh(&self) -> bool {

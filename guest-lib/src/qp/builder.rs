@@ -39,7 +39,7 @@ pub struct QpBuilder<K: QpKind> {
 }
 
 impl ProtectionDomain {
-    /// Begins to make a queue pair of type RC, UC or UD.
+    /// Begins to make a queue pair of type RC, UC or UD, or of raw packets (which a device before version 1.6 refuses as not supported).
     ///
     /// ```no_run
     /// # fn example(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
@@ -125,7 +125,7 @@ impl XrcDomain {
 impl<K: QpKind> QpBuilder<K> {
     fn new() -> QpBuilder<K> {
         let sends = !matches!(K::TYPE, QpType::XrcTarget | QpType::DcTarget);
-        let receives = matches!(K::TYPE, QpType::Rc | QpType::Uc | QpType::Ud);
+        let receives = matches!(K::TYPE, QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket);
         QpBuilder {
             pd: None,
             xrcd: None,

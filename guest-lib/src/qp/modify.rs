@@ -8,7 +8,7 @@ use vnic_device::verbs::{QpState, QpType};
 
 use super::{
     ConnectOptions, Connected, DcInitiator, DcTarget, Endpoint, QpAttributes, QpKind, QpMask, QpQuery,
-    QueuePair, RateLimit, RtrAttributes, RtsAttributes, Ud,
+    QueuePair, RateLimit, RawPacket, RtrAttributes, RtsAttributes, Ud,
 };
 use crate::sync::lock;
 use crate::{Access, AddressVector, Context, Error, Gid, Mtu};
@@ -316,6 +316,17 @@ impl<K: Connected> QueuePair<K> {
             rnr_retry: options.rnr_retry,
             max_rd_atomic: options.max_rd_atomic.unwrap_or(most),
         })
+    }
+}
+
+impl QueuePair<RawPacket> {
+    /// Makes the queue pair ready: INIT, RTR, RTS, as far as it is not there yet.
+    pub fn activate(&self) -> Result<(), Error> {
+        if self.state() == QpState::Reset {
+            self.to(QpState::Init, init(), QpMask::PORT)?;
+        }
+        self.to(QpState::Rtr, QpAttributes::default(), QpMask::empty())?;
+        self.to(QpState::Rts, QpAttributes::default(), QpMask::empty())
     }
 }
 

@@ -236,6 +236,7 @@ pub fn type_name(kind: QpType) -> &'static str {
         QpType::Rc => "RC",
         QpType::Uc => "UC",
         QpType::Ud => "UD",
+        QpType::RawPacket => "RAW_PACKET",
         QpType::XrcInitiator => "XRC_SEND",
         QpType::XrcTarget => "XRC_RECV",
         QpType::DcInitiator => "DC_INI",

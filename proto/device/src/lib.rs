@@ -36,6 +36,7 @@ pub const LAYOUTS: &[&[Layout]] = &[
     command::queues::LAYOUTS,
     command::qp::LAYOUTS,
     command::connection::LAYOUTS,
+    command::flow::LAYOUTS,
     ring::LAYOUTS,
     doorbell::LAYOUTS,
     queue::LAYOUTS,

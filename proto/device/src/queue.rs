@@ -97,8 +97,10 @@ pub mod send_flags {
     pub const INLINE: u8 = 1 << 3;
     /// A [`Target`](super::Target) stands in front of elements and inline bytes. Since 1.5.
     pub const TARGET: u8 = 1 << 4;
+    /// Raw packet: the device fills in the checksums of the frame's IPv4, TCP and UDP headers. Since 1.6.
+    pub const CHECKSUM: u8 = 1 << 5;
     /// Every flag there is.
-    pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE | TARGET;
+    pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE | TARGET | CHECKSUM;
 }
 
 /// Bits of [`CompletionEntry::flags`]: `ibv_wc_flags`, and our own at bit 7.
@@ -107,12 +109,14 @@ pub mod completion_flags {
     pub const GRH: u8 = 1 << 0;
     /// `imm` holds immediate data.
     pub const IMM: u8 = 1 << 1;
+    /// Raw packet: the checksums of the frame's IPv4 header and of its TCP or UDP header are right. Since 1.6.
+    pub const CHECKSUM_OK: u8 = 1 << 2;
     /// `imm` holds the key that was invalidated.
     pub const INVALIDATED: u8 = 1 << 3;
     /// `vlan` is that of a tag.
     pub const VLAN: u8 = 1 << 7;
     /// Every flag there is.
-    pub const ALL: u8 = GRH | IMM | INVALIDATED | VLAN;
+    pub const ALL: u8 = GRH | IMM | CHECKSUM_OK | INVALIDATED | VLAN;
 }
 
 /// [`CompletionEntry::phase`] of a lap whose phase bit is 1. As a word of 64 bits at 56 it is bit 63, as in a doorbell.
@@ -354,7 +358,10 @@ impl SendHead {
         let datagram = matches!(limits.qp_type, QpType::Ud);
         let targeted = matches!(limits.qp_type, QpType::DcInitiator) && operation.bit() & LOCAL == 0;
         let target = if targeted { send_flags::TARGET } else { 0 };
-        if self.flags & !(send_flags::ALL & !send_flags::TARGET) != target
+        const PLAIN: u8 = send_flags::ALL & !(send_flags::TARGET | send_flags::CHECKSUM);
+        let odd = self.flags & !PLAIN;
+        let raw = matches!(limits.qp_type, QpType::RawPacket);
+        if odd != target && !(raw && odd == send_flags::CHECKSUM)
             || inline && operation.bit() & MAY_INLINE == 0
             || datagram && self.destination().is_none()
         {
@@ -508,7 +515,8 @@ mod tests {
         assert_eq!(check(0, send_flags::INLINE, 100), Ok((Operation::Write, 3)));
         assert_eq!(check(0, send_flags::INLINE, 101), Err(FaultReason::Length));
         assert_eq!(check(10, 0, 0), Err(FaultReason::Operation));
-        assert_eq!(check(0, 32, 0), Err(FaultReason::Reserved));
+        assert_eq!(check(0, 64, 0), Err(FaultReason::Reserved));
+        assert_eq!(check(0, send_flags::CHECKSUM, 0), Err(FaultReason::Reserved));
         assert_eq!(check(0, send_flags::TARGET, 0), Err(FaultReason::Reserved));
         for (operation, good) in [
             (Operation::FetchAdd, 1),

@@ -11,6 +11,8 @@ numbers! {
         Uc = 3,
         /// Unreliable datagram.
         Ud = 4,
+        /// Whole Ethernet frames (`IBV_QPT_RAW_PACKET`).
+        RawPacket = 8,
         /// Sending end of an extended reliable connection (`IBV_QPT_XRC_SEND`).
         XrcInitiator = 9,
         /// Receiving end of an extended reliable connection (`IBV_QPT_XRC_RECV`).
@@ -121,6 +123,18 @@ numbers! {
         RemoteAborted = 15,
     }
 
+    /// What a flow takes (`ibv_flow_attr_type`).
+    enum FlowKind: u32 {
+        /// Frames whose fields match.
+        Normal = 0,
+        /// Frames that no other flow takes.
+        AllDefault = 1,
+        /// Multicast frames that no other flow takes.
+        MulticastDefault = 2,
+        /// A copy of every frame, whoever else takes the frame.
+        Sniffer = 3,
+    }
+
     /// What is posted.
     enum Post: u32 {
         /// A send (`ibv_post_send`).
@@ -175,7 +189,7 @@ impl Mtu {
 impl QpType {
     /// Whether the service acknowledges and retries.
     pub const fn reliable(self) -> bool {
-        !matches!(self, QpType::Uc | QpType::Ud)
+        !matches!(self, QpType::Uc | QpType::Ud | QpType::RawPacket)
     }
 
     /// Whether this type of QP has the operation (IBTA 9.4 and annex A14).
@@ -191,6 +205,7 @@ impl QpType {
             QpType::Rc | QpType::XrcInitiator | QpType::DcInitiator => RELIABLE,
             QpType::Uc => CONNECTED,
             QpType::Ud => ANY,
+            QpType::RawPacket => O::Send.bit(),
             QpType::XrcTarget | QpType::DcTarget => 0,
         };
         all & operation.bit() != 0
@@ -226,6 +241,22 @@ impl Access {
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_ATOMIC);
+}
+
+/// Headers that a frame must have to be a flow's: bits of [`CreateFlow::headers`](crate::command::flow::CreateFlow).
+pub mod flow_headers {
+    /// IPv4.
+    pub const IPV4: u32 = 1 << 0;
+    /// IPv6.
+    pub const IPV6: u32 = 1 << 1;
+    /// TCP.
+    pub const TCP: u32 = 1 << 2;
+    /// UDP.
+    pub const UDP: u32 = 1 << 3;
+    /// VXLAN (UDP port 4789).
+    pub const VXLAN: u32 = 1 << 4;
+    /// Every bit there is.
+    pub const ALL: u32 = 31;
 }
 
 /// Bits of `ibv_rereg_mr_flags`.

@@ -16,7 +16,7 @@ use vnic_device::queue::{
 };
 use vnic_device::ring::{self, Extent, ExtentList};
 use vnic_device::status::CommandStatus;
-use vnic_device::verbs::{self, access, pages, qp_mask, reregister, srq_mask};
+use vnic_device::verbs::{self, access, flow_headers, pages, qp_mask, reregister, srq_mask};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_device::{LAYOUTS, doorbell};
 
@@ -81,7 +81,7 @@ fn numbers_are_the_same() {
         Opcode in command, CommandStatus in status, EventKind in event, FaultQueue in event, FaultReason in event,
         Kind in doorbell, Operation in queue, CompletionKind in queue, NetworkHeader in queue, QpType in verbs, QpState in verbs,
         Mtu in verbs, MwType in verbs, GidKind in verbs, PortState in verbs, AtomicScope in verbs,
-        CompletionStatus in verbs, Post in verbs, PostErrno in verbs, Transport in connection,
+        CompletionStatus in verbs, FlowKind in verbs, Post in verbs, PostErrno in verbs, Transport in connection,
         ConnectionState in connection, ConnectionEventKind in connection,
     ]);
     let spec = tables("numbers");
@@ -108,8 +108,8 @@ macro_rules! bits {
 fn bits_are_the_same() {
     use vnic_device::command::connection::message_flags;
     let code = BTreeMap::from([
-        bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE, TARGET),
-        bits!(completion_flags: GRH, IMM, INVALIDATED, VLAN),
+        bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE, TARGET, CHECKSUM),
+        bits!(completion_flags: GRH, IMM, CHECKSUM_OK, INVALIDATED, VLAN),
         bits!(create_flags: SIGNAL_ALL),
         bits!(access: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, INVALIDATE),
         bits!(reregister: TRANSLATION, PD, ACCESS),
@@ -119,7 +119,8 @@ fn bits_are_the_same() {
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC, RAW_PACKET),
+        bits!(flow_headers: IPV4, IPV6, TCP, UDP, VXLAN),
         bits!(message_flags: FLOW_CONTROL, SRQ),
     ]);
     let spec = tables("bits");

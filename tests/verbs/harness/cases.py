@@ -7,10 +7,13 @@ that was asked for. `-c` of the ping-pongs does compare data.
 import copy
 import pathlib
 import re
+import sys
 
 from harness import crates, newest, wheels
 
 SIZES = [2**n for n in range(1, 24)]
+# What runs both ends of a program for raw Ethernet.
+FRAMES = str(pathlib.Path(__file__).resolve().parent / "frames.py")
 # Sizes of one datagram at most.
 DATAGRAMS = [2**n for n in range(1, 13)]
 
@@ -223,6 +226,7 @@ def perftest():
             for transport in names:
                 yield from one_program(operation, kind, transport)
     yield from dynamic()
+    yield from frames()
     yield from odd_ends()
 
 
@@ -304,6 +308,24 @@ def dynamic():
         yield case(f"ib_{operation}_bw -F -n 100 -s 64 -I 64", [64])
     yield case("ib_atomic_bw -F -n 100 -A CMP_AND_SWAP", [8])
     yield case("ib_send_bw -F -n 100 -s 65536 -e", [65536], True)
+
+
+def frames():
+    """Raw Ethernet: whole frames by raw packet queue pairs, and flows that take them."""
+
+    def case(words, quick=False):
+        # For a time: a frame that finds no receive is lost.
+        return Case([sys.executable, FRAMES, *words.split()], lines_with(r"^ ?\d+ +[1-9]\d* "), quick, alone=True, devices=2, name=words)
+
+    yield case("raw_ethernet_bw -D 2 -s 1000", True)
+    yield case("raw_ethernet_bw -D 2 -s 64 -I 64")
+    yield case("raw_ethernet_bw -D 2 -s 1024 -q 4")
+    for udp in ("-J 10.0.0.1 -j 10.0.0.2 -K 5000 -k 6000",):
+        yield case(f"raw_ethernet_bw -D 2 -s 512 {udp}", True)
+        yield case(f"raw_ethernet_bw -D 2 -s 512 --tcp {udp}")
+    yield case("raw_ethernet_bw -D 2 -s 1000 --promiscuous")
+    yield case("raw_ethernet_bw -D 2 -s 1000 --sniffer")
+    yield case("raw_ethernet_lat -D 2 -s 64", True)
 
 
 def bandwidth_options(operation, transport, case, base, size):

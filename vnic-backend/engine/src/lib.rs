@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod checksums;
 pub mod congestion;
 pub mod counters;
 pub mod dropless;

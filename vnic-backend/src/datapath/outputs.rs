@@ -457,7 +457,7 @@ impl Outputs {
     /// Part of a local receiver that would take a frame with this head; `None`: there is no such receiver.
     pub fn taker(&self, port: PortId, head: &[u8]) -> Option<TraceFunction> {
         match self.slots.get(usize::from(port.0))? {
-            Slot::Adapter(a) if a.takes_roce && is_roce(head) => Some(TraceFunction::Rdma),
+            Slot::Adapter(a) if a.takes_roce && is_roce(head) || a.steers(head) => Some(TraceFunction::Rdma),
             Slot::Adapter(a) if a.active.is_empty() && a.takes_roce && may_ask(head) => {
                 Some(TraceFunction::Rdma)
             }

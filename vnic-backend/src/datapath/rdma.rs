@@ -1,5 +1,6 @@
 //! RDMA functions of a data core: attach and detach of drivers, turns, and reports of events.
 
+mod raw;
 mod seats;
 mod wire;
 
@@ -24,7 +25,9 @@ use super::news::CoreEvent;
 use super::outputs::Inbound;
 use super::sleep::{Sleeper, Source};
 use crate::call::Call;
-use crate::rdma::{Attachment, Function, RdmaRings, RdmaSnapshot, of_a_packet_that_leaves, of_a_turn};
+use crate::rdma::{
+    Attachment, Function, RdmaRings, RdmaSnapshot, of_a_packet_that_leaves, of_a_turn, of_bytes,
+};
 use crate::types::{ConnectionPage, QpRate};
 use seats::Seats;
 use wire::{Loopback, Wire, routed};
@@ -392,6 +395,13 @@ impl Functions {
 
     /// Hands a frame from the switch to a function.
     fn inbound(&mut self, core: &mut Core, port: PortId, frame: &Inbound, now: Instant) {
+        if let Inbound::Frame(qp, bytes) = frame {
+            if let Some(function) = self.holder(port, qp.0) {
+                let work = function.receive_frame(now, *qp, bytes);
+                function.charge(work.saturating_add(of_bytes(bytes.len())));
+            }
+            return;
+        }
         let Some(function) = self.get_mut(port) else {
             return;
         };
@@ -402,6 +412,7 @@ impl Functions {
                 function.answer_neighbour(head, &mut |frame| core.send_own(port, frame, now))
             }
             Inbound::Roce(bytes) => self.packet(port, bytes, now),
+            Inbound::Frame(..) => {}
         }
     }
 
@@ -504,7 +515,7 @@ impl Functions {
             return 0;
         };
         let (.., function) = self.sending.insert((port, place, function));
-        let mac = function.device().mac();
+        let (mac, mtu) = (function.device().mac(), function.mtu());
         let mut wire = Wire {
             functions: &mut self.slots,
             seats: &mut self.seats,
@@ -515,6 +526,7 @@ impl Functions {
             port,
             place,
             mac,
+            mtu: mtu.into(),
             now,
             left: of_a_turn(shared),
             leaving: of_a_packet_that_leaves(shared),
@@ -582,9 +594,12 @@ impl Functions {
     /// Returns whether the function has taken the time of a request.
     #[inline]
     fn follow(&mut self, core: &mut Core, port: PortId) -> bool {
-        let (mut live, mut timed) = self
-            .get_mut(port)
-            .map_or((false, false), |f| (f.is_live(), f.has_latency()));
+        let (mut live, mut timed) = (false, false);
+        let mut flows = None;
+        if let Some(function) = self.get_mut(port) {
+            (live, timed) = (function.is_live(), function.has_latency());
+            flows = function.flows.of_all();
+        }
         if self.seats.any(port) {
             for seat in self.seats.of(port) {
                 live |= seat.is_live();
@@ -593,6 +608,9 @@ impl Functions {
         }
         if let Some(adapter) = core.adapter(port) {
             adapter.takes_roce = live;
+            if flows.is_some() != adapter.has_flows() {
+                adapter.set_flows(flows);
+            }
         }
         timed
     }

@@ -416,7 +416,9 @@ impl Inner {
         };
         let counters = kept.rdma.clone().unwrap_or_default();
         let config = device_config(mac, spec.mtu, spec.rdma_memory_mib);
-        let identity = Identity::new(mac, vlans, self.gids.clone()).allowing(&spec.allowed_addresses);
+        let identity = Identity::new(mac, vlans, self.gids.clone())
+            .allowing(&spec.allowed_addresses)
+            .with_mtu(spec.mtu);
         let mut function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
         for (index, gid) in &kept.gids {

@@ -12,6 +12,11 @@ const SHARED: i32 = 64;
 
 /// Work of a sent packet, up to the copy at its receiver.
 pub const PACKET: i32 = 16;
+/// Work of a frame's bytes, which are looked at and copied once more than a packet's.
+pub fn of_bytes(len: usize) -> u32 {
+    PACKET.cast_unsigned() + (len / 256) as u32
+}
+
 /// Work of a packet of a run.
 pub const RUN_PACKET: i32 = 4;
 /// Work of a command, with its reply and the interrupt.

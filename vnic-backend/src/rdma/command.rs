@@ -250,6 +250,7 @@ impl Function {
             | O::RegisterOnDemandMr
             | O::CreateAh
             | O::CreateQp
+            | O::CreateFlow
             | O::AttachMulticast
             | O::Connect => self.room(0)?,
             // What ends an object: what it took may go to others. (A refusal has no meaning then.)
@@ -317,6 +318,8 @@ impl Function {
             O::ModifyQpRate => self.modify_qp_rate(request),
             O::QueryQpRate => self.query_qp_rate(request),
             O::AttachMulticast | O::DetachMulticast => self.multicast(request),
+            O::CreateFlow => self.create_flow(request),
+            O::DestroyFlow => self.flows.remove(request.object()?),
             O::CreateDoorbells => self.create_doorbells(request),
             O::DestroyDoorbells => self.destroy_doorbells(request),
             O::Listen

@@ -207,6 +207,9 @@ fn full(mut e: CompletionEntry, c: &Completion) -> CompletionEntry {
     if let Some(key) = c.invalidated {
         (e.imm, e.flags) = (key, completion_flags::INVALIDATED);
     }
+    if c.checksum_ok {
+        e.flags |= completion_flags::CHECKSUM_OK;
+    }
     if let Some(source) = &c.source {
         e.flags |= completion_flags::GRH;
         e.source_qp = source.qp.0;

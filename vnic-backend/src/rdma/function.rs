@@ -27,6 +27,7 @@ use super::config;
 use super::connection_news::ConnectionNews;
 use super::device_memory::DeviceMemoryTable;
 use super::events::EventQueue;
+use super::flows::Flows;
 use super::gid_news::GidNews;
 use super::identity::Identity;
 use super::journal::{Journal, Recorder};
@@ -211,6 +212,8 @@ pub struct Function {
     pub(super) share: MemoryShare,
     /// Services for which the driver listens.
     pub(super) services: Services,
+    /// Frames that the driver's raw packet queue pairs have.
+    pub flows: Flows,
     pub(super) gids: GidState,
     pub(super) attached: Option<Attachment>,
     /// Work that this turn may still do, or debt from earlier turns.
@@ -253,6 +256,7 @@ impl Function {
             session: Session::new(config.place),
             share: MemoryShare::new(&config.limits),
             services: Services::default(),
+            flows: Flows::default(),
             config,
             memory: FunctionMemory::default(),
             device_memory: Default::default(),
@@ -353,6 +357,7 @@ impl Function {
         seat.earlier.counters = [0; Counters::COUNT];
         seat.share = self.share.beside();
         seat.services = self.services.beside();
+        seat.flows = self.flows.beside();
         seat.gids.learner.allow(&[]);
         seat.apply_gids();
         seat.gids.news.clear();
@@ -667,6 +672,7 @@ impl Function {
         let left = std::mem::replace(&mut self.session, Session::new(self.config.place));
         self.share.give_back();
         self.services.give_all();
+        self.flows.end_all();
         let entries = before.as_ref().map_or(0, entries) + left.ring_extents as usize;
         self.remains
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
@@ -756,6 +762,11 @@ impl Function {
     /// The engine.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Longest frame of the adapter, in bytes behind the Ethernet header.
+    pub fn mtu(&self) -> u16 {
+        self.identity.mtu
     }
 
     /// The engine and its memory, for sending.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use vnic_device::event::EventKind;
 use vnic_engine::gids::{GidError, GidSource};
 use vnic_engine::rdma::GidEntry;
+use vnic_engine::rdma::steering::FLOWS_MAX;
 use vnic_fabric::{Instant, VlanMode};
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -234,6 +235,11 @@ impl Function {
                 limit: usage.limit,
             })
             .collect();
+        rows.push(ResourceRow {
+            name: "flow",
+            used: self.flows.len() as u32,
+            limit: FLOWS_MAX as u32,
+        });
         let doorbells = self.session.bells.iter().flatten().count() as u32;
         rows.push(ResourceRow {
             name: "dm",

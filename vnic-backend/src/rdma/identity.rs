@@ -19,6 +19,8 @@ pub struct Identity {
     pub vlans: VlanMode,
     /// Addresses that the guest may claim; empty: any.
     pub allowed: Arc<[Prefix]>,
+    /// MTU of the adapter: bytes behind the Ethernet header.
+    pub mtu: u16,
     /// The last handle that was given.
     handles: u32,
 }
@@ -34,6 +36,7 @@ impl Identity {
             registry,
             vlans,
             allowed: Arc::default(),
+            mtu: 1500,
             handles: 0,
         }
     }
@@ -44,6 +47,11 @@ impl Identity {
             allowed: allowed.into(),
             ..self
         }
+    }
+
+    /// Lets frames have as many bytes behind the Ethernet header.
+    pub fn with_mtu(self, mtu: u16) -> Identity {
+        Identity { mtu, ..self }
     }
 
     /// The identity of a process that shares the function, and claims nothing of its own.

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail, pages_detail};
+use vnic_engine::checksums;
 use vnic_engine::rdma::{COPIES_AT_ONCE, CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
@@ -341,6 +342,20 @@ impl Function {
             let shared = SrqHandle(qp.created.srq);
             self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
         })
+    }
+
+    /// Takes a frame that a flow gives to a raw packet queue pair. Returns the work besides.
+    pub fn receive_frame(&mut self, now: Instant, qp: QpNumber, frame: &[u8]) -> u32 {
+        self.published.stale = true;
+        self.session.unlooked = self.session.starving.len();
+        if self.has_no_receive(qp.0) {
+            self.look_for_receives(qp.0, None);
+            self.published.sample.stamp(now);
+        }
+        let right = checksums::are_right(frame);
+        self.device.receive_frame(now, qp, frame, right, &self.memory);
+        self.feed_more(qp.0);
+        self.device.take_work()
     }
 
     /// Counts a frame with a wrong ICRC.

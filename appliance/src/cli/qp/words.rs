@@ -18,6 +18,7 @@ pub fn kind(pair: &v1::QueuePair) -> &'static str {
         Type::XrcTarget => "XRC-TGT",
         Type::DcInitiator => "DC-INI",
         Type::DcTarget => "DC-TGT",
+        Type::RawPacket => "RAW",
     }
 }
 

@@ -31,6 +31,28 @@ pub const IBV_DEVICE_MEM_WINDOW: c_uint = 0x20000;
 pub const IBV_DEVICE_XRC: c_uint = 0x100000;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: c_uint = 0x200000;
 pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 0x1000000;
+pub const IBV_DEVICE_RAW_IP_CSUM: c_uint = 0x4000000;
+pub const IBV_DEVICE_MANAGED_FLOW_STEERING: c_uint = 0x20000000;
+
+// ibv_raw_packet_caps
+pub const IBV_RAW_PACKET_CAP_IP_CSUM: c_uint = 4;
+
+// ibv_flow_attr_type, ibv_flow_flags
+pub const IBV_FLOW_ATTR_NORMAL: c_uint = 0;
+pub const IBV_FLOW_ATTR_ALL_DEFAULT: c_uint = 1;
+pub const IBV_FLOW_ATTR_MC_DEFAULT: c_uint = 2;
+pub const IBV_FLOW_ATTR_SNIFFER: c_uint = 3;
+pub const IBV_FLOW_ATTR_FLAGS_DONT_TRAP: c_uint = 2;
+pub const IBV_FLOW_ATTR_FLAGS_EGRESS: c_uint = 4;
+
+// ibv_flow_spec_type
+pub const IBV_FLOW_SPEC_ETH: c_uint = 32;
+pub const IBV_FLOW_SPEC_IPV4: c_uint = 48;
+pub const IBV_FLOW_SPEC_IPV6: c_uint = 49;
+pub const IBV_FLOW_SPEC_IPV4_EXT: c_uint = 50;
+pub const IBV_FLOW_SPEC_TCP: c_uint = 64;
+pub const IBV_FLOW_SPEC_UDP: c_uint = 65;
+pub const IBV_FLOW_SPEC_VXLAN_TUNNEL: c_uint = 80;
 
 // ibv_fork_status
 pub const IBV_FORK_UNNEEDED: c_uint = 2;
@@ -120,6 +142,7 @@ pub const IBV_WC_STANDARD_FLAGS: c_uint = 127;
 // ibv_wc_flags
 pub const IBV_WC_GRH: c_uint = 1;
 pub const IBV_WC_WITH_IMM: c_uint = 2;
+pub const IBV_WC_IP_CSUM_OK: c_uint = 4;
 pub const IBV_WC_WITH_INV: c_uint = 8;
 
 // ibv_access_flags
@@ -191,6 +214,7 @@ pub const IBV_SRQ_INIT_ATTR_TM: c_uint = 16;
 pub const IBV_QPT_RC: c_uint = 2;
 pub const IBV_QPT_UC: c_uint = 3;
 pub const IBV_QPT_UD: c_uint = 4;
+pub const IBV_QPT_RAW_PACKET: c_uint = 8;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_QPT_XRC_RECV: c_uint = 10;
 pub const IBV_QPT_DRIVER: c_uint = 255;

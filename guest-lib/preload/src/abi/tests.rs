@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Layout, attributes, cma, context, device, mlx5dv, objects, work};
+use super::{Layout, attributes, cma, context, device, flow, mlx5dv, objects, work};
 
 /// Where the headers are.
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
@@ -55,6 +55,14 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("ibv_wr_extra", "bind_mw", ""),
     ("ibv_wr_extra", "tso", ""),
     ("ibv_mw", "type_", "type"),
+    ("ibv_flow_attr", "type_", "type"),
+    ("ibv_flow_spec_action_drop", "type_", "type"),
+    ("ibv_flow_spec_eth", "type_", "type"),
+    ("ibv_flow_spec_ipv4", "type_", "type"),
+    ("ibv_flow_spec_ipv4_ext", "type_", "type"),
+    ("ibv_flow_spec_ipv6", "type_", "type"),
+    ("ibv_flow_spec_tcp_udp", "type_", "type"),
+    ("ibv_flow_spec_tunnel", "type_", "type"),
     ("verbs_context", "priv_", "priv"),
     ("verbs_context", "abi_placeholder1", "ABI_placeholder1"),
     ("verbs_context", "abi_placeholder2", "ABI_placeholder2"),
@@ -83,6 +91,7 @@ fn all() -> impl Iterator<Item = &'static Layout> {
         cma_there(cma::LAYOUTS),
         context::LAYOUTS,
         device::LAYOUTS,
+        flow::LAYOUTS,
         mlx5dv::LAYOUTS,
         objects::LAYOUTS,
         work::LAYOUTS,

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{end, maybe, the};
 use crate::objects::qp::{Dynamic, Extended, Wanted};
-use crate::objects::{Channel, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
+use crate::objects::{Channel, Cq, Dm, Flow, Mr, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
 use crate::work::fields;
 use crate::work::poll::poll_cq;
 use crate::work::post::{bind_mw, elements, post_recv, post_send, post_srq_recv};
@@ -184,6 +184,16 @@ operation! {
         qp::open(Context::of(context), xrcd, wanted.qp_num, program)
     }
 
+    /// `man 3 ibv_create_flow`.
+    fn ibv_create_flow(qp: *mut ibv_qp, attributes: *mut ibv_flow_attr) -> *mut ibv_flow, as pointer {
+        Flow::create(Context::of((*qp).context), the::<Qp>(qp.cast()), attributes)
+    }
+
+    /// `man 3 ibv_create_flow`.
+    fn ibv_destroy_flow(flow: *mut ibv_flow) -> c_int, as code {
+        end::<Flow>(flow)
+    }
+
     /// `man 3 ibv_modify_qp_rate_limit`.
     fn modify_qp_rate_limit(qp: *mut ibv_qp, limit: *mut ibv_qp_rate_limit_attr) -> c_int, as code {
         the::<Qp>(qp.cast()).limit_rate(&*limit)
@@ -257,7 +267,7 @@ pub fn operations() -> verbs_context {
         all;
         query_port query_device_ex query_rt_values advise_mr alloc_null_mr reg_dm_mr alloc_dm free_dm
         modify_qp_rate_limit alloc_parent_domain dealloc_td alloc_td modify_cq create_cq_ex open_qp create_qp_ex
-        get_srq_num create_srq_ex open_xrcd close_xrcd
+        get_srq_num create_srq_ex open_xrcd close_xrcd ibv_create_flow ibv_destroy_flow
     }
     all
 }

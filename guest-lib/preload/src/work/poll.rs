@@ -52,10 +52,14 @@ pub fn found(queue: &Cq, result: Result<usize, Error>) -> Result<usize, Errno> {
 }
 
 // Flags of the device with the same bits in the header.
-const FLAGS: u8 = completion_flags::GRH | completion_flags::IMM | completion_flags::INVALIDATED;
+const FLAGS: u8 = completion_flags::GRH
+    | completion_flags::IMM
+    | completion_flags::CHECKSUM_OK
+    | completion_flags::INVALIDATED;
 const _: () = {
     assert!(completion_flags::GRH as c_uint == IBV_WC_GRH);
     assert!(completion_flags::IMM as c_uint == IBV_WC_WITH_IMM);
+    assert!(completion_flags::CHECKSUM_OK as c_uint == IBV_WC_IP_CSUM_OK);
     assert!(completion_flags::INVALIDATED as c_uint == IBV_WC_WITH_INV);
 };
 

@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_uint};
 
 use arrayvec::ArrayVec;
-use vnic_verbs::wr::SendHead;
+use vnic_verbs::wr::{SendHead, send_flags};
 use vnic_verbs::{Access, Data, MwType, Operation, PostError, PostReason, RecvWr, SendWr, Sending, Sge};
 
 use super::INLINE_MAX;
@@ -45,6 +45,7 @@ operation! {
             AnyQp::Rc(qp) => qp.post_recv_from(wrs),
             AnyQp::Uc(qp) => qp.post_recv_from(wrs),
             AnyQp::Ud(qp) => qp.post_recv_from(wrs),
+            AnyQp::Raw(qp) => qp.post_recv_from(wrs),
             AnyQp::XrcSend(_) | AnyQp::XrcRecv(_) | AnyQp::DcInitiator(_) | AnyQp::DcTarget(_) => Err(PostError {
                 posted: 0,
                 reason: PostReason::NoQueue,
@@ -101,6 +102,8 @@ enum Service {
     Datagram,
     /// The peer's shared receive queue.
     Extended,
+    /// The frame says where it goes.
+    Frames,
 }
 
 impl Service {
@@ -109,6 +112,7 @@ impl Service {
         match qp {
             AnyQp::Ud(_) => Service::Datagram,
             AnyQp::XrcSend(_) => Service::Extended,
+            AnyQp::Raw(_) => Service::Frames,
             _ => Service::Connected,
         }
     }
@@ -121,6 +125,7 @@ pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
         AnyQp::Rc(qp) => qp.send_queue(),
         AnyQp::Uc(qp) => qp.send_queue(),
         AnyQp::Ud(qp) => qp.send_queue(),
+        AnyQp::Raw(qp) => qp.send_queue(),
         AnyQp::XrcSend(qp) => qp.send_queue(),
         AnyQp::DcInitiator(qp) => qp.send_queue(),
         AnyQp::XrcRecv(_) | AnyQp::DcTarget(_) => return Err(PostReason::NoQueue),
@@ -195,11 +200,17 @@ unsafe fn post_flagged(
     list: &[Sge],
 ) -> Result<(), Errno> {
     let mut flags = wr.send_flags;
-    // Our devices compute no checksums of payload; only datagrams may ask for them.
-    if service == Service::Datagram {
-        flags &= !IBV_SEND_IP_CSUM;
+    let mut checksum = 0;
+    match service {
+        // Our devices compute no checksums of payload, which datagrams may ask for all the same.
+        Service::Datagram => flags &= !IBV_SEND_IP_CSUM,
+        Service::Frames if flags & IBV_SEND_IP_CSUM != 0 => {
+            flags &= !IBV_SEND_IP_CSUM;
+            checksum = send_flags::CHECKSUM;
+        }
+        _ => {}
     }
-    head.flags = plain_flags(flags & !IBV_SEND_INLINE)?;
+    head.flags = plain_flags(flags & !IBV_SEND_INLINE)? | checksum;
     if flags & IBV_SEND_INLINE == 0 {
         return Ok(sending.post_list(head, list)?);
     }
@@ -306,7 +317,7 @@ unsafe fn head(service: Service, wr: &ibv_send_wr) -> Result<SendHead, Errno> {
                 head.remote = SendHead::datagram(handle.inner.number(), to.remote_qpn);
                 head.rkey = to.remote_qkey;
             }
-            Service::Connected => {}
+            Service::Connected | Service::Frames => {}
             Service::Extended => head.remote_srq = wr.qp_type.xrc.remote_srqn,
         }
         if let IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ = wr.opcode {

@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use vnic_verbs::wr::send_flags;
 use vnic_verbs::{Data, Operation, SendWr, Sge};
 
 use super::INLINE_MAX;
@@ -32,11 +33,14 @@ unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
 unsafe fn begin(qp: *mut ibv_qp_ex, wr: SendWr<'static>, place: Place, operands: Option<(u64, u64)>) {
     // SAFETY: by the caller's promise.
     let (requests, id, flags) = unsafe { (requests(qp), (*qp).wr_id, (*qp).wr_flags) };
-    // A call of its own makes data inline, and the checksum flag means nothing here.
+    // A call of its own makes data inline, and the checksum flag means something for raw packets only.
     if flags & !(PLAIN_FLAGS | IBV_SEND_INLINE | IBV_SEND_IP_CSUM) != 0 {
         requests.fail(Errno::INVALID);
     }
-    let wr = wr.id(id).flags((flags & PLAIN_FLAGS) as u8);
+    // SAFETY: by the caller's promise; nobody changes the type.
+    let fills = flags & IBV_SEND_IP_CSUM != 0 && unsafe { (*qp).qp_base.qp_type } == IBV_QPT_RAW_PACKET;
+    let checksum = if fills { send_flags::CHECKSUM } else { 0 };
+    let wr = wr.id(id).flags((flags & PLAIN_FLAGS) as u8 | checksum);
     requests.begin(wr, place, operands);
 }
 
@@ -234,6 +238,7 @@ pub fn operations(kind: c_uint) -> u64 {
         IBV_QPT_RC | IBV_QPT_XRC_SEND | IBV_QPT_DRIVER => SENDS | WRITES | KEYS | ANSWERED,
         IBV_QPT_UC => SENDS | WRITES | KEYS,
         IBV_QPT_UD => SENDS,
+        IBV_QPT_RAW_PACKET => IBV_QP_EX_WITH_SEND,
         _ => 0,
     })
 }
@@ -287,6 +292,7 @@ mod tests {
             (IBV_QPT_DRIVER, 10),
             (IBV_QPT_UC, 6),
             (IBV_QPT_UD, 2),
+            (IBV_QPT_RAW_PACKET, 1),
             (IBV_QPT_XRC_RECV, 0),
         ] {
             assert_eq!(operations(kind).count_ones(), count);

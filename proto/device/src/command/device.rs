@@ -37,6 +37,8 @@ bits! {
         CONNECTIONS = 1 << 15,
         /// Queue pairs of the dynamically connected transport (1.5).
         DC = 1 << 16,
+        /// Raw packet queue pairs and flows (1.6).
+        RAW_PACKET = 1 << 17,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
@@ -48,6 +50,8 @@ bits! {
         ALL_1_3 = (1 << 15) - 1,
         /// Bits of version 1.4.
         ALL_1_4 = (1 << 16) - 1,
+        /// Bits of version 1.5.
+        ALL_1_5 = (1 << 17) - 1,
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod connection;
 pub mod device;
+pub mod flow;
 pub mod memory;
 pub mod qp;
 pub mod queues;
@@ -107,6 +108,10 @@ numbers! {
         ModifyQpRate = 54,
         /// Query the rate of a send queue: [`Object`] → [`QpRate`](qp::QpRate). Since 1.1.
         QueryQpRate = 55,
+        /// Let a queue pair have frames that come: [`CreateFlow`](flow::CreateFlow) → [`Object`]. Since 1.6.
+        CreateFlow = 56,
+        /// End that: [`Object`]. Since 1.6.
+        DestroyFlow = 57,
         /// Make a doorbell ring: [`CreateDoorbells`](queues::CreateDoorbells) and its extents → [`Object`].
         CreateDoorbells = 64,
         /// End a doorbell ring: [`Object`].
@@ -150,6 +155,7 @@ impl Opcode {
             | Opcode::DestroyConnection
             | Opcode::QueryConnection
             | Opcode::TakeConnectionEvents => 4,
+            Opcode::CreateFlow | Opcode::DestroyFlow => 6,
             _ => 0,
         }
     }

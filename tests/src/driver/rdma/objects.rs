@@ -413,7 +413,6 @@ impl Driver {
     /// # Panics
     /// When the device refuses.
     pub fn init(&mut self, qp: &Qp) {
-        let datagram = qp.qp_type == QpType::Ud;
         let attributes = QpAttributes {
             state: QpState::Init.number(),
             port: 1,
@@ -421,8 +420,12 @@ impl Driver {
             qkey: QKEY,
             ..QpAttributes::default()
         };
-        let own = if datagram { m::QKEY } else { m::ACCESS };
-        let mask = m::STATE | m::PKEY_INDEX | m::PORT | own;
+        let own = match qp.qp_type {
+            QpType::RawPacket => 0,
+            QpType::Ud => m::PKEY_INDEX | m::QKEY,
+            _ => m::PKEY_INDEX | m::ACCESS,
+        };
+        let mask = m::STATE | m::PORT | own;
         if let Err(reply) = self.modify(qp.number, mask, attributes) {
             panic!("to INIT: {reply}");
         }
@@ -445,7 +448,7 @@ impl Driver {
         };
         let connected = m::ADDRESS | m::PATH_MTU | m::DESTINATION_QP | m::RQ_PSN;
         let mask = match qp.qp_type {
-            QpType::Ud => 0,
+            QpType::Ud | QpType::RawPacket => 0,
             QpType::Uc | QpType::XrcInitiator => connected,
             QpType::Rc | QpType::XrcTarget => connected | m::MAX_DEST_RD_ATOMIC | m::MIN_RNR_TIMER,
             QpType::DcInitiator => m::PATH_MTU,
@@ -471,13 +474,18 @@ impl Driver {
             ..QpAttributes::default()
         };
         let mask = match qp.qp_type {
-            QpType::Ud | QpType::Uc => 0,
+            QpType::Ud | QpType::Uc | QpType::RawPacket => 0,
             QpType::Rc | QpType::XrcInitiator | QpType::DcInitiator => {
                 m::TIMEOUT | m::RETRY_COUNT | m::RNR_RETRY | m::MAX_RD_ATOMIC
             }
             QpType::XrcTarget | QpType::DcTarget => m::TIMEOUT,
         };
-        if let Err(reply) = self.modify(qp.number, m::STATE | m::SQ_PSN | mask, attributes) {
+        let psn = if qp.qp_type == QpType::RawPacket {
+            0
+        } else {
+            m::SQ_PSN
+        };
+        if let Err(reply) = self.modify(qp.number, m::STATE | psn | mask, attributes) {
             panic!("to RTS: {reply}");
         }
     }

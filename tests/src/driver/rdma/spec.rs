@@ -80,7 +80,7 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
     use Opcode as O;
     use vnic_device::command::device::{GidRecord, Hello, JudgePost};
     use vnic_device::command::memory as mem;
-    use vnic_device::command::{Object, Range, connection, qp, queues};
+    use vnic_device::command::{Object, Range, connection, flow, qp, queues};
     match opcode {
         O::Hello => (size_of::<Hello>(), false),
         O::QueryDevice | O::QueryPort | O::QueryClock | O::Reset | O::AllocPd | O::OpenXrcd => (0, false),
@@ -112,6 +112,8 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
             (size_of::<Object>(), false)
         }
         O::ModifyQpRate => (size_of::<qp::QpRate>(), false),
+        O::CreateFlow => (size_of::<flow::CreateFlow>(), false),
+        O::DestroyFlow => (size_of::<Object>(), false),
         O::DestroyDoorbells | O::QueryQpRate | O::RegisterNullMr => (size_of::<Object>(), false),
         O::Listen | O::Unlisten => (size_of::<connection::Listen>(), false),
         O::Connect | O::Accept | O::Reject | O::Disconnect => (size_of::<connection::Message>(), false),

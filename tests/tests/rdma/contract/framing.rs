@@ -55,14 +55,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 6, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 7, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (5, &[0; 15][..]));
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (6, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -78,6 +78,29 @@ fn versions(d: &mut Driver) {
     version_4(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
     fine(d, O::Hello, &hello(1, 5, 5), &[]);
+    version_5(d);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 6, 6), &[]);
+}
+
+/// A driver of version 1.5 has no raw packets.
+fn version_5(d: &mut Driver) {
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    let capabilities = u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes"));
+    assert_eq!(capabilities, (1 << 17) - 1);
+    let pd = d.pd();
+    let cq = d.cq(4).handle;
+    let raw = CreateQp {
+        qp_type: QpType::RawPacket.number(),
+        pd,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: NONE,
+        xrcd: NONE,
+        ..CreateQp::default()
+    };
+    refused(d, O::CreateQp, &raw, &[], S::NotSupported);
+    refused(d, O::CreateFlow, &[0u8; 144], &[], S::NotSupported);
 }
 
 /// A driver of version 1.4 makes queue pairs with a shorter body, and hears less of them.
@@ -448,6 +471,7 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
         (O::QueryQp, qp.number),
         (O::QueryQpRate, qp.number),
         (O::DestroyQp, qp.number),
+        (O::DestroyFlow, 1),
         (O::DestroyDoorbells, s.bells.handle),
     ];
     for (opcode, handle) in handles {
@@ -610,7 +634,7 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
         ..CreateQp::default()
     };
     fine(d, O::CreateQp, &good, &[]);
-    for qp_type in [0, 1, 5, 8, 11] {
+    for qp_type in [0, 1, 5, 7, 11] {
         refused(
             d,
             O::CreateQp,

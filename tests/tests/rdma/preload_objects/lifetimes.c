@@ -178,8 +178,21 @@ static void queue_pairs(void)
 	attr = plain(IBV_QPT_RC, cq);
 	attr.cap.max_recv_sge = device.max_sge + 1;
 	REFUSED(ibv_create_qp(pd, &attr), EINVAL);
+	/* A queue pair that flows lead to stays. */
 	attr = plain(IBV_QPT_RAW_PACKET, cq);
-	REFUSED(ibv_create_qp(pd, &attr), EOPNOTSUPP);
+	struct ibv_qp *raw = ibv_create_qp(pd, &attr);
+	CHECK(raw);
+	struct ibv_flow_attr flow_attr = {.type = IBV_FLOW_ATTR_ALL_DEFAULT, .size = sizeof(flow_attr), .port = 1};
+	struct ibv_flow *flow = ibv_create_flow(raw, &flow_attr);
+	CHECK(flow);
+	CHECK(ibv_destroy_qp(raw) == EBUSY);
+	flow_attr.port = 2;
+	REFUSED(ibv_create_flow(raw, &flow_attr), EINVAL);
+	flow_attr.port = 1;
+	flow_attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
+	REFUSED(ibv_create_flow(raw, &flow_attr), EOPNOTSUPP);
+	CHECK(!ibv_destroy_flow(flow));
+	CHECK(!ibv_destroy_qp(raw));
 	attr = plain(IBV_QPT_RC, NULL);
 	REFUSED(ibv_create_qp(pd, &attr), EINVAL);
 

@@ -78,7 +78,7 @@ impl Counters {
     /// Bytes sent.
     #[inline]
     pub(super) fn bytes_sent(&self) -> u64 {
-        self.tx_vport_rdma_unicast_bytes + self.tx_vport_rdma_multicast_bytes
+        self.tx_vport_rdma_unicast_bytes + self.tx_vport_rdma_multicast_bytes + self.raw_tx_bytes
     }
 
     /// Packets dropped silently, all reasons together.

@@ -878,6 +878,25 @@ impl Device {
         self.fail_overrun();
     }
 
+    /// Takes a frame that a flow gives to a raw packet QP; `checksum_ok`: its checksums were found right.
+    pub fn receive_frame(
+        &mut self,
+        now: Instant,
+        qp: QpNumber,
+        frame: &[u8],
+        checksum_ok: bool,
+        memory: &dyn Memory,
+    ) {
+        self.shared.now = now;
+        match self.qps.get_mut(qp.0) {
+            Some(found) if found.init.qp_type == QpType::RawPacket => {
+                found.receive_frame(&mut self.shared, frame, checksum_ok, memory);
+            }
+            _ => self.shared.counters.drop_no_qp += 1,
+        }
+        self.fail_overrun();
+    }
+
     /// Takes the oldest event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()

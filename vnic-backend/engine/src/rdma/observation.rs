@@ -23,7 +23,7 @@ use vnic_wire::transport::{Extended, Headers};
 use crate::congestion::zero_touch::RoundTrips;
 use crate::counters::{HistogramValues, TimeHistogram};
 
-use super::packet::{Incoming, Outgoing, Sink};
+use super::packet::{Incoming, Outgoing, OutgoingFrame, Sink};
 use super::run::Run;
 use super::timer::{Entry, Timers};
 use super::types::{Mtu, QpNumber};
@@ -393,6 +393,10 @@ impl Sink for Tap<'_> {
             of.sent(self.now, packet.path, &packet.headers, packet.payload.len());
         }
         self.sink.send(packet);
+    }
+
+    fn send_frame(&mut self, frame: &OutgoingFrame<'_>) -> Result<(), u8> {
+        self.sink.send_frame(frame)
     }
 
     fn run_room(&mut self, path: &Path, to: QpNumber) -> usize {

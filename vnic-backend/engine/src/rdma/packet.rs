@@ -140,6 +140,17 @@ pub struct Outgoing<'a> {
     pub telemetry: Option<&'a Telemetry>,
 }
 
+/// A frame that a raw packet QP sends.
+#[derive(Debug)]
+pub struct OutgoingFrame<'a> {
+    /// The QP that sends it.
+    pub from: QpNumber,
+    /// The frame, from the destination's address on.
+    pub bytes: Payload<'a>,
+    /// Whether its checksums are to be filled in.
+    pub checksum: bool,
+}
+
 /// Takes packets that leave.
 pub trait Sink {
     /// Priorities that may send one more packet, a bit each; 0: there is no room. Called before each packet is made, and
@@ -148,6 +159,13 @@ pub trait Sink {
 
     /// Takes a packet.
     fn send(&mut self, packet: &Outgoing<'_>);
+
+    /// Takes a frame. The error is the frame's priority, which is closed: the frame comes again when that is open.
+    fn send_frame(&mut self, frame: &OutgoingFrame<'_>) -> Result<(), u8> {
+        // A sink of packets only has no place for it.
+        let _ = frame;
+        Ok(())
+    }
 
     /// Packets with this path to this QP that the sink would take at once, as a [`Run`]. 0: it wants them one by one.
     fn run_room(&mut self, path: &Path, to: QpNumber) -> usize {

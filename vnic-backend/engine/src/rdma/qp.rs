@@ -7,6 +7,7 @@ mod dynamic;
 mod flow;
 mod notes;
 mod outlet;
+mod raw;
 mod requester;
 mod responder;
 mod selective;
@@ -131,7 +132,8 @@ impl Qp {
         match self.init.qp_type {
             QpType::Rc => Transport::Rc,
             QpType::Uc => Transport::Uc,
-            QpType::Ud => Transport::Ud,
+            // (Raw packets have none: no packet is for such a QP.)
+            QpType::Ud | QpType::RawPacket => Transport::Ud,
             QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
             QpType::DcInitiator | QpType::DcTarget => Transport::Dc,
         }
@@ -292,7 +294,8 @@ impl Qp {
 
     /// A packet came for this QP.
     pub fn receive(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
-        if packet.headers.bth.opcode.transport() != self.transport() {
+        let raw = self.init.qp_type == QpType::RawPacket;
+        if raw || packet.headers.bth.opcode.transport() != self.transport() {
             shared.counters.drop_wrong_transport += 1;
             return;
         }
@@ -333,6 +336,17 @@ impl Qp {
             }
             self.respond(shared, operation, packet, memory);
         }
+    }
+
+    /// A frame came for this QP.
+    pub fn receive_frame(
+        &mut self,
+        shared: &mut Shared,
+        frame: &[u8],
+        checksum_ok: bool,
+        memory: &dyn Memory,
+    ) {
+        raw::receive(self, shared, frame, checksum_ok, memory);
     }
 
     /// Sends until nothing may be sent or the turn is over.
@@ -394,6 +408,7 @@ impl Qp {
                     }
                 }
                 Turn::Next => {}
+                Turn::Aside => break,
                 Turn::Blocked => {
                     turned.more = false;
                     break;

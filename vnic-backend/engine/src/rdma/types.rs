@@ -217,6 +217,8 @@ bitflags! {
         const SIGNALED = 1 << 1;
         /// Ask for an event at the receiver.
         const SOLICITED = 1 << 2;
+        /// Raw packet: fill in the checksums of IPv4, TCP and UDP.
+        const CHECKSUM = 1 << 5;
     }
 }
 
@@ -384,6 +386,8 @@ pub struct Completion {
     pub source: Option<UdSource>,
     /// Whether the sender asked for an event (counts for `Arm::Solicited`).
     pub solicited: bool,
+    /// Raw packet: whether the frame's checksums were found right.
+    pub checksum_ok: bool,
 }
 
 impl Completion {
@@ -401,6 +405,7 @@ impl Completion {
             invalidated: None,
             source: None,
             solicited: false,
+            checksum_ok: false,
         }
     }
 }

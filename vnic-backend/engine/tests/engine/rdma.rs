@@ -13,6 +13,7 @@ mod observation;
 mod on_demand;
 mod pacing;
 mod priorities;
+mod raw;
 mod reliable;
 mod runs;
 mod selective;

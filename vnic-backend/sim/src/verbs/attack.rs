@@ -64,7 +64,7 @@ impl World {
         let transport = match s.kind {
             QpType::Rc => Transport::Rc,
             QpType::Uc => Transport::Uc,
-            QpType::Ud => Transport::Ud,
+            QpType::Ud | QpType::RawPacket => Transport::Ud,
             QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
             QpType::DcInitiator | QpType::DcTarget => Transport::Dc,
         };

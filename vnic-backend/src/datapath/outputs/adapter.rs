@@ -21,11 +21,12 @@ use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
 use super::super::frame::{Metadata, OutFrame, RawFrame};
 use super::super::rx::RxQueue;
 use super::coalesce::{is_tcp, segments, told};
-use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce};
+use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce, steered, wanted};
 use super::guest_roce::{GuestRoce, see};
 use super::receiver::Receiver;
 use super::round::Round;
 use super::waiting::Waits;
+use crate::rdma::AdapterFlows;
 
 /// Foreign addresses that are reported in one attach of an adapter.
 const SPOOF_REPORTS: usize = 4;
@@ -58,6 +59,8 @@ pub struct AdapterRx {
     pub has_rdma: bool,
     /// Whether the function has a driver: RoCE is then for the function, not for the guest's Ethernet driver.
     pub takes_roce: bool,
+    /// Flows of the function's raw packet queue pairs, if there are any.
+    flows: Option<AdapterFlows>,
     /// Foreign source addresses of the guest that were reported.
     pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
     /// Refused claims that were reported.
@@ -102,6 +105,7 @@ impl AdapterRx {
             segment_min: usize::MAX,
             has_rdma: false,
             takes_roce: false,
+            flows: None,
             spoofs: ArrayVec::new(),
             claims: ArrayVec::new(),
             allowed: None,
@@ -171,6 +175,23 @@ impl AdapterRx {
         }
     }
 
+    /// Sets the flows of the function's raw packet queue pairs.
+    pub fn set_flows(&mut self, flows: Option<AdapterFlows>) {
+        self.flows = flows;
+        self.choose();
+    }
+
+    /// Whether the function has flows.
+    #[inline]
+    pub fn has_flows(&self) -> bool {
+        self.flows.is_some()
+    }
+
+    /// Whether a flow wants a frame with this head.
+    pub fn steers(&self, head: &[u8]) -> bool {
+        self.flows.as_ref().is_some_and(|flows| wanted(flows, head))
+    }
+
     /// Which TCP segments are coalesced (IPv4, IPv6), if a frame for this port may be one; `None`: none.
     pub(super) fn coalesces(&self, port: PortId, meta: &Metadata) -> Option<[bool; 2]> {
         (self.segment_min != usize::MAX && !is_copy(port, meta)).then_some(self.coalesces)
@@ -202,12 +223,14 @@ impl AdapterRx {
     pub fn choose(&mut self) {
         let (accepts, keys) = (&self.accepts, &self.settings.offloads);
         self.coalesces = [accepts.tso4 && keys.rsc4, accepts.tso6 && keys.rsc6];
+        // Flows take frames as they were on the wire.
         self.segment_min = match self.coalesces {
             [false, false] => usize::MAX,
+            _ if self.flows.is_some() => usize::MAX,
             _ => BEGINS,
         };
         self.direct = match self.active[..] {
-            [q] if self.guest_roce.is_none() => q,
+            [q] if self.guest_roce.is_none() && self.flows.is_none() => q,
             _ => NO_QUEUE,
         };
     }
@@ -285,6 +308,7 @@ impl AdapterRx {
         match concerns_rdma(head).filter(|_| self.has_rdma) {
             Some(Concern::Roce) if self.takes_roce => Accepts::NONE,
             Some(Concern::Dhcp) => Accepts::NONE,
+            _ if self.steers(head) => Accepts::NONE,
             _ => self.accepts,
         }
     }
@@ -300,6 +324,15 @@ impl AdapterRx {
         let copy = is_copy(port, meta);
         if self.has_rdma && !copy && diverted(self.takes_roce, port, f, &mut round.inbound) {
             return None;
+        }
+        if let Some(flows) = &self.flows
+            && !copy
+            && let Some(taken) = steered(flows, port, f, &mut round.inbound)
+        {
+            if let Err(reason) = taken {
+                self.counters.drops.add(reason as usize, 1);
+            }
+            return taken.err();
         }
         if is_unwanted(self.driver.as_deref(), f.head) {
             self.counters.drops.add(DropReason::Filtered as usize, 1);

@@ -3,9 +3,13 @@
 use std::collections::VecDeque;
 
 use vnic_engine::gids::may_ask;
+use vnic_engine::rdma::QpNumber;
+use vnic_engine::rdma::steering::LOOKED_AT;
+use vnic_fabric::DropReason;
 use vnic_fabric::switch::PortId;
 
 use super::super::frame::OutFrame;
+use crate::rdma::AdapterFlows;
 
 /// Frames that may wait for RDMA functions; further ones are lost, as on a wire.
 pub const INBOUND_MAX: usize = 1024;
@@ -17,6 +21,8 @@ pub const LEARN_MAX: usize = 512;
 pub enum Inbound {
     /// RoCE, for the function.
     Roce(Box<[u8]>),
+    /// A frame for a raw packet queue pair.
+    Frame(QpNumber, Box<[u8]>),
     /// The front of a frame that the guest has sent and that may contain its addresses.
     Sent(Box<[u8]>),
     /// The front of a frame for the guest that may contain its addresses.
@@ -103,6 +109,39 @@ pub(super) fn asked(port: PortId, f: &OutFrame<'_>, inbound: &mut VecDeque<(Port
         inbound.push_back((port, Inbound::Asked(bytes)));
     }
     true
+}
+
+/// Gives a frame to the raw packet queue pairs whose flows want it. `None`: the adapter's Ethernet function has the frame, too;
+/// otherwise whether there was room for it.
+#[cold]
+pub(super) fn steered(
+    flows: &AdapterFlows,
+    port: PortId,
+    f: &OutFrame<'_>,
+    inbound: &mut VecDeque<(PortId, Inbound)>,
+) -> Option<Result<(), DropReason>> {
+    let mut head = [0; LOOKED_AT];
+    let n = f.peek(&mut head);
+    let taken = flows.find(&head[..n]);
+    let mut room = true;
+    for &qp in taken.copies.iter().chain(&taken.by) {
+        room = inbound.len() < INBOUND_MAX;
+        if room {
+            let mut bytes = vec![0; f.len()].into_boxed_slice();
+            f.peek(&mut bytes);
+            inbound.push_back((port, Inbound::Frame(qp, bytes)));
+        }
+    }
+    taken.by.map(|_| match room {
+        true => Ok(()),
+        false => Err(DropReason::NoRxBuffer),
+    })
+}
+
+/// Whether a flow wants a frame with this head.
+#[cold]
+pub(super) fn wanted(flows: &AdapterFlows, head: &[u8]) -> bool {
+    !flows.find(head).is_nobody()
 }
 
 /// Whether the frame is RoCE.

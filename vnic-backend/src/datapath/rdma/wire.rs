@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use vnic_engine::rdma::cm::Heading;
-use vnic_engine::rdma::{Incoming, Outgoing, Place, QpNumber, Run, Sink, work_of_pieces};
+use vnic_engine::rdma::{Incoming, Outgoing, OutgoingFrame, Place, QpNumber, Run, Sink, work_of_pieces};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::bth::MULTICAST_QP;
@@ -48,6 +48,8 @@ pub struct Wire<'a> {
     /// The seat of it that sends.
     pub place: Place,
     pub mac: MacAddr,
+    /// Bytes that a frame of the adapter may have behind the Ethernet header.
+    pub mtu: usize,
     pub now: Instant,
     /// Work that the function may still do in this turn.
     pub left: i32,
@@ -95,6 +97,10 @@ impl Sink for Wire<'_> {
             return;
         }
         self.send_frame(packet, len, verdict);
+    }
+
+    fn send_frame(&mut self, frame: &OutgoingFrame<'_>) -> Result<(), u8> {
+        self.send_raw(frame)
     }
 
     #[inline]

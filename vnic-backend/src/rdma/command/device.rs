@@ -71,6 +71,7 @@ impl Function {
             2 => (capabilities::ALL_1_2, size_of::<DeviceReply>()),
             3 => (capabilities::ALL_1_3, size_of::<DeviceReply>()),
             4 => (capabilities::ALL_1_4, size_of::<DeviceReply>()),
+            5 => (capabilities::ALL_1_5, size_of::<DeviceReply>()),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {

@@ -1,5 +1,6 @@
 //! Commands about queue pairs, address handles and multicast (`SPEC.md`, section 5.5).
 
+use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::qp::{
     AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate, QpReply, create_flags,
 };
@@ -154,6 +155,9 @@ impl Function {
         if self.session.minor < 5 && (dc || body.access_key != 0) {
             let text = "this version has no dynamic connections";
             return fail(S::NotSupported, text);
+        }
+        if self.session.minor < 6 && kind == QpType::RawPacket {
+            return fail(S::NotSupported, "this version has no raw packets");
         }
         if kind != QpType::DcTarget && body.access_key != 0 {
             return fail(S::Invalid, "only a DC target has an access key");
@@ -451,6 +455,9 @@ impl Function {
         if self.device.is_in_group(qp) {
             return fail(S::InUse, "the queue pair is attached to a multicast group");
         }
+        if self.flows.lead_to(qp) {
+            return fail(S::InUse, "flows lead to the queue pair");
+        }
         let waits = state == QpState::Rts && self.device.held(qp).0 > 0 || self.device.has_answers(qp);
         if waits && !r.goes_on {
             // What was posted before, and what is acknowledged, may leave in this turn, as it leaves a card while a program makes
@@ -471,6 +478,18 @@ impl Function {
             self.session.ring_extents -= extents;
             self.remains.leave(extents as usize, shell);
         }
+        Ok(())
+    }
+
+    pub(super) fn create_flow(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: CreateFlow = r.only_body()?;
+        r.room_for::<Object>()?;
+        reserved(body.value.reserved | body.mask.reserved)?;
+        if self.device.query_qp_init(QpNumber(body.qp))?.qp_type != QpType::RawPacket {
+            return fail(S::Invalid, "only raw packet queue pairs have flows");
+        }
+        let flow = self.flows.insert(&body)?;
+        r.reply_object(flow);
         Ok(())
     }
 

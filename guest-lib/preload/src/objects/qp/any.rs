@@ -1,8 +1,8 @@
 //! A queue pair of any type.
 
 use vnic_verbs::{
-    DcInitiator, DcTarget, Error, QpAttributes, QpMask, QueuePair, RateLimit, Rc, Uc, Ud, XrcInitiator,
-    XrcTarget, qp::QpQuery,
+    DcInitiator, DcTarget, Error, QpAttributes, QpMask, QueuePair, RateLimit, RawPacket, Rc, Uc, Ud,
+    XrcInitiator, XrcTarget, qp::QpQuery,
 };
 
 /// A queue pair of any type.
@@ -11,6 +11,7 @@ pub enum AnyQp {
     Rc(QueuePair<Rc>),
     Uc(QueuePair<Uc>),
     Ud(QueuePair<Ud>),
+    Raw(QueuePair<RawPacket>),
     XrcSend(QueuePair<XrcInitiator>),
     XrcRecv(QueuePair<XrcTarget>),
     DcInitiator(QueuePair<DcInitiator>),
@@ -24,6 +25,7 @@ macro_rules! whichever {
             AnyQp::Rc($inner) => $what,
             AnyQp::Uc($inner) => $what,
             AnyQp::Ud($inner) => $what,
+            AnyQp::Raw($inner) => $what,
             AnyQp::XrcSend($inner) => $what,
             AnyQp::XrcRecv($inner) => $what,
             AnyQp::DcInitiator($inner) => $what,

@@ -150,6 +150,7 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
         IBV_QPT_RC => plain(context, wanted, AnyQp::Rc),
         IBV_QPT_UC => plain(context, wanted, AnyQp::Uc),
         IBV_QPT_UD => plain(context, wanted, AnyQp::Ud),
+        IBV_QPT_RAW_PACKET => plain(context, wanted, AnyQp::Raw),
         IBV_QPT_XRC_SEND => {
             let (Some(pd), Some(cq), None) = (wanted.pd, wanted.send_cq, wanted.srq) else {
                 return Err(Errno::INVALID);
@@ -185,8 +186,7 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
             let xrcd = wanted.xrcd.ok_or(Errno::INVALID)?;
             Ok((AnyQp::XrcRecv(xrcd.domain().xrc_target().build()?), zeros()))
         }
-        // Raw packets.
-        _ => Err(Errno::UNSUPPORTED.because("queue pairs are RC, UC, UD, XRC or DC: no raw packets")),
+        _ => Err(Errno::UNSUPPORTED.because("queue pairs are RC, UC, UD, RAW_PACKET, XRC or DC")),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::driver::rdma::spec;
 use vnic_device::command::connection::{Listen, Message};
+use vnic_device::command::flow::{CreateFlow, FlowFields};
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, RegisterOnDemandMr, ReregisterMr, SetPages,
 };
@@ -197,6 +198,23 @@ impl Evil {
                 };
                 (body.as_bytes().to_vec(), none())
             }
+            O::CreateFlow => {
+                let mut fields = [FlowFields::default(); 2];
+                if self.one_in(2) {
+                    for byte in fields.iter_mut().flat_map(|f| f.as_mut_bytes()) {
+                        *byte = self.dice.below(2) as u8;
+                    }
+                }
+                let body = CreateFlow {
+                    qp: self.any(QP),
+                    kind: self.dice.below(5) as u32,
+                    priority: self.dice.below(20) as u32,
+                    headers: self.dice.below(33) as u32,
+                    value: fields[0],
+                    mask: fields[1],
+                };
+                (body.as_bytes().to_vec(), none())
+            }
             O::AttachMulticast | O::DetachMulticast => {
                 let mut gid = [0; 16];
                 gid[0] = 0xff;
@@ -271,11 +289,21 @@ impl Evil {
         let (rc, uc, ud) = (QpType::Rc, QpType::Uc, QpType::Ud);
         let (initiator, target) = (QpType::XrcInitiator, QpType::XrcTarget);
         let (dci, dct) = (QpType::DcInitiator, QpType::DcTarget);
-        let qp_type = *self
-            .dice
-            .pick(&[rc, rc, rc, uc, ud, ud, initiator, target, dci, dct]);
+        let qp_type = *self.dice.pick(&[
+            rc,
+            rc,
+            rc,
+            uc,
+            ud,
+            ud,
+            QpType::RawPacket,
+            initiator,
+            target,
+            dci,
+            dct,
+        ]);
         let sends = qp_type != target && qp_type != dct;
-        let both = matches!(qp_type, QpType::Rc | QpType::Uc | QpType::Ud);
+        let both = matches!(qp_type, QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket);
         let shared = self.one_in(3) && both || qp_type == dct;
         let receives = !shared && both;
         let send_blocks = if sends { 1 << (4 + self.dice.below(5)) } else { 0 };

@@ -68,7 +68,8 @@ impl Qp {
 
     /// Do senders of its priority react?
     pub(super) fn reacts(&self, shared: &Shared) -> bool {
-        shared.congestion.reaction >> (self.priority & 7) & 1 == 1
+        // (Nobody tells a raw packet QP of congestion.)
+        shared.congestion.reaction >> (self.priority & 7) & 1 == 1 && self.init.qp_type != QpType::RawPacket
     }
 
     /// When its priority was last seen closed.

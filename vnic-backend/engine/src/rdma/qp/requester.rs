@@ -34,7 +34,7 @@ use super::super::types::{
 };
 use super::selective::WHOLE;
 use super::spread::{multipath_port, next_way};
-use super::{Qp, dynamic, notes, state};
+use super::{Qp, dynamic, notes, raw, state};
 use headers::{Place, request};
 
 /// What may be unacknowledged after a timeout, and after each loss with slow restart. It grows by what is acknowledged, which
@@ -447,6 +447,8 @@ pub(super) enum Turn {
     Blocked,
     /// It took no packet: look at the next.
     Next,
+    /// What is next is of another priority: its turn is over, and it wants one of that priority.
+    Aside,
 }
 
 impl Qp {
@@ -566,8 +568,10 @@ impl Qp {
         {
             return turn;
         }
-        if self.init.qp_type == QpType::Ud {
-            return self.send_datagram(shared, slot, memory, now, sink);
+        match self.init.qp_type {
+            QpType::Ud => return self.send_datagram(shared, slot, memory, now, sink),
+            QpType::RawPacket => return raw::send(self, shared, slot, memory, now, sink),
+            _ => {}
         }
         self.send_packet(shared, slot, now, WHOLE, memory, sink)
     }
@@ -638,7 +642,7 @@ impl Qp {
             }
         }
         let mtu = u64::from(self.attributes.path_mtu.bytes());
-        let psns = if wqe.is_atomic() || self.init.qp_type == QpType::Ud {
+        let psns = if wqe.is_atomic() || matches!(self.init.qp_type, QpType::Ud | QpType::RawPacket) {
             1
         } else {
             wqe.len.div_ceil(mtu).max(1) as u32

@@ -6,7 +6,7 @@ use super::super::types::{AttributeMask, QpState, QpType, VerbsError};
 
 use AttributeMask as A;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
-use QpType::{DcInitiator, DcTarget, Rc, Uc, Ud, XrcInitiator, XrcTarget};
+use QpType::{DcInitiator, DcTarget, RawPacket, Rc, Uc, Ud, XrcInitiator, XrcTarget};
 
 /// A transition that `modify` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Reset, Init, Rc, PLACE, NONE),
     row(Reset, Init, Uc, PLACE, NONE),
     row(Reset, Init, Ud, all(&[A::PKEY_INDEX, A::PORT, A::QKEY]), NONE),
+    row(Reset, Init, RawPacket, A::PORT, NONE),
     row(Reset, Init, XrcInitiator, PLACE, NONE),
     row(Reset, Init, XrcTarget, PLACE, NONE),
     row(Reset, Init, DcInitiator, DC_PLACE, A::ACCESS),
@@ -78,6 +79,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Init, Init, Rc, NONE, PLACE),
     row(Init, Init, Uc, NONE, PLACE),
     row(Init, Init, Ud, NONE, all(&[A::PKEY_INDEX, A::PORT, A::QKEY])),
+    row(Init, Init, RawPacket, NONE, A::PORT),
     row(Init, Init, XrcInitiator, NONE, PLACE),
     row(Init, Init, XrcTarget, NONE, PLACE),
     row(Init, Init, DcInitiator, NONE, PLACE),
@@ -92,6 +94,7 @@ pub const TRANSITIONS: &[Transition] = &[
         NONE,
         all(&[A::PKEY_INDEX, A::QKEY, A::UDP_SOURCE_PORT]),
     ),
+    row(Init, Rtr, RawPacket, NONE, NONE),
     row(Init, Rtr, XrcInitiator, PEER, READY),
     row(Init, Rtr, XrcTarget, PEER.union(RESPONDER), READY),
     row(Init, Rtr, DcInitiator, A::PATH_MTU, READY.union(A::ADDRESS)),
@@ -118,6 +121,7 @@ pub const TRANSITIONS: &[Transition] = &[
         A::SQ_PSN,
         all(&[A::CURRENT_STATE, A::QKEY, A::UDP_SOURCE_PORT]),
     ),
+    row(Rtr, Rts, RawPacket, NONE, A::CURRENT_STATE),
     row(
         Rtr,
         Rts,
@@ -149,6 +153,7 @@ pub const TRANSITIONS: &[Transition] = &[
         NONE,
         all(&[A::CURRENT_STATE, A::QKEY, A::UDP_SOURCE_PORT]),
     ),
+    row(Rts, Rts, RawPacket, NONE, A::CURRENT_STATE),
     row(Rts, Rts, XrcInitiator, NONE, LIVE),
     row(Rts, Rts, XrcTarget, NONE, LIVE.union(A::MIN_RNR_TIMER)),
     row(Rts, Rts, DcInitiator, NONE, LIVE.union(A::MIN_RNR_TIMER)),
@@ -156,6 +161,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Rts, Sqd, Rc, NONE, A::DRAINED_EVENT),
     row(Rts, Sqd, Uc, NONE, A::DRAINED_EVENT),
     row(Rts, Sqd, Ud, NONE, A::DRAINED_EVENT),
+    row(Rts, Sqd, RawPacket, NONE, A::DRAINED_EVENT),
     row(Rts, Sqd, XrcInitiator, NONE, A::DRAINED_EVENT),
     row(Rts, Sqd, XrcTarget, NONE, A::DRAINED_EVENT),
     //
@@ -174,6 +180,7 @@ pub const TRANSITIONS: &[Transition] = &[
         NONE,
         all(&[A::PKEY_INDEX, A::QKEY, A::UDP_SOURCE_PORT]),
     ),
+    row(Sqd, Sqd, RawPacket, NONE, A::PORT),
     row(
         Sqd,
         Sqd,
@@ -198,11 +205,13 @@ pub const TRANSITIONS: &[Transition] = &[
         NONE,
         all(&[A::CURRENT_STATE, A::QKEY, A::UDP_SOURCE_PORT]),
     ),
+    row(Sqd, Rts, RawPacket, NONE, A::CURRENT_STATE),
     row(Sqd, Rts, XrcInitiator, NONE, LIVE),
     row(Sqd, Rts, XrcTarget, NONE, LIVE.union(A::MIN_RNR_TIMER)),
     // Only unreliable services come to SQE: a reliable one goes to Err.
     row(Sqe, Rts, Uc, NONE, all(&[A::CURRENT_STATE, A::ACCESS])),
     row(Sqe, Rts, Ud, NONE, all(&[A::CURRENT_STATE, A::QKEY])),
+    row(Sqe, Rts, RawPacket, NONE, A::CURRENT_STATE),
 ];
 
 /// The row of a transition, if there is one.

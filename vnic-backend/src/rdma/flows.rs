@@ -1,0 +1,166 @@
+//! Flows: frames that come for an adapter and are for raw packet queue pairs of the processes that share its function.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vnic_device::command::NONE;
+use vnic_device::command::flow::CreateFlow;
+use vnic_device::status::CommandStatus as S;
+use vnic_engine::rdma::QpNumber;
+use vnic_engine::rdma::steering::{FlowError, Steering, Taken};
+
+use super::request::{Failure, Outcome, fail};
+
+/// Flows of all processes. (All are on one data core, as the adapter is: nobody waits for the lock.)
+#[derive(Debug, Default)]
+struct All {
+    /// Number of flows, so that whoever only wants to know whether there are any takes no lock.
+    count: AtomicUsize,
+    steering: Mutex<Steering>,
+}
+
+impl All {
+    fn steering(&self) -> MutexGuard<'_, Steering> {
+        self.steering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Steering) -> R) -> R {
+        let mut steering = self.steering();
+        let result = change(&mut steering);
+        self.count.store(steering.len(), Ordering::Relaxed);
+        result
+    }
+}
+
+/// Flows as the receiving side of an adapter sees them.
+#[derive(Debug, Clone)]
+pub struct AdapterFlows(Arc<All>);
+
+impl AdapterFlows {
+    /// Who has a frame that begins with these bytes.
+    pub fn find(&self, head: &[u8]) -> Taken {
+        self.0.steering().find(head)
+    }
+}
+
+/// The flows of one process. They end with it.
+#[derive(Debug, Default)]
+pub struct Flows {
+    all: Arc<All>,
+    /// Number and queue pair, by handle.
+    own: BTreeMap<u32, (u64, QpNumber)>,
+}
+
+impl Flows {
+    /// Those of another process of the same function.
+    pub fn beside(&self) -> Flows {
+        Flows {
+            all: self.all.clone(),
+            own: BTreeMap::new(),
+        }
+    }
+
+    /// The flows of all processes, if there are any.
+    #[inline]
+    pub fn of_all(&self) -> Option<AdapterFlows> {
+        (self.all.count.load(Ordering::Relaxed) > 0).then(|| AdapterFlows(self.all.clone()))
+    }
+
+    /// Number of flows of this process.
+    pub fn len(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Whether a flow leads to a queue pair.
+    pub fn lead_to(&self, qp: QpNumber) -> bool {
+        self.own.values().any(|(_, of)| *of == qp)
+    }
+
+    /// Makes a flow. Returns its handle.
+    pub fn insert(&mut self, flow: &CreateFlow) -> Result<u32, Failure> {
+        let made = self.all.change(|all| all.insert(flow));
+        let id = match made {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                let text = format!(
+                    "there are no flows of kind {} with headers {:#x}",
+                    flow.kind, flow.headers
+                );
+                return fail(S::NotSupported, text);
+            }
+            Err(error) => {
+                let status = match error {
+                    FlowError::Invalid(_) => S::Invalid,
+                    FlowError::Priority(_) => S::OutOfRange,
+                    FlowError::Flows | FlowError::Sets | FlowError::Sniffers => S::LimitReached,
+                };
+                return fail(status, error.to_string());
+            }
+        };
+        let handle = (id % u64::from(NONE)) as u32;
+        if self.own.contains_key(&handle) {
+            self.all.change(|all| all.remove(id));
+            return fail(S::LimitReached, "a flow of long ago still has the next handle");
+        }
+        self.own.insert(handle, (id, QpNumber(flow.qp)));
+        Ok(handle)
+    }
+
+    /// Ends a flow.
+    pub fn remove(&mut self, handle: u32) -> Outcome {
+        match self.own.remove(&handle) {
+            Some((id, _)) => {
+                self.all.change(|all| all.remove(id));
+                Ok(())
+            }
+            None => fail(S::NoSuchObject, format!("no such flow as {handle:#x}")),
+        }
+    }
+
+    /// Ends all.
+    pub fn end_all(&mut self) {
+        let own = std::mem::take(&mut self.own);
+        if !own.is_empty() {
+            self.all.change(|all| {
+                for (id, _) in own.into_values() {
+                    all.remove(id);
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        self.end_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_end_with_their_process_and_are_nobody_elses() {
+        let flow = |qp| CreateFlow {
+            qp,
+            kind: 1,
+            ..CreateFlow::default()
+        };
+        let frame = [2; 60];
+        let mut first = Flows::default();
+        let mut second = first.beside();
+        assert!(first.of_all().is_none());
+        let handle = first.insert(&flow(7)).unwrap();
+        second.insert(&flow(8)).unwrap();
+        let all = second.of_all().unwrap();
+        assert_eq!(all.find(&frame).by, Some(QpNumber(7)));
+        assert!(second.remove(handle).is_err());
+        assert!(first.lead_to(QpNumber(7)) && !second.lead_to(QpNumber(7)));
+        drop(first);
+        assert_eq!(all.find(&frame).by, Some(QpNumber(8)));
+        second.end_all();
+        assert!(all.find(&frame).is_nobody() && second.of_all().is_none());
+    }
+}
