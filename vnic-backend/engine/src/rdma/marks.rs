@@ -46,6 +46,8 @@ marks! {
     WindowClosed,
     /// A NAK for a sequence error came (9.7.5.2.8).
     SequenceNakReceived,
+    /// A NAK for a sequence error told again what is sent again already.
+    SequenceNakRepeated,
     /// An RNR NAK came, and the requester waits for its time (9.7.5.2.8).
     RnrNakReceived,
     /// The first packet after an RNR wait was sent.

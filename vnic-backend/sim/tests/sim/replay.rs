@@ -22,6 +22,8 @@ fn what_was_found_stays_mended() {
         11_264, 10_840,
         // Messages of two initiators of the same length, one of them with unknown bytes.
         6_329, 9_663,
+        // A requester that goes back heard from a responder that repeats selectively of one loss many times, and gave up.
+        46_569,
     ];
     for seed in seeds {
         let outcome = run_quietly(seed, None, &Cut::default());

@@ -46,7 +46,7 @@ use super::super::shared::Shared;
 use super::super::status::QpErrors;
 use super::super::types::Status;
 use super::Qp;
-use super::completer::{Again, Gap};
+use super::completer::Gap;
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
 use super::spread::{Ports, SPREADS, Spread, WAYS_MAX};
@@ -567,8 +567,8 @@ impl Qp {
         if !ensure(&shared.seats, &mut trouble.repair, || {
             Repair::new(oldest, next, end)
         }) {
-            if self.acknowledged_up_to(shared, now, psn, Gap::AskedFor) && next != psn {
-                self.again(shared, now, psn, Again::SequenceNak);
+            if self.acknowledged_up_to(shared, now, psn, Gap::AskedFor) {
+                self.sequence_nak(shared, now, psn);
             }
             return;
         }

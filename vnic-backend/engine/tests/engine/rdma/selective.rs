@@ -575,6 +575,45 @@ fn a_peer_that_does_not_know_it_goes_back() {
     }
 }
 
+/// A responder that knows selective repeat says for each packet under way what is missing. It is one loss, also for a requester that
+/// goes back, because it was switched off meanwhile.
+#[test]
+fn a_loss_is_one_retry_however_often_it_is_told() {
+    let mut pair = pair();
+    // From the first answer on each packet asks for one.
+    write(&mut pair, 1, 0, 300_000, MTU);
+    pair.run();
+    write(&mut pair, 2, 0, 300_000, 30 * MTU);
+    let mut lose = losing(0, &[8]);
+    while pair.sides[0].device.wants_transmit() {
+        pair.send(&mut lose);
+    }
+    set(&mut pair, 0, false);
+    let mut told = Vec::new();
+    for packet in std::mem::take(&mut pair.wire[0]) {
+        pair.wire[0].push_back(packet);
+        pair.deliver();
+        pair.send(|_, _| true);
+        told.extend(pair.wire[1].drain(..));
+    }
+    let nak = |packet: &&Packet| !packet.payload.is_empty();
+    assert_eq!(told.iter().filter(nak).count(), 22);
+    let mut again = Vec::new();
+    for answer in told {
+        pair.wire[1].push_back(answer);
+        pair.deliver();
+        // What is sent again is under way.
+        pair.send(|_, _| true);
+        again.extend(pair.wire[0].drain(..));
+    }
+    assert_eq!(again.len(), 23);
+    pair.wire[0].extend(again);
+    pair.run();
+    assert_eq!(statuses(&mut pair), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.sides[0].device.counters().packet_seq_err, 1);
+    assert_eq!(hits(&pair, 0, Mark::SequenceNakRepeated), 21);
+}
+
 #[test]
 fn a_receiver_that_is_not_ready_is_waited_for() {
     let mut pair = pair();
