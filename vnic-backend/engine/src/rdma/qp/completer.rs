@@ -623,6 +623,9 @@ impl Qp {
                 shared.timers.arm(&mut self.timer, self.number, until);
             }
         }
+        if self.trouble.is_some() {
+            self.look_for_late(shared, now);
+        }
         // So often a round trip is measured.
         self.requester.trips.fresh = false;
         self.requester.unwatched = true;

@@ -227,7 +227,7 @@ pub(super) struct Requester {
     /// One beyond the highest PSN that was used: behind it is what is sent again.
     pub end: Psn,
     /// READs and atomics in the network.
-    responses_due: u8,
+    pub responses_due: u8,
     /// PSNs of READs that were asked for and have not come.
     pub response_psns: u32,
     pub retries_left: u8,
@@ -615,6 +615,8 @@ impl Qp {
     /// Gives a request its numbers, when it may begin.
     #[inline(always)]
     fn start_request(&mut self, shared: &mut Shared, slot: u32) -> Option<Turn> {
+        let many = self.requester.responses_due >= self.attributes.max_rd_atomic;
+        let many = many && !self.answered(shared);
         let Some(wqe) = shared.sends.get_mut(slot) else {
             return Some(Turn::Blocked);
         };
@@ -633,7 +635,7 @@ impl Qp {
                 self.end_request(shared, slot, Status::LocalQpOperationError);
                 return Some(Turn::Next);
             }
-            if requester.responses_due >= self.attributes.max_rd_atomic {
+            if many {
                 shared.marks.hit(Mark::ReadAtomicWaited);
                 return Some(Turn::Blocked);
             }

@@ -272,6 +272,10 @@ impl Qp {
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> bool {
+        if self.trouble.is_some() && ahead::tells_first(self) {
+            ahead::tell(self, shared, sink);
+            return true;
+        }
         if let Some(response) = self.responder.responses.front().copied() {
             let limited = self.pace.is_some() && matches!(response.what, Answer::Read { .. });
             if limited && self.response_waits(shared, now) {
