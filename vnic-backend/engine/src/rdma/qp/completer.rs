@@ -348,9 +348,7 @@ impl Qp {
         });
         let ends = operation.ends_message() || !is_read;
         // A part that was asked for again ends in the middle, also if one side was told to go back, or not any more, since.
-        let fetches = || self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
-        let parts = LOSSES && (selective || fetches());
-        if payload.len() as u64 != due || (ends != (psn == last) && !(ends && parts)) {
+        if payload.len() as u64 != due || (ends != (psn == last) && !(ends && LOSSES)) {
             shared.marks.hit(Mark::BadResponse);
             return self.refused(shared, psn, Status::BadResponseError);
         }

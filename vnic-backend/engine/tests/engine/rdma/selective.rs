@@ -503,6 +503,67 @@ fn a_part_of_a_read_ends_in_the_middle_also_where_nothing_is_known_of_parts() {
     );
 }
 
+/// A READ is asked for again as a whole while it is answered, and both sides are switched off: what was answered comes again, the rest
+/// behind it, and nothing in the middle says that it is the end.
+#[test]
+fn a_read_that_is_asked_for_again_has_one_end() {
+    let mut pair = pair();
+    read(&mut pair, 1, 0, 500_000, 40 * MTU);
+    pair.send(|_, _| true);
+    pair.deliver();
+    // All of the first responses are lost.
+    assert_eq!(few(&mut pair, 1).len(), 8);
+    let mut waited = 0;
+    while hits(&pair, 0, Mark::AckTimeout) == 0 {
+        pair.now = pair.sides[0].device.next_timeout().unwrap();
+        let now = pair.now;
+        pair.sides[0].device.handle_timeout(now);
+        waited += 1;
+        assert!(waited < 5);
+    }
+    let again = few(&mut pair, 0);
+    assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [0]);
+    pair.wire[0].extend(again);
+    pair.deliver();
+    set(&mut pair, 0, false);
+    set(&mut pair, 1, false);
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(
+        pair.sides[0].bytes(500_000, 40 * 256),
+        pair.sides[1].bytes(0, 40 * 256)
+    );
+}
+
+/// What was asked for one by one comes when the requester has been switched off.
+#[test]
+fn a_part_of_a_read_ends_in_the_middle_also_where_it_is_switched_off() {
+    let mut pair = pair();
+    read(&mut pair, 1, 0, 500_000, 40 * MTU);
+    pair.send(|_, _| true);
+    pair.deliver();
+    let answers = few(&mut pair, 1);
+    let (first, rest) = answers.split_first().unwrap();
+    pair.wire[1].extend(rest.iter().cloned());
+    pair.deliver();
+    let again = few(&mut pair, 0);
+    assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [0]);
+    // The first was late, not lost.
+    pair.wire[1].push_back(first.clone());
+    pair.deliver();
+    set(&mut pair, 0, false);
+    // What is asked for again is behind nothing else.
+    let mut part = first.clone();
+    part.headers.bth.psn = part.headers.bth.psn.add(8);
+    part.headers.bth.opcode =
+        vnic_wire::opcode::Opcode::new(part.headers.bth.opcode.transport(), Operation::ReadResponseOnly);
+    part.payload = pair.sides[1].bytes(8 * 256, 256);
+    pair.wire[1].push_back(part);
+    pair.deliver();
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+}
+
 #[test]
 fn reads_behind_each_other_and_writes_between_them() {
     let mut pair = pair();
