@@ -4,10 +4,10 @@
 //!
 //! ```text
 //!  0               8                              31
-//! ┌─┬─────────────┬────────────────────────────────┐
-//! │D│ reserved, 0 │ PSN of the request that made   │  D: that request had come before
-//! │ │             │ the responder say this         │
-//! ├─┴─────────────┴────────────────────────────────┤
+//! ┌─┬─┬───────────┬────────────────────────────────┐
+//! │D│A│reserved, 0│ PSN of the request that made   │  D: that request had come before
+//! │ │ │           │ the responder say this         │  A: answers to requests before the missing one are still to be sent
+//! ├─┴─┴───────────┴────────────────────────────────┤
 //! │ words of 64 bits, most significant first: bit i │  0 to 16 words; what is behind the last one has not come
 //! │ of word w: PSN of the NAK + 64 w + i has come   │
 //! └─────────────────────────────────────────────────┘
@@ -35,6 +35,8 @@ pub struct Header {
     pub trigger: Psn,
     /// Whether that request had come before.
     pub again: bool,
+    /// Whether data that READs and atomics before the missing request ask for is still to be sent.
+    pub answers: bool,
     /// A bit for each PSN from the missing one on.
     pub map: [u64; WORDS],
 }
@@ -54,6 +56,7 @@ impl Header {
         Ok(Header {
             trigger: Psn::new(be32(first, 0)),
             again: first[0] & 0x80 != 0,
+            answers: first[0] & 0x40 != 0,
             map,
         })
     }
@@ -61,7 +64,8 @@ impl Header {
     /// Its bytes, and how many they are: words at the end that are 0 are left out.
     pub fn emit(&self) -> ([u8; LEN_MAX], usize) {
         let mut bytes = [0; LEN_MAX];
-        let first = u32::from(self.again) << 31 | self.trigger.value();
+        let flags = u32::from(self.again) << 31 | u32::from(self.answers) << 30;
+        let first = flags | self.trigger.value();
         let used = WORDS - self.map.iter().rev().take_while(|word| **word == 0).count();
         let (head, words) = bytes.split_at_mut(HEADER_LEN);
         head.copy_from_slice(&first.to_be_bytes());
@@ -88,10 +92,12 @@ mod tests {
         let mut sack = Header {
             trigger: Psn::new(0xab_cdef),
             again: true,
+            answers: true,
             map: [0; WORDS],
         };
         let (bytes, len) = sack.emit();
-        assert_eq!(&bytes[..len], [0x80, 0xab, 0xcd, 0xef]);
+        assert_eq!(&bytes[..len], [0xc0, 0xab, 0xcd, 0xef]);
+        sack.answers = false;
         sack.map[1] = 0b101;
         let (bytes, len) = sack.emit();
         assert_eq!((len, bytes[19]), (20, 5));

@@ -46,6 +46,8 @@ marks! {
     WindowClosed,
     /// A NAK for a sequence error came (9.7.5.2.8).
     SequenceNakReceived,
+    /// A NAK for a sequence error told again what is sent again already.
+    SequenceNakRepeated,
     /// An RNR NAK came, and the requester waits for its time (9.7.5.2.8).
     RnrNakReceived,
     /// The first packet after an RNR wait was sent.
@@ -134,6 +136,12 @@ marks! {
     ReadGapAnswered,
     /// A WRITE packet landed before others that are missing.
     LandedAhead,
+    /// A part of a READ that was asked for again came before one that was asked for earlier: that one is lost once more.
+    FetchedOvertaken,
+    /// A READ or an atomic came before others that are missing, and waits for its turn.
+    KeptAhead,
+    /// Its turn came.
+    KeptCarriedOut,
     /// A request that came before others is none that may be carried out before its turn: dropped.
     NotAhead,
     /// A WRITE packet came when later ones had landed in the same place: they stay.

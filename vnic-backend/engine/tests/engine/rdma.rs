@@ -5,6 +5,7 @@ mod congestion;
 mod connections;
 mod dynamic;
 mod failing;
+mod goodput;
 mod harness;
 mod local;
 mod lost_memory;

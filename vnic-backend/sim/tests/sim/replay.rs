@@ -22,6 +22,14 @@ fn what_was_found_stays_mended() {
         11_264, 10_840,
         // Messages of two initiators of the same length, one of them with unknown bytes.
         6_329, 9_663,
+        // A requester that goes back heard from a responder that repeats selectively of one loss many times, and gave up.
+        46_569,
+        // A part of a READ that was to be asked for again, but may not be sent, kept a timer running for ever.
+        42_958, 44_610,
+        // Datagrams of the same length, the first of which has unknown bytes and comes late.
+        47_215,
+        // A part of a READ that came when its requester had been switched to go back was taken for an end in the wrong place.
+        77_023,
     ];
     for seed in seeds {
         let outcome = run_quietly(seed, None, &Cut::default());

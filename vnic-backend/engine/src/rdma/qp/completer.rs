@@ -174,10 +174,7 @@ impl Qp {
                 match code {
                     NakCode::SequenceError => {
                         shared.marks.hit(Mark::SequenceNakReceived);
-                        // A second copy of the NAK changes nothing.
-                        if self.requester.next_psn() != psn {
-                            self.again(shared, now, psn, Again::SequenceNak);
-                        }
+                        self.sequence_nak(shared, now, psn);
                     }
                     NakCode::InvalidRequest => {
                         shared.marks.hit(Mark::InvalidRequestReceived);
@@ -351,9 +348,7 @@ impl Qp {
         });
         let ends = operation.ends_message() || !is_read;
         // A part that was asked for again ends in the middle, also if one side was told to go back, or not any more, since.
-        let fetches = || self.trouble.as_ref().is_some_and(|t| t.fetched.is_some());
-        let parts = LOSSES && (selective || fetches());
-        if payload.len() as u64 != due || (ends != (psn == last) && !(ends && parts)) {
+        if payload.len() as u64 != due || (ends != (psn == last) && !(ends && LOSSES)) {
             shared.marks.hit(Mark::BadResponse);
             return self.refused(shared, psn, Status::BadResponseError);
         }
@@ -425,7 +420,7 @@ impl Qp {
         }
         self.requester.retries_left = self.attributes.retry_count;
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
-        self.requester.implied_at = None;
+        self.requester.went_back = None;
         self.requester.trips.stuck = None;
         if self.trouble.is_some() {
             self.passed(before, oldest);
@@ -462,14 +457,26 @@ impl Qp {
     /// A response is missing from `oldest` on. Asked for again once, until there is progress.
     pub(super) fn implied_nak(&mut self, shared: &mut Shared, now: Instant) {
         let oldest = self.requester.oldest;
-        if self.requester.implied_at == Some(oldest) {
+        if self.requester.went_back == Some((oldest, Again::ImpliedNak)) {
             return;
         }
         shared.counters.implied_nak_seq_err += 1;
         self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
         shared.marks.hit(Mark::ImpliedNak);
         self.again(shared, now, oldest, Again::ImpliedNak);
-        self.requester.implied_at = Some(oldest);
+        self.requester.went_back = Some((oldest, Again::ImpliedNak));
+    }
+
+    /// The peer misses the packet `psn`, and all from there on is sent again: once, until there is progress or the timer runs out. A
+    /// responder of the standard says so once for each gap (IBTA 9.7.5.1.1); one that knows selective repeat says it of many
+    /// packets that were under way, and that is one loss, not one for each.
+    pub(super) fn sequence_nak(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
+        let went_back = Some((psn, Again::SequenceNak));
+        if self.requester.next_psn() == psn || self.requester.went_back == went_back {
+            return shared.marks.hit(Mark::SequenceNakRepeated);
+        }
+        self.again(shared, now, psn, Again::SequenceNak);
+        self.requester.went_back = went_back;
     }
 
     /// Sends again from `psn`, unless that was tried often enough.
@@ -614,6 +621,9 @@ impl Qp {
                 shared.timers.arm(&mut self.timer, self.number, until);
             }
         }
+        if self.trouble.is_some() {
+            self.look_for_late(shared, now);
+        }
         // So often a round trip is measured.
         self.requester.trips.fresh = false;
         self.requester.unwatched = true;
@@ -657,7 +667,7 @@ impl Qp {
         } else {
             due = after(now, own);
             self.again(shared, now, oldest, Again::Timeout);
-            self.requester.implied_at = None;
+            self.requester.went_back = None;
         }
         if let Some(deadline) = &mut self.requester.deadline
             && adaptive

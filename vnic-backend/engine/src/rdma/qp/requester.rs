@@ -32,6 +32,7 @@ use super::super::types::{
     Access, Completion, CompletionOp, Event, MESSAGE_MAX, QpNumber, QpState, QpType, SendData, SendFlags,
     SendOp, SendWr, Status, VerbsError,
 };
+use super::completer::Again;
 use super::selective::WHOLE;
 use super::spread::{multipath_port, next_way};
 use super::{Qp, dynamic, notes, raw, state};
@@ -226,13 +227,13 @@ pub(super) struct Requester {
     /// One beyond the highest PSN that was used: behind it is what is sent again.
     pub end: Psn,
     /// READs and atomics in the network.
-    responses_due: u8,
+    pub responses_due: u8,
     /// PSNs of READs that were asked for and have not come.
     pub response_psns: u32,
     pub retries_left: u8,
     pub rnr_retries_left: u8,
-    /// Went back to this PSN because responses were missing; not again before there is progress.
-    pub implied_at: Option<Psn>,
+    /// Went back to this PSN by a NAK, said or implied; not again by the same before there is progress.
+    pub went_back: Option<(Psn, Again)>,
     /// The peer was not ready: wait until then.
     pub rnr_until: Option<Moment>,
     /// Request packets that may be unacknowledged now.
@@ -269,7 +270,7 @@ impl Default for Requester {
             response_psns: 0,
             retries_left: 0,
             rnr_retries_left: 0,
-            implied_at: None,
+            went_back: None,
             rnr_until: None,
             window: ZeroTouch::default().window,
             ack_timer: 0,
@@ -357,7 +358,7 @@ impl Requester {
         self.stop_timer();
         self.timed = None;
         self.trips.stuck = None;
-        self.implied_at = None;
+        self.went_back = None;
     }
 
     /// Stops the ACK timer; the next packet starts it.
@@ -618,6 +619,8 @@ impl Qp {
     /// Gives a request its numbers, when it may begin.
     #[inline(always)]
     fn start_request(&mut self, shared: &mut Shared, slot: u32) -> Option<Turn> {
+        let many = self.requester.responses_due >= self.attributes.max_rd_atomic;
+        let many = many && !self.answered(shared);
         let Some(wqe) = shared.sends.get_mut(slot) else {
             return Some(Turn::Blocked);
         };
@@ -636,7 +639,7 @@ impl Qp {
                 self.end_request(shared, slot, Status::LocalQpOperationError);
                 return Some(Turn::Next);
             }
-            if requester.responses_due >= self.attributes.max_rd_atomic {
+            if many {
                 shared.marks.hit(Mark::ReadAtomicWaited);
                 return Some(Turn::Blocked);
             }

@@ -259,6 +259,22 @@ impl Qp {
         if packet.telemetry.is_some() || self.responder.telemetry.is_some() {
             self.responder.keep(packet.telemetry, shared.now);
         }
+        self.carry_out(shared, operation, target, packet, memory);
+        if self.trouble.is_some() {
+            ahead::carry_out_kept(self, shared, memory);
+        }
+    }
+
+    /// Carries out the request whose turn it is.
+    fn carry_out(
+        &mut self,
+        shared: &mut Shared,
+        operation: Operation,
+        target: Target,
+        packet: &Incoming<'_>,
+        memory: &dyn Memory,
+    ) {
+        let psn = packet.headers.bth.psn;
         let closes_gap = core::mem::take(&mut self.responder.told);
         // What was to be said about this PSN is out of date.
         if self.responder.reply.is_some_and(|r| r.refusal.is_some()) {

@@ -18,8 +18,8 @@
 //!
 //! - **Lost** is what was sent before something that has come: a packet is sent again when a later transmission arrived, and that
 //!   holds for what was sent again, too. When nothing more is to be sent, the last packet of the window follows, as a probe.
-//! - READ responses are the peer's transmissions: a gap in them is asked for again, a part that was asked for again and did
-//!   not come after some round trips as well.
+//! - READ responses are the peer's transmissions: a gap in them is asked for again, and so is a part that was asked for again when
+//!   one came that was asked for later, or after some round trips.
 //! - What ends by a timeout goes back as ever. The first answer ends that: it says what is missing.
 //! - A loss restarts no window (zero touch RoCE, `SlowStart`): one packet is sent again. Where congestion control acts, it hears of one
 //!   loss for each window of packets.
@@ -46,7 +46,7 @@ use super::super::shared::Shared;
 use super::super::status::QpErrors;
 use super::super::types::Status;
 use super::Qp;
-use super::completer::{Again, Gap};
+use super::completer::Gap;
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
 use super::spread::{Ports, SPREADS, Spread, WAYS_MAX};
@@ -82,7 +82,7 @@ pub(super) struct Trouble {
     pub ports: Option<Box<Ports>>,
 }
 
-/// Losses of a device that may be repaired at a time, in either role: what is known of one takes up to 18 KiB, and peers could
+/// Losses of a device that may be repaired at a time, in either role: what is known of one takes up to 22 KiB, and peers could
 /// make all its queue pairs know something. Without a place a queue pair goes back.
 const SEATS: usize = 512;
 
@@ -440,6 +440,7 @@ struct Asked {
     at: Option<Instant>,
     /// When it was for the first time, if nothing of it has come.
     first: Option<Instant>,
+    /// Times that nothing of it came in time.
     tries: u8,
 }
 
@@ -526,7 +527,7 @@ impl Qp {
         trouble.repair.as_deref().is_some_and(repairs) || fetches()
     }
 
-    /// The last PSN of the window, if nothing new is to be sent behind it.
+    /// The last packet of the window, if nothing new is to be sent behind it. (A READ that has come is answered once.)
     fn probe(&self, shared: &Shared) -> Option<Psn> {
         // (Only what has been sent is held by a request.)
         let last = self.requester.end.sub(1);
@@ -538,7 +539,9 @@ impl Qp {
             slot = self.requester.cursor();
         }
         let tail = shared.sends.get(slot)?;
-        (nothing_more && tail.holds(last) && !tail.awaits_response()).then_some(last)
+        let psn = if tail.awaits_response() { tail.first } else { last };
+        let there = tail.holds(last) && !psn.before(requester.oldest);
+        (nothing_more && there).then_some(psn)
     }
 
     /// A NAK for a sequence error says what has come behind the PSN that is missing.
@@ -558,6 +561,11 @@ impl Qp {
             shared.counters.drop_malformed += 1;
             return;
         };
+        // (Answers that are still to be sent are not missing.)
+        let gap = match sack.answers {
+            true => Gap::Known,
+            false => Gap::AskedFor,
+        };
         let (oldest, next, end) = (
             self.requester.oldest,
             self.requester.next_psn(),
@@ -567,8 +575,8 @@ impl Qp {
         if !ensure(&shared.seats, &mut trouble.repair, || {
             Repair::new(oldest, next, end)
         }) {
-            if self.acknowledged_up_to(shared, now, psn, Gap::AskedFor) && next != psn {
-                self.again(shared, now, psn, Again::SequenceNak);
+            if self.acknowledged_up_to(shared, now, psn, gap) {
+                self.sequence_nak(shared, now, psn);
             }
             return;
         }
@@ -576,7 +584,7 @@ impl Qp {
             // It was going back: what it does not know yet is in this answer.
             self.requester.go_back(shared, end);
         }
-        self.acknowledged_up_to(shared, now, psn, Gap::AskedFor);
+        self.acknowledged_up_to(shared, now, psn, gap);
         self.progress(shared, now);
         let end = self.requester.end;
         // (Whoever waits for responses has not passed `oldest` yet.)
@@ -734,12 +742,14 @@ impl Qp {
             if let Some(fetched) = self.fetched()
                 && !matches!(turn, Turn::Blocked)
             {
+                let look = fetched.looked.1.max(now);
                 if let Some(part) = fetched.asked.get_mut(at) {
                     part.at = Some(now);
                     if part.tries == 0 {
                         part.first = Some(now);
                     }
                 }
+                shared.timers.arm(&mut self.timer, self.number, look);
                 shared.counters.roce_selective_repeats += u64::from(matches!(turn, Turn::Sent));
             }
             return Some(turn);
@@ -827,7 +837,21 @@ impl Qp {
         // What was asked for again comes in order, too.
         let (mut measured, mut waited) = (None, None);
         let mut overtaken = None;
+        let mut late = 0;
         let holds = |part: &Asked| part.at.is_some() && !psn.before(part.from) && psn.before(part.to);
+        if let Some(at) = fetched.asked.iter().position(holds)
+            && let Some(asked) = fetched.asked.get(at).and_then(|part| part.at)
+        {
+            // (In the order of their PSNs, those that wait for each other.)
+            for (i, part) in fetched.asked.iter_mut().enumerate() {
+                let earlier = part.at.is_some_and(|other| (other, i) < (asked, at));
+                if earlier && part.from.before(psn) {
+                    // (That one is lost for certain, so that the time until the next answer is a round trip.)
+                    (part.at, part.first) = (None, None);
+                    late += 1;
+                }
+            }
+        }
         if let Some(at) = fetched.asked.iter().position(holds)
             && let Some(part) = fetched.asked.get_mut(at)
         {
@@ -843,6 +867,10 @@ impl Qp {
                 fetched.asked.remove(at);
             }
         }
+        if late > 0 {
+            shared.marks.hit(Mark::FetchedOvertaken);
+            self.schedule(shared);
+        }
         if let Some(trip) = measured {
             self.requester.trips.estimate.measure(trip);
         }
@@ -850,7 +878,7 @@ impl Qp {
             trouble.asks.measure(time);
         }
         if let Some((from, to, tries)) = overtaken {
-            self.ask_between(shared, from, to, tries + 1);
+            self.ask_between(shared, from, to, tries);
         }
         if from.before(to) {
             let from = if from.before(oldest) { oldest } else { from };
@@ -890,6 +918,32 @@ impl Qp {
     /// Is it known that the peer has carried out everything before this request?
     pub(super) fn knows_carried_out(&mut self, first: Psn) -> bool {
         self.fetched().is_some_and(|f| !f.acked.before(first))
+    }
+
+    /// May one more READ or atomic be asked for though `max_rd_atomic` of them are not complete? Those wait for parts alone that were lost:
+    /// the peer, which answers in order, has answered them and something behind them.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn answered(&self, shared: &Shared) -> bool {
+        let requester = &self.requester;
+        let fetched = self.trouble.as_ref().and_then(|t| t.fetched.as_deref());
+        let (Some(fetched), due) = (fetched, usize::from(requester.responses_due)) else {
+            return false;
+        };
+        let most = usize::from(self.attributes.max_rd_atomic);
+        let used = requester.next_psn().distance(requester.oldest);
+        if due >= 2 * most || requester.responses_due == u8::MAX || used >= Bits::<FETCHED>::SPAN as i32 / 2 {
+            return false;
+        }
+        let (mut slot, mut open) = (requester.head(), 0);
+        while let Some(wqe) = shared.sends.get(slot) {
+            if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
+                break;
+            }
+            open += usize::from(wqe.awaits_response() && !wqe.last().before(fetched.end));
+            slot = shared.sends.next(slot);
+        }
+        open < most
     }
 
     /// Passes over responses that have landed, from `oldest` on and before `end`.
@@ -937,6 +991,17 @@ impl Qp {
         self.ask_late(shared, now);
     }
 
+    /// The time may have come to look for what is late.
+    pub(super) fn look_for_late(&mut self, shared: &mut Shared, now: Instant) {
+        let Some(fetched) = self.fetched() else { return };
+        let (_, at) = fetched.looked;
+        if now < at {
+            shared.timers.arm(&mut self.timer, self.number, at);
+        } else {
+            self.ask_late(shared, now);
+        }
+    }
+
     /// What was asked for again and did not come in time is asked for again, and so is the oldest response if nobody did.
     fn ask_late(&mut self, shared: &mut Shared, now: Instant) {
         let (oldest, estimate) = (self.requester.oldest, self.requester.trips.estimate);
@@ -952,7 +1017,7 @@ impl Qp {
             Some(trips) => (2 * trips.expected()).max(SHORTEST),
             None => UNMEASURED.as_nanos() as u64,
         };
-        let (mut late, mut again) = (0, now.0.saturating_add(wait));
+        let (mut late, mut first_late) = (0, u64::MAX);
         let mut covered = !oldest.before(fetched.end) || fetched.came.has(oldest);
         for part in &mut fetched.asked {
             covered |= !oldest.before(part.from) && oldest.before(part.to);
@@ -963,10 +1028,16 @@ impl Qp {
                 part.tries = part.tries.saturating_add(1);
                 late += 1;
             } else {
-                again = again.min(at.0.saturating_add(limit));
+                first_late = first_late.min(at.0.saturating_add(limit));
             }
         }
+        let again = first_late.min(now.0.saturating_add(wait));
         fetched.looked = (oldest, Instant(again));
+        if first_late < u64::MAX {
+            shared
+                .timers
+                .arm(&mut self.timer, self.number, Instant(first_late));
+        }
         let mut to = oldest;
         while !covered && to.before(fetched.end) && !fetched.came.has(to) && to.distance(oldest) < 64 {
             to = to.next();

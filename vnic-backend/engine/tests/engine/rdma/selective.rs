@@ -469,6 +469,14 @@ impl Sink for Few {
     }
 }
 
+/// The first eight packets of one side.
+fn few(pair: &mut Pair, from: usize) -> Vec<Packet> {
+    let mut few = Few(Vec::new());
+    let side = &mut pair.sides[from];
+    side.device.transmit(pair.now, &side.ram, &mut few);
+    few.0
+}
+
 /// It is switched off and on again while a READ is answered: what was asked for again as a whole is answered in part.
 #[test]
 fn a_part_of_a_read_ends_in_the_middle_also_where_nothing_is_known_of_parts() {
@@ -477,12 +485,6 @@ fn a_part_of_a_read_ends_in_the_middle_also_where_nothing_is_known_of_parts() {
     pair.send(|_, _| true);
     pair.deliver();
     // The first of the first responses is lost.
-    let few = |pair: &mut Pair, from: usize| {
-        let mut few = Few(Vec::new());
-        let side = &mut pair.sides[from];
-        side.device.transmit(pair.now, &side.ram, &mut few);
-        few.0
-    };
     let answers = few(&mut pair, 1);
     assert_eq!(answers.len(), 8);
     pair.wire[1].extend(answers.into_iter().skip(1));
@@ -499,6 +501,67 @@ fn a_part_of_a_read_ends_in_the_middle_also_where_nothing_is_known_of_parts() {
         pair.sides[0].bytes(500_000, 40 * 256),
         pair.sides[1].bytes(0, 40 * 256)
     );
+}
+
+/// A READ is asked for again as a whole while it is answered, and both sides are switched off: what was answered comes again, the rest
+/// behind it, and nothing in the middle says that it is the end.
+#[test]
+fn a_read_that_is_asked_for_again_has_one_end() {
+    let mut pair = pair();
+    read(&mut pair, 1, 0, 500_000, 40 * MTU);
+    pair.send(|_, _| true);
+    pair.deliver();
+    // All of the first responses are lost.
+    assert_eq!(few(&mut pair, 1).len(), 8);
+    let mut waited = 0;
+    while hits(&pair, 0, Mark::AckTimeout) == 0 {
+        pair.now = pair.sides[0].device.next_timeout().unwrap();
+        let now = pair.now;
+        pair.sides[0].device.handle_timeout(now);
+        waited += 1;
+        assert!(waited < 5);
+    }
+    let again = few(&mut pair, 0);
+    assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [0]);
+    pair.wire[0].extend(again);
+    pair.deliver();
+    set(&mut pair, 0, false);
+    set(&mut pair, 1, false);
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+    assert_eq!(
+        pair.sides[0].bytes(500_000, 40 * 256),
+        pair.sides[1].bytes(0, 40 * 256)
+    );
+}
+
+/// What was asked for one by one comes when the requester has been switched off.
+#[test]
+fn a_part_of_a_read_ends_in_the_middle_also_where_it_is_switched_off() {
+    let mut pair = pair();
+    read(&mut pair, 1, 0, 500_000, 40 * MTU);
+    pair.send(|_, _| true);
+    pair.deliver();
+    let answers = few(&mut pair, 1);
+    let (first, rest) = answers.split_first().unwrap();
+    pair.wire[1].extend(rest.iter().cloned());
+    pair.deliver();
+    let again = few(&mut pair, 0);
+    assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [0]);
+    // The first was late, not lost.
+    pair.wire[1].push_back(first.clone());
+    pair.deliver();
+    set(&mut pair, 0, false);
+    // What is asked for again is behind nothing else.
+    let mut part = first.clone();
+    part.headers.bth.psn = part.headers.bth.psn.add(8);
+    part.headers.bth.opcode =
+        vnic_wire::opcode::Opcode::new(part.headers.bth.opcode.transport(), Operation::ReadResponseOnly);
+    part.payload = pair.sides[1].bytes(8 * 256, 256);
+    pair.wire[1].push_back(part);
+    pair.deliver();
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
 }
 
 #[test]
@@ -521,6 +584,138 @@ fn reads_behind_each_other_and_writes_between_them() {
         repeated.keys().all(|n| [3, 18, 19, 23, 24, 60, 88].contains(n)),
         "{repeated:?}"
     );
+}
+
+/// Numbers of READ requests that were sent more than once, and of atomics.
+fn asked_again(pair: &Pair) -> Vec<i32> {
+    let fetches = |packet: &Packet| {
+        let operation = packet.headers.bth.opcode.operation();
+        operation == Some(Operation::ReadRequest) || operation == Some(Operation::FetchAdd)
+    };
+    let sent = pair.log.iter().filter(|(_, packet)| fetches(packet));
+    let mut numbers: Vec<i32> = sent.map(|(_, packet)| number(packet)).collect();
+    numbers.sort_unstable();
+    let again = numbers.windows(2).filter(|pair| pair[0] == pair[1]);
+    again.map(|pair| pair[0]).collect()
+}
+
+#[test]
+fn reads_and_atomics_wait_for_their_turn() {
+    let mut pair = pair();
+    pair.sides[1].fill(310_000, &[0; 8]);
+    let rkey = pair.sides[1].keys.rkey;
+    write(&mut pair, 1, 0, 300_000, 10 * MTU);
+    read(&mut pair, 2, 300_000, 500_000, 10 * MTU);
+    let a = &mut pair.sides[0];
+    let op = SendOp::FetchAdd {
+        addr: a.va(310_000),
+        rkey,
+        add: 7,
+    };
+    a.post(3, op, &[a.sge(520_000, 8)]);
+    read(&mut pair, 4, 310_000, 530_000, 8);
+    pair.run_losing(1, losing(0, &[4]));
+    assert!(no_timeouts(&pair));
+    let all: Vec<(u64, Status)> = (1..=4).map(|id| (id, Status::Success)).collect();
+    assert_eq!(statuses(&mut pair), all);
+    // Each saw what was before it.
+    let a = &pair.sides[0];
+    assert_eq!(a.bytes(500_000, 2560), a.bytes(0, 2560));
+    assert_eq!(a.bytes(520_000, 8), [0; 8]);
+    assert_eq!(a.bytes(530_000, 8), 7u64.to_ne_bytes());
+    assert_eq!(hits(&pair, 1, Mark::KeptAhead), 3);
+    assert_eq!(hits(&pair, 1, Mark::KeptCarriedOut), 3);
+    // (The last one is the probe behind what was sent again.)
+    assert_eq!((selective(&pair), asked_again(&pair)), (1, vec![21]));
+}
+
+/// Many READs are answered while one is missing: the requester hears of that first, and sends that one again and no other.
+#[test]
+fn a_lost_read_request_is_sent_again_while_others_are_answered() {
+    let mut pair = pair();
+    for id in 0..4 {
+        read(&mut pair, id, 0, 500_000 + id * 10_000, 30 * MTU);
+    }
+    pair.send(losing(0, &[60]));
+    pair.deliver();
+    let first = few(&mut pair, 1);
+    let nak = |packet: &Packet| packet.headers.bth.opcode.operation() == Some(Operation::Acknowledge);
+    assert!(nak(&first[0]), "{:?}", first[0]);
+    assert!(!first[1..].iter().any(nak));
+    let sack = sack::Header::parse(&first[0].payload).unwrap();
+    assert!(sack.answers && sack.has(30) && !sack.has(0));
+    pair.wire[1].extend(first);
+    pair.deliver();
+    let again = few(&mut pair, 0);
+    // (And the last one, as a probe.)
+    assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [60, 90]);
+    pair.wire[0].extend(again);
+    pair.run_losing(1, |_, _| true);
+    assert_eq!(statuses(&mut pair).len(), 4);
+    assert_eq!(repeated(&pair, 1), BTreeMap::new());
+    for id in 0..4 {
+        let got = pair.sides[0].bytes(500_000 + id * 10_000, 30 * 256);
+        assert_eq!(got, pair.sides[1].bytes(0, 30 * 256), "{id}");
+    }
+}
+
+/// What was sent again is lost, too, and the last request is a READ: it is the probe.
+#[test]
+fn a_read_proves_what_was_sent_again() {
+    let mut pair = pair();
+    write(&mut pair, 1, 0, 300_000, 10 * MTU);
+    read(&mut pair, 2, 300_000, 500_000, 10 * MTU);
+    pair.run_losing(1, losing(0, &[4, 4, 4]));
+    assert!(no_timeouts(&pair));
+    assert_eq!(statuses(&mut pair).len(), 2);
+    assert!(hits(&pair, 0, Mark::RepeatProved) > 0);
+}
+
+/// A part that was asked for again and is lost once more is asked for when a later one comes, or, if none does, after the time that
+/// others took.
+#[test]
+fn a_part_of_a_read_that_is_lost_again_waits_for_no_timeout() {
+    for lost in [&[7, 7, 20][..], &[7, 7, 7]] {
+        let mut pair = pair();
+        read(&mut pair, 1, 0, 300_000, 40 * MTU);
+        let start = pair.now;
+        pair.run_losing(20, losing(1, lost));
+        assert!(no_timeouts(&pair));
+        assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
+        assert_eq!(
+            pair.sides[0].bytes(300_000, 40 * 256),
+            pair.sides[1].bytes(0, 40 * 256)
+        );
+        assert_eq!(hits(&pair, 0, Mark::FetchedOvertaken), u32::from(lost[2] == 20));
+        let waited = pair.now.since(start);
+        assert!(waited < Duration::from_millis(4), "{waited:?}");
+    }
+}
+
+/// Eight READs wait for parts of the first; the peer takes four at a time, and has answered these.
+#[test]
+fn reads_go_on_while_parts_are_missing() {
+    let mut pair = pair();
+    for id in 0..12 {
+        read(&mut pair, id, 0, 400_000 + id * 1000, 3 * MTU);
+    }
+    let wire = |pair: &mut Pair, lost: &[i32]| {
+        pair.send(losing(1, lost));
+        let parts = |packet: &Packet| number(packet) == 1;
+        pair.wire[0].retain(|packet| !parts(packet));
+        pair.deliver();
+    };
+    for _ in 0..6 {
+        wire(&mut pair, &[1]);
+    }
+    let asked = pair
+        .log
+        .iter()
+        .filter(|(from, packet)| *from == 0 && number(packet) % 3 == 0);
+    assert_eq!(asked.count(), 8);
+    pair.run_losing(4, |_, _| true);
+    let all: Vec<(u64, Status)> = (0..12).map(|id| (id, Status::Success)).collect();
+    assert_eq!(statuses(&mut pair), all);
 }
 
 #[test]
@@ -573,6 +768,45 @@ fn a_peer_that_does_not_know_it_goes_back() {
         let packets = pair.log.iter();
         assert!(packets.clone().any(|(_, packet)| packet.headers.bth.selective));
     }
+}
+
+/// A responder that knows selective repeat says for each packet under way what is missing. It is one loss, also for a requester that
+/// goes back, because it was switched off meanwhile.
+#[test]
+fn a_loss_is_one_retry_however_often_it_is_told() {
+    let mut pair = pair();
+    // From the first answer on each packet asks for one.
+    write(&mut pair, 1, 0, 300_000, MTU);
+    pair.run();
+    write(&mut pair, 2, 0, 300_000, 30 * MTU);
+    let mut lose = losing(0, &[8]);
+    while pair.sides[0].device.wants_transmit() {
+        pair.send(&mut lose);
+    }
+    set(&mut pair, 0, false);
+    let mut told = Vec::new();
+    for packet in std::mem::take(&mut pair.wire[0]) {
+        pair.wire[0].push_back(packet);
+        pair.deliver();
+        pair.send(|_, _| true);
+        told.extend(pair.wire[1].drain(..));
+    }
+    let nak = |packet: &&Packet| !packet.payload.is_empty();
+    assert_eq!(told.iter().filter(nak).count(), 22);
+    let mut again = Vec::new();
+    for answer in told {
+        pair.wire[1].push_back(answer);
+        pair.deliver();
+        // What is sent again is under way.
+        pair.send(|_, _| true);
+        again.extend(pair.wire[0].drain(..));
+    }
+    assert_eq!(again.len(), 23);
+    pair.wire[0].extend(again);
+    pair.run();
+    assert_eq!(statuses(&mut pair), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.sides[0].device.counters().packet_seq_err, 1);
+    assert_eq!(hits(&pair, 0, Mark::SequenceNakRepeated), 21);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Requests that come before others that are missing, from a requester that knows selective repeat: payload of WRITEs lands at
-//! once, and a NAK says so. Everything else is dropped, as without: it is carried out in its order.
+//! once, READs and atomics are kept until their turn, and a NAK says so. SENDs are dropped, as without.
 //!
 //! Rights are looked at when a WRITE begins, for all of it, and at each packet, as in order; what may not land is dropped,
 //! and refused when its turn comes. A packet whose WRITE began in one that is missing has no address, and is dropped, too.
@@ -17,8 +17,9 @@ use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
 use vnic_wire::reth;
+use vnic_wire::roce::Path;
 use vnic_wire::sack::{self, SPAN};
-use vnic_wire::transport::Extended;
+use vnic_wire::transport::{Extended, Headers};
 
 use super::super::super::marks::Mark;
 use super::super::super::memory::{Memory, Unmapped};
@@ -69,6 +70,20 @@ impl Head {
     }
 }
 
+/// A READ or an atomic that waits for its turn.
+#[derive(Debug)]
+struct Kept {
+    operation: Operation,
+    path: Path,
+    headers: Headers,
+}
+
+impl Kept {
+    fn psn(&self) -> Psn {
+        self.headers.bth.psn
+    }
+}
+
 /// Requests that came before others.
 #[derive(Debug)]
 pub(in super::super) struct Beyond {
@@ -82,6 +97,8 @@ pub(in super::super) struct Beyond {
     reach: [Reach; sack::WORDS],
     /// WRITEs that are not complete, in the order of their PSNs.
     heads: Vec<Head>,
+    /// READs and atomics, in the order of their PSNs.
+    kept: Vec<Kept>,
     /// One beyond the highest PSN that came, landed or not.
     end: Psn,
     /// The newest request.
@@ -90,6 +107,8 @@ pub(in super::super) struct Beyond {
     again: bool,
     /// Whether it is one that takes several ways with others, so that gaps are no news.
     spread: bool,
+    /// What is missing is told before the answers that are due.
+    urgent: bool,
 }
 
 /// Addresses from one to before another.
@@ -122,10 +141,12 @@ impl Beyond {
             landed: [Span { at: 0, len: 0 }; SPAN as usize],
             reach: [Reach::NONE; sack::WORDS],
             heads: Vec::new(),
+            kept: Vec::new(),
             end: expected,
             trigger: expected,
             again: false,
             spread: false,
+            urgent: false,
         })
     }
 
@@ -158,8 +179,10 @@ impl Beyond {
         if self.came.is_clear_around(psn) {
             *reach = Reach::NONE;
         }
-        reach.from = reach.from.min(span.at);
-        reach.to = reach.to.max(span.at + span.len);
+        if span.len > 0 {
+            reach.from = reach.from.min(span.at);
+            reach.to = reach.to.max(span.at + span.len);
+        }
         self.landed[place(psn)] = span;
         self.came.set(psn);
         match ends {
@@ -205,8 +228,32 @@ impl Beyond {
         head.holds(psn).then_some(head)
     }
 
-    /// What the NAK says of it.
-    pub fn sack(&self, expected: Psn) -> sack::Header {
+    /// Keeps a READ or an atomic for its turn, if there is room for so many.
+    fn keep(&mut self, operation: Operation, packet: &Incoming<'_>, most: usize) -> bool {
+        use Operation::{CompareSwap, FetchAdd, ReadRequest};
+        let waits = matches!(operation, ReadRequest | CompareSwap | FetchAdd);
+        if !waits || self.kept.len() >= most {
+            return false;
+        }
+        let psn = packet.headers.bth.psn;
+        let at = self.kept.partition_point(|other| other.psn().before(psn));
+        let kept = Kept {
+            operation,
+            path: packet.path,
+            headers: packet.headers,
+        };
+        self.kept.insert(at, kept);
+        self.land(psn, Span { at: 0, len: 0 }, false);
+        true
+    }
+
+    /// Is the request that has its turn one that was kept?
+    fn keeps(&self, expected: Psn) -> bool {
+        self.kept.first().is_some_and(|kept| kept.psn() == expected)
+    }
+
+    /// What the NAK says of it. `answers`: those to requests before are not all out.
+    fn sack(&self, expected: Psn, answers: bool) -> sack::Header {
         let mut map = [0; sack::WORDS];
         let known = earlier(self.end, expected.add(SPAN));
         for (word, (at, mask)) in map.iter_mut().zip(pieces(expected, known)) {
@@ -215,6 +262,7 @@ impl Beyond {
         sack::Header {
             trigger: self.trigger,
             again: self.again,
+            answers,
             map,
         }
     }
@@ -263,7 +311,9 @@ pub(super) fn come(
     let again = near && beyond.came.has(psn);
     let skips = beyond.end != psn;
     let landed = near && !again && land_ahead(qp, shared, operation, target, packet, memory);
+    let most = usize::from(qp.attributes.max_dest_rd_atomic);
     let Some(beyond) = gaps(qp) else { return };
+    let kept = near && !again && !landed && beyond.keep(operation, packet, most);
     if beyond.end.before(psn.next()) {
         beyond.end = psn.next();
     }
@@ -271,6 +321,8 @@ pub(super) fn come(
     beyond.spread = spread;
     if landed {
         shared.marks.hit(Mark::LandedAhead);
+    } else if kept {
+        shared.marks.hit(Mark::KeptAhead);
     } else if !again {
         shared.marks.hit(Mark::NotAhead);
     }
@@ -315,13 +367,64 @@ fn is_lost(qp: &mut Qp) -> bool {
     ports.news(expected, |from, to| beyond.misses(from, to))
 }
 
+/// Carries out the READs and atomics that were kept and have their turn.
+#[cold]
+#[inline(never)]
+pub(super) fn carry_out_kept(qp: &mut Qp, shared: &mut Shared, memory: &dyn Memory) {
+    while let Some(kept) = next_kept(qp) {
+        shared.marks.hit(Mark::KeptCarriedOut);
+        let packet = Incoming {
+            path: kept.path,
+            headers: kept.headers,
+            payload: Payload::NONE,
+            telemetry: None,
+        };
+        match qp.target(shared, &packet) {
+            Ok(target) => qp.carry_out(shared, kept.operation, target, &packet, memory),
+            Err(code) => qp.refuse(shared, kept.psn(), code),
+        }
+    }
+}
+
+/// Is the request that has its turn one that was kept?
+fn keeps_next(qp: &mut Qp) -> bool {
+    let expected = qp.responder.expected;
+    gaps(qp).is_some_and(|beyond| beyond.keeps(expected))
+}
+
+/// Takes the request that was kept, if it is its turn.
+fn next_kept(qp: &mut Qp) -> Option<Kept> {
+    let (expected, told) = (qp.responder.expected, qp.responder.told);
+    let beyond = gaps(qp)?;
+    if told {
+        // (Who was told to wait sends all of it again.)
+        for kept in beyond.kept.drain(..) {
+            beyond.came.clear(kept.psn());
+        }
+    }
+    if !beyond.keeps(expected) {
+        return None;
+    }
+    beyond.came.clear(expected);
+    Some(beyond.kept.remove(0))
+}
+
+/// Is something missing of which the peer hears before the answers that are due? A NAK behind them would come when nothing is
+/// under way any more.
+#[cold]
+#[inline(never)]
+pub(super) fn tells_first(qp: &mut Qp) -> bool {
+    gaps(qp).is_some_and(|beyond| core::mem::take(&mut beyond.urgent))
+}
+
 /// Sends a NAK that says what has come.
 #[cold]
 #[inline(never)]
 pub(super) fn tell(qp: &mut Qp, shared: &mut Shared, sink: &mut dyn Sink) {
     let (psn, msn) = (qp.responder.expected, qp.responder.msn);
+    let answers = !qp.responder.responses.is_empty();
     let Some(beyond) = gaps(qp) else { return };
-    let (bytes, len) = beyond.sack(psn).emit();
+    let (bytes, len) = beyond.sack(psn, answers).emit();
     let aeth = aeth::Header {
         syndrome: Syndrome::Nak(NakCode::SequenceError),
         msn,
@@ -333,7 +436,10 @@ pub(super) fn tell(qp: &mut Qp, shared: &mut Shared, sink: &mut dyn Sink) {
 
 /// Tells what is missing.
 fn say_missing(qp: &mut Qp, shared: &mut Shared) {
-    let expected = qp.responder.expected;
+    let (expected, answers) = (qp.responder.expected, !qp.responder.responses.is_empty());
+    if let Some(beyond) = gaps(qp) {
+        beyond.urgent = answers;
+    }
     qp.reply(shared, expected, Some(Syndrome::Nak(NakCode::SequenceError)));
 }
 
@@ -459,8 +565,11 @@ fn close_up(qp: &mut Qp, before: Psn) -> bool {
     beyond.came.clear_between(before, expected);
     beyond.know(qp.responder.message, expected, mtu);
     let moved = expected;
+    beyond.kept.retain(|kept| !kept.psn().before(expected));
+    let kept = beyond.kept.first().map(Kept::psn);
     loop {
-        let landed = beyond.came.word(expected).trailing_ones();
+        let before_kept = kept.map_or(64, |psn| psn.distance(expected).clamp(0, 64) as u32);
+        let landed = beyond.came.word(expected).trailing_ones().min(before_kept);
         let bits = u64::MAX.checked_shr(64 - landed).unwrap_or(0);
         beyond.came.put(expected, 0, bits);
         ended += (beyond.ends.word(expected) & bits).count_ones();
@@ -503,6 +612,8 @@ fn close_up(qp: &mut Qp, before: Psn) -> bool {
 /// asked or that is news.
 pub(super) fn closes_gaps(qp: &mut Qp, shared: &mut Shared, before: Psn, asked: bool) {
     match close_up(qp, before) {
+        // (It goes on at once.)
+        true if keeps_next(qp) => {}
         true => {
             let spread = gaps(qp).is_some_and(|beyond| beyond.spread);
             if !spread || asked || is_lost(qp) {

@@ -30,6 +30,8 @@ pub(super) struct Response {
     msn: u32,
     /// It was answered before.
     replay: bool,
+    /// The rest of the READ is being answered already, so that it does not end here.
+    goes_on: bool,
     what: Answer,
 }
 
@@ -67,13 +69,15 @@ impl Qp {
         let limit = 2 * usize::from(self.attributes.max_dest_rd_atomic.max(1));
         let responses = &mut self.responder.responses;
         let mut under_way = responses.iter_mut().find(|r| r.holds(psn));
+        let mut goes_on = false;
         if selective && let Some(there) = &under_way {
             let reached = there.first.add(there.sent);
             if !psn.before(reached) {
                 // It will come.
                 return self.schedule(shared);
             }
-            psns = psns.min(reached.distance(psn).max(0) as u32);
+            let answered = reached.distance(psn).max(0) as u32;
+            (psns, goes_on) = (psns.min(answered), psns > answered);
             under_way = None;
             shared.marks.hit(Mark::ReadGapAnswered);
         }
@@ -97,6 +101,7 @@ impl Qp {
                     sent: 0,
                     msn,
                     replay: true,
+                    goes_on,
                     what,
                 },
             );
@@ -255,6 +260,7 @@ impl Qp {
             sent: 0,
             msn: responder.msn,
             replay: false,
+            goes_on: false,
             what,
         });
         if ahead::has_gaps(self) {
@@ -272,6 +278,10 @@ impl Qp {
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> bool {
+        if self.trouble.is_some() && ahead::tells_first(self) {
+            ahead::tell(self, shared, sink);
+            return true;
+        }
         if let Some(response) = self.responder.responses.front().copied() {
             let limited = self.pace.is_some() && matches!(response.what, Answer::Read { .. });
             if limited && self.response_waits(shared, now) {
@@ -344,7 +354,7 @@ impl Qp {
                 let mtu = self.attributes.path_mtu.bytes();
                 let offset = response.sent * mtu;
                 let bytes = (len - offset.min(len)).min(mtu);
-                let (operation, with_aeth) = match (response.sent == 0, last) {
+                let (operation, with_aeth) = match (response.sent == 0, last && !response.goes_on) {
                     (true, true) => (Operation::ReadResponseOnly, true),
                     (true, false) => (Operation::ReadResponseFirst, true),
                     (false, false) => (Operation::ReadResponseMiddle, false),
