@@ -14,12 +14,13 @@ use super::super::frame::{Metadata, RawFrame};
 use super::super::link::SlotRef;
 use super::slot::{Flooded, Slot};
 use super::{BURST, Step, TxPath, TxQueue, Visit};
+use crate::ring::Head;
 
 impl TxPath {
     /// Sends a frame of which another core is a receiver.
     pub(super) fn send_across(
         &mut self,
-        buffer: u16,
+        buffer: Head,
         f: &RawFrame<'_>,
         verdict: Verdict,
         visit: &mut Visit<'_>,
