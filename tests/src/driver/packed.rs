@@ -11,7 +11,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::ring::{Desc, NEXT};
 
@@ -25,6 +25,14 @@ const DESC: u32 = 2 << 16;
 
 /// Id in descriptors whose id does not count.
 const NO_ID: u16 = 0xdead;
+
+/// A descriptor of an indirect table. Nothing but its direction counts of its flags, and its id is any.
+pub(super) fn bytes(d: Desc, id: u16) -> [u8; 16] {
+    let mut b = d.bytes();
+    b[12..14].copy_from_slice(&id.to_le_bytes());
+    b[14..].copy_from_slice(&d.flags.to_le_bytes());
+    b
+}
 
 /// State of the driver. Places are entries with the wrap counter in bit 15.
 pub struct Packed {

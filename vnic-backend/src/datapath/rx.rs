@@ -171,10 +171,10 @@ impl RxQueue {
         if f.len() > self.format.longest && f.hdr.gso_type == NetHdr::GSO_NONE {
             return Err(DropReason::ReceiverMtu);
         }
-        let before = self.ring.staged();
+        let gate = self.gate(gate);
         match self.place(f) {
             Ok(Ok(())) => {
-                self.account(f.head, f.len(), gate, before, priority);
+                self.account(f.head, f.len(), gate, priority);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -194,24 +194,30 @@ impl RxQueue {
         gate: Option<Gate>,
         priority: u8,
     ) -> Result<(), DropReason> {
-        let before = self.ring.staged();
+        let held = self.gate(gate);
         let from = f.skip + f.head.len();
         let tail = f.len - f.head.len();
         if !self.broken.is()
             && f.len <= self.format.longest
             && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
         {
-            self.account(f.head, f.len, gate, before, priority);
+            self.account(f.head, f.len, held, priority);
             return Ok(());
         }
         self.put(&f.plain(), gate, priority)
     }
 
+    /// The gate of a frame that is about to be placed, and where in the ring it is.
+    #[inline(always)]
+    fn gate(&self, gate: Option<Gate>) -> Option<(Gate, u16)> {
+        gate.map(|gate| (gate, self.ring.staged()))
+    }
+
     /// Counts a placed frame.
     #[inline(always)]
-    fn account(&mut self, head: &[u8], len: usize, gate: Option<Gate>, before: u16, priority: u8) {
+    fn account(&mut self, head: &[u8], len: usize, gate: Option<(Gate, u16)>, priority: u8) {
         if let Some(gate) = gate {
-            self.gates.push_back((gate, before));
+            self.gates.push_back(gate);
         }
         self.given.frames += 1;
         self.given.bytes += len as u64;
@@ -281,8 +287,7 @@ impl RxQueue {
                 many => Writer::at(&[seg], at).segs(many, skip, tail),
             }
         }
-        self.ring.log_written(&[seg], need);
-        self.ring.complete(Head::one(buffer), need as u32);
+        self.ring.fill(Head::one(buffer), need as u32, &[seg]);
         true
     }
 
@@ -332,9 +337,8 @@ impl RxQueue {
         if f.tail > 0 {
             w.segs(f.segs, f.skip, f.tail);
         }
-        self.ring.log_written(self.chains.segs.as_slice(), need);
         self.found.scattered = None;
-        self.ring.complete(head, need as u32);
+        self.ring.fill(head, need as u32, self.chains.segs.as_slice());
         Ok(Ok(()))
     }
 
@@ -586,7 +590,7 @@ impl RxQueue {
             }
         }
         let first = self.parking.frames.pop_front()?;
-        let before = self.ring.staged();
+        let gate = self.gate(first.frame.meta.gate);
         let outcome = if self.broken.is() {
             Err(DropReason::RxRingBroken)
         } else {
@@ -608,7 +612,7 @@ impl RxQueue {
         self.parking.not_enough = None;
         if outcome.is_ok() {
             let OwnedFrame { bytes, meta, .. } = &first.frame;
-            self.account(bytes, bytes.len(), meta.gate, before, meta.priority);
+            self.account(bytes, bytes.len(), gate, meta.priority);
         }
         self.parking.over -= usize::from(beyond);
         Some((first, beyond, outcome))

@@ -35,7 +35,7 @@ use super::qos::QosChange;
 use super::ring_start::RingStart;
 use crate::mem::{self, Seg, Segs};
 use crate::ring::chain::MAX_CHAIN;
-use crate::ring::{Fault, Head, Ring, Virtqueue, either};
+use crate::ring::{Fault, Head, PackedRing, Ring, Virtqueue};
 use grant::Grant;
 use holds::Holds;
 use slot::Slot;
@@ -208,9 +208,10 @@ impl TxQueue {
             let limit = BURST.min(self.path.batch - done);
             let burst = match ready {
                 Ok(0) => break None,
-                Ok(n) => {
-                    either!(&mut self.ring, r => burst(r, &mut self.path, n.min(limit), scratch, &mut visit))
-                }
+                Ok(n) => match &mut self.ring {
+                    Ring::Split(r) => burst(r, &mut self.path, n.min(limit), scratch, &mut visit),
+                    Ring::Packed(r) => burst_packed(r, &mut self.path, n.min(limit), scratch, &mut visit),
+                },
                 Err(fault) => break Some(fault),
             };
             match burst {
@@ -384,6 +385,18 @@ fn burst<R: Virtqueue>(
     }
 }
 
+/// As [`burst`], beside the loop in which split rings are polled.
+#[inline(never)]
+fn burst_packed(
+    ring: &mut PackedRing,
+    path: &mut TxPath,
+    n: u16,
+    scratch: &mut Scratch,
+    visit: &mut Visit<'_>,
+) -> Result<u16, (u16, Fault)> {
+    burst(ring, path, n, scratch, visit)
+}
+
 /// The ready buffer at `k`, if it has one descriptor.
 #[inline(always)]
 fn take<R: Virtqueue>(ring: &R, k: u16) -> Result<Option<Taken<'_>>, Fault> {
@@ -497,7 +510,8 @@ impl TxPath {
         }
     }
 
-    #[inline]
+    // (Always: there are two loops over bursts.)
+    #[inline(always)]
     fn frame(
         &mut self,
         taken: &Taken<'_>,

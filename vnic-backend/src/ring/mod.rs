@@ -237,19 +237,25 @@ impl Ring {
         }
     }
 
-    /// Takes a buffer, and writes that it is used. The guest sees it after [`Ring::publish`].
-    #[inline]
-    pub fn complete(&mut self, head: Head, len: u32) {
+    /// Takes a buffer into which `len` bytes were written, and writes that it is used; the bytes are marked as dirty, if dirty
+    /// logging is on. The guest sees it after [`Ring::publish`].
+    #[inline(always)]
+    pub fn fill(&mut self, head: Head, len: u32, memory: &[Seg<'_>]) {
         match self {
             Ring::Split(r) => {
+                if let Some(log) = r.log() {
+                    log.mark_written(r.mem(), memory, len as usize);
+                }
                 r.advance(1);
                 r.stage(head.id(), len);
             }
-            Ring::Packed(r) => {
-                r.advance(head.entries());
-                r.stage(head, len);
-            }
+            Ring::Packed(r) => r.fill(head, len, memory),
         }
+    }
+
+    /// Takes a buffer, and writes that it is used. The guest sees it after [`Ring::publish`].
+    pub fn complete(&mut self, head: Head, len: u32) {
+        self.fill(head, len, &[]);
     }
 
     /// Writes that a taken buffer is used. The guest sees it after [`Ring::publish`].

@@ -40,7 +40,7 @@ const LOOK: u16 = 32;
 const LOOK_FAR: u16 = 2048;
 
 /// A descriptor, as read once from guest memory.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Desc {
     addr: u64,
     len: u32,
@@ -191,9 +191,7 @@ impl PackedRing {
     pub fn distance(&self, from: u16, to: u16) -> u16 {
         let size = u32::from(self.size);
         let at = |place: u16| u32::from(place & !WRAP) + if wrap(place) { 0 } else { size };
-        let apart = (at(to) + 2 * size - at(from)) % (2 * size);
-        // (32768 entries, two laps: one value is not in u16.)
-        u16::try_from(apart).unwrap_or(u16::MAX)
+        ((at(to) + 2 * size - at(from)) % (2 * size)) as u16
     }
 
     /// Second half of a descriptor: length, id, flags.
@@ -226,7 +224,7 @@ impl PackedRing {
     }
 
     /// Place behind the available descriptors from `at` on, of which `most` are looked at.
-    #[inline(always)]
+    #[inline(never)]
     fn look(&self, mut at: u16, most: u16) -> u16 {
         // What the guest offers is no longer than the ring, with what it has not got back.
         let room = self.size.saturating_sub(self.distance(self.published, at));
@@ -243,7 +241,7 @@ impl PackedRing {
     }
 
     /// Number of descriptors that the guest has made available and the device has not taken, as far as they were looked at.
-    #[inline]
+    #[inline(never)]
     pub fn ready(&mut self) -> Result<u16, Fault> {
         if self.seen == self.next {
             self.seen = self.look(self.seen, LOOK);
@@ -360,6 +358,16 @@ impl PackedRing {
         self.staged.set(self.step(at, head.entries()));
     }
 
+    /// Takes a buffer into which `len` bytes were written, and keeps it as a used one.
+    #[inline(never)]
+    pub fn fill(&mut self, head: Head, len: u32, memory: &[Seg<'_>]) {
+        if let Some((log, _)) = &self.log {
+            log.mark_written(&self.mem, memory, len as usize);
+        }
+        self.advance(head.entries());
+        self.stage(head, len);
+    }
+
     /// Place behind the staged buffers.
     #[inline]
     pub fn staged(&self) -> u16 {
@@ -401,7 +409,7 @@ impl PackedRing {
     }
 
     /// Publishes all buffers before `upto`. Returns whether the guest wants an interrupt for them.
-    #[inline]
+    #[inline(never)]
     pub fn publish(&mut self, upto: u16) -> bool {
         if upto == self.published {
             return false;

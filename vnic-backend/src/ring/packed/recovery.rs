@@ -22,6 +22,18 @@ fn is_used(flags: u16, wrap: bool) -> bool {
     flags & (DESC_AVAIL | DESC_USED) == if wrap { DESC_AVAIL | DESC_USED } else { 0 }
 }
 
+/// Where a ring stands all of whose entries are available: where their lap changes.
+fn turn(ring: &[Desc]) -> u16 {
+    let new = |d: &Desc| is_available(d.flags, true);
+    let first = ring.first().is_some_and(new);
+    let at = ring.iter().position(|d| new(d) != first);
+    match at {
+        Some(at) => at as u16 | if first { 0 } else { WRAP },
+        None if first => WRAP,
+        None => 0,
+    }
+}
+
 impl PackedRing {
     /// Marks an entry of the batch that begins at `batch`. `entries`: those of the buffer that begins there.
     #[inline]
@@ -64,66 +76,63 @@ impl PackedRing {
 
     /// Goes on where the ring's content says that it stands, or else at `base`.
     pub(super) fn recover(&mut self, base: u16) {
+        let ring = self.snapshot();
         let (mut lap, mut last) = (None, None);
-        for i in 0..self.size {
-            let flags = self.desc_at(usize::from(i)).flags;
-            if is_available(flags, true) || is_available(flags, false) {
+        for (i, d) in (0..self.size).zip(&ring) {
+            if is_available(d.flags, true) || is_available(d.flags, false) {
                 continue;
             }
-            let used = is_used(flags, true);
+            let used = is_used(d.flags, true);
             if *lap.get_or_insert(used) == used {
                 last = Some(i | if used { WRAP } else { 0 });
             }
         }
         let found = match last {
-            None => Some((self.turn(), None)),
-            Some(last) => {
-                let end = self.step(last, 1);
-                self.marked(&self.desc_at(slot(last))).map(|(batch, _)| {
-                    let hidden = is_available(self.desc_at(slot(batch)).flags, wrap(batch));
-                    if hidden { (batch, Some(end)) } else { (end, None) }
-                })
-            }
+            None => Some((turn(&ring), None)),
+            Some(last) => self.marked(&ring[slot(last)]).map(|(batch, _)| {
+                let (end, hidden) = (
+                    self.step(last, 1),
+                    is_available(ring[slot(batch)].flags, wrap(batch)),
+                );
+                if hidden { (batch, Some(end)) } else { (end, None) }
+            }),
         };
-        let (place, end) = found.unwrap_or((self.begin(base), None));
+        // Frontends that know of no wrap counter say 0 (User-Mode-Linux). An entry that is next was used in the lap before, or is
+        // available.
+        let begins = base == 0 && ring[0].flags & DESC_USED == 0;
+        let (place, end) = found.unwrap_or((if begins { WRAP } else { base }, None));
         self.go_on_at(place);
-        if let Some(end) = end.or_else(|| self.cut_short(place)) {
+        if let Some(end) = end.or_else(|| self.cut_short(&ring, place)) {
             self.complete(place, end);
             self.go_on_at(end);
         }
     }
 
-    /// The place at which the ring begins, for frontends that know of no wrap counter and say 0 (User-Mode-Linux): an entry that
-    /// is next was used in the lap before, or is available.
-    fn begin(&self, base: u16) -> u16 {
-        match base == 0 && self.desc_at(0).flags & DESC_USED == 0 {
-            true => WRAP,
-            false => base,
+    /// The ring as it stood at one time: its guest may be making buffers available. It can do so for one lap only; one that
+    /// does else looks after itself.
+    fn snapshot(&self) -> Vec<Desc> {
+        let look = || (0..usize::from(self.size)).map(|i| self.desc_at(i)).collect();
+        let mut ring: Vec<Desc> = look();
+        for _ in 0..16 {
+            let again = look();
+            if again == ring {
+                break;
+            }
+            ring = again;
         }
-    }
-
-    /// Where a ring stands all of whose entries are available: where their lap changes.
-    fn turn(&self) -> u16 {
-        let new = |i: u16| is_available(self.desc_at(usize::from(i)).flags, true);
-        let first = new(0);
-        let at = (1..self.size).find(|i| new(*i) != first);
-        match at {
-            Some(at) => at | if first { 0 } else { WRAP },
-            None if first => WRAP,
-            None => 0,
-        }
+        ring
     }
 
     /// End of a batch at `place` of which nothing but the first mark was written.
-    fn cut_short(&self, place: u16) -> Option<u16> {
+    fn cut_short(&self, ring: &[Desc], place: u16) -> Option<u16> {
         let mut at = place;
         for _ in 0..self.size {
-            let d = self.desc_at(slot(at));
+            let d = &ring[slot(at)];
             if !is_available(d.flags, wrap(at)) {
                 return None;
             }
             let next = self.step(at, 1);
-            if self.marked(&d).is_some_and(|(batch, _)| batch == place) {
+            if self.marked(d).is_some_and(|(batch, _)| batch == place) {
                 return Some(next);
             }
             at = next;
