@@ -447,7 +447,12 @@ impl MemMap {
 
     /// The guest physical address of a segment of this memory.
     pub fn gpa_of(&self, seg: &Seg<'_>) -> Option<u64> {
-        let at = seg.ptr as u64;
+        self.gpa_at(seg.ptr)
+    }
+
+    /// The guest physical address of a byte of this memory.
+    pub fn gpa_at(&self, ptr: *const u8) -> Option<u64> {
+        let at = ptr as u64;
         let r = self
             .regions
             .iter()
@@ -484,6 +489,18 @@ impl DirtyLog {
             // SAFETY: the mapping has this byte; frontend and daemon access it concurrently by atomic operations.
             let cell = unsafe { std::sync::atomic::AtomicU8::from_ptr(self.mapping.first().add(byte)) };
             cell.fetch_or(1 << (page % 8), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Marks the pages of the first `written` bytes of this guest memory.
+    pub fn mark_written(&self, mem: &MemMap, segs: &[Seg<'_>], written: usize) {
+        let mut left = written as u64;
+        for s in segs {
+            let part = left.min(s.len() as u64);
+            if let Some(gpa) = mem.gpa_of(s) {
+                self.mark(gpa, part);
+            }
+            left -= part;
         }
     }
 }

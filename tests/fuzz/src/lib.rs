@@ -7,7 +7,7 @@
 
 mod targets;
 
-use targets::{cm, commands, driver, engine, files, gids, grpc, lacp, mesh, ring, roce, vhost, work};
+use targets::{cm, commands, driver, engine, files, gids, grpc, lacp, mesh, packed, ring, roce, vhost, work};
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,7 @@ macro_rules! targets {
 targets! {
     vhost: "VMM: vhost-user messages and their descriptors", vhost::run;
     ring: "guest: a split ring and its chains, beside a model", ring::run;
+    packed: "guest: a packed ring and its chains, beside a model", packed::run;
     driver: "guest: commands of its Ethernet driver", driver::run;
     commands: "guest: RDMA commands and how they are cut", commands::run;
     work: "guest: work requests, receives, doorbells, indices", work::run;

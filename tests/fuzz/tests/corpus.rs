@@ -53,6 +53,7 @@ macro_rules! targets {
 targets! {
     vhost 100,
     ring 4000,
+    packed 4000,
     driver 4000,
     commands 100,
     work 100,

@@ -59,6 +59,7 @@ mod datapath {
 #[allow(dead_code, reason = "models use a part of each file")]
 #[path = "../../../vnic-backend/src/ring"]
 mod ring {
+    pub mod chain;
     pub mod split;
 }
 

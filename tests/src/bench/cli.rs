@@ -48,6 +48,9 @@ off, the frames' destination is unknown to the switch, which floods each to the 
 carry the other guest's address and are looked up instead. Both directions are added. Peer: testpmd, io between two
 vhost ports.
 
+eth-drain-packed, eth-loop-packed: the same with packed rings at both devices (virtio_user's packed_vq=1), without and with
+IN_ORDER. (virtio_user's split rings are in order.)
+
 eth-qos: eth-loop with classification by DSCP, two ETS classes and a limit for each of them at both adapters; nothing is
 held up. Same peer.
 

@@ -35,6 +35,8 @@ pub(super) struct Kind {
     peer_mode: &'static str,
     /// Classes and limits are configured, though none of them holds anything up.
     qos: bool,
+    /// What the guests' rings are, as virtio_user wants to be told.
+    rings: &'static str,
 }
 
 const DRAIN: Kind = Kind {
@@ -43,6 +45,7 @@ const DRAIN: Kind = Kind {
     peer: "testpmd vhost rxonly",
     peer_mode: "rxonly",
     qos: false,
+    rings: "",
 };
 pub(super) const LOOP: Kind = Kind {
     name: "eth-loop",
@@ -50,12 +53,39 @@ pub(super) const LOOP: Kind = Kind {
     peer: "testpmd vhost io",
     peer_mode: "io",
     qos: false,
+    rings: "",
 };
 const QOS: Kind = Kind {
     name: "eth-qos",
     qos: true,
     ..LOOP
 };
+const PACKED: &str = ",packed_vq=1,in_order=0";
+const PACKED_IN_ORDER: &str = ",packed_vq=1,in_order=1";
+const DRAIN_PACKED: [Kind; 2] = [
+    Kind {
+        name: "eth-drain-packed",
+        rings: PACKED,
+        ..DRAIN
+    },
+    Kind {
+        name: "eth-drain-packed-in-order",
+        rings: PACKED_IN_ORDER,
+        ..DRAIN
+    },
+];
+const LOOP_PACKED: [Kind; 2] = [
+    Kind {
+        name: "eth-loop-packed",
+        rings: PACKED,
+        ..LOOP
+    },
+    Kind {
+        name: "eth-loop-packed-in-order",
+        rings: PACKED_IN_ORDER,
+        ..LOOP
+    },
+];
 /// Rate of the two limits of `eth-qos`, in bit/s: far above what one CPU can forward.
 const LIMIT: u64 = 200_000_000_000;
 
@@ -73,6 +103,27 @@ pub fn drain(lab: &Lab) -> Result<Run> {
 /// `eth-loop`.
 pub fn turn(lab: &Lab) -> Result<Run> {
     compare(lab, &LOOP)
+}
+
+/// `eth-drain-packed`.
+pub fn drain_packed(lab: &Lab) -> Result<Run> {
+    each(lab, &DRAIN_PACKED)
+}
+
+/// `eth-loop-packed`.
+pub fn turn_packed(lab: &Lab) -> Result<Run> {
+    each(lab, &LOOP_PACKED)
+}
+
+fn each(lab: &Lab, kinds: &[Kind]) -> Result<Run> {
+    let mut outcomes = Vec::new();
+    for kind in kinds {
+        match compare(lab, kind)? {
+            Run::Measured(of) => outcomes.extend(of),
+            skipped => return Ok(skipped),
+        }
+    }
+    Ok(Run::Measured(outcomes))
 }
 
 /// `eth-qos`.
@@ -412,7 +463,7 @@ pub(super) fn guest(lab: &Lab, kind: &Kind, dir: &Path, sockets: &[PathBuf]) -> 
     let vdevs = sockets
         .iter()
         .enumerate()
-        .map(|(i, s)| testpmd::guest(i, s, 1))
+        .map(|(i, s)| testpmd::guest(i, s, 1) + kind.rings)
         .collect();
     Testpmd::start(
         dir,

@@ -69,6 +69,16 @@ pub static BENCHES: &[Bench] = &[
         run: ethernet::turn,
     },
     Bench {
+        name: "eth-drain-packed",
+        summary: "eth-drain with packed rings, without and with IN_ORDER; the peer has them, too",
+        run: ethernet::drain_packed,
+    },
+    Bench {
+        name: "eth-loop-packed",
+        summary: "eth-loop with packed rings, without and with IN_ORDER; the peer has them, too",
+        run: ethernet::turn_packed,
+    },
+    Bench {
         name: "eth-qos",
         summary: "eth-loop with trust DSCP, ETS and two rate limits at each adapter; peer: testpmd vhost io",
         run: ethernet::qos,

@@ -76,6 +76,9 @@ impl Guest {
         for i in 0..2 * o.pairs {
             let mut ring = Ring::new(&mem, ring_at, o.queue_size)?;
             ring.event_idx = o.features & feature::RING_EVENT_IDX != 0;
+            if o.features & feature::RING_PACKED != 0 {
+                ring.pack();
+            }
             let (b, t) = Queue::footprint(o, i % 2 == 0);
             let tables = ring_at + Ring::footprint(o.queue_size);
             let mut q = Queue::new(&mem, o, i % 2 == 0, ring, buffer_at, tables)?;
@@ -89,6 +92,9 @@ impl Guest {
             true => {
                 let mut ring = Ring::new(&mem, control_at, CONTROL)?;
                 ring.event_idx = options.features & feature::RING_EVENT_IDX != 0;
+                if options.features & feature::RING_PACKED != 0 {
+                    ring.pack();
+                }
                 Some((ring, control_at + Ring::footprint(CONTROL)))
             }
             false => None,
@@ -239,7 +245,7 @@ impl Guest {
             None => &self.control.as_ref().context("no such ring")?.0,
         };
         f.set_vring_num(i, ring.size())?;
-        f.set_vring_base(i, ring.used_idx())?;
+        f.set_vring_base(i, ring.base())?;
         f.set_vring_addr(i, &ring.config(false))?;
         f.set_vring_call(i, &ring.call)?;
         f.set_vring_kick(i, &ring.kick)?;
@@ -252,7 +258,16 @@ impl Guest {
     /// Stops a ring; answers where it stands.
     pub fn stop_ring(&mut self, i: usize) -> Result<u16> {
         let f = self.frontend.as_mut().context("not attached")?;
-        Ok(f.get_vring_base(i)? as u16)
+        let base = f.get_vring_base(i)?;
+        let ring = match self.queues.get(i) {
+            Some(queue) => Some(&queue.ring),
+            None => self.control.as_ref().map(|(ring, _)| ring),
+        };
+        if let Some(packed) = ring.and_then(|ring| ring.packed.as_ref()) {
+            ensure!(base >> 16 == base & 0xffff, "buffers are under way: {base:#x}");
+            packed.base.set(base as u16);
+        }
+        Ok(base as u16)
     }
 
     /// Stops all rings and closes the connection. The rings keep their places: [`Guest::connect`] goes on.

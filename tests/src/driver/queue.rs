@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 
 use super::memory::GuestMem;
+use super::packed;
 use super::ring::{Desc, INDIRECT, NEXT, Ring, WRITE};
 use super::{Layout, NetHdr, Options};
 
@@ -195,13 +196,19 @@ impl Queue {
             (last.flags, last.next) = (direction, 0);
             if let Some((table_gpa, table)) = self.tables {
                 let at = 16 * u64::from(self.layout.most()) * u64::from(slot);
+                let packed = self.ring.packed.is_some();
                 for (i, d) in descs.iter().enumerate().take(usize::from(n)) {
+                    let bytes = if packed {
+                        packed::bytes(*d, n - i as u16)
+                    } else {
+                        d.bytes()
+                    };
                     // SAFETY: each slot's table has room for `most()` descriptors, and `n` is not more.
                     unsafe {
                         table
                             .add(at as usize + 16 * i)
                             .cast::<[u8; 16]>()
-                            .write_volatile(d.bytes())
+                            .write_volatile(bytes)
                     };
                 }
                 let d = Desc {

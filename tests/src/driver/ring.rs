@@ -16,6 +16,7 @@ use vhost::VringConfigData;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::memory::GuestMem;
+use super::packed::Packed;
 
 /// Descriptor flag: goes on at `next`.
 pub const NEXT: u16 = 1;
@@ -64,6 +65,8 @@ pub struct Ring {
     size: u16,
     /// Whether EVENT_IDX was negotiated.
     pub event_idx: bool,
+    /// The driver's half, if the ring is packed.
+    pub packed: Option<Packed>,
     /// `avail.idx` as the driver will write it next.
     pub avail_idx: u16,
     /// Used entries taken so far.
@@ -105,6 +108,7 @@ impl Ring {
             used_gpa,
             size,
             event_idx: false,
+            packed: None,
             avail_idx: 0,
             taken: 0,
             kicked: 0,
@@ -114,9 +118,18 @@ impl Ring {
         })
     }
 
+    /// Makes it a packed ring, of zeros.
+    pub fn pack(&mut self) {
+        self.packed = Some(Packed::new(self.desc, self.avail, self.used, self.size));
+    }
+
     /// Back to zeros, as a driver does after a reset.
     pub fn reset(&mut self) -> Result<()> {
         let n = usize::from(self.size);
+        if self.packed.is_some() {
+            self.mem.write(self.desc_gpa, &vec![0; 16 * n])?;
+            self.pack();
+        }
         self.mem.write(self.avail_gpa, &vec![0; 6 + 2 * n])?;
         self.mem.write(self.used_gpa, &vec![0; 6 + 8 * n])?;
         (self.avail_idx, self.taken, self.kicked) = (0, 0, 0);
@@ -125,9 +138,20 @@ impl Ring {
 
     /// Begins with all indices at `idx` instead of 0.
     pub fn start_at(&mut self, idx: u16) {
+        if let Some(packed) = &mut self.packed {
+            return packed.start_at(idx);
+        }
         (self.avail_idx, self.taken, self.kicked) = (idx, idx, idx);
         self.set_avail_idx(idx);
         self.set_used_idx(idx);
+    }
+
+    /// Where a VMM starts it: where `used.idx` stands. There is none in a packed ring: where it was when the VMM last knew.
+    pub fn base(&self) -> u16 {
+        match &self.packed {
+            Some(packed) => packed.base.get(),
+            None => self.used_idx(),
+        }
     }
 
     /// Entries.
@@ -152,6 +176,9 @@ impl Ring {
     #[inline]
     pub fn set_desc(&self, i: u16, d: Desc) {
         assert!(i < self.size);
+        if let Some(packed) = &self.packed {
+            return packed.set_desc(i, d);
+        }
         // SAFETY: `i < size`, and the table was checked in `new`. The device reads it concurrently only when it
         // was made available, which hostile tests do on purpose.
         unsafe {
@@ -227,7 +254,10 @@ impl Ring {
     /// Makes a buffer available; the device sees it after [`Ring::publish`].
     #[inline]
     pub fn offer(&mut self, head: u16) {
-        self.set_avail(self.avail_idx, head);
+        match &mut self.packed {
+            Some(packed) => packed.offer(head),
+            None => self.set_avail(self.avail_idx, head),
+        }
         self.avail_idx = self.avail_idx.wrapping_add(1);
     }
 
@@ -236,6 +266,14 @@ impl Ring {
     pub fn publish(&mut self) {
         let old = std::mem::replace(&mut self.kicked, self.avail_idx);
         if old == self.avail_idx {
+            return;
+        }
+        if let Some(packed) = &mut self.packed {
+            let first = packed.publish();
+            fence(Ordering::SeqCst);
+            if first.is_some_and(|first| packed.wants_kick(first, self.event_idx)) {
+                self.kick();
+            }
             return;
         }
         self.set_avail_idx(self.avail_idx);
@@ -260,6 +298,11 @@ impl Ring {
     /// The next used entry, if there is one: head and length.
     #[inline]
     pub fn take(&mut self) -> Option<(u32, u32)> {
+        if let Some(packed) = &mut self.packed {
+            let entry = packed.take()?;
+            self.taken = self.taken.wrapping_add(1);
+            return Some(entry);
+        }
         if self.used_idx() == self.taken {
             return None;
         }
@@ -270,6 +313,9 @@ impl Ring {
 
     /// Asks for interrupts from the next used entry on, or for none.
     pub fn want_calls(&self, want: bool) {
+        if let Some(packed) = &self.packed {
+            return packed.want_calls(want, self.event_idx);
+        }
         if self.event_idx {
             self.set_used_event(if want {
                 self.taken

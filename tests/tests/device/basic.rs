@@ -455,10 +455,12 @@ fn every_layout() -> Result<()> {
         Layout::Split(19),
         Layout::Split(40),
     ] {
-        for (indirect, event_idx) in [(false, false), (true, false), (false, true), (true, true)] {
+        for (kind, packed) in (0..4).flat_map(|kind| [0, feature::RING_PACKED].map(|packed| (kind, packed))) {
+            let (indirect, event_idx) = (kind & 1 != 0, kind & 2 != 0);
             for without in [0, feature::VERSION_1, feature::MRG_RXBUF, legacy] {
                 let mut features = feature::PROTOCOL_FEATURES | feature::VERSION_1 | feature::MRG_RXBUF;
                 features &= !without;
+                features |= packed;
                 if indirect {
                     features |= feature::RING_INDIRECT_DESC;
                 }
@@ -674,10 +676,15 @@ fn notifications() -> Result<()> {
 /// A sleeping core is woken by a kick; a busy one asks for none.
 #[test]
 fn kicks_wake_and_are_suppressed() -> Result<()> {
-    for event_idx in [false, true] {
+    for (event_idx, packed) in [
+        (false, 0),
+        (true, 0),
+        (false, feature::RING_PACKED),
+        (true, feature::RING_PACKED),
+    ] {
         let mut rig = Rig::with_spin(1, Duration::from_millis(1))?;
         let (a, b) = (rig.add("a")?, rig.add("b")?);
-        let bit = if event_idx { feature::RING_EVENT_IDX } else { 0 };
+        let bit = packed | if event_idx { feature::RING_EVENT_IDX } else { 0 };
         let mut ga = rig.attach("a", Options::default().with(bit))?;
         let mut gb = rig.attach("b", Options::default().with(bit))?;
         for i in 0..10 {

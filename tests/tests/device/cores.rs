@@ -89,6 +89,9 @@ fn mix(cores: usize, guests: usize, rounds: u64) -> Result<()> {
             o = o.with(feature::RING_EVENT_IDX | feature::RING_INDIRECT_DESC);
             o.indirect = true;
         }
+        if i % 3 == 1 {
+            o = o.with(feature::RING_PACKED | if i % 2 == 0 { feature::IN_ORDER } else { 0 });
+        }
         (o.start_at, o.queue_size) = (dice.bits() as u16, 512);
         g.push(rig.attach(&name, o)?);
     }

@@ -151,7 +151,8 @@ impl Scene {
     }
 }
 
-fn crash(cores: usize, times: u32, faults: bool) -> Result<()> {
+/// `packed`: how many of the guests have packed rings.
+fn crash(cores: usize, times: u32, faults: bool, packed: usize) -> Result<()> {
     let mut dice = Dice::thrown();
     let dir = tempfile::TempDir::with_prefix("vnic")?;
     let mut child = Killed::start(dir.path(), cores, faults)?;
@@ -167,6 +168,9 @@ fn crash(cores: usize, times: u32, faults: bool) -> Result<()> {
         if i == 1 {
             o = o.with(feature::RING_EVENT_IDX | feature::IN_ORDER);
             (o.tx_layout, o.rx_layout) = (Layout::Split(4), Layout::Separate);
+        }
+        if i + packed >= GUESTS {
+            o = o.with(feature::RING_PACKED);
         }
         g.push(Guest::attach(dir.path().join(format!("g{i}")), o)?);
     }
@@ -233,18 +237,20 @@ fn crash(cores: usize, times: u32, faults: bool) -> Result<()> {
 
 #[test]
 fn killed_on_one_core() -> Result<()> {
-    crash(1, 80, false)
+    crash(1, 40, false, 0)?;
+    crash(1, 40, false, 3)
 }
 
 #[test]
 fn killed_on_two_cores() -> Result<()> {
-    crash(2, 80, false)
+    crash(2, 40, false, 2)?;
+    crash(2, 40, false, 1)
 }
 
 #[test]
 fn killed_while_fault_rules_hold_frames_back() -> Result<()> {
-    crash(1, 40, true)?;
-    crash(2, 40, true)
+    crash(1, 40, true, 2)?;
+    crash(2, 40, true, 1)
 }
 
 /// A VMM that shrinks the file of its memory must not take the others down.

@@ -29,6 +29,7 @@ mod mirror;
 mod moving;
 mod moving_hosts;
 mod offload;
+mod packed;
 mod pause;
 mod ports;
 mod qos_policies;

@@ -60,6 +60,8 @@ pub mod feature {
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
     /// virtio 1.0 and later.
     pub const VERSION_1: u64 = 1 << 32;
+    /// Packed rings.
+    pub const RING_PACKED: u64 = 1 << 34;
     /// Buffers are used in the order in which they were made available.
     pub const IN_ORDER: u64 = 1 << 35;
     /// Statistics by queue.
@@ -112,6 +114,7 @@ pub mod feature {
         (RING_EVENT_IDX, "event_idx"),
         (PROTOCOL_FEATURES, "protocol_features"),
         (VERSION_1, "version_1"),
+        (RING_PACKED, "packed"),
         (IN_ORDER, "in_order"),
         (DEVICE_STATS, "device_stats"),
         (VQ_NOTF_COAL, "vq_notf_coal"),

@@ -9,7 +9,7 @@ use vnic_fabric::switch::PortId;
 
 use super::by_thread::ByThread;
 use crate::call::notify;
-use crate::ring::SplitRing;
+use crate::ring::Ring;
 
 pub use crate::call::Call;
 
@@ -54,20 +54,13 @@ impl Calls {
 
     /// Decides on an interrupt for used entries after `before`, which the ring has shown; `frames` counts all frames ever.
     #[inline(never)]
-    pub fn shown(
-        &mut self,
-        ring: &SplitRing,
-        before: u16,
-        wanted: bool,
-        now: Instant,
-        frames: u64,
-    ) -> Decision {
+    pub fn shown(&mut self, ring: &Ring, before: u16, wanted: bool, now: Instant, frames: u64) -> Decision {
         let owed = self.owes();
         let from = if owed { self.from } else { before };
-        let unseen = ring.published().wrapping_sub(from);
+        let unseen = ring.distance(from, ring.published());
         if owed && unseen > ring.size() {
             // A ring shows no more than it holds: the guest has taken older entries.
-            self.from = ring.published().wrapping_sub(ring.size());
+            self.from = ring.lap_before(ring.published());
         }
         let decision = self
             .moderation
@@ -81,7 +74,7 @@ impl Calls {
     }
 
     /// Sends an owed interrupt if it is due. True: it was sent.
-    fn expire(&mut self, ring: &SplitRing, now: Instant) -> bool {
+    fn expire(&mut self, ring: &Ring, now: Instant) -> bool {
         if self.due().is_none_or(|due| due > now + TOGETHER) {
             return false;
         }
@@ -148,7 +141,7 @@ impl Calls {
 /// A ring with moderated interrupts.
 pub trait Caller {
     /// The interrupts of the ring, and the ring.
-    fn calls(&mut self) -> (&mut Calls, &SplitRing);
+    fn calls(&mut self) -> (&mut Calls, &Ring);
     /// Counts a sent interrupt.
     fn count_call(&self);
 

@@ -18,14 +18,14 @@ use super::news::CoreEvent;
 use super::sleep::{Sleeper, Source};
 use crate::call::{Call, notify};
 use crate::mem::{self, Segs, Writer};
-use crate::ring::{Broken, Fault, SplitRing};
+use crate::ring::{Broken, Fault, Ring};
 
 /// A control queue that a guest has enabled.
 pub struct ControlStart {
     /// vhost-user index.
     pub index: u16,
     /// The ring.
-    pub ring: SplitRing,
+    pub ring: Ring,
     /// The guest's kick eventfd; `None`: its driver polls.
     pub kick: Option<Arc<File>>,
     /// The guest's call eventfd.
@@ -129,7 +129,7 @@ impl ControlQueues {
     pub fn start(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId, start: ControlStart) {
         let Some(adapter) = core.adapter(port) else { return };
         // A driver begins with an empty queue; one that goes on has the state that it has set, if this device heard it.
-        let fresh = start.ring.base() == 0;
+        let fresh = start.ring.is_at_start();
         let kept = adapter
             .driver
             .take()
@@ -229,8 +229,7 @@ impl ControlQueue {
         let mut change = None;
         s.readable.clear();
         s.writable.clear();
-        let head = ring.head(0)?;
-        let (len, room) = ring.request(head, &mut s.readable, &mut s.writable)?;
+        let (head, (len, room)) = ring.request(&mut s.readable, &mut s.writable)?;
         let mut used = 0;
         // (Without room for an acknowledgement nothing is done.)
         if room > 0
@@ -253,12 +252,9 @@ impl ControlQueue {
             change = driver.command(&s.bytes, &device, &mut s.reply);
             used = s.reply.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             Writer::new(s.writable.as_slice()).bytes(&s.reply[..used]);
-            if ring.logging() {
-                ring.log_written(s.writable.as_slice(), used);
-            }
+            ring.log_written(s.writable.as_slice(), used);
         }
-        ring.advance(1);
-        ring.stage(head, used as u32);
+        ring.complete(head, used as u32);
         if ring.publish(ring.staged()) {
             notify(self.start.call.as_deref());
         }

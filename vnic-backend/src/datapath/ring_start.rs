@@ -6,14 +6,14 @@ use std::sync::Arc;
 use vnic_engine::offload::Accepts;
 
 use crate::call::Call;
-use crate::ring::SplitRing;
+use crate::ring::Ring;
 
 /// A ring that a guest has enabled.
 pub struct RingStart {
     /// vhost-user index: 2·pair for receive, 2·pair+1 for transmit.
     pub index: u16,
     /// The ring.
-    pub ring: SplitRing,
+    pub ring: Ring,
     /// The guest's kick eventfd; `None`: its driver polls.
     pub kick: Option<Arc<File>>,
     /// The guest's call eventfd.

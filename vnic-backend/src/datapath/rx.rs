@@ -17,7 +17,8 @@ use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
 use super::ring_start::RingStart;
 use crate::mem::{Buffers, Seg, Segs, Writer};
-use crate::ring::{Broken, Fault, SplitRing};
+use crate::ring::chain::MAX_CHAIN;
+use crate::ring::{Broken, Fault, Head, Ring, Virtqueue, either};
 
 /// Most descriptors of all buffers of a frame: this many, and one for each [`PIECE`] bytes more. A frame that needs more is
 /// dropped, because its sender's core would pay for walking them. (Drivers use 19 at most; those that merge buffers, one for
@@ -101,7 +102,7 @@ struct Format {
 
 /// A receive queue of a running guest.
 pub struct RxQueue {
-    ring: SplitRing,
+    ring: Ring,
     calls: Calls,
     kick: Option<Arc<File>>,
     pair: usize,
@@ -129,7 +130,7 @@ pub struct RxQueue {
 struct Chains {
     segs: Segs,
     /// Heads of the chains, and the bytes of each.
-    used: Vec<(u16, u64)>,
+    used: Vec<(Head, u64)>,
 }
 
 impl RxQueue {
@@ -170,10 +171,10 @@ impl RxQueue {
         if f.len() > self.format.longest && f.hdr.gso_type == NetHdr::GSO_NONE {
             return Err(DropReason::ReceiverMtu);
         }
-        let before = self.ring.staged();
+        let gate = self.gate(gate);
         match self.place(f) {
             Ok(Ok(())) => {
-                self.account(f.head, f.len(), gate, before, priority);
+                self.account(f.head, f.len(), gate, priority);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -193,24 +194,30 @@ impl RxQueue {
         gate: Option<Gate>,
         priority: u8,
     ) -> Result<(), DropReason> {
-        let before = self.ring.staged();
+        let held = self.gate(gate);
         let from = f.skip + f.head.len();
         let tail = f.len - f.head.len();
         if !self.broken.is()
             && f.len <= self.format.longest
             && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
         {
-            self.account(f.head, f.len, gate, before, priority);
+            self.account(f.head, f.len, held, priority);
             return Ok(());
         }
         self.put(&f.plain(), gate, priority)
     }
 
+    /// The gate of a frame that is about to be placed, and where in the ring it is.
+    #[inline(always)]
+    fn gate(&self, gate: Option<Gate>) -> Option<(Gate, u16)> {
+        gate.map(|gate| (gate, self.ring.staged()))
+    }
+
     /// Counts a placed frame.
     #[inline(always)]
-    fn account(&mut self, head: &[u8], len: usize, gate: Option<Gate>, before: u16, priority: u8) {
+    fn account(&mut self, head: &[u8], len: usize, gate: Option<(Gate, u16)>, priority: u8) {
         if let Some(gate) = gate {
-            self.gates.push_back((gate, before));
+            self.gates.push_back(gate);
         }
         self.given.frames += 1;
         self.given.bytes += len as u64;
@@ -280,11 +287,7 @@ impl RxQueue {
                 many => Writer::at(&[seg], at).segs(many, skip, tail),
             }
         }
-        if self.ring.logging() {
-            self.ring.log_written(&[seg], need);
-        }
-        self.ring.advance(1);
-        self.ring.stage(buffer, need as u32);
+        self.ring.fill(Head::one(buffer), need as u32, &[seg]);
         true
     }
 
@@ -296,18 +299,8 @@ impl RxQueue {
             return Ok(());
         }
         let n = self.ring.ready()?.min(AHEAD as u16);
-        self.ring.prefetch_descriptors(n);
-        for k in 0..n {
-            // A faulty buffer, or one of several descriptors, is handled when its turn comes.
-            let Ok(head) = self.ring.head(k) else { break };
-            let Some(seg) = self.ring.add_single(head, true, &mut self.ahead.buffers) else {
-                break;
-            };
-            // The header is read, and is mostly right already: its cache line can stay shared.
-            seg.prefetch(0);
-            seg.prefetch_for_writing(self.format.hdr_len);
-            seg.prefetch_for_writing(64);
-        }
+        let (hdr_len, buffers) = (self.format.hdr_len, &mut self.ahead.buffers);
+        either!(&self.ring, r => read_ahead(r, n, hdr_len, buffers));
         Ok(())
     }
 
@@ -329,11 +322,10 @@ impl RxQueue {
         if self.is_scattered(need) {
             return Ok(Err(DropReason::RxBufferTooSmall));
         }
-        let head = self.ring.head(0)?;
         self.chains.segs.clear();
         let most = pieces(need);
-        let Some((room, taken)) = self.ring.bounded_chain(head, true, most, &mut self.chains.segs)? else {
-            return self.scatters(head, need);
+        let Some((head, room, taken)) = self.ring.chain(0, true, most, &mut self.chains.segs)? else {
+            return self.scatters(0, need);
         };
         if room < need as u64 {
             return self.place_merged(f, head, room, need, most - taken);
@@ -345,12 +337,8 @@ impl RxQueue {
         if f.tail > 0 {
             w.segs(f.segs, f.skip, f.tail);
         }
-        if self.ring.logging() {
-            self.ring.log_written(self.chains.segs.as_slice(), need);
-        }
         self.found.scattered = None;
-        self.ring.advance(1);
-        self.ring.stage(head, need as u32);
+        self.ring.fill(head, need as u32, self.chains.segs.as_slice());
         Ok(Ok(()))
     }
 
@@ -361,12 +349,15 @@ impl RxQueue {
             .is_some_and(|(at, len)| at == self.ring.base() && need <= len)
     }
 
-    /// Records that the buffer `head` has too many descriptors. Its chain is walked to the end once, because it may be a
+    /// Records that the buffer at `k` has too many descriptors. Its chain is walked to the end once, because it may be a
     /// loop.
     #[cold]
-    fn scatters(&mut self, head: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
+    fn scatters(&mut self, k: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
         self.chains.segs.clear();
-        self.ring.chain(head, true, &mut self.chains.segs)?;
+        let whole = self
+            .ring
+            .chain(k, true, MAX_CHAIN as u16, &mut self.chains.segs)?;
+        whole.ok_or(Fault::ChainTooLong)?;
         self.found.scattered = Some((self.ring.base(), need));
         Ok(Err(DropReason::RxBufferTooSmall))
     }
@@ -375,7 +366,7 @@ impl RxQueue {
     fn place_merged(
         &mut self,
         f: &OutFrame<'_>,
-        first: u16,
+        first: Head,
         first_room: u64,
         need: usize,
         mut left: u16,
@@ -386,9 +377,8 @@ impl RxQueue {
         let ready = self.ring.ready_now()?;
         self.chains.used.clear();
         self.chains.used.push((first, first_room));
-        let mut room = first_room;
+        let (mut room, mut k) = (first_room, self.ring.entries(first));
         while room < need as u64 {
-            let k = self.chains.used.len() as u16;
             // Each buffer holds at least the header (virtio 1.3 section 5.1.6.3.1): this bounds the search.
             if self
                 .chains
@@ -398,20 +388,20 @@ impl RxQueue {
             {
                 return Err(Fault::TooShort);
             }
-            if k == ready {
+            if k >= ready {
                 // A full ring that is still too small never suffices.
-                let full = k == self.ring.size();
+                let full = k >= self.ring.size();
                 return Ok(Err(if full {
                     DropReason::RxBufferTooSmall
                 } else {
                     DropReason::NoRxBuffer
                 }));
             }
-            let head = self.ring.head(k)?;
-            let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.chains.segs)? else {
-                return self.scatters(head, need);
+            let Some((head, len, taken)) = self.ring.chain(k, true, left, &mut self.chains.segs)? else {
+                return self.scatters(k, need);
             };
             self.chains.used.push((head, len));
+            k += self.ring.entries(head);
             room += len;
             left -= taken;
         }
@@ -425,15 +415,12 @@ impl RxQueue {
         w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
         w.segs(f.segs, f.skip, f.tail);
-        if self.ring.logging() {
-            self.ring.log_written(self.chains.segs.as_slice(), need);
-        }
+        self.ring.log_written(self.chains.segs.as_slice(), need);
         self.found.scattered = None;
-        self.ring.advance(self.chains.used.len() as u16);
         let mut left = need as u64;
         for &(head, len) in &self.chains.used {
             let part = len.min(left);
-            self.ring.stage(head, part as u32);
+            self.ring.complete(head, part as u32);
             left -= part;
         }
         Ok(Ok(()))
@@ -543,20 +530,18 @@ impl RxQueue {
         for frame in 0..frames {
             let (mut room, mut left) = (0, pieces(need));
             while room < need as u64 {
-                if k == ready {
+                if k >= ready {
                     // A full ring that is too small for one frame never suffices. Several frames come one by one.
-                    let full = frame == 0 && k == self.ring.size();
+                    let full = frame == 0 && k >= self.ring.size();
                     self.found.no_room = (!full).then_some((offered, ready, need, frames));
                     return Ok(full);
                 }
                 self.chains.segs.clear();
-                let head = self.ring.head(k)?;
-                let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.chains.segs)?
-                else {
+                let Some((head, len, taken)) = self.ring.chain(k, true, left, &mut self.chains.segs)? else {
                     return Ok(true);
                 };
                 left -= taken;
-                k += 1;
+                k += self.ring.entries(head);
                 room += len;
                 let hopeless = !self.format.mergeable || len < self.format.hdr_len as u64;
                 if room < need as u64 && hopeless {
@@ -605,7 +590,7 @@ impl RxQueue {
             }
         }
         let first = self.parking.frames.pop_front()?;
-        let before = self.ring.staged();
+        let gate = self.gate(first.frame.meta.gate);
         let outcome = if self.broken.is() {
             Err(DropReason::RxRingBroken)
         } else {
@@ -627,7 +612,7 @@ impl RxQueue {
         self.parking.not_enough = None;
         if outcome.is_ok() {
             let OwnedFrame { bytes, meta, .. } = &first.frame;
-            self.account(bytes, bytes.len(), meta.gate, before, meta.priority);
+            self.account(bytes, bytes.len(), gate, meta.priority);
         }
         self.parking.over -= usize::from(beyond);
         Some((first, beyond, outcome))
@@ -690,6 +675,22 @@ impl RxQueue {
     }
 }
 
+/// Reads up to `n` buffers of a ring into a list, until one that is faulty or has several descriptors: that one is handled when
+/// its turn comes.
+#[inline(always)]
+fn read_ahead<const N: usize>(ring: &impl Virtqueue, n: u16, hdr_len: usize, out: &mut Buffers<N>) {
+    ring.prefetch(n);
+    for k in 0..n {
+        let Ok(Some(seg)) = ring.add_single(k, true, out) else {
+            break;
+        };
+        // The header is read, and is mostly right already: its cache line can stay shared.
+        seg.prefetch(0);
+        seg.prefetch_for_writing(hdr_len);
+        seg.prefetch_for_writing(64);
+    }
+}
+
 /// Virtio header of a frame, with its hash behind if the driver wants it (virtio 1.3 section 5.1.6.4.3).
 fn hashed(report: Option<&Toeplitz>, hdr: NetHdr, buffers: u16, head: &[u8]) -> [u8; NetHdr::LEN_HASH] {
     let mut out = [0; NetHdr::LEN_HASH];
@@ -708,7 +709,7 @@ fn pieces(need: usize) -> u16 {
 }
 
 impl Caller for RxQueue {
-    fn calls(&mut self) -> (&mut Calls, &SplitRing) {
+    fn calls(&mut self) -> (&mut Calls, &Ring) {
         (&mut self.calls, &self.ring)
     }
 

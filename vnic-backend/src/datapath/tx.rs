@@ -34,7 +34,8 @@ use super::outputs::judged;
 use super::qos::QosChange;
 use super::ring_start::RingStart;
 use crate::mem::{self, Seg, Segs};
-use crate::ring::{Fault, SplitRing};
+use crate::ring::chain::MAX_CHAIN;
+use crate::ring::{Fault, Head, PackedRing, Ring, Virtqueue};
 use grant::Grant;
 use holds::Holds;
 use slot::Slot;
@@ -44,7 +45,7 @@ pub use taken::BURST;
 
 /// A transmit queue of a running guest.
 pub struct TxQueue {
-    ring: SplitRing,
+    ring: Ring,
     kick: Option<Arc<File>>,
     calls: Calls,
     /// State of the queue's frames from ring to switch.
@@ -207,7 +208,10 @@ impl TxQueue {
             let limit = BURST.min(self.path.batch - done);
             let burst = match ready {
                 Ok(0) => break None,
-                Ok(n) => self.burst(n.min(limit), scratch, &mut visit),
+                Ok(n) => match &mut self.ring {
+                    Ring::Split(r) => burst(r, &mut self.path, n.min(limit), scratch, &mut visit),
+                    Ring::Packed(r) => burst_packed(r, &mut self.path, n.min(limit), scratch, &mut visit),
+                },
                 Err(fault) => break Some(fault),
             };
             match burst {
@@ -260,102 +264,6 @@ impl TxQueue {
     }
 
     #[inline]
-    fn burst(&mut self, n: u16, scratch: &mut Scratch, visit: &mut Visit<'_>) -> Result<u16, (u16, Fault)> {
-        let Scratch { segs, snaps, wide } = scratch;
-        segs.clear();
-        let TxQueue { ring, path, .. } = self;
-        let mut frames: ArrayVec<Taken<'_>, { BURST as usize }> = ArrayVec::new();
-        let mut fault = None;
-        // First and last byte that are read of each frame.
-        let first = if path.asks { 0 } else { path.hdr_len };
-        let last = path.hdr_len + SNAP - 1;
-        ring.prefetch_descriptors(n);
-        let (mut k, mut end) = (0, n);
-        while k < end {
-            let taken = Self::take(ring, k).and_then(|(head, one)| match one {
-                Some(one) => Ok(one),
-                None => path.take_chain(ring, head, segs),
-            });
-            match taken {
-                Ok(t) => {
-                    if t.ends {
-                        end = k + 1;
-                    }
-                    if t.many.is_empty() {
-                        t.one.prefetch(first);
-                        t.one.prefetch(last);
-                    }
-                    frames.push(t);
-                }
-                Err(f) => {
-                    fault = Some(f);
-                    break;
-                }
-            }
-            k += 1;
-        }
-        // Everything is read before anything is written: loads from the guest's cores would wait for earlier stores to them.
-        for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
-            t.snapped = path.snap(t, snap);
-        }
-        if path.policed.is_some() {
-            path.begin(&frames, visit.core);
-        }
-        visit.meta.lasts = Some(slots::lasting());
-        let mut done = 0u16;
-        for (t, snap) in frames.iter().zip(snaps.iter()) {
-            match path.frame(t, t.chain(segs.as_slice()), snap, wide, visit) {
-                Step::Done => {
-                    ring.stage(t.head, 0);
-                    done += 1;
-                }
-                Step::Pending => done += 1,
-                Step::Wait => break,
-                Step::Last { pending } => {
-                    if !pending {
-                        ring.stage(t.head, 0);
-                    }
-                    done += 1;
-                    // Frames behind it are looked at in another visit, and so is a fault.
-                    fault = None;
-                    break;
-                }
-                Step::Fault(f) => {
-                    fault = Some(f);
-                    break;
-                }
-            }
-        }
-        visit.core.out.end_burst();
-        drop(frames);
-        // Between two bursts a queue keeps no memory of the guest but its rings.
-        segs.release();
-        ring.advance(done);
-        if path.grant.whole {
-            path.settle(visit.core);
-        }
-        match fault {
-            Some(f) => Err((done, f)),
-            None => Ok(done),
-        }
-    }
-
-    /// The ready buffer at `k`: its head, and the buffer if it has one descriptor.
-    #[inline(always)]
-    fn take(ring: &SplitRing, k: u16) -> Result<(u16, Option<Taken<'_>>), Fault> {
-        let head = ring.head(k)?;
-        let one = ring.single(head, false).map(|one| Taken {
-            head,
-            total: one.len() as u64,
-            one,
-            many: 0..0,
-            snapped: false,
-            ends: false,
-        });
-        Ok((head, one))
-    }
-
-    #[inline]
     fn publish(&mut self, core: &mut Core) {
         if self.ring.unpublished() {
             let before = self.ring.published();
@@ -389,6 +297,120 @@ impl TxQueue {
             core.owed.until(due);
         }
     }
+}
+
+/// Sends up to `n` frames of a ring. Returns their number, also beside a fault.
+#[inline(always)]
+fn burst<R: Virtqueue>(
+    ring: &mut R,
+    path: &mut TxPath,
+    n: u16,
+    scratch: &mut Scratch,
+    visit: &mut Visit<'_>,
+) -> Result<u16, (u16, Fault)> {
+    let Scratch { segs, snaps, wide } = scratch;
+    segs.clear();
+    let mut frames: ArrayVec<Taken<'_>, { BURST as usize }> = ArrayVec::new();
+    let mut fault = None;
+    // First and last byte that are read of each frame.
+    let first = if path.asks { 0 } else { path.hdr_len };
+    let last = path.hdr_len + SNAP - 1;
+    ring.prefetch(n);
+    let (mut k, mut end) = (0, n);
+    while k < end {
+        let taken = take(ring, k).and_then(|one| match one {
+            Some(one) => Ok(one),
+            None => path.take_chain(ring, k, segs),
+        });
+        match taken {
+            Ok(t) => {
+                k += R::entries(t.head);
+                if t.ends {
+                    end = k;
+                }
+                if t.many.is_empty() {
+                    t.one.prefetch(first);
+                    t.one.prefetch(last);
+                }
+                frames.push(t);
+            }
+            Err(f) => {
+                fault = Some(f);
+                break;
+            }
+        }
+    }
+    // Everything is read before anything is written: loads from the guest's cores would wait for earlier stores to them.
+    for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
+        t.snapped = path.snap(t, snap);
+    }
+    if path.policed.is_some() {
+        path.begin(&frames, visit.core);
+    }
+    visit.meta.lasts = Some(slots::lasting());
+    let mut done = 0u16;
+    for (t, snap) in frames.iter().zip(snaps.iter()) {
+        match path.frame(t, t.chain(segs.as_slice()), snap, wide, visit) {
+            Step::Done => {
+                ring.stage(t.head, 0);
+                done += 1;
+            }
+            Step::Pending => done += 1,
+            Step::Wait => break,
+            Step::Last { pending } => {
+                if !pending {
+                    ring.stage(t.head, 0);
+                }
+                done += 1;
+                // Frames behind it are looked at in another visit, and so is a fault.
+                fault = None;
+                break;
+            }
+            Step::Fault(f) => {
+                fault = Some(f);
+                break;
+            }
+        }
+    }
+    visit.core.out.end_burst();
+    let entries = frames.iter().take(done.into()).map(|t| R::entries(t.head)).sum();
+    drop(frames);
+    // Between two bursts a queue keeps no memory of the guest but its rings.
+    segs.release();
+    ring.advance(entries);
+    if path.grant.whole {
+        path.settle(visit.core);
+    }
+    match fault {
+        Some(f) => Err((done, f)),
+        None => Ok(done),
+    }
+}
+
+/// As [`burst`], beside the loop in which split rings are polled.
+#[inline(never)]
+fn burst_packed(
+    ring: &mut PackedRing,
+    path: &mut TxPath,
+    n: u16,
+    scratch: &mut Scratch,
+    visit: &mut Visit<'_>,
+) -> Result<u16, (u16, Fault)> {
+    burst(ring, path, n, scratch, visit)
+}
+
+/// The ready buffer at `k`, if it has one descriptor.
+#[inline(always)]
+fn take<R: Virtqueue>(ring: &R, k: u16) -> Result<Option<Taken<'_>>, Fault> {
+    let one = ring.single(k, false)?;
+    Ok(one.map(|(head, one)| Taken {
+        head,
+        total: one.len() as u64,
+        one,
+        many: 0..0,
+        snapped: false,
+        ends: false,
+    }))
 }
 
 impl TxPath {
@@ -448,9 +470,10 @@ impl TxPath {
 
     /// Takes a buffer of several descriptors. If it has many, the burst ends with it.
     #[inline(never)]
-    fn take_chain<'m>(&mut self, ring: &SplitRing, head: u16, segs: &mut Segs) -> Result<Taken<'m>, Fault> {
+    fn take_chain<'m>(&mut self, ring: &impl Virtqueue, k: u16, segs: &mut Segs) -> Result<Taken<'m>, Fault> {
         let start = segs.len();
-        let (total, descriptors) = ring.counted_chain(head, false, segs)?;
+        let whole = ring.chain(k, false, MAX_CHAIN as u16, segs)?;
+        let (head, total, descriptors) = whole.ok_or(Fault::ChainTooLong)?;
         let pieces = usize::from(descriptors).max(segs.len() - start);
         if let Some(seg) = segs.get(start) {
             seg.prefetch(self.hdr_len);
@@ -489,7 +512,8 @@ impl TxPath {
         }
     }
 
-    #[inline]
+    // (Always: there are two loops over bursts.)
+    #[inline(always)]
     fn frame(
         &mut self,
         taken: &Taken<'_>,
@@ -550,7 +574,7 @@ impl TxPath {
 
     /// Sends a frame that is to be cut into segments.
     #[inline(never)]
-    fn request(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
+    fn request(&mut self, buffer: Head, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         if let Some(step) = self.take_whole(f, len, &mut visit.sums) {
             return step;
         }
@@ -568,7 +592,7 @@ impl TxPath {
 
     /// Sends a frame whose first bytes are known.
     #[inline(always)]
-    fn pass(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
+    fn pass(&mut self, buffer: Head, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         let mut priority = BY_TAG;
         if let Some(change) = &self.policed {
             if !self.grant.covers(f, visit.core) {
@@ -617,7 +641,7 @@ impl TxPath {
 
     /// Drops a frame with a refused claim.
     #[cold]
-    fn refuse(&mut self, buffer: u16, f: &RawFrame<'_>, claim: Claim, visit: &mut Visit<'_>) -> Step {
+    fn refuse(&mut self, buffer: Head, f: &RawFrame<'_>, claim: Claim, visit: &mut Visit<'_>) -> Step {
         let len = f.len as u64;
         let reason = match self.judge(f, len, visit.core) {
             Verdict::Drop(reason @ (DropReason::InvalidSource | DropReason::SpoofedSource)) => reason,
@@ -678,7 +702,7 @@ impl TxPath {
 
     /// Sends a frame, or drops it if that is the verdict, or the adapter's access list denies it.
     #[inline(always)]
-    fn send(&mut self, buffer: u16, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
+    fn send(&mut self, buffer: Head, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
         match visit.core.out.access_list(self.port, access_list::Way::Tx) {
             Some(list) if !matches!(verdict, Verdict::Drop(_)) => {
                 self.send_listed(&list, buffer, f, verdict, visit)
@@ -692,7 +716,7 @@ impl TxPath {
     fn send_listed(
         &mut self,
         list: &AccessList,
-        buffer: u16,
+        buffer: Head,
         f: &RawFrame<'_>,
         verdict: Verdict,
         visit: &mut Visit<'_>,
@@ -715,7 +739,7 @@ impl TxPath {
 
     /// Sends a frame that no access list concerns, or one has judged.
     #[inline(always)]
-    fn send_on(&mut self, buffer: u16, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
+    fn send_on(&mut self, buffer: Head, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
         let core = &mut *visit.core;
         let crosses = core.crosses(self.port, &verdict);
         if !crosses && !self.slots.is_empty() {
@@ -744,7 +768,7 @@ impl TxPath {
 }
 
 impl Caller for TxQueue {
-    fn calls(&mut self) -> (&mut Calls, &SplitRing) {
+    fn calls(&mut self) -> (&mut Calls, &Ring) {
         (&mut self.calls, &self.ring)
     }
 

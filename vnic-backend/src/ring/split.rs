@@ -12,76 +12,15 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use super::chain::{
+    DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Fault, Gather, MAX_CHAIN, MAX_RING, OneWay, Request, RingAddresses,
+    indirect_table, words,
+};
 use crate::mem::{Buffers, DirtyLog, MemMap, Seg, Segs, prefetch};
 use crate::sync::{AtomicU16, Ordering, fence};
 
-/// The longest ring (virtio 1.3 section 2.7).
-pub const MAX_RING: u16 = 32768;
-/// The most descriptors of one buffer. Guests use at most about 20; virtio allows the ring's size.
-pub const MAX_CHAIN: usize = 1024;
-
-const DESC_NEXT: u16 = 1;
-const DESC_WRITE: u16 = 2;
-const DESC_INDIRECT: u16 = 4;
 const AVAIL_NO_INTERRUPT: u16 = 1;
 const USED_NO_NOTIFY: u16 = 1;
-
-/// Invalid content of a ring. The ring is stopped until the guest resets it; other rings go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The size is zero, no power of two or above `MAX_RING`.
-    #[error("ring size {0} is not a power of two in 1..=32768")]
-    Size(u32),
-    /// A ring part is outside guest memory or misaligned.
-    #[error("the {0} is outside guest memory or misaligned")]
-    Address(&'static str),
-    /// `avail.idx` moved further than the ring is long.
-    #[error("avail.idx {idx} is more than {size} ahead of {next}")]
-    AvailIndex {
-        /// Index that the guest wrote.
-        idx: u16,
-        /// The device's index.
-        next: u16,
-        /// Ring size.
-        size: u16,
-    },
-    /// A descriptor index is not below the table's length.
-    #[error("descriptor index {0} is outside the table")]
-    DescriptorIndex(u16),
-    /// A chain is longer than allowed, or a loop.
-    #[error("descriptor chain is longer than {MAX_CHAIN} or loops")]
-    ChainTooLong,
-    /// A buffer is outside guest memory.
-    #[error("buffer at {addr:#x}, length {len}, is outside guest memory")]
-    BufferAddress {
-        /// Guest physical address.
-        addr: u64,
-        /// Length.
-        len: u32,
-    },
-    /// A device-writable buffer in a transmit chain, or a device-readable one in a receive chain.
-    #[error("a buffer of the wrong direction")]
-    Direction,
-    /// A malformed indirect table (length, nesting, or not negotiated).
-    #[error("malformed indirect descriptor table")]
-    Indirect,
-    /// A transmit chain, or a mergeable receive buffer, is shorter than the frame header.
-    #[error("a buffer shorter than the frame header")]
-    TooShort,
-}
-
-/// Addresses of a ring, in the frontend's address space (SET_VRING_ADDR).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RingAddresses {
-    /// Descriptor table.
-    pub desc: u64,
-    /// Available ring.
-    pub avail: u64,
-    /// Used ring.
-    pub used: u64,
-    /// Guest physical address of the used ring for dirty logging, if requested.
-    pub used_log: Option<u64>,
-}
 
 /// A descriptor, as read once from guest memory.
 #[derive(Debug, Clone, Copy)]
@@ -258,14 +197,10 @@ impl SplitRing {
 
     #[inline(always)]
     fn desc_at(table: *const u8, i: u16) -> Desc {
-        // SAFETY: the caller checked `i` against the table's length; the table is mapped and readable. The two words are read
-        // once each; whatever the guest writes meanwhile, the copy is checked.
-        let (a, b) = unsafe {
-            let p = table.add(16 * i as usize).cast::<u64>();
-            (p.read_unaligned(), p.add(1).read_unaligned())
-        };
+        // SAFETY: the caller checked `i` against the length of the table, which is mapped and readable.
+        let (addr, b) = unsafe { words(table, i) };
         Desc {
-            addr: u64::from_le(a),
+            addr,
             len: b as u32,
             flags: (b >> 32) as u16,
             next: (b >> 48) as u16,
@@ -319,63 +254,23 @@ impl SplitRing {
         most: u16,
         out: &mut Segs,
     ) -> Result<Option<(u64, u16)>, Fault> {
-        let first = Self::desc_at(self.desc, head);
-        if first.flags & DESC_INDIRECT == 0 {
-            return self.walk((self.desc, self.size), first, write, most, out);
-        }
-        let (table, count) = self.indirect_table(first)?;
-        self.walk((table, count), Self::desc_at(table, 0), write, most, out)
+        let mut memory = OneWay::new(&self.mem, write, out);
+        let n = self.walk(head, most, &mut memory)?;
+        Ok(n.map(|n| (memory.total, n)))
     }
 
-    /// The table of an indirect descriptor: without NEXT, and a whole number of descriptors (virtio 1.3 section 2.7.5.3).
-    fn indirect_table(&self, first: Desc) -> Result<(*const u8, u16), Fault> {
-        let count = first.len / 16;
-        if !self.indirect
-            || first.flags & DESC_NEXT != 0
-            || !first.len.is_multiple_of(16)
-            || count == 0
-            || count as usize > MAX_CHAIN
-        {
-            return Err(Fault::Indirect);
+    /// Gathers the memory of a chain. Returns its number of descriptors; `None`: it has more than `most`.
+    fn walk(&self, head: u16, most: u16, memory: &mut impl Gather) -> Result<Option<u16>, Fault> {
+        let mut d = Self::desc_at(self.desc, head);
+        let (mut table, mut len) = (self.desc, self.size);
+        if d.flags & DESC_INDIRECT != 0 {
+            (table, len) = indirect_table(&self.mem, self.indirect, d.flags, d.addr, d.len)?;
+            d = Self::desc_at(table, 0);
         }
-        let bad = Fault::BufferAddress {
-            addr: first.addr,
-            len: first.len,
-        };
-        let (table, room) = self.mem.lookup(first.addr).ok_or(bad)?;
-        if room < u64::from(first.len) {
-            return Err(bad);
-        }
-        Ok((table, count as u16))
-    }
-
-    fn walk(
-        &self,
-        (table, len): (*const u8, u16),
-        first: Desc,
-        write: bool,
-        most: u16,
-        out: &mut Segs,
-    ) -> Result<Option<(u64, u16)>, Fault> {
-        out.of(&self.mem);
-        let mut total = 0u64;
-        let mut d = first;
         for n in 1..=len.min(most) {
-            if d.flags & DESC_INDIRECT != 0 {
-                return Err(Fault::Indirect);
-            }
-            if (d.flags & DESC_WRITE != 0) != write {
-                return Err(Fault::Direction);
-            }
-            if !out.translate(d.addr, d.len) {
-                return Err(Fault::BufferAddress {
-                    addr: d.addr,
-                    len: d.len,
-                });
-            }
-            total += u64::from(d.len);
+            memory.add(d.flags, d.addr, d.len)?;
             if d.flags & DESC_NEXT == 0 {
-                return Ok(Some((total, n)));
+                return Ok(Some(n));
             }
             if d.next >= len {
                 return Err(Fault::DescriptorIndex(d.next));
@@ -390,45 +285,11 @@ impl SplitRing {
         }
     }
 
-    /// Appends a request's memory: device-readable, then device-writable (virtio 1.3 section 2.7.4.2). Returns the bytes of
-    /// each.
+    /// Appends a request's memory. Returns the bytes that are device-readable, and those that are device-writable.
     pub fn request(&self, head: u16, readable: &mut Segs, writable: &mut Segs) -> Result<(u64, u64), Fault> {
-        let first = Self::desc_at(self.desc, head);
-        let (table, len, mut d) = if first.flags & DESC_INDIRECT == 0 {
-            (self.desc, self.size, first)
-        } else {
-            let (table, len) = self.indirect_table(first)?;
-            (table, len, Self::desc_at(table, 0))
-        };
-        readable.of(&self.mem);
-        writable.of(&self.mem);
-        let mut total = (0u64, 0u64);
-        for _ in 0..MAX_CHAIN.min(len as usize) {
-            if d.flags & DESC_INDIRECT != 0 {
-                return Err(Fault::Indirect);
-            }
-            let write = d.flags & DESC_WRITE != 0;
-            if !write && total.1 > 0 {
-                return Err(Fault::Direction);
-            }
-            let out = if write { &mut *writable } else { &mut *readable };
-            if !out.translate(d.addr, d.len) {
-                return Err(Fault::BufferAddress {
-                    addr: d.addr,
-                    len: d.len,
-                });
-            }
-            let sum = if write { &mut total.1 } else { &mut total.0 };
-            *sum += u64::from(d.len);
-            if d.flags & DESC_NEXT == 0 {
-                return Ok(total);
-            }
-            if d.next >= len {
-                return Err(Fault::DescriptorIndex(d.next));
-            }
-            d = Self::desc_at(table, d.next);
-        }
-        Err(Fault::ChainTooLong)
+        let mut memory = Request::new(&self.mem, readable, writable);
+        let whole = self.walk(head, MAX_CHAIN as u16, &mut memory)?;
+        whole.map(|_| memory.total).ok_or(Fault::ChainTooLong)
     }
 
     /// Writes a used entry; the guest sees it after [`SplitRing::publish`].
@@ -559,25 +420,15 @@ impl SplitRing {
         }
     }
 
-    /// Marks the first `written` bytes of this guest memory as dirty.
+    /// The dirty log, if it is on.
     #[inline]
-    pub fn log_written(&self, segs: &[Seg<'_>], written: usize) {
-        if let Some((log, _)) = &self.log {
-            let mut left = written as u64;
-            for s in segs {
-                let part = left.min(s.len() as u64);
-                if let Some(gpa) = self.mem.gpa_of(s) {
-                    log.mark(gpa, part);
-                }
-                left -= part;
-            }
-        }
+    pub fn log(&self) -> Option<&DirtyLog> {
+        self.log.as_ref().map(|(log, _)| log)
     }
 
-    /// Whether dirty logging is on.
-    #[inline]
-    pub fn logging(&self) -> bool {
-        self.log.is_some()
+    /// Guest memory.
+    pub fn mem(&self) -> &MemMap {
+        &self.mem
     }
 }
 

@@ -15,7 +15,7 @@ use super::budget::{Of, Share};
 use super::endpoint::Endpoint;
 use crate::call::{Call, is_eventfd};
 use crate::mem::{DirtyLog, Lender, MemMap, Region};
-use crate::ring::{Fault, RingAddresses, SplitRing};
+use crate::ring::{Fault, PackedRing, Ring, RingAddresses, SplitRing};
 
 /// Protocol feature of a process that shares an RDMA function (`proto/device/SPEC.md`, section 2.4).
 const SHARES: u64 = 1 << PROTOCOL_SHARES;
@@ -89,6 +89,23 @@ impl Setup {
             self.has(f::RING_INDIRECT_DESC),
             self.log.clone().filter(|_| self.has(f::LOG_ALL)),
         )
+    }
+
+    /// A ring in the current memory, of the format that the driver has negotiated.
+    pub fn virtqueue(&self, i: usize) -> std::result::Result<Ring, Fault> {
+        if !self.has(f::RING_PACKED) {
+            return self.split_ring(i).map(Ring::Split);
+        }
+        let r = &self.rings[i];
+        let ring = PackedRing::new(
+            self.mem.clone(),
+            r.size,
+            r.addresses.unwrap_or_default(),
+            r.base,
+            self.features,
+            self.log.clone().filter(|_| self.has(f::LOG_ALL)),
+        );
+        ring.map(Ring::Packed)
     }
 
     /// Features that the VMM is offered. A guest that was moved may announce itself (GUEST_ANNOUNCE) if its VMM migrates guests:
@@ -357,6 +374,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        // Of a packed ring: where the device took buffers. (Above it is where it used them, which is the same here.)
         self.change(index, |r| r.base = base as u16)
     }
 
@@ -364,10 +382,16 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
         self.setup.ring::<F>(index)?.started = false;
         self.update(index);
         let r = self.setup.ring::<F>(index)?;
-        let (kick, call, base) = (r.kick.take(), r.call.take(), r.base);
+        let (kick, call, base) = (r.kick.take(), r.call.take(), u32::from(r.base));
         let had = usize::from(kick.is_some()) + usize::from(call.is_some());
         self.setup.share.exchange(Of::Descriptors, had, 0)?;
-        Ok(VhostUserVringState::new(index, u32::from(base)))
+        // A packed ring has two places (vhost-user, "VHOST_USER_GET_VRING_BASE"); all taken buffers are used.
+        let used = if self.setup.has(f::RING_PACKED) {
+            base << 16
+        } else {
+            0
+        };
+        Ok(VhostUserVringState::new(index, base | used))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {

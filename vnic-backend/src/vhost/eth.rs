@@ -40,6 +40,7 @@ const OFFERED: u64 = f::CSUM
     | f::RING_EVENT_IDX
     | f::PROTOCOL_FEATURES
     | f::VERSION_1
+    | f::RING_PACKED
     | f::IN_ORDER;
 
 const NOT_OURS: &str = "the configuration space is the VMM's (an adapter with control_queue has its own)";
@@ -98,7 +99,7 @@ impl Ethernet {
         let own = || [&spec.macs[..], &setup.endpoint.settings().macs].concat();
         setup.endpoint.start_control(ControlStart {
             index: i as u16,
-            ring: setup.split_ring(i)?,
+            ring: setup.virtqueue(i)?,
             kick: r.kick.clone(),
             call: r.call.clone(),
             features: setup.features,
@@ -150,7 +151,7 @@ impl Ethernet {
         let r = &setup.rings[i];
         let start = RingStart {
             index: i as u16,
-            ring: setup.split_ring(i)?,
+            ring: setup.virtqueue(i)?,
             kick: r.kick.clone(),
             call: r.call.clone(),
             hdr_len: if setup.has(f::HASH_REPORT) {

@@ -9,6 +9,7 @@ pub mod gids;
 pub mod grpc;
 pub mod lacp;
 pub mod mesh;
+pub mod packed;
 pub mod ring;
 pub mod roce;
 pub mod vhost;

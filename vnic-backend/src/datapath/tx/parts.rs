@@ -11,6 +11,7 @@ use super::super::frame::{FRAME_MAX, RawFrame};
 use super::rest::{Rest, SEGMENTS};
 use super::{Step, Sums, TxPath, Visit};
 use crate::mem::Seg;
+use crate::ring::Head;
 
 impl TxPath {
     /// Takes a request of very many segments as a whole. `None`: it has fewer, or is invalid, and goes the usual way.
@@ -52,7 +53,7 @@ impl TxPath {
             skip: next.start,
         };
         visit.own = true;
-        let step = self.pass(0, &f, f.len as u64, visit);
+        let step = self.pass(Head::one(0), &f, f.len as u64, visit);
         let gone = !matches!(step, Step::Wait);
         if gone {
             self.holds.owe_segments(f.len as u64, &f.hdr);

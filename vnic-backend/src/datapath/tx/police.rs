@@ -16,6 +16,7 @@ use super::super::frame::{FRAME_MAX, RawFrame, on_wire, plain_on_wire};
 use super::super::outputs::{is_roce, see};
 use super::super::sender::Member;
 use super::{Step, Taken, TxPath, Visit, may_tell_address};
+use crate::ring::Head;
 
 impl TxPath {
     /// Whether the next frame, which could not be sent before, can be sent now.
@@ -84,7 +85,7 @@ impl TxPath {
 
     /// Applies policies to a frame and sends it, or lets it wait.
     #[inline(never)]
-    pub(super) fn police(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
+    pub(super) fn police(&mut self, buffer: Head, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         if self.grant.whole {
             self.settle(visit.core);
         }
@@ -119,7 +120,7 @@ impl TxPath {
     /// Sends a classified frame if it may go now.
     fn hold(
         &mut self,
-        buffer: u16,
+        buffer: Head,
         f: &RawFrame<'_>,
         len: u64,
         decision: Decision,
@@ -136,7 +137,7 @@ impl TxPath {
     #[inline(never)]
     fn roce(
         &mut self,
-        buffer: u16,
+        buffer: Head,
         f: &RawFrame<'_>,
         len: u64,
         decision: Decision,
@@ -195,7 +196,7 @@ impl TxPath {
     /// Sends a frame if its priority may go now; with send queues, a frame that may not go leaves the ring, too.
     fn let_go(
         &mut self,
-        buffer: u16,
+        buffer: Head,
         f: &RawFrame<'_>,
         len: u64,
         decision: Decision,

@@ -13,10 +13,11 @@ use vnic_fabric::switch::Verdict;
 use super::super::MAX_CORES;
 use super::super::frame::RawFrame;
 use crate::mem::Seg;
+use crate::ring::Head;
 
 /// A taken transmit buffer.
 pub(super) struct Slot {
-    pub(super) head: u16,
+    pub(super) head: Head,
     /// Number of cores that still have to copy the buffer.
     pub(super) left: u8,
     /// Frames to commit on the links when the buffer is completed.

@@ -15,6 +15,7 @@ use super::super::link::SlotRef;
 use super::slot::{Flooded, Slot};
 use super::{BURST, Step, TxPath, TxQueue, Visit};
 use crate::mem::Lasting;
+use crate::ring::Head;
 
 /// That the frames of a burst last until its end.
 #[inline(always)]
@@ -27,7 +28,7 @@ impl TxPath {
     /// Sends a frame of which another core is a receiver.
     pub(super) fn send_across(
         &mut self,
-        buffer: u16,
+        buffer: Head,
         f: &RawFrame<'_>,
         verdict: Verdict,
         visit: &mut Visit<'_>,

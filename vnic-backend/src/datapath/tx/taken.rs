@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use crate::mem::Seg;
+use crate::ring::Head;
 
 /// Frames taken from one queue at once, and, unless the adapter's settings differ, before the next queue gets its turn.
 pub const BURST: u16 = 32;
 
 /// A buffer of the burst.
 pub(super) struct Taken<'m> {
-    pub(super) head: u16,
+    pub(super) head: Head,
     /// Bytes of the buffer with the virtio header.
     pub(super) total: u64,
     /// Memory of a buffer of one segment; otherwise empty.
