@@ -51,10 +51,6 @@ impl Seg<'_> {
     pub unsafe fn lent(self) -> Seg<'static> {
         Seg(self.0, self.1, PhantomData)
     }
-
-    pub fn len(&self) -> usize {
-        self.1 as usize
-    }
 }
 
 #[derive(Debug, Default)]
@@ -75,10 +71,6 @@ impl MemMap {
 
     pub fn user_range(&self, user: u64, _: u64, _: u64) -> Option<*mut u8> {
         Some(std::ptr::with_exposed_provenance_mut(user as usize))
-    }
-
-    pub fn gpa_of(&self, seg: &Seg<'_>) -> Option<u64> {
-        Some(seg.0.addr() as u64)
     }
 }
 
@@ -116,3 +108,17 @@ impl DirtyLog {
 
 pub fn prefetch(_: *const u8) {}
 pub fn prefetch_for_writing(_: *const u8) {}
+
+/// In the place of what says that a frame lasts.
+#[derive(Debug, Clone, Copy)]
+pub struct Lasting;
+
+impl Lasting {
+    /// Says so of a frame.
+    ///
+    /// # Safety
+    /// None is needed: models hold no frames.
+    pub unsafe fn new(_verified: bool) -> Lasting {
+        Lasting
+    }
+}

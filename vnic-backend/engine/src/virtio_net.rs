@@ -87,7 +87,7 @@ pub mod feature {
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
     /// Bits and their names in the standard, in lower case.
-    const NAMES: [(u64, &str); 37] = [
+    const NAMES: [(u64, &str); 38] = [
         (CSUM, "csum"),
         (GUEST_CSUM, "guest_csum"),
         (CTRL_GUEST_OFFLOADS, "ctrl_guest_offloads"),

@@ -131,6 +131,7 @@ impl Court {
             invalidated: None,
             source: None,
             solicited: false,
+            checksum_ok: false,
         };
         self.oracle.completed(dev, CQ, &c)
     }
