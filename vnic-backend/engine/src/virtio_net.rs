@@ -239,7 +239,7 @@ mod tests {
     fn names_of_features() {
         let f = feature::CSUM | feature::MRG_RXBUF | feature::IN_ORDER | 1 << 62;
         assert!(feature::names(f).eq(["csum", "mrg_rxbuf", "in_order"]));
-        assert_eq!(feature::names(u64::MAX).count(), 37);
+        assert_eq!(feature::names(u64::MAX).count(), 38);
         assert_eq!(feature::names(0).count(), 0);
     }
 

@@ -194,17 +194,35 @@ impl RxQueue {
         gate: Option<Gate>,
         priority: u8,
     ) -> Result<(), DropReason> {
+        if gate.is_some() {
+            return self.put_gated(f, gate, priority);
+        }
+        if self.place_plain(f) {
+            self.account(f.head, f.len, None, priority);
+            return Ok(());
+        }
+        self.put(&f.plain(), None, priority)
+    }
+
+    /// As [`RxQueue::put_plain`] for a frame of another core: what is kept of its gate costs those of this core nothing.
+    #[inline(never)]
+    fn put_gated(&mut self, f: &RawFrame<'_>, gate: Option<Gate>, priority: u8) -> Result<(), DropReason> {
         let held = self.gate(gate);
-        let from = f.skip + f.head.len();
-        let tail = f.len - f.head.len();
-        if !self.broken.is()
-            && f.len <= self.format.longest
-            && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
-        {
+        if self.place_plain(f) {
             self.account(f.head, f.len, held, priority);
             return Ok(());
         }
         self.put(&f.plain(), gate, priority)
+    }
+
+    /// Puts a plain frame into the next buffer that was read ahead. False: the frame needs more looks.
+    #[inline(always)]
+    fn place_plain(&mut self, f: &RawFrame<'_>) -> bool {
+        let from = f.skip + f.head.len();
+        let tail = f.len - f.head.len();
+        !self.broken.is()
+            && f.len <= self.format.longest
+            && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
     }
 
     /// The gate of a frame that is about to be placed, and where in the ring it is.
@@ -287,7 +305,7 @@ impl RxQueue {
                 many => Writer::at(&[seg], at).segs(many, skip, tail),
             }
         }
-        self.ring.fill(Head::one(buffer), need as u32, &[seg]);
+        self.ring.fill_one(Head::one(buffer), need as u32, seg);
         true
     }
 

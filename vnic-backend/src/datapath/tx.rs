@@ -195,6 +195,9 @@ impl TxQueue {
         {
             return work;
         }
+        if self.path.policed.is_none() && self.ring.is_empty() {
+            return 0;
+        }
         let mut ready = self.ring.ready();
         if matches!(ready, Ok(0)) && self.path.policed.is_none() {
             return 0;

@@ -201,6 +201,13 @@ impl Ring {
         either!(self, r => r.ready())
     }
 
+    /// Whether the guest has made nothing available that was not taken. False, too, where a look costs as much as
+    /// [`Ring::ready`].
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Ring::Split(r) if r.is_empty())
+    }
+
     /// As [`Ring::ready`], with a new look at the ring.
     pub fn ready_now(&mut self) -> Result<u16, Fault> {
         either!(self, r => r.ready_now())
@@ -250,6 +257,21 @@ impl Ring {
                 r.stage(head.id(), len);
             }
             Ring::Packed(r) => r.fill(head, len, memory),
+        }
+    }
+
+    /// As [`Ring::fill`] of a buffer in one region.
+    #[inline(always)]
+    pub fn fill_one(&mut self, head: Head, len: u32, memory: Seg<'_>) {
+        match self {
+            Ring::Split(r) => {
+                if r.log().is_some() {
+                    r.log_one(memory, len);
+                }
+                r.advance(1);
+                r.stage(head.id(), len);
+            }
+            Ring::Packed(r) => r.fill_one(head, len, memory),
         }
     }
 

@@ -368,6 +368,12 @@ impl PackedRing {
         self.stage(head, len);
     }
 
+    /// As [`PackedRing::fill`] of a buffer in one region.
+    #[inline(never)]
+    pub fn fill_one(&mut self, head: Head, len: u32, memory: Seg<'_>) {
+        self.fill(head, len, &[memory]);
+    }
+
     /// Place behind the staged buffers.
     #[inline]
     pub fn staged(&self) -> u16 {

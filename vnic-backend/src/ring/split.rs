@@ -146,6 +146,12 @@ impl SplitRing {
         Ok(self.avail_seen.wrapping_sub(self.next_avail))
     }
 
+    /// Whether the guest has made nothing available that was not taken.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.avail_seen == self.next_avail && self.avail_u16(2).load(Ordering::Acquire) == self.next_avail
+    }
+
     /// As [`SplitRing::ready`], with a new read of the guest's index.
     pub fn ready_now(&mut self) -> Result<u16, Fault> {
         self.refresh()?;
@@ -424,6 +430,15 @@ impl SplitRing {
     #[inline]
     pub fn log(&self) -> Option<&DirtyLog> {
         self.log.as_ref().map(|(log, _)| log)
+    }
+
+    /// Marks the first `written` bytes of this memory as dirty.
+    #[cold]
+    #[inline(never)]
+    pub fn log_one(&self, memory: Seg<'_>, written: u32) {
+        if let Some((log, _)) = &self.log {
+            log.mark_written(&self.mem, &[memory], written as usize);
+        }
     }
 
     /// Guest memory.

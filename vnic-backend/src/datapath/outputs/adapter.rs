@@ -264,7 +264,7 @@ impl AdapterRx {
             self.counters.drops.add(DropReason::Filtered as usize, 1);
             return true;
         }
-        if f.len >= self.segment_min && meta.lasts.is_some() && is_tcp(f.head) {
+        if f.len >= self.segment_min && may_join(f, meta) {
             return false;
         }
         let mut priority = BY_TAG;
@@ -405,4 +405,11 @@ impl AdapterRx {
             roce.count(q.into(), counts);
         }
     }
+}
+
+/// Whether a frame may be a segment that waits for others. Out of line: most frames are too short to be asked.
+#[cold]
+#[inline(never)]
+fn may_join(f: &RawFrame<'_>, meta: &Metadata) -> bool {
+    meta.lasts.is_some() && is_tcp(f.head)
 }
