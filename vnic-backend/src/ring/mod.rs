@@ -139,6 +139,15 @@ impl Virtqueue for PackedRing {
     }
 }
 
+/// Marks the first `written` bytes of this memory as dirty. Out of line: guests that move are rare.
+#[cold]
+#[inline(never)]
+fn log_one(ring: &SplitRing, memory: Seg<'_>, written: u32) {
+    if let Some(log) = ring.log() {
+        log.mark_written(ring.mem(), &[memory], written as usize);
+    }
+}
+
 /// A ring of the format that its driver has negotiated. Places in it are opaque: they are compared, and [`Ring::distance`] tells
 /// how far they are apart.
 #[derive(Debug)]
@@ -266,7 +275,7 @@ impl Ring {
         match self {
             Ring::Split(r) => {
                 if r.log().is_some() {
-                    r.log_one(memory, len);
+                    log_one(r, memory, len);
                 }
                 r.advance(1);
                 r.stage(head.id(), len);

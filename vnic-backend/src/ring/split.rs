@@ -432,15 +432,6 @@ impl SplitRing {
         self.log.as_ref().map(|(log, _)| log)
     }
 
-    /// Marks the first `written` bytes of this memory as dirty.
-    #[cold]
-    #[inline(never)]
-    pub fn log_one(&self, memory: Seg<'_>, written: u32) {
-        if let Some((log, _)) = &self.log {
-            log.mark_written(&self.mem, &[memory], written as usize);
-        }
-    }
-
     /// Guest memory.
     pub fn mem(&self) -> &MemMap {
         &self.mem
