@@ -152,9 +152,9 @@ mod tests {
         let mut first = Flows::default();
         let mut second = first.beside();
         assert!(first.of_all().is_none());
-        let handle = first.insert(&flow(7)).unwrap();
-        second.insert(&flow(8)).unwrap();
-        let all = second.of_all().unwrap();
+        let handle = first.insert(&flow(7)).expect("room");
+        second.insert(&flow(8)).expect("room");
+        let all = second.of_all().expect("flows");
         assert_eq!(all.find(&frame).by, Some(QpNumber(7)));
         assert!(second.remove(handle).is_err());
         assert!(first.lead_to(QpNumber(7)) && !second.lead_to(QpNumber(7)));

@@ -249,7 +249,7 @@ mod tests {
         eth[18..22].copy_from_slice(&[8, 0, 0, 5]);
         eth[22..28].fill(0xff);
         eth[34..38].copy_from_slice(&[0xff, 0xff, 0x0f, 0xff]);
-        let rule = of(&attributes(IBV_FLOW_ATTR_NORMAL, &[&eth, &udp(7)])).unwrap();
+        let rule = of(&attributes(IBV_FLOW_ATTR_NORMAL, &[&eth, &udp(7)])).expect("a rule");
         assert_eq!(
             (rule.value.destination_mac, rule.mask.destination_mac),
             ([2, 0, 0, 0, 0, 9], [0xff; 6])

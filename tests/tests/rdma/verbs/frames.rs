@@ -276,8 +276,10 @@ fn what_contradicts_itself_costs_an_error() -> Result<()> {
     for rule in [&both, &nowhere, &sniffer] {
         assert_eq!(status(rule), Some(CommandStatus::Invalid), "{rule:?}");
     }
-    let mut unknown = FlowRule::default();
-    unknown.headers = 1 << 5;
+    let unknown = FlowRule {
+        headers: 1 << 5,
+        ..FlowRule::default()
+    };
     assert_eq!(status(&unknown), Some(CommandStatus::NotSupported));
     // Frames that are none.
     for len in [0, 13] {
