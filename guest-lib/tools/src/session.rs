@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use vnic_verbs::{
-    ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu, ProtectionDomain, QpType, SendWr,
-    SharedReceiveQueue, WorkCompletion,
+    CompletionStatus, ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu,
+    ProtectionDomain, QpType, SendWr, SharedReceiveQueue, WorkCompletion,
 };
 
 use crate::exchange::{self, Account, Area, Link, Offer};
@@ -198,6 +198,11 @@ impl Session {
                         (false, true) => "the question whether the peer is there".to_owned(),
                         (false, false) => format!("request {}", completion.id()),
                     };
+                    if completion.status() == CompletionStatus::FlushError
+                        && let Some(gone) = self.waiter.gone()
+                    {
+                        return Err(gone.into());
+                    }
                     return Err(Failure::completion(completion, what));
                 }
                 if is_answer {

@@ -79,6 +79,21 @@ impl Waiter {
         }
     }
 
+    /// The device's own error, if it is gone, or goes within half a second: all of its requests end flushed then, which says
+    /// nothing.
+    pub fn gone(&self) -> Option<Error> {
+        let mut rest = [WorkCompletion::default(); 16];
+        let end = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < end {
+            match self.cq.poll(&mut rest) {
+                Ok(0) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(_) => {}
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
     fn poll(&self, into: &mut Completions, patience: Duration) -> Result<(), Error> {
         let mut end = None;
         for spins in 0u64.. {
