@@ -14,7 +14,7 @@ use super::super::product::{Product, Setup};
 use super::super::rdma::{BATCH, LARGE, PLACES, Pair, Side};
 use super::super::testpmd::guest_mac;
 use crate::driver::packets::{Flow, udp};
-use crate::driver::{Guest, NetHdr, Options};
+use crate::driver::{Guest, NetHdr, Options, feature};
 
 /// Frames that a guest puts into its ring at once.
 const BURST: usize = 32;
@@ -56,6 +56,7 @@ pub const CASES: &[Case] = &[
         FRAME,
         "eth-64 with trust DSCP, two ETS classes and two limits that hold nothing up (eth-qos)",
     ),
+    case("eth-64-packed", FRAME, "eth-64 with packed rings at both ends"),
     case("eth-1514", FRAME, "eth-64 with frames of 1514 B"),
     case(
         "eth-drop",
@@ -187,6 +188,7 @@ pub fn main(lab: &Lab) -> Result<()> {
         len: 60,
         known: true,
         qos: false,
+        packed: false,
     };
     ethernet(lab, &mut meter, "eth-64", plain)?;
     ethernet(
@@ -199,6 +201,15 @@ pub fn main(lab: &Lab) -> Result<()> {
         },
     )?;
     ethernet(lab, &mut meter, "eth-64-qos", Ethernet { qos: true, ..plain })?;
+    ethernet(
+        lab,
+        &mut meter,
+        "eth-64-packed",
+        Ethernet {
+            packed: true,
+            ..plain
+        },
+    )?;
     ethernet(lab, &mut meter, "eth-1514", Ethernet { len: 1514, ..plain })?;
     dropped(lab, &mut meter)?;
     idle(lab, &mut meter, "idle-2", 2)?;
@@ -214,8 +225,8 @@ pub fn clock() -> Arc<VirtualClock> {
 }
 
 /// Guests with running drivers.
-fn attach(product: &Product, n: usize) -> Result<Vec<Guest>> {
-    let guests = (0..n).map(|i| Guest::attach(product.socket(i), Options::default()));
+fn attach(product: &Product, n: usize, options: &Options) -> Result<Vec<Guest>> {
+    let guests = (0..n).map(|i| Guest::attach(product.socket(i), options.clone()));
     let guests = guests.collect::<Result<Vec<_>>>()?;
     product.wait_up(n, Duration::from_secs(60))?;
     Ok(guests)
@@ -264,6 +275,7 @@ struct Ethernet {
     /// The switch knows where the destination is.
     known: bool,
     qos: bool,
+    packed: bool,
 }
 
 fn ethernet(lab: &Lab, meter: &mut Meter, name: &str, what: Ethernet) -> Result<()> {
@@ -272,7 +284,11 @@ fn ethernet(lab: &Lab, meter: &mut Meter, name: &str, what: Ethernet) -> Result<
     if what.qos {
         configure(&product, 2)?;
     }
-    let mut guests = attach(&product, 2)?;
+    let options = match what.packed {
+        true => Options::default().with(feature::RING_PACKED),
+        false => Options::default(),
+    };
+    let mut guests = attach(&product, 2, &options)?;
     let [a, b] = &mut guests[..] else {
         unreachable!("two were made")
     };
@@ -298,7 +314,7 @@ fn ethernet(lab: &Lab, meter: &mut Meter, name: &str, what: Ethernet) -> Result<
 fn dropped(lab: &Lab, meter: &mut Meter) -> Result<()> {
     let (dir, clock) = (lab.part()?, clock());
     let product = start(lab, dir.path(), 1, true, &clock)?;
-    let mut guests = attach(&product, 1)?;
+    let mut guests = attach(&product, 1, &Options::default())?;
     let nowhere = frame(0, 9, 60)?;
     let held = clock.hold();
     meter.case("eth-drop", |_| {
@@ -319,7 +335,7 @@ fn dropped(lab: &Lab, meter: &mut Meter) -> Result<()> {
 fn idle(lab: &Lab, meter: &mut Meter, name: &str, adapters: usize) -> Result<()> {
     let (dir, clock) = (lab.part()?, clock());
     let product = start(lab, dir.path(), adapters, true, &clock)?;
-    let _guests = attach(&product, adapters)?;
+    let _guests = attach(&product, adapters, &Options::default())?;
     let held = clock.hold();
     meter.case(name, |_| {
         held.rounds(16);
