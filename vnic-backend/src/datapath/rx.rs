@@ -133,6 +133,19 @@ struct Chains {
     used: Vec<(Head, u64)>,
 }
 
+/// Writes the first bytes of a frame, which are all of it if they are fewer than [`SNAP`]: such in two writes that overlap.
+#[inline(always)]
+fn write_short(seg: Seg<'_>, at: usize, head: &[u8]) {
+    const HALF: usize = SNAP / 2;
+    match (head.first_chunk::<HALF>(), head.last_chunk::<HALF>()) {
+        (Some(first), Some(last)) if head.len() < SNAP => {
+            seg.write(at, first);
+            seg.write(at + head.len() - HALF, last);
+        }
+        _ => seg.write_slice(at, head),
+    }
+}
+
 impl RxQueue {
     /// Takes over a ring that the guest has enabled.
     pub fn new(start: RingStart, counters: Arc<AdapterCounters>) -> Self {
@@ -296,7 +309,7 @@ impl RxQueue {
         }
         match head.try_into() {
             Ok(snap) => seg.write::<SNAP>(self.format.hdr_len, snap),
-            Err(_) => seg.write_slice(self.format.hdr_len, head),
+            Err(_) => write_short(seg, self.format.hdr_len, head),
         }
         if tail > 0 {
             let at = self.format.hdr_len + head.len();
@@ -305,7 +318,7 @@ impl RxQueue {
                 many => Writer::at(&[seg], at).segs(many, skip, tail),
             }
         }
-        self.ring.fill_one(Head::one(buffer), need as u32, seg);
+        self.ring.fill_one(buffer, need as u32, seg);
         true
     }
 

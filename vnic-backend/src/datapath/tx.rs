@@ -498,9 +498,31 @@ impl TxPath {
             return false;
         }
         let Some(bytes) = t.one.read(self.hdr_len) else {
-            return false;
+            return self.snap_short(t, snap);
         };
         *snap = bytes;
+        true
+    }
+
+    /// As [`TxPath::snap`], of a frame of less than [`SNAP`] bytes: in two reads that overlap.
+    #[inline(always)]
+    fn snap_short(&self, t: &Taken<'_>, snap: &mut [u8; SNAP]) -> bool {
+        const HALF: usize = SNAP / 2;
+        let Some(rest) = t.one.len().checked_sub(self.hdr_len + HALF) else {
+            return false;
+        };
+        let (Some(first), Some(last)) = (
+            t.one.read::<HALF>(self.hdr_len),
+            t.one.read::<HALF>(self.hdr_len + rest),
+        ) else {
+            return false;
+        };
+        snap[..HALF].copy_from_slice(&first);
+        // (Rest is below a half.)
+        match snap.get_mut(rest..rest + HALF) {
+            Some(place) => place.copy_from_slice(&last),
+            None => return false,
+        }
         true
     }
 
@@ -531,7 +553,7 @@ impl TxPath {
         // Headers are read once: the checked bytes are the delivered ones.
         let bounded = len.min(FRAME_MAX as u64) as usize;
         let (hdr, head): (NetHdr, &[u8]) = if taken.snapped {
-            (NetHdr::default(), snap)
+            (NetHdr::default(), &snap[..bounded.min(SNAP)])
         } else {
             let mut bytes = [0u8; NetHdr::LEN_LEGACY];
             if self.asks {

@@ -269,18 +269,18 @@ impl Ring {
         }
     }
 
-    /// As [`Ring::fill`] of a buffer in one region.
+    /// As [`Ring::fill`] of a buffer in one region, which takes one ring entry.
     #[inline(always)]
-    pub fn fill_one(&mut self, head: Head, len: u32, memory: Seg<'_>) {
+    pub fn fill_one(&mut self, id: u16, len: u32, memory: Seg<'_>) {
         match self {
             Ring::Split(r) => {
                 if r.log().is_some() {
                     log_one(r, memory, len);
                 }
                 r.advance(1);
-                r.stage(head.id(), len);
+                r.stage(id, len);
             }
-            Ring::Packed(r) => r.fill_one(head, len, memory),
+            Ring::Packed(r) => r.fill_one(id, len, memory),
         }
     }
 

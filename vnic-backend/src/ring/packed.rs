@@ -186,12 +186,23 @@ impl PackedRing {
         }
     }
 
+    /// The place one entry behind this one.
+    #[inline(always)]
+    fn next_to(&self, place: u16) -> u16 {
+        match slot(place) + 1 == usize::from(self.size) {
+            true => !place & WRAP,
+            false => place + 1,
+        }
+    }
+
     /// Entries from a place to another one, which is less than two laps further.
     #[inline]
     pub fn distance(&self, from: u16, to: u16) -> u16 {
         let size = u32::from(self.size);
         let at = |place: u16| u32::from(place & !WRAP) + if wrap(place) { 0 } else { size };
-        ((at(to) + 2 * size - at(from)) % (2 * size)) as u16
+        let (from, to) = (at(from), at(to));
+        let laps = if to < from { 2 * size } else { 0 };
+        (laps + to - from) as u16
     }
 
     /// Second half of a descriptor: length, id, flags.
@@ -233,7 +244,7 @@ impl PackedRing {
             if !is_available(flags, wrap(at)) {
                 break;
             }
-            at = self.step(at, 1);
+            at = self.next_to(at);
         }
         // What the descriptors hold is read after their flags.
         fence(Ordering::Acquire);
@@ -368,10 +379,22 @@ impl PackedRing {
         self.stage(head, len);
     }
 
-    /// As [`PackedRing::fill`] of a buffer in one region.
+    /// As [`PackedRing::fill`] of a buffer in one region, which takes one entry.
     #[inline(never)]
-    pub fn fill_one(&mut self, head: Head, len: u32, memory: Seg<'_>) {
-        self.fill(head, len, &[memory]);
+    pub fn fill_one(&mut self, id: u16, len: u32, memory: Seg<'_>) {
+        let (head, at) = (Head::one(id), self.staged.get());
+        if self.log.is_some() {
+            return self.fill(head, len, &[memory]);
+        }
+        let next = self.next_to(self.next);
+        if self.seen == self.next {
+            self.seen = next;
+        }
+        self.next = next;
+        if let Some(entry) = self.entries.get(slot(at)) {
+            entry.set(Entry { head, len });
+        }
+        self.staged.set(self.next_to(at));
     }
 
     /// Place behind the staged buffers.
@@ -449,19 +472,23 @@ impl PackedRing {
         while at != upto
             && let Some(next) = entry(at)
         {
-            self.write_entry(old, at, next);
-            at = self.step(at, next.head.entries());
+            at = self.write_entry(old, at, next);
         }
         self.write_used(old, first.head.id(), first.len, Ordering::Release);
     }
 
-    /// Writes the used descriptor of a buffer of a batch that begins at `old`.
+    /// Writes the used descriptor of a buffer of a batch that begins at `old`. Returns the place of the next one.
     #[inline(always)]
-    fn write_entry(&self, old: u16, at: u16, entry: Entry) {
-        if entry.head.entries() > 1 {
-            self.mark(old, at, entry.head.entries());
+    fn write_entry(&self, old: u16, at: u16, entry: Entry) -> u16 {
+        let entries = entry.head.entries();
+        if entries > 1 {
+            self.mark(old, at, entries);
         }
         self.write_used(at, entry.head.id(), entry.len, Ordering::Relaxed);
+        match entries {
+            1 => self.next_to(at),
+            n => self.step(at, n),
+        }
     }
 
     /// Whether the guest wants an interrupt for the published buffers from `from` on. Called some time after
