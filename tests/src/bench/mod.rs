@@ -285,6 +285,7 @@ impl Lab {
             cpu: self.cpus[0],
             adapters,
             queue_pairs: 1,
+            control_queue: false,
             anti_spoofing: true,
             mtu: 1500,
             vnicd: self.vnicd.as_deref(),

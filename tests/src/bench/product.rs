@@ -31,6 +31,8 @@ pub struct Setup<'a> {
     pub adapters: usize,
     /// Queue pairs of each.
     pub queue_pairs: u16,
+    /// Whether adapters have a control queue of their own.
+    pub control_queue: bool,
     /// Accept only the guest's own address.
     pub anti_spoofing: bool,
     /// MTU of the adapters.
@@ -400,7 +402,7 @@ fn in_process(
             queue_pairs: setup.queue_pairs,
             vlan: VlanMode::default(),
             anti_spoofing: setup.anti_spoofing,
-            control_queue: false,
+            control_queue: setup.control_queue,
             data_core: None,
             eth_socket: socket(setup.dir, i),
             rdma_socket: Some(rdma_socket(setup.dir, i)),

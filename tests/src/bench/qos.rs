@@ -195,6 +195,7 @@ fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Product
         cpu: lab.cpus[0],
         adapters,
         queue_pairs: 1,
+        control_queue: false,
         anti_spoofing: true,
         mtu: 1500,
         vnicd: None,

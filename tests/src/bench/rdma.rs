@@ -116,6 +116,7 @@ impl Pair {
             cpu: lab.cpus[0],
             adapters: 2,
             queue_pairs: 1,
+            control_queue: false,
             anti_spoofing: true,
             // Jumbo frames: room for a path MTU of 4096.
             mtu: 9000,

@@ -48,6 +48,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
             cpu: lab.cpus[0],
             adapters,
             queue_pairs: 1,
+            control_queue: false,
             anti_spoofing: true,
             mtu: 9000,
             vnicd: Some(vnicd),

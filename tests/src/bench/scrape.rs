@@ -98,6 +98,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
         cpu: lab.cpus[0],
         adapters: ADAPTERS,
         queue_pairs: 1,
+        control_queue: false,
         anti_spoofing: false,
         mtu: 1500,
         vnicd: Some(vnicd),

@@ -92,6 +92,7 @@ impl Wires {
                 cpu: lab.cpus[1 - i],
                 adapters: 1,
                 queue_pairs: 1,
+                control_queue: false,
                 anti_spoofing: true,
                 mtu: self.mtu,
                 vnicd: lab.vnicd.as_deref(),

@@ -10,7 +10,7 @@ use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures as P};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 
-use vnic_backend::MacAddr;
+use vnic_backend::{MacAddr, hash_type};
 
 use super::memory::GuestMem;
 use super::queue::Queue;
@@ -190,6 +190,22 @@ impl Guest {
             self.start_ring(i)?;
         }
         Ok(())
+    }
+
+    /// Asks for RSS over UDP and IPv4 by this table of receive queues, with all transmit queues (virtio 1.3 section 5.1.6.5.7.1).
+    ///
+    /// # Panics
+    /// When there is no control queue.
+    pub fn rss(&mut self, table: &[u16], key: &[u8; 40]) -> Result<Vec<u8>> {
+        let mut command = vec![4, 1];
+        command.extend((hash_type::UDPV4 | hash_type::IPV4).to_le_bytes());
+        command.extend((table.len() as u16 - 1).to_le_bytes());
+        command.extend(0u16.to_le_bytes());
+        command.extend(table.iter().flat_map(|id| id.to_le_bytes()));
+        command.extend(self.options.pairs.to_le_bytes());
+        command.push(40);
+        command.extend(key);
+        self.command(&command, 1)
     }
 
     /// Gives the device a command by the control queue, and waits for acknowledgement and result, at most `room` bytes.

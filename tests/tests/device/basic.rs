@@ -478,11 +478,13 @@ fn every_layout() -> Result<()> {
                 };
                 let mut ga = rig.attach("a", o.clone())?;
                 let mut gb = rig.attach("b", o)?;
-                for (i, len) in [60, 1514, 61, 64, 65, 700, 333, 128]
-                    .into_iter()
-                    .cycle()
-                    .take(80)
-                    .enumerate()
+                for (i, len) in [
+                    60, 1514, 61, 64, 65, 700, 333, 128, 63, 47, 46, 45, 33, 32, 31, 30,
+                ]
+                .into_iter()
+                .cycle()
+                .take(80)
+                .enumerate()
                 {
                     let f = numbered(b, a, n(combinations, i as u64), len);
                     send(&mut ga, &f);

@@ -173,26 +173,13 @@ fn flow(macs: [MacAddr; 2], port: u16) -> Flow {
     }
 }
 
-/// RSS command: UDP over IPv4, this table, 4 transmit queues, a key of 40 bytes.
-fn rss(table: &[u16], key: &[u8; 40]) -> Vec<u8> {
-    let mut command = vec![4, 1];
-    command.extend((hash_type::UDPV4 | hash_type::IPV4).to_le_bytes());
-    command.extend((table.len() as u16 - 1).to_le_bytes());
-    command.extend(0u16.to_le_bytes());
-    command.extend(table.iter().flat_map(|id| id.to_le_bytes()));
-    command.extend(4u16.to_le_bytes());
-    command.push(40);
-    command.extend(key);
-    command
-}
-
 #[test]
 fn rss_spreads_by_the_hash_and_reports_it() -> Result<()> {
     let mut rig = Rig::new(1)?;
     let (mut a, mut b, macs) = pair(&mut rig, 4, feature::HASH_REPORT)?;
     let key = std::array::from_fn(|i| (i as u8).wrapping_mul(73).wrapping_add(11));
     let table = [3, 1, 0, 2, 2, 0, 1, 3];
-    assert_eq!(b.command(&rss(&table, &key), 1)?, OK);
+    assert_eq!(b.rss(&table, &key)?, OK);
     let mut used = BTreeSet::new();
     for port in 1000..1040 {
         let frame = udp(&flow(macs, port), b"to a queue");
@@ -211,8 +198,8 @@ fn rss_spreads_by_the_hash_and_reports_it() -> Result<()> {
         (Some(0), (0, 0))
     );
     // A table that has one queue sends all there; one that names a queue that is not there changes nothing.
-    assert_eq!(b.command(&rss(&[2], &key), 1)?, OK);
-    assert_eq!(b.command(&rss(&[4], &key), 1)?, ERR);
+    assert_eq!(b.rss(&[2], &key)?, OK);
+    assert_eq!(b.rss(&[4], &key)?, ERR);
     for port in 1000..1010 {
         assert_eq!(
             through(&rig, &mut a, &mut b, &udp(&flow(macs, port), b"one"))?,

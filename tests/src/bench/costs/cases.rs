@@ -57,6 +57,11 @@ pub const CASES: &[Case] = &[
         "eth-64 with trust DSCP, two ETS classes and two limits that hold nothing up (eth-qos)",
     ),
     case("eth-64-packed", FRAME, "eth-64 with packed rings at both ends"),
+    case(
+        "eth-64-rss",
+        FRAME,
+        "eth-64 of 32 flows to an adapter whose driver spreads them by RSS over four queues",
+    ),
     case("eth-1514", FRAME, "eth-64 with frames of 1514 B"),
     case(
         "eth-drop",
@@ -211,6 +216,7 @@ pub fn main(lab: &Lab) -> Result<()> {
         },
     )?;
     ethernet(lab, &mut meter, "eth-1514", Ethernet { len: 1514, ..plain })?;
+    spread(lab, &mut meter)?;
     dropped(lab, &mut meter)?;
     idle(lab, &mut meter, "idle-2", 2)?;
     idle(lab, &mut meter, "idle-64", 64)?;
@@ -247,21 +253,21 @@ fn start(
 }
 
 /// A UDP frame from one guest to another.
-fn frame(from: usize, to: usize, len: usize) -> Result<Vec<u8>> {
+fn frame(from: usize, to: usize, len: usize, port: u16) -> Result<Vec<u8>> {
     let flow = Flow {
         to: guest_mac(to).parse()?,
         from: guest_mac(from).parse()?,
         v6: false,
         vlan: None,
-        port: 1000,
+        port,
     };
     // Ethernet, IPv4 and UDP headers.
     Ok(udp(&flow, &vec![0x5a; len - 42]))
 }
 
-/// Puts a burst into a guest's ring.
-fn burst(guest: &mut Guest, frame: &[u8]) -> Result<()> {
-    for _ in 0..BURST {
+/// Puts a burst of these frames into a guest's ring.
+fn burst(guest: &mut Guest, frames: &[Vec<u8>]) -> Result<()> {
+    for frame in frames.iter().cycle().take(BURST) {
         ensure!(guest.stage(0, frame, NetHdr::default()), "the ring is full");
     }
     guest.tx(0).ring.publish();
@@ -293,11 +299,11 @@ fn ethernet(lab: &Lab, meter: &mut Meter, name: &str, what: Ethernet) -> Result<
         unreachable!("two were made")
     };
     // A guest's own address is known from the beginning, one beyond them to nobody.
-    let there = frame(0, if what.known { 1 } else { 9 }, what.len)?;
+    let there = frame(0, if what.known { 1 } else { 9 }, what.len, 1000)?;
     let mut got = Vec::new();
     let held = clock.hold();
     meter.case(name, |_| {
-        burst(a, &there)?;
+        burst(a, std::slice::from_ref(&there))?;
         held.rounds(1);
         for _ in 0..BURST {
             ensure!(
@@ -311,14 +317,59 @@ fn ethernet(lab: &Lab, meter: &mut Meter, name: &str, what: Ethernet) -> Result<
     })
 }
 
+/// Queue pairs of the case with RSS.
+const PAIRS: u16 = 4;
+
+fn spread(lab: &Lab, meter: &mut Meter) -> Result<()> {
+    let (dir, clock) = (lab.part()?, clock());
+    let setup = Setup {
+        anti_spoofing: false,
+        control_queue: true,
+        queue_pairs: PAIRS,
+        ..lab.setup(dir.path(), 2)
+    };
+    let product = Product::start_virtual(&setup, clock.clone())?;
+    let options = Options {
+        pairs: PAIRS,
+        ..Options::default().with(feature::CTRL_VQ | feature::MQ | feature::RSS)
+    };
+    let mut guests = attach(&product, 2, &options)?;
+    let [a, b] = &mut guests[..] else {
+        unreachable!("two were made")
+    };
+    let table: Vec<u16> = (0..128).map(|i| i % PAIRS).collect();
+    let key = std::array::from_fn(|i| (7 * i + 13) as u8);
+    ensure!(b.rss(&table, &key)? == [0], "RSS was refused");
+    let frames = (0..BURST as u16).map(|i| frame(0, 1, 60, 1000 + i));
+    let frames = frames.collect::<Result<Vec<_>>>()?;
+    let (mut got, mut of_pair) = (Vec::new(), [0; PAIRS as usize]);
+    let held = clock.hold();
+    meter.case("eth-64-rss", |_| {
+        burst(a, &frames)?;
+        held.rounds(1);
+        for pair in 0..PAIRS {
+            while b.try_recv_into(pair, &mut got).is_some() {
+                of_pair[usize::from(pair)] += 1;
+            }
+        }
+        ensure!(a.reclaim(0) == 0, "a round did not complete a burst");
+        Ok(BURST)
+    })?;
+    ensure!(
+        of_pair.iter().sum::<usize>() == (WARM + COUNTED) * BURST && !of_pair.contains(&0),
+        "frames of the queues: {of_pair:?}"
+    );
+    Ok(())
+}
+
 fn dropped(lab: &Lab, meter: &mut Meter) -> Result<()> {
     let (dir, clock) = (lab.part()?, clock());
     let product = start(lab, dir.path(), 1, true, &clock)?;
     let mut guests = attach(&product, 1, &Options::default())?;
-    let nowhere = frame(0, 9, 60)?;
+    let nowhere = frame(0, 9, 60, 1000)?;
     let held = clock.hold();
     meter.case("eth-drop", |_| {
-        burst(&mut guests[0], &nowhere)?;
+        burst(&mut guests[0], std::slice::from_ref(&nowhere))?;
         held.rounds(1);
         ensure!(guests[0].reclaim(0) == 0, "a round did not take a burst");
         Ok(BURST)

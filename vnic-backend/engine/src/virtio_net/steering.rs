@@ -95,11 +95,12 @@ impl Toeplitz {
 
     #[inline]
     fn over(&self, addresses: &[u8], ports: &[u8]) -> u32 {
-        let bytes = addresses.iter().chain(ports);
-        let pairs = self.halves.as_chunks::<2>().0;
-        pairs.iter().zip(bytes).fold(0, |sum, ([high, low], byte)| {
+        let (of_addresses, of_ports) = self.halves.as_chunks::<2>().0.split_at(addresses.len().min(32));
+        let add = |sum, ([high, low], byte): (&[[u32; 16]; 2], &u8)| {
             sum ^ high[usize::from(byte >> 4)] ^ low[usize::from(byte & 15)]
-        })
+        };
+        let sum = of_addresses.iter().zip(addresses).fold(0, add);
+        of_ports.iter().zip(ports).fold(sum, add)
     }
 
     /// Hash of a frame by its first bytes, a VLAN tag included or not.
@@ -201,8 +202,12 @@ pub fn flow_number(head: &[u8]) -> u32 {
 /// The last bytes of an address that differ between neighbours, up to eight.
 #[inline]
 fn tail(address: &[u8]) -> u64 {
-    let last = &address[address.len().saturating_sub(8)..];
-    last.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    match (address.last_chunk::<8>(), address.first_chunk::<4>()) {
+        (Some(last), _) => u64::from_be_bytes(*last),
+        // An IPv4 address.
+        (None, Some(all)) if address.len() == 4 => u32::from_be_bytes(*all).into(),
+        _ => address.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+    }
 }
 
 /// RSS as a guest has set it.
