@@ -149,7 +149,7 @@ impl Guest {
                 ours |= P::RARP;
             }
             if self.control.is_some() {
-                ours |= P::CONFIG;
+                ours |= P::CONFIG | P::BACKEND_REQ;
             }
             let common = f.get_protocol_features()? & ours;
             f.set_protocol_features(common)?;

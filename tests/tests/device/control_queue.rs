@@ -1,12 +1,14 @@
 //! The Ethernet function with its own configuration space and control queue: what a driver sets acts on its frames.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Result;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::vhost_user::message::VhostUserConfigFlags;
-use vnic_backend::{MacAddr, NicEventKind, VirtualClock, hash_type};
+use vnic_backend::{MacAddr, NicEventKind, RdmaPort, VirtualClock, hash_type};
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, eth, numbered, tagged, tso, udp};
 use vnic_tests::driver::rig::{Copies, Rig, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, OFFLOADS, Options, feature};
@@ -152,6 +154,49 @@ fn the_configuration_space_is_the_devices() -> Result<()> {
     // A part of it.
     let (_, part) = b.frontend()?.get_config(8, 2, flags, &[0; 2])?;
     assert_eq!(part, [4, 0]);
+    rig.finish(Copies::Extra(0))
+}
+
+/// A port that an operator takes down, or makes slower: the space says so, and the VMM hears of each change.
+#[test]
+fn the_configuration_space_has_news() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let socket = rig.socket("b-rdma");
+    rig.add_with("b", |spec| {
+        (spec.control_queue, spec.rdma_socket) = (true, Some(socket));
+    })?;
+    let mut b = rig.attach("b", Options::default().with(CONTROL))?;
+    let (mut news, theirs) = UnixStream::pair()?;
+    b.frontend()?.set_backend_request_fd(&theirs)?;
+    drop(theirs);
+    let mut space = |b: &mut Guest| -> Result<Vec<u8>> {
+        let flags = VhostUserConfigFlags::empty();
+        let (_, space) = b.frontend()?.get_config(6, 10, flags, &[0; 10])?;
+        Ok([&space[..2], &space[6..]].concat())
+    };
+    let up = space(&mut b)?;
+    assert_eq!(up[..2], [1, 0]);
+    let down = RdmaPort {
+        down: true,
+        speed: Some(1000),
+        ..RdmaPort::default()
+    };
+    // What does not change is no news.
+    for port in [down, down, RdmaPort::default()] {
+        rig.nic.set_rdma_port("b", port)?;
+    }
+    rig.nic.set_rdma_port("b", down)?;
+    assert_eq!(space(&mut b)?, [0, 0, 0xe8, 3, 0, 0]);
+    let mut heard = [0; 36];
+    news.read_exact(&mut heard)?;
+    assert_eq!(heard, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0].repeat(3)[..]);
+    rig.nic.set_rdma_port("b", RdmaPort::default())?;
+    assert_eq!(space(&mut b)?, up);
+    // A VMM that reads nothing does not hold up the NIC.
+    for i in 0..5000 {
+        let speed = Some(1000 + i);
+        rig.nic.set_rdma_port("b", RdmaPort { speed, ..down })?;
+    }
     rig.finish(Copies::Extra(0))
 }
 

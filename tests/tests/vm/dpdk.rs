@@ -38,6 +38,7 @@ fn nic(lab: &Lab, queue_pairs: u16) -> Result<Product> {
         cpu: cpus()?.0,
         adapters: 2,
         queue_pairs,
+        control_queue: false,
         anti_spoofing: true,
         mtu: 1500,
         vnicd: Some(&vnicd),

@@ -97,10 +97,35 @@ pub fn settings(lab: &Lab, daemon: &Daemon, guest: &mut Guest, adapter: &str, pe
     line(&statistics, "rx_queue_1_packets:")?;
     lab.step(&format!("{adapter}: ethtool -l -L -x -X -n -N -k -K -c -C -S"));
     receive_modes(daemon, guest, adapter)?;
+    carrier(lab, daemon, guest, adapter)?;
     pings(guest)?;
     let refused = driver(daemon, adapter)?["refused"].clone();
     ensure!(refused == 0, "{refused} commands were refused");
     lab.step(&format!("{adapter}: receive modes, addresses, VLANs"));
+    Ok(())
+}
+
+/// A port that a scenario takes down: the guest has no carrier until it is over.
+fn carrier(lab: &Lab, daemon: &Daemon, guest: &mut Guest, adapter: &str) -> Result<()> {
+    let scenario = format!(
+        "name = \"no-carrier\"\n[[step]]\nat = \"0 ms\"\naction = \"port_down\"\nadapter = {adapter:?}\nfor = \"600 s\"\n"
+    );
+    let file = lab.path("no-carrier.toml");
+    std::fs::write(&file, scenario)?;
+    let path = file.to_str().context("a path of other characters")?;
+    let mut has_carrier = |wanted: &str| -> Result<()> {
+        wait_for(&format!("carrier {wanted}"), PATIENCE, || {
+            let is = guest.ok("cat /sys/class/net/eth0/carrier")?;
+            ensure!(is.trim() == wanted, "it is {is}");
+            Ok(())
+        })
+    };
+    has_carrier("1")?;
+    daemon.ctl(&["fault", "play", path])?;
+    has_carrier("0")?;
+    daemon.ctl(&["fault", "stop", "no-carrier"])?;
+    has_carrier("1")?;
+    lab.step(&format!("{adapter}: the carrier follows a scenario's port_down"));
     Ok(())
 }
 

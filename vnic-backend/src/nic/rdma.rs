@@ -164,10 +164,13 @@ impl Nic {
         self.ask_functions(adapter, |functions, id, _| functions.rates(id))
     }
 
-    /// Sets what the port of an adapter's RDMA function says. Drivers hear of a port that came up or went down. No packet is held up:
-    /// fault rules do that.
+    /// Sets what the port of an adapter's RDMA function says, and of its Ethernet function with a control queue: its link and its
+    /// speed. Drivers hear of a port that came up or went down. No packet is held up: fault rules do that.
     pub fn set_rdma_port(&self, adapter: &str, port: RdmaPort) -> Result<(), NicError> {
-        self.each_function(adapter, move |function| function.set_port(port))
+        self.each_function(adapter, move |function| function.set_port(port))?;
+        let (ethernet, _) = self.inner.endpoints(adapter)?;
+        ethernet.set_port(port);
+        Ok(())
     }
 
     /// Lets an adapter's RDMA function fail: the objects of its drivers end, and they hear that the device is dead until they reset

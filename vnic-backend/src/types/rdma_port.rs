@@ -1,8 +1,9 @@
-//! What the port of an RDMA function says of itself.
+//! What the port of an adapter says of itself.
 
 pub use vnic_device::event::EventKind as RdmaEvent;
 
-/// What operators make the port of an RDMA function say; the default is what is true.
+/// What operators make the port of an RDMA function say, and of an Ethernet function with a control queue; the default is what is
+/// true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RdmaPort {
     /// Whether it is down.

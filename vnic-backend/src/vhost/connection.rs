@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
-use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use vnic_device::config::PROTOCOL_SHARES;
 use vnic_engine::virtio_net::feature as f;
 
@@ -200,8 +200,6 @@ pub fn part_of_space(space: &[u8], offset: usize, size: usize) -> Result<Vec<u8>
 pub struct Connection<F> {
     setup: Setup,
     function: F,
-    /// Channel to the VMM, kept because User-Mode-Linux takes its end for the end of the device.
-    backend_channel: Option<Backend>,
 }
 
 impl<F: Function> Connection<F> {
@@ -222,7 +220,6 @@ impl<F: Function> Connection<F> {
                 migrates: false,
             },
             function,
-            backend_channel: None,
         }
     }
 
@@ -431,13 +428,9 @@ impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
-            // The daemon sends nothing over it, but User-Mode-Linux (6.1) has an interrupt for its rings only with it.
+            // For news of the configuration space; User-Mode-Linux (6.1) has an interrupt for its rings only with it.
             | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
-    }
-
-    fn set_backend_req_fd(&mut self, backend: Backend) {
-        self.backend_channel = Some(backend);
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {

@@ -163,7 +163,7 @@ impl<F: Function> Conversation<F> {
         self.watched
     }
 
-    /// Handles a message that the `vhost` crate would refuse; see [`early`].
+    /// Handles a message that the `vhost` crate would refuse, or not pass on; see [`early`].
     fn early_message(&mut self) -> Result<bool, VhostError> {
         let stream = &mut self.watched;
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,6 +173,10 @@ impl<F: Function> Conversation<F> {
                 early::answer_mem_table(stream, result.is_ok()).map_err(VhostError::SocketBroken)?;
             }
             return result.map(|_| true);
+        }
+        if let Some(channel) = early::take_backend_channel(stream).map_err(VhostError::SocketBroken)? {
+            self.visit.endpoint.set_channel(self.visit.id, channel);
+            return Ok(true);
         }
         if device.migrates()
             && let Some(mac) = early::take_send_rarp(stream).map_err(VhostError::SocketBroken)?

@@ -1,4 +1,4 @@
-//! Messages of frontends that the `vhost` crate refuses.
+//! Messages of frontends that the `vhost` crate refuses, or does not pass on.
 //!
 //! *SET_VRING_ENABLE before SET_FEATURES.*
 //! QEMU (7.2 at least) enables rings when it realises the device, before it has acknowledged any feature. The `vhost` crate
@@ -7,15 +7,18 @@
 //!
 //! *SEND_RARP.* The `vhost` crate does not know this message, by which a VMM asks for the announcement of a moved guest's address.
 //!
+//! *SET_BACKEND_REQ_FD.* The `vhost` crate keeps the channel to itself, and sends no news of the configuration space by it.
+//!
 //! *SET_MEM_TABLE that is longer than its regions.* User-Mode-Linux (6.1 at least) always sends room for two regions. The
 //! `vhost` crate requires the exact length, so this module takes longer messages off the socket.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vnic_wire::MacAddr;
 
@@ -31,6 +34,10 @@ const TABLE_MAX: usize = 8;
 const SET_VRING_ENABLE: u32 = 18;
 /// Request number of VHOST_USER_SEND_RARP.
 const SEND_RARP: u32 = 19;
+/// Request number of VHOST_USER_SET_BACKEND_REQ_FD.
+const SET_BACKEND_REQ_FD: u32 = 21;
+/// Request number of VHOST_USER_BACKEND_CONFIG_CHANGE_MSG, by the channel of SET_BACKEND_REQ_FD.
+const CONFIG_CHANGE: u32 = 2;
 /// Lengths. Header: request, flags, size, 32 bits each. Message: header and payload of index and value, 32 bits each.
 const HEADER: usize = 12;
 const MESSAGE: usize = 20;
@@ -95,23 +102,7 @@ pub fn take_long_mem_table(stream: &UnixStream) -> io::Result<Option<MemTable>> 
     }
     let mut message = [0u8; HEADER + TABLE_HEAD + TABLE_MAX * REGION];
     let message = &mut message[..HEADER + size];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TABLE_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let taken = recvmsg(
-        stream,
-        &mut [IoSliceMut::new(message)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
-    )?;
-    if taken.bytes < message.len() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let mut files = Vec::new();
-    for item in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = item {
-            files.extend(rights.map(File::from));
-        }
-    }
+    let files = take(stream, message)?;
     let regions = message[HEADER + TABLE_HEAD..]
         .chunks_exact(REGION)
         .take(count)
@@ -133,6 +124,55 @@ pub fn take_long_mem_table(stream: &UnixStream) -> io::Result<Option<MemTable>> 
         files,
         need_reply: word(4) & NEED_REPLY != 0,
     }))
+}
+
+/// Takes the next message off the socket if it is SET_BACKEND_REQ_FD. Returns the channel. Called when the socket is readable.
+pub fn take_backend_channel(stream: &mut UnixStream) -> io::Result<Option<UnixStream>> {
+    let mut head = [0u8; HEADER];
+    let (_, seen) = recv(&*stream, &mut head[..], RecvFlags::PEEK)?;
+    let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if seen < HEADER || word(0) != SET_BACKEND_REQ_FD || word(8) != 0 {
+        return Ok(None);
+    }
+    let mut taken = [0u8; HEADER];
+    let mut files = take(stream, &mut taken)?.into_iter();
+    let channel = files.next().map(|file| UnixStream::from(OwnedFd::from(file)));
+    if word(4) & NEED_REPLY != 0 {
+        reply(stream, SET_BACKEND_REQ_FD, channel.is_some())?;
+    }
+    channel.ok_or(io::ErrorKind::InvalidData.into()).map(Some)
+}
+
+/// Tells a VMM, by its channel, that the configuration space has changed. A VMM that reads no news misses it.
+pub fn tell_config_change(channel: &UnixStream) -> io::Result<()> {
+    let words = [CONFIG_CHANGE, VERSION, 0].map(u32::to_ne_bytes);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    send(channel, words.as_flattened(), flags)
+        .map(|_| ())
+        .map_err(Into::into)
+}
+
+/// Takes a whole message off the socket, and its descriptors.
+fn take(stream: &UnixStream, message: &mut [u8]) -> io::Result<Vec<File>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TABLE_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let wanted = message.len();
+    let taken = recvmsg(
+        stream,
+        &mut [IoSliceMut::new(message)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
+    )?;
+    if taken.bytes < wanted {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut files = Vec::new();
+    for item in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = item {
+            files.extend(rights.map(File::from));
+        }
+    }
+    Ok(files)
 }
 
 /// Sends the reply to a memory table with [`MemTable::need_reply`].

@@ -1,5 +1,6 @@
 //! A socket of an adapter: shared by the control plane, the socket's thread and the vhost-user device.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use vnic_fabric::switch::PortId;
 use vnic_wire::MacAddr;
 
 use super::budget::{Budgets, Of, Share};
+use super::early;
 use super::voices::Voices;
 use crate::call::{Call, Signals};
 use crate::datapath::{AdapterCounters, ControlStart, RingStart, WorkerHandle};
@@ -23,7 +25,7 @@ use crate::mem::Lender;
 use crate::rdma::{Attachment, RdmaRings};
 use crate::types::{
     AdapterSpec, AdapterStatus, AttachState, BurstStatus, Caller, DroplessStatus, NicError, NicEventKind,
-    RdmaOwners, SocketRole,
+    RdmaOwners, RdmaPort, SocketRole,
 };
 
 /// Function of an adapter to which a socket leads.
@@ -92,6 +94,8 @@ struct State {
     failed: bool,
     /// What the operator has done to the name of the socket.
     name: SocketName,
+    /// What the operator makes the port say.
+    port: RdmaPort,
 }
 
 /// What is behind the path of a socket, so that processes see that a device is gone, or has another number.
@@ -131,6 +135,8 @@ struct Peer {
     memory: u64,
     /// Whether a driver has run.
     driver_ran: bool,
+    /// Channel by which the VMM hears news. Kept open: User-Mode-Linux takes its end for the end of the device.
+    channel: Option<UnixStream>,
 }
 
 /// What a connection has of the function.
@@ -180,6 +186,7 @@ impl Endpoint {
             ending: false,
             failed: false,
             name: SocketName::default(),
+            port: RdmaPort::default(),
         };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Endpoint {
@@ -463,6 +470,30 @@ impl Endpoint {
         self.follow();
     }
 
+    /// Keeps the channel by which the VMM of a connection hears news.
+    pub fn set_channel(&self, id: u64, channel: UnixStream) {
+        if let Some(peer) = self.state().peer(id) {
+            peer.channel = Some(channel);
+        }
+    }
+
+    /// What the port says, if not the truth.
+    pub fn port(&self) -> RdmaPort {
+        self.state().port
+    }
+
+    /// Sets what the port says. A guest whose configuration space is this device's hears of it.
+    pub fn set_port(&self, port: RdmaPort) {
+        let mut s = self.state();
+        let changed = std::mem::replace(&mut s.port, port) != port;
+        if changed && self.spec().control_queue {
+            for channel in s.peers.iter().filter_map(|peer| peer.channel.as_ref()) {
+                // A VMM that does not read them misses news.
+                let _ = early::tell_config_change(channel);
+            }
+        }
+    }
+
     /// Gives a connection the whole function, or a place in it (`shares`): beside a guest nobody has one. `None`: others have what it
     /// wants. Who has something keeps it.
     pub fn claim(&self, id: u64, shares: bool) -> Option<Has> {
@@ -634,6 +665,7 @@ impl Endpoint {
                 pairs: 0,
                 memory: 0,
                 driver_ran: false,
+                channel: None,
             });
             id
         };

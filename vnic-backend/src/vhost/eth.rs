@@ -269,12 +269,13 @@ impl Function for Ethernet {
         if !spec.control_queue {
             return Err(Error::InvalidOperation(NOT_OURS));
         }
+        let port = setup.endpoint.port();
         let config = Config {
             mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
-            status: LINK_UP,
+            status: if port.down { 0 } else { LINK_UP },
             pairs: pairs(&setup.endpoint),
             mtu: spec.mtu,
-            speed: SPEED_MBPS,
+            speed: port.speed.unwrap_or(SPEED_MBPS),
         };
         part_of_space(&config.emit(), offset, size)
     }
