@@ -169,7 +169,7 @@ fn the_configuration_space_has_news() -> Result<()> {
     let (mut news, theirs) = UnixStream::pair()?;
     b.frontend()?.set_backend_request_fd(&theirs)?;
     drop(theirs);
-    let mut space = |b: &mut Guest| -> Result<Vec<u8>> {
+    let space = |b: &mut Guest| -> Result<Vec<u8>> {
         let flags = VhostUserConfigFlags::empty();
         let (_, space) = b.frontend()?.get_config(6, 10, flags, &[0; 10])?;
         Ok([&space[..2], &space[6..]].concat())

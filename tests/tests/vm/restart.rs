@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use vnic_tests::lab::{self, Daemon, Guest, Lab, PATIENCE, Pair, Ping, iperf, ping, wait_for};
+use vnic_tests::lab::{self, Daemon, Guest, GuestSpec, Lab, PATIENCE, Pair, Ping, iperf, ping, wait_for};
 
 /// How often a case kills the daemon.
 const KILLS: u32 = 3;
@@ -23,7 +23,7 @@ socket_role = "connect"
 fn kill_and_restart_under_traffic() {
     lab::case("vm-restart", |lab| {
         let mut daemon = Daemon::with_adapters(lab, 2, &[])?;
-        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |_, _| {})?;
+        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, packed)?;
         live_through_kills(lab, &mut daemon, &mut vms)
     });
 }
@@ -32,7 +32,10 @@ fn kill_and_restart_under_traffic() {
 fn kill_and_restart_where_machines_listen() {
     lab::case("vm-restart-connect", |lab| {
         let mut daemon = Daemon::with_config(lab, CONNECT)?;
-        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |_, spec| spec.listens = true)?;
+        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |n, spec| {
+            spec.listens = true;
+            packed(n, spec);
+        })?;
         // A guest forgets its neighbours when its link goes down, and asks again only after a second if the first
         // question is lost. Here the gap shall be the link's own.
         for (guest, peer, adapter) in [(&mut vms.one, 2, "vf1"), (&mut vms.two, 1, "vf0")] {
@@ -45,8 +48,20 @@ fn kill_and_restart_where_machines_listen() {
     });
 }
 
+/// The second machine has packed rings.
+fn packed(n: u8, spec: &mut GuestSpec) {
+    if n == 2 {
+        spec.device.push("packed=on".to_owned());
+    }
+}
+
 fn live_through_kills(lab: &Lab, daemon: &mut Daemon, vms: &mut Pair) -> Result<()> {
     ping(&mut vms.one, "-c 3 -i 0.1 10.0.0.2")?;
+    // VIRTIO_F_RING_PACKED is bit 34.
+    for (guest, packed) in [(&mut vms.one, '0'), (&mut vms.two, '1')] {
+        let features = guest.ok("cat /sys/class/net/eth0/device/features")?;
+        ensure!(features.chars().nth(34) == Some(packed), "features {features}");
+    }
     let boots = vms.boot_ids()?;
     let macs = [daemon.mac("vf0")?, daemon.mac("vf1")?];
 
