@@ -15,7 +15,7 @@ packages_for() {
         # What Open vSwitch is linked with: a peer of link aggregation.
         packages+=(/usr/lib/x86_64-linux-gnu/libunbound.so.8=libunbound8 /usr/lib/x86_64-linux-gnu/libbpf.so.1=libbpf1
             /usr/lib/x86_64-linux-gnu/libxdp.so.1=libxdp1 /usr/lib/x86_64-linux-gnu/libnuma.so.1=libnuma1
-            /usr/lib/x86_64-linux-gnu/libcap-ng.so.0=libcap-ng0)
+            /usr/lib/x86_64-linux-gnu/libcap-ng.so.0=libcap-ng0 /usr/lib/x86_64-linux-gnu/libnl-3.so.200=libnl-3-200)
     fi
     if [[ $wanted == *' e2e '* || $wanted == *' demo '* ]]; then
         packages+=(qemu-system-x86_64=qemu-system-x86 linux.uml=user-mode-linux iperf3=iperf3 ping=iputils-ping
@@ -39,6 +39,13 @@ packages_for() {
             [[ -e $LAB_DIR/ovs/$package ]] || { lab_unpack "$package" "$LAB_DIR/ovs" && : >"$LAB_DIR/ovs/$package"; }
         done
         PATH=$PATH:$LAB_DIR/ovs/usr/bin:$LAB_DIR/ovs/usr/sbin:$LAB_DIR/ovs/usr/lib/openvswitch-switch
+    fi
+    if [[ $wanted == *' unit '* ]] && ! command -v lldpad >/dev/null; then
+        # The same: a peer of link layer discovery. (Its tests look for libraries beside its programs.)
+        for package in libconfig9 lldpad; do
+            [[ -e $LAB_DIR/lldpad/$package ]] || { lab_unpack "$package" "$LAB_DIR/lldpad" && : >"$LAB_DIR/lldpad/$package"; }
+        done
+        PATH=$PATH:$LAB_DIR/lldpad/usr/sbin
     fi
     if [[ $wanted == *' unit '* || $wanted == *' e2e '* ]]; then
         # Python on gRPC's C core, as python3-grpcio. (The one of Debian 12 is older than 1.57, which sends another authority.)

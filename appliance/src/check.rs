@@ -16,7 +16,7 @@ pub use violations::Violations;
 use crate::http::Url;
 use crate::traces::Collector;
 use vnic_backend::{
-    MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
+    LldpMode, MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
     TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE, WakeAction,
 };
 
@@ -227,6 +227,12 @@ pub fn cpu_list(text: &str) -> Checked<Vec<usize>> {
         cpus.extend(from..=to);
     }
     Ok(cpus)
+}
+
+/// The mode of link layer discovery of a port.
+pub fn lldp(text: &str) -> Checked<LldpMode> {
+    let names = LldpMode::ALL.map(LldpMode::name);
+    LldpMode::of(text).ok_or_else(|| format!("{text:?}; allowed are {}", names.join(", ")))
 }
 
 /// Name of a network interface (Linux: 1 to 15 bytes, no `/`, no white space, not `.` or `..`).

@@ -5,6 +5,7 @@ mod bonds;
 mod bridges;
 mod congestion;
 mod faults;
+mod lldp;
 mod mirrors;
 mod ports;
 mod qos;
@@ -25,6 +26,7 @@ use vnic_engine::counters::{self, CoreValues, HistogramSample, Values};
 use vnic_engine::dropless::ModeChange;
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Loop, PortConfig};
+use vnic_wire::EtherType;
 
 use crate::capture::Sink;
 use crate::check;
@@ -335,6 +337,7 @@ impl Nic {
         let (adapters, ports) = {
             let mut state = self.inner.lock();
             state.ended = true;
+            self.inner.end_lldp(&mut state);
             self.inner.end_bonds(&mut state);
             (
                 std::mem::take(&mut state.adapters),
@@ -535,7 +538,10 @@ impl Inner {
                 return;
             }
             CoreEvent::SlowFrame { port, frame } => {
-                self.slow_frame(&mut state, port, &frame);
+                match frame.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes()) {
+                    true => self.lldp_frame(&mut state, port, &frame),
+                    false => self.slow_frame(&mut state, port, &frame),
+                }
                 return;
             }
             CoreEvent::BondMoved { port } => {

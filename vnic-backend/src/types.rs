@@ -6,6 +6,7 @@ mod congestion;
 mod connections;
 mod event;
 pub mod lag;
+mod lldp;
 mod mirror;
 mod moves;
 mod owners;
@@ -60,6 +61,7 @@ pub use congestion::*;
 pub use connections::*;
 pub use event::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
+pub use lldp::*;
 pub use mirror::*;
 pub use moves::*;
 pub use owners::*;
@@ -482,6 +484,8 @@ pub struct PortSpec {
     /// The port to whose wire each of its frames goes as it is, and the other way around; neither is a part of the network then.
     /// It may be one that is not there yet.
     pub bridge: Option<String>,
+    /// Link layer discovery.
+    pub lldp: LldpMode,
 }
 
 impl PortSpec {
@@ -496,6 +500,7 @@ impl PortSpec {
             speed_mbps: None,
             storm: StormControl::default(),
             bridge: None,
+            lldp: LldpMode::Disabled,
         }
     }
 }
@@ -523,6 +528,8 @@ pub struct PortStatus {
     pub problem: Option<String>,
     /// How frames come and go, as a text: `xdp copy, native, 1 queue`. Empty while no device is open.
     pub mode: String,
+    /// Link layer discovery, while it speaks or listens.
+    pub lldp: Option<LldpStatus>,
     /// State of the device in the kernel, while it exists.
     pub device: Option<PortDevice>,
 }

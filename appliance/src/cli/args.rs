@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use vnic_backend::LldpMode;
 use vnic_backend::fault::PsnRange;
 
 use super::nvconfig::NvVerb;
@@ -305,19 +306,32 @@ pub enum PortVerb {
                       /etc/vnic/node1.key --ca /etc/vnic/mesh-ca.pem"
     )]
     Add(Box<PortAdd>),
-    /// Change the speed of a port or its storm control, under traffic; a port of the configuration has the configured ones when
+    /// Change the speed of a port, its storm control or its link layer discovery, under traffic; a port of the configuration has the configured ones when
     /// the daemon starts again
     #[command(
-        after_help = "Examples:\n  vnicctl port set p0 --speed 25G\n  vnicctl port set p0 --storm-broadcast 1000 --storm-unknown-unicast 10000"
+        after_help = "Examples:\n  vnicctl port set p0 --speed 25G\n  vnicctl port set p0 --storm-broadcast 1000 --storm-unknown-unicast 10000\n  \
+                      vnicctl port set p0 --lldp rx-and-tx"
     )]
     Set {
         /// Name of the port
         name: String,
         /// Line rate in Mbit/s, 1 to 400000, or with a unit (10G); 0: that of the device, and no limit
-        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps, required_unless_present_any = ["broadcast", "unknown_unicast"])]
+        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps, required_unless_present_any = ["broadcast", "unknown_unicast", "lldp"])]
         speed: Option<u32>,
+        /// Link layer discovery: disabled, tx-only, rx-only or rx-and-tx
+        #[arg(long, value_name = "MODE", value_parser = check::lldp)]
+        lldp: Option<LldpMode>,
         #[command(flatten)]
         storm: StormArgs,
+    },
+    /// Show the stations at the other ends of links, as they say themselves by link layer discovery (LLDP)
+    #[command(
+        visible_alias = "neighbours",
+        after_help = "Example:\n  vnicctl port set p0 --lldp rx-and-tx && vnicctl port neighbors"
+    )]
+    Neighbors {
+        /// Name of the port; all when absent
+        name: Option<String>,
     },
     /// Remove a port
     #[command(visible_alias = "delete")]
@@ -380,6 +394,9 @@ pub struct PortAdd {
     pub speed: Option<u32>,
     #[command(flatten)]
     pub storm: StormArgs,
+    /// Link layer discovery: disabled, tx-only, rx-only or rx-and-tx [default: disabled]
+    #[arg(long, value_name = "MODE", value_parser = check::lldp)]
+    pub lldp: Option<LldpMode>,
     #[command(flatten)]
     pub vlan: VlanArgs,
     /// The data core that serves it [default: the first]

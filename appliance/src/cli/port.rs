@@ -9,6 +9,7 @@ use super::output::Output;
 use super::text::{self, Facts};
 use super::{Failure, mesh, paging, vlan};
 use crate::names::{self, PORTS};
+use crate::stored::ports::lldp_message;
 
 /// Runs a command.
 pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Failure> {
@@ -37,21 +38,42 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                     speed_mbps: add.speed,
                     storm_broadcast_pps: add.storm.broadcast.filter(|pps| *pps > 0),
                     storm_unknown_unicast_pps: add.storm.unknown_unicast.filter(|pps| *pps > 0),
+                    lldp: add.lldp.map_or(0, |mode| lldp_message(mode).into()),
                     ..v1::Port::default()
                 }),
             };
             out.answer("Port", service.create_port(request).await?, facts)
         }
-        PortVerb::Set { name, speed, storm } => {
+        PortVerb::Set {
+            name,
+            speed,
+            lldp,
+            storm,
+        } => {
             let request = v1::UpdatePortRequest {
                 name: resource(PORTS, &name),
                 speed_mbps: speed,
                 storm_broadcast_pps: storm.broadcast,
                 storm_unknown_unicast_pps: storm.unknown_unicast,
                 bridge: None,
+                lldp: lldp.map(|mode| lldp_message(mode).into()),
                 etag: String::new(),
             };
             out.answer("Port", service.update_port(request).await?, facts)
+        }
+        PortVerb::Neighbors { name } => {
+            let all = match name {
+                None => list(client).await?,
+                Some(name) => {
+                    let name = resource(PORTS, &name);
+                    let port = service.get_port(v1::GetPortRequest { name }).await?.into_inner();
+                    v1::ListPortsResponse {
+                        ports: vec![port],
+                        ..v1::ListPortsResponse::default()
+                    }
+                }
+            };
+            out.message("ListPortsResponse", &all, || neighbors(&all.ports))
         }
         PortVerb::Remove { name } => {
             let name = resource(PORTS, &name);
@@ -148,6 +170,46 @@ fn table(ports: &[v1::Port]) -> String {
     }
 }
 
+/// Link layer discovery of a port, in words.
+fn lldp(p: &v1::Port) -> String {
+    let mode = match p.lldp() {
+        v1::LldpMode::Unspecified | v1::LldpMode::Disabled => return "disabled".to_owned(),
+        v1::LldpMode::TxOnly => "tx-only",
+        v1::LldpMode::RxOnly => "rx-only",
+        v1::LldpMode::RxAndTx => "rx-and-tx",
+    };
+    let c = p.lldp_counters.unwrap_or_default();
+    let n = p.lldp_neighbors.len();
+    format!(
+        "{mode}; neighbors: {n}; messages: {} sent, {} received, {} of them bad",
+        c.sent, c.received, c.errors
+    )
+}
+
+fn neighbors(ports: &[v1::Port]) -> String {
+    let all = ports
+        .iter()
+        .flat_map(|p| p.lldp_neighbors.iter().map(move |n| (p, n)));
+    let all: Vec<_> = all.collect();
+    let silent = match ports
+        .iter()
+        .any(|p| matches!(p.lldp(), v1::LldpMode::RxOnly | v1::LldpMode::RxAndTx))
+    {
+        true => "no neighbors: nobody is heard yet; stations speak every 30 s",
+        false => "no port listens: vnicctl port set PORT --lldp rx-and-tx",
+    };
+    text::table! { (p, n) in &all, silent;
+        "PORT": names::last(&p.name),
+        "SYSTEM": n.system_name.clone(),
+        "CHASSIS": n.chassis.clone(),
+        "ITS PORT": n.port.clone(),
+        "DESCRIPTION": n.port_description.clone(),
+        "DOES": n.capabilities.join(", "),
+        "MANAGEMENT": n.management_address.clone(),
+        "SINCE": text::time(n.since),
+    }
+}
+
 fn facts(p: &v1::Port) -> String {
     let traffic = p.traffic.unwrap_or_default();
     let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
@@ -160,6 +222,7 @@ fn facts(p: &v1::Port) -> String {
         .add("speed", speed(p))
         .add("storm control", storm(p))
         .add("bridge", names::last(p.bridge()))
+        .add("lldp", lldp(p))
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))
         .add(

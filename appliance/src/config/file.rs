@@ -51,6 +51,7 @@ struct NicTable {
     data_cores: Option<Spanned<Numbers>>,
     idle_spin_us: Option<Spanned<i64>>,
     mac_ageing_s: Option<Spanned<i64>>,
+    forward_lldp: Option<Spanned<bool>>,
     socket_dir: Option<Spanned<String>>,
     state_dir: Option<Spanned<String>>,
 }
@@ -222,6 +223,7 @@ fn nic(
         confine: true,
         switch: SwitchConfig {
             ageing: ageing.unwrap_or(switch.ageing),
+            forward_lldp: table.forward_lldp.is_some_and(|yes| yes.into_inner()),
             ..switch
         },
     };

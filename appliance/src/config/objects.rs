@@ -6,7 +6,7 @@ use toml::Value;
 use vnic_backend::fault::{ALWAYS, Action, Opcodes, opcode_name};
 use vnic_backend::lag::TeamType;
 use vnic_backend::{
-    AdapterSpec, FaultSpec, PortKind, PortSpec, RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole,
+    AdapterSpec, FaultSpec, LldpMode, PortKind, PortSpec, RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole,
     VerbsFaultSpec, VlanMode, VmmLimits,
 };
 
@@ -189,6 +189,7 @@ fn port(spec: &PortSpec, mesh: Option<&MeshSpec>) -> Keys {
     keys.optional("storm_broadcast_pps", storm.broadcast_pps.map(number));
     keys.optional("storm_unknown_unicast_pps", storm.unknown_unicast_pps.map(number));
     keys.optional("bridge", spec.bridge.as_ref().map(text));
+    keys.plain("lldp", text(spec.lldp), text(LldpMode::default()));
     keys
 }
 

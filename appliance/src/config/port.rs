@@ -29,6 +29,7 @@ pub(super) struct PortTable {
     storm_broadcast_pps: Option<Spanned<i64>>,
     storm_unknown_unicast_pps: Option<Spanned<i64>>,
     bridge: Option<Spanned<String>>,
+    lldp: Option<Spanned<String>>,
     queues: Option<Spanned<i64>>,
     listen: Option<Spanned<String>>,
     certificate: Option<Spanned<String>>,
@@ -110,6 +111,7 @@ pub(super) fn port(
             unknown_unicast_pps: sink.check(table.storm_unknown_unicast_pps, check::storm),
         },
         bridge: sink.text(table.bridge, check::name),
+        lldp: sink.text(table.lldp, check::lldp).unwrap_or_default(),
     };
     (port, mesh)
 }

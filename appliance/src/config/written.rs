@@ -21,6 +21,7 @@ pub fn daemon(settings: &Settings) -> Keys {
     keys.must("nic.data_cores", list(cores));
     keys.must("nic.idle_spin_us", number(nic.idle_spin.as_micros()));
     keys.must("nic.mac_ageing_s", number(nic.switch.ageing.as_secs()));
+    keys.must("nic.forward_lldp", Value::Boolean(nic.switch.forward_lldp));
     keys.must("nic.socket_dir", path(&settings.socket_dir));
     keys.must("nic.state_dir", path(&settings.state_dir));
     let unix = text(format!("unix:{}", control.unix.display()));

@@ -136,7 +136,12 @@ impl Ports<'_> {
         let name = wanted.name.as_str();
         fields::unchanged(since, Ports::etag(self.0, &self.get(name)?.spec))?;
         let nic = &self.0.nic;
+        // A port that is joined to another one has none.
+        if wanted.bridge.is_some() {
+            nic.set_port_lldp(name, wanted.lldp).map_err(refused)?;
+        }
         nic.set_port_bridge(name, wanted.bridge).map_err(refused)?;
+        nic.set_port_lldp(name, wanted.lldp).map_err(refused)?;
         nic.set_port_speed(name, wanted.speed_mbps).map_err(refused)?;
         let status = nic.set_port_storm(name, wanted.storm).map_err(refused)?;
         if self.0.origins.is_stored(name) {

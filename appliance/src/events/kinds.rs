@@ -175,6 +175,9 @@ kinds! {
     BOND_MEMBER_BACK = 0x1134, "bond_member_back", Outside, [Info], "A port of a bond may carry frames again.";
     LACP_PARTNER_FOUND = 0x1135, "lacp_partner_found", Outside, [Info], "A port of a bond hears an LACP partner.";
     LACP_PARTNER_LOST = 0x1136, "lacp_partner_lost", Outside, [Warn], "A port of a bond does not hear its LACP partner any more.";
+    LLDP_NEIGHBOR_FOUND = 0x1137, "lldp_neighbor_found", Outside, [Info], "A port hears a station by link layer discovery.";
+    LLDP_NEIGHBOR_LOST = 0x1138, "lldp_neighbor_lost", Outside, [Info],
+        "A port does not hear a station any more: it left, was silent for too long, or the link went down.";
     MESH_PEER = 0x1140, "mesh_peer", Outside, [Info, Warn], "A daemon joined the mesh behind a port. A warning if it left.";
     MESH_REFUSED = 0x1141, "mesh_refused", Outside, [Warn],
         "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";

@@ -79,7 +79,9 @@ impl Record {
             | NicEventKind::BondMemberLost { .. }
             | NicEventKind::BondMemberBack { .. }
             | NicEventKind::LacpPartnerFound { .. }
-            | NicEventKind::LacpPartnerLost { .. } => Owner::Port(name()),
+            | NicEventKind::LacpPartnerLost { .. }
+            | NicEventKind::LldpNeighbourFound { .. }
+            | NicEventKind::LldpNeighbourLost { .. } => Owner::Port(name()),
             _ if is_bond => Owner::Nic,
             _ if either && is_port(&event.owner) => Owner::Port(name()),
             _ => Owner::Adapter(name()),

@@ -3,8 +3,8 @@
 use std::net::Ipv6Addr;
 
 use vnic_backend::{
-    AttachState, Caller, Claim, ConnectionOutcome, ConnectionReport, FaultInjection, Injected, MovePart,
-    NicEvent, NicEventKind, RdmaGaveUp,
+    AttachState, Caller, Claim, ConnectionOutcome, ConnectionReport, FaultInjection, Injected, LldpLost,
+    MovePart, NicEvent, NicEventKind, RdmaGaveUp,
 };
 
 use super::kinds::{self, Kind};
@@ -317,6 +317,28 @@ pub fn describe(event: &NicEvent) -> Told {
         }
         NicEventKind::LacpPartnerLost { bond } => {
             tell! { LACP_PARTNER_LOST, bond; "bond {bond} does not hear its LACP partner any more" }
+        }
+        NicEventKind::LldpNeighbourFound {
+            chassis,
+            port,
+            system,
+        } => {
+            tell! { LLDP_NEIGHBOR_FOUND, chassis, port, system; "hears port {port:?} of chassis {chassis}, system {system:?}" }
+        }
+        NicEventKind::LldpNeighbourLost {
+            chassis,
+            port,
+            system,
+            why,
+        } => {
+            let why = match why {
+                LldpLost::Shutdown => "it left",
+                LldpLost::Aged => "it was silent for too long",
+                LldpLost::Link => "the link is down, or the port does not listen any more",
+            };
+            tell! { LLDP_NEIGHBOR_LOST, chassis, port, system, why;
+                "does not hear port {port:?} of chassis {chassis}, system {system:?}, any more: {why}"
+            }
         }
         NicEventKind::FaultAdded { id, name, action } => {
             let (fault_id, fault) = (id, name);

@@ -7,7 +7,7 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterStatus, AttachState, Budget, BurstStatus, Caller, DroplessStatus, EthernetDriver, GidKind, GidRow,
-    GidSource, MacAddr, PortStatus, RdmaStatus, ResourceRow, Sample, feature, hash_type,
+    GidSource, LldpNeighbour, MacAddr, PortStatus, RdmaStatus, ResourceRow, Sample, feature, hash_type,
 };
 use vnic_control::v1;
 
@@ -270,7 +270,48 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
             statistics: Vec::new(),
         }),
         etag: Ports::etag(control, spec),
+        lldp: ports::lldp_message(spec.lldp).into(),
+        lldp_neighbors: Vec::new(),
+        lldp_counters: None,
     }
+}
+
+/// Message of a station that a port hears.
+pub fn lldp_neighbor(n: &LldpNeighbour) -> v1::LldpNeighbor {
+    let said = &n.said;
+    v1::LldpNeighbor {
+        chassis: said.chassis.clone(),
+        port: said.port.clone(),
+        port_description: said.port_description.clone(),
+        system_name: said.system_name.clone(),
+        system_description: said.system_description.clone(),
+        capabilities: capabilities(said.capabilities).map(str::to_owned).collect(),
+        management_address: said.management.clone(),
+        source: said.source.to_string(),
+        ttl_s: said.ttl.into(),
+        since: Some(n.since.into()),
+        until: Some(n.until.into()),
+    }
+}
+
+/// Names of what a system does, by the bits of IEEE 802.1AB-2016 table 8-4.
+fn capabilities(on: u16) -> impl Iterator<Item = &'static str> {
+    const NAMES: [&str; 11] = [
+        "other",
+        "repeater",
+        "bridge",
+        "wlan",
+        "router",
+        "telephone",
+        "docsis",
+        "station",
+        "c-vlan",
+        "s-vlan",
+        "tpmr",
+    ];
+    let all = NAMES.into_iter().enumerate();
+    all.filter(move |(bit, _)| on & 1 << bit != 0)
+        .map(|(_, name)| name)
 }
 
 /// Statistics of the device of a port.

@@ -37,6 +37,17 @@ fn with_statistics(control: &Control, status: &PortStatus) -> v1::Port {
     if let Some(device) = &mut port.device {
         device.statistics = convert::port_statistics(status);
     }
+    if let Some(lldp) = &status.lldp {
+        let c = lldp.counters;
+        port.lldp_neighbors = lldp.neighbours.iter().map(convert::lldp_neighbor).collect();
+        port.lldp_counters = Some(v1::LldpCounters {
+            sent: c.sent,
+            received: c.received,
+            errors: c.errors,
+            discarded: c.discarded,
+            ageouts: c.ageouts,
+        });
+    }
     port
 }
 
@@ -97,8 +108,9 @@ impl v1::port_service_server::PortService for Ports {
                 request.storm_broadcast_pps,
                 request.storm_unknown_unicast_pps,
             );
-            if asked == (None, None, None) && request.bridge.is_none() {
-                let fields = "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps, bridge";
+            if asked == (None, None, None) && request.bridge.is_none() && request.lldp.is_none() {
+                let fields =
+                    "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps, bridge, lldp";
                 wrong.add("speed_mbps", format!("required: {fields}"));
             }
             // Absent: as it is; 0: no limit.
@@ -120,8 +132,12 @@ impl v1::port_service_server::PortService for Ports {
                 None => Some(spec.bridge.clone()),
                 some => stored::ports::bridge(some, "bridge", &mut wrong),
             };
-            let all = speed.zip(bridge).zip(broadcast.zip(unknown));
-            let ((speed_mbps, bridge), (broadcast_pps, unknown_unicast_pps)) = wrong.finish(all)?;
+            let lldp = match request.lldp {
+                None => Some(spec.lldp),
+                Some(mode) => stored::ports::lldp(mode, "lldp", &mut wrong),
+            };
+            let all = speed.zip(bridge).zip(lldp).zip(broadcast.zip(unknown));
+            let (((speed_mbps, bridge), lldp), (broadcast_pps, unknown_unicast_pps)) = wrong.finish(all)?;
             let storm = StormControl {
                 broadcast_pps,
                 unknown_unicast_pps,
@@ -130,6 +146,7 @@ impl v1::port_service_server::PortService for Ports {
                 speed_mbps,
                 storm,
                 bridge,
+                lldp,
                 ..spec
             };
             let status = ports.set(&request.etag, wanted)?;

@@ -1,7 +1,7 @@
 //! Ports as `vnic.v1.Port`: the values of a request, without those that the daemon fills in.
 
 use prost::Message as _;
-use vnic_backend::{PortKind, PortSpec, StormControl};
+use vnic_backend::{LldpMode, PortKind, PortSpec, StormControl};
 use vnic_control::v1;
 
 use super::values;
@@ -83,7 +83,33 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
             unknown_unicast_pps: unknown?,
         },
         bridge: bridge?,
+        lldp: lldp(port.lldp, "port.lldp", wrong)?,
     })
+}
+
+/// Reads the mode of link layer discovery.
+pub fn lldp(mode: i32, field: &str, wrong: &mut Violations) -> Option<LldpMode> {
+    wrong
+        .check(
+            field,
+            v1::LldpMode::try_from(mode).map_err(|_| format!("{mode} is no mode; allowed are 0 to 4")),
+        )
+        .map(|mode| match mode {
+            v1::LldpMode::Unspecified | v1::LldpMode::Disabled => LldpMode::Disabled,
+            v1::LldpMode::TxOnly => LldpMode::TxOnly,
+            v1::LldpMode::RxOnly => LldpMode::RxOnly,
+            v1::LldpMode::RxAndTx => LldpMode::RxAndTx,
+        })
+}
+
+/// The mode of link layer discovery in messages.
+pub fn lldp_message(mode: LldpMode) -> v1::LldpMode {
+    match mode {
+        LldpMode::Disabled => v1::LldpMode::Disabled,
+        LldpMode::TxOnly => v1::LldpMode::TxOnly,
+        LldpMode::RxOnly => v1::LldpMode::RxOnly,
+        LldpMode::RxAndTx => v1::LldpMode::RxAndTx,
+    }
 }
 
 /// Checks the speed of a port, if there is one.
@@ -177,6 +203,11 @@ pub fn encode(port: &PortSpec, mesh: Option<&MeshSpec>) -> Vec<u8> {
         storm_broadcast_pps: port.storm.broadcast_pps,
         storm_unknown_unicast_pps: port.storm.unknown_unicast_pps,
         bridge: port.bridge.as_deref().map(|other| names::of(names::PORTS, other)),
+        // What is not enabled is not said, as by older versions.
+        lldp: match port.lldp {
+            LldpMode::Disabled => 0,
+            mode => lldp_message(mode).into(),
+        },
         ..v1::Port::default()
     };
     message.encode_to_vec()
@@ -210,6 +241,7 @@ mod tests {
                 unknown_unicast_pps: Some(7),
             },
             bridge: Some("p1".to_owned()),
+            lldp: LldpMode::RxOnly,
         };
         let ifname = || "eth0".to_owned();
         let tap = PortKind::Tap {

@@ -258,6 +258,7 @@ fn snapshot() -> Snapshot {
             up: true,
             problem: None,
             mode: String::new(),
+            lldp: None,
             device: Some(PortDevice {
                 index: 7,
                 mtu: 9000,

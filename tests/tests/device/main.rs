@@ -21,6 +21,7 @@ mod lag;
 mod lag_control;
 mod lag_hosts;
 mod lag_lacp;
+mod lldp;
 mod loops;
 mod macs;
 mod memory;

@@ -51,7 +51,8 @@ vnic_wire::named! {
         ClassStalled => "class_stalled",
         /// The send queue of its priority is full (`SendQueuePerPrio`; a lossy priority).
         SendQueueFull => "send_queue_full",
-        /// A guest sent a pause frame or a frame of a slow protocol: only links speak these.
+        /// A guest sent a pause frame, or a frame of a slow protocol or of link layer discovery: only links speak these. Or such a frame
+        /// came from a wire and is for nobody here.
         MacControl => "mac_control",
         /// The guest does not keep up, and `CongestionAction` says so.
         CongestionHint => "congestion_hint",

@@ -1,4 +1,4 @@
-//! The fabric: embedded switch, quality of service, link aggregation, faults, a network in virtual time.
+//! The fabric: embedded switch, quality of service, link aggregation, link layer discovery, faults, a network in virtual time.
 //! Sans-I/O: time, frames and randomness are arguments; decisions are return values.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ pub mod conformance;
 pub mod drop_reason;
 pub mod fault;
 pub mod lag;
+pub mod lldp;
 pub mod network;
 pub mod qos;
 pub mod switch;

@@ -44,6 +44,8 @@ pub struct SwitchConfig {
     pub ageing: Duration,
     /// Most learned addresses of one port, so that one hostile guest cannot push out the others.
     pub learn_limit_per_port: usize,
+    /// Whether link layer discovery of guests and of wires is forwarded as any multicast. A bridge does not (IEEE 802.1Q table 8-1).
+    pub forward_lldp: bool,
 }
 
 impl Default for SwitchConfig {
@@ -51,6 +53,7 @@ impl Default for SwitchConfig {
         SwitchConfig {
             ageing: Duration::from_secs(300),
             learn_limit_per_port: 1024,
+            forward_lldp: false,
         }
     }
 }
@@ -197,6 +200,23 @@ const MAC_CONTROL: [u8; 2] = EtherType::MAC_CONTROL.0.to_be_bytes();
 
 /// Destination of slow protocols (IEEE 802.3 annex 57A), which no bridge forwards (IEEE 802.1Q table 8-1).
 const SLOW_PROTOCOLS: u64 = 0x0180_c200_0002;
+
+/// Whether the destination is one of link layer discovery (IEEE 802.1AB-2016 table 7-1): nearest customer bridge, non-TPMR bridge,
+/// bridge.
+#[inline]
+fn is_for_lldp(head: &[u8; 18]) -> bool {
+    matches!(head, [0x01, 0x80, 0xc2, 0x00, 0x00, 0x00 | 0x03 | 0x0e, ..])
+}
+
+/// Whether a frame's EtherType is that of link layer discovery, behind a tag or not.
+#[cold]
+fn has_lldp(head: &[u8]) -> bool {
+    let ethertype = match head.get(12..14) {
+        Some([0x81, 0x00]) => head.get(16..18),
+        ethertype => ethertype,
+    };
+    ethertype == Some(&EtherType::LLDP.0.to_be_bytes())
+}
 
 /// Whether a frame is MAC control, or would be once its priority tag is removed behind the switch.
 #[inline]
@@ -384,8 +404,10 @@ impl Switch {
         self.now = stamp;
         let verdict = self.decide(ingress, head, frame_len);
         let generation = self.generation;
+        // (The EtherType is no part of a flow's name; for these addresses it decides.)
         if frame_len >= 18
             && let Some(h) = head.first_chunk::<18>()
+            && !is_for_lldp(h)
             && let Some(port) = self.port_mut(ingress)
         {
             port.flow = LastFlow {
@@ -439,6 +461,10 @@ impl Switch {
     fn admit(&self, ingress: PortId, head: &[u8], frame_len: usize) -> Result<(Header, u16), DropReason> {
         let frame = Header::parse(head, frame_len).ok_or(DropReason::Runt)?;
         if is_mac_control(head) || frame.destination == SLOW_PROTOCOLS {
+            return Err(DropReason::MacControl);
+        }
+        let for_lldp = head.first_chunk().is_some_and(is_for_lldp);
+        if for_lldp && !self.config.forward_lldp && has_lldp(head) {
             return Err(DropReason::MacControl);
         }
         if frame.source & GROUP != 0 {

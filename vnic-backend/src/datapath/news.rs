@@ -153,7 +153,8 @@ pub enum CoreEvent {
         /// Index of the lost network interface.
         index: u32,
     },
-    /// An uplink received a frame of a slow protocol (IEEE 802.3 annex 57A): for the control plane, never for the switch.
+    /// An uplink received a frame of a slow protocol (IEEE 802.3 annex 57A), or of link layer discovery: for the control plane, never
+    /// for the switch.
     SlowFrame {
         /// The uplink.
         port: PortId,

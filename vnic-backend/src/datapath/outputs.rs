@@ -40,7 +40,7 @@ use mirror::Mirrors;
 use receiver::PauseSignals;
 
 pub use adapter::AdapterRx;
-pub use bond::{BondSetup, BondSide, InBond, SlowLimit, is_slow};
+pub use bond::{BondSetup, BondSide, InBond, SlowLimit, is_lldp, is_slow};
 use concern::{Concern, concerns_rdma};
 pub use concern::{INBOUND_MAX, Inbound, LEARN_MAX, is_roce};
 pub use flow_control::{Link, is_control};

@@ -12,7 +12,7 @@ use super::core::Core;
 use super::counters::{BY_TAG, PortCounters, Priorities, Way};
 use super::frame::{FRAME_MAX, Metadata, OwnedFrame, RawFrame, SNAP};
 use super::news::CoreEvent;
-use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_slow};
+use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_lldp, is_slow};
 use super::rdma::Functions;
 use super::rings::free_index;
 use super::sleep::{Sleeper, Source};
@@ -38,6 +38,8 @@ struct UplinkRx {
     bond: Option<InBond>,
     slow: SlowLimit,
     storm: Storm,
+    /// Whether link layer discovery is for the control plane.
+    lldp: bool,
     /// Whether the port is joined to another one: what links say to each other is for that one.
     bridged: bool,
     /// A frame that was read and waits for a receiver's buffer: no frame behind it is read.
@@ -138,7 +140,7 @@ impl Uplinks {
                     work += 1;
                     continue;
                 }
-                if is_slow(bytes) && !up.bridged {
+                if (is_slow(bytes) || up.lldp && is_lldp(bytes)) && !up.bridged {
                     if up.slow.allows(now, bytes.len()) {
                         core.report(CoreEvent::SlowFrame {
                             port: up.port,
@@ -272,6 +274,7 @@ impl Uplinks {
             bond: None,
             slow: SlowLimit::default(),
             storm: Storm::new(StormControl::default()),
+            lldp: false,
             bridged: false,
             kept: None,
         });
@@ -297,6 +300,13 @@ impl Uplinks {
     pub fn set_bridged(&mut self, joined: &[(PortId, Option<PortId>)]) {
         for up in self.all.iter_mut().flatten() {
             up.bridged = joined.iter().any(|(port, _)| *port == up.port);
+        }
+    }
+
+    /// Sets whether link layer discovery of an uplink is for the control plane, if it is one of this core.
+    pub fn set_lldp(&mut self, id: PortId, on: bool) {
+        for up in self.all.iter_mut().flatten().filter(|up| up.port == id) {
+            up.lldp = on;
         }
     }
 

@@ -40,6 +40,12 @@ impl State {
             if let Some(team) = id.and_then(|id| self.bond_of(id)) {
                 return no(format!("{port} is a member of {team}"));
             }
+            let lldp = self.ports.get(port).map(|p| p.spec.lldp);
+            if let Some(mode) = lldp.filter(|mode| *mode != LldpMode::Disabled) {
+                return no(format!(
+                    "{port} has link layer discovery ({mode}), which would be for {one} then"
+                ));
+            }
             if let Some(mirror) = self.mirrored_to(port) {
                 return no(format!(
                     "{port} is the destination of mirror {mirror}, and carries copies only"

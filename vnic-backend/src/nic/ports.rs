@@ -95,13 +95,17 @@ impl Nic {
             speed => Some(qos::change(&limited(&plain, speed), &plain.keys)?),
         };
         let name = spec.name.clone();
-        let entry = PortEntry {
+        if spec.lldp != LldpMode::Disabled {
+            self.inner.set_alarm(state)?;
+        }
+        let mut entry = PortEntry {
             spec,
             id,
             core,
             counters,
             up,
             qos: QosSpec::default(),
+            lldp: None,
             index: Some(index),
             problem: None,
             mode,
@@ -113,6 +117,7 @@ impl Nic {
         if let Some(change) = change {
             self.inner.send_qos(id, change);
         }
+        self.inner.discover(&mut entry);
         let status = entry.status();
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
@@ -121,6 +126,7 @@ impl Nic {
         if state.bridged_with(&name).is_some() {
             bridges::bind(&self.inner, state);
         }
+        state.ring_alarm();
         Ok(status)
     }
 
@@ -136,7 +142,9 @@ impl Nic {
             state.port(name)?;
             acts()?;
             let bridged = state.bridged_with(name).is_some();
-            let entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
+            let mut entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
+            self.inner.part(&mut entry);
+            self.inner.silence(&mut state);
             if bridged {
                 bridges::bind(&self.inner, &state);
             }
@@ -338,6 +346,7 @@ impl Inner {
             if !self.member_link(state, id, up, noticed) {
                 self.set_link(id, up);
             }
+            self.lldp_link(state, id, up);
             self.hub.publish(&name, NicEventKind::PortLink { up });
         }
     }

@@ -172,6 +172,26 @@ pub enum NicEventKind {
         /// The bond.
         bond: String,
     },
+    /// A port hears a station by link layer discovery.
+    LldpNeighbourFound {
+        /// Identifier of its chassis.
+        chassis: String,
+        /// Identifier of its port.
+        port: String,
+        /// Name of the system, if it says one.
+        system: String,
+    },
+    /// A port does not hear a station any more.
+    LldpNeighbourLost {
+        /// Identifier of its chassis.
+        chassis: String,
+        /// Identifier of its port.
+        port: String,
+        /// Name of the system, if it has said one.
+        system: String,
+        /// Why.
+        why: LldpLost,
+    },
     /// A member port of a bond has an LACP partner.
     LacpPartnerFound {
         /// The bond.

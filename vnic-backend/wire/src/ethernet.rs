@@ -33,6 +33,8 @@ impl EtherType {
     pub const MAC_CONTROL: EtherType = EtherType(0x8808);
     /// Slow protocols: LACP and marker (IEEE 802.3 annex 57A).
     pub const SLOW_PROTOCOLS: EtherType = EtherType(0x8809);
+    /// Link layer discovery (IEEE 802.1AB-2016 clause 7.3).
+    pub const LLDP: EtherType = EtherType(0x88cc);
     /// RoCEv1: a GRH follows (IBTA vol 1 annex A16).
     pub const ROCE: EtherType = EtherType(0x8915);
     /// Service VLAN tag (IEEE 802.1Q table 9-1).

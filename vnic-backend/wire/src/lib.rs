@@ -1,5 +1,5 @@
 //! Wire formats: one file per header, one shape for all files. Sans-I/O, no clock, no allocation (except in
-//! `roce::build`, which is for callers with time).
+//! `roce::build` and [`lldp`], which are for callers with time).
 //!
 //! The shape: `HEADER_LEN`, the bytes of the header without options; a small `Copy` struct of its fields in
 //! host order; `parse`, which reads it from the front of a slice that may be of any length and hold anything;
@@ -12,7 +12,7 @@
 //! [`gid`] has the identifiers; [`sack`] is ours, and so are the layouts of [`dceth`] and [`dcceth`]. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
 //!
 //! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]. Between neighbours on a link:
-//! [`pause`], [`lacp`].
+//! [`pause`], [`lacp`], [`lldp`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -44,6 +44,7 @@ pub mod int;
 pub mod ipv4;
 pub mod ipv6;
 pub mod lacp;
+pub mod lldp;
 pub mod mad;
 mod named;
 pub mod nd;

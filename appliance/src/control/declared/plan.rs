@@ -68,11 +68,12 @@ impl Plan {
 }
 
 /// Keys of a port that change while it is there.
-const LIVE: [&str; 4] = [
+const LIVE: [&str; 5] = [
     "speed_mbps",
     "storm_broadcast_pps",
     "storm_unknown_unicast_pps",
     "bridge",
+    "lldp",
 ];
 
 /// Places of actions in the order: what goes gives free what others need.

@@ -565,6 +565,7 @@ fn nonsense_settings_do_no_harm() {
     let mut s = Switch::new(SwitchConfig {
         ageing: Duration::ZERO,
         learn_limit_per_port: 0,
+        ..SwitchConfig::default()
     });
     s.set_port(PortId(7), access(1));
     s.remove_port(PortId(7));
@@ -610,6 +611,27 @@ fn slow_protocols_are_for_links_only() {
         let f = frame(to, A, tci);
         let dropped = Verdict::Drop(DropReason::MacControl);
         assert_eq!(s.forward(at(0.0), PortId(0), &f, f.len()), dropped);
+        // So is link layer discovery, if the operator does not want it to pass. (Other protocols may have its addresses.)
+        let mut f = frame(MacAddr([1, 0x80, 0xc2, 0, 0, 0x0e]), A, tci);
+        assert!(matches!(
+            s.forward(at(0.0), PortId(0), &f, f.len()),
+            Verdict::Flood(_)
+        ));
+        let at_type = if tci.is_some() { 16 } else { 12 };
+        f[at_type..at_type + 2].copy_from_slice(&[0x88, 0xcc]);
+        assert_eq!(s.forward(at(0.0), PortId(0), &f, f.len()), dropped);
+        let mut passes = Switch::new(SwitchConfig {
+            forward_lldp: true,
+            ..SwitchConfig::default()
+        });
+        for (port, config) in (0..).zip([owner(A), owner(B)]) {
+            passes.add_port(PortId(port), config);
+            passes.set_link(PortId(port), true);
+        }
+        assert!(matches!(
+            passes.forward(at(0.0), PortId(0), &f, f.len()),
+            Verdict::Flood(_)
+        ));
         // The next address is free.
         let f = frame(MacAddr([1, 0x80, 0xc2, 0, 0, 0x10]), A, tci);
         let verdict = s.forward(at(0.0), PortId(0), &f, f.len());

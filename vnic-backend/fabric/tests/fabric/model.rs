@@ -344,6 +344,7 @@ impl World {
         let config = SwitchConfig {
             ageing: AGEING,
             learn_limit_per_port: LIMIT,
+            forward_lldp: false,
         };
         World {
             copies: (0..copies)

@@ -26,7 +26,7 @@ use super::super::frame::RawFrame;
 use super::super::ticket::{Ticket, Tickets};
 use waiting::{WaitingFlows, WaitingFrame};
 
-pub use wire::{InBond, SlowLimit, is_slow};
+pub use wire::{InBond, SlowLimit, is_lldp, is_slow};
 
 /// Bytes of a frame in which its flow is searched: two tunnels within each other, with IPv6.
 const LOOK: usize = 256;

@@ -128,6 +128,11 @@ impl Worker {
         self.uplinks.set_bridged(joined);
     }
 
+    /// Sets whether link layer discovery of an uplink is for the control plane, if it is one of this core.
+    pub(crate) fn set_lldp(&mut self, id: PortId, on: bool) {
+        self.uplinks.set_lldp(id, on);
+    }
+
     /// Sets the limits of storm control of an uplink, if it is one of this core.
     pub(crate) fn set_storm(&mut self, id: PortId, limits: StormControl) {
         self.uplinks.set_storm(id, limits);

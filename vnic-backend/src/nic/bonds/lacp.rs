@@ -14,7 +14,7 @@ use crate::nic::state::{BondEntry, Speaker, State};
 use crate::types::lag::LacpReceive;
 use crate::types::*;
 
-/// Tells the machines the time until no bond runs LACP.
+/// Tells the machines the time until there is none.
 fn tell_the_time(nic: &Weak<Inner>, woken: &Receiver<()>) {
     let mut wait = None;
     loop {
@@ -32,22 +32,23 @@ fn tell_the_time(nic: &Weak<Inner>, woken: &Receiver<()>) {
 
 impl Inner {
     /// Starts the thread that tells the machines the time, if there is none.
-    pub(super) fn set_alarm(self: &Arc<Inner>, state: &mut State) -> Result<(), NicError> {
+    pub(in crate::nic) fn set_alarm(self: &Arc<Inner>, state: &mut State) -> Result<(), NicError> {
         if state.alarm.is_some() {
             return Ok(());
         }
         let (wake, woken) = bounded(1);
         let nic = Arc::downgrade(self);
-        let thread = std::thread::Builder::new().name("vnic-lacp".into());
+        let thread = std::thread::Builder::new().name("vnic-neighbours".into());
         let thread = thread.spawn(move || tell_the_time(&nic, &woken));
         thread.map_err(NicError::os("starting a thread"))?;
         state.alarm = Some(wake);
         Ok(())
     }
 
-    /// Ends the thread that tells the machines the time, if no bond runs LACP any more.
-    pub(super) fn silence(&self, state: &mut State) {
-        if !state.bonds.values().any(|b| b.lacp.is_some()) {
+    /// Ends the thread that tells the machines the time, if no bond runs LACP and no port link layer discovery any more.
+    pub(in crate::nic) fn silence(&self, state: &mut State) {
+        let spoken = state.bonds.values().any(|b| b.lacp.is_some());
+        if !spoken && !state.ports.values().any(|p| p.lldp.is_some()) {
             state.alarm = None;
         }
     }
@@ -56,8 +57,9 @@ impl Inner {
     fn time_passed(&self) -> Option<Duration> {
         let noticed = Moment::now();
         let mut state = self.lock();
+        let lldp = self.lldp_time(&mut state);
         let bonds = state.bonds.iter_mut().filter(|(_, b)| b.lacp.is_some());
-        let mut next: Option<Duration> = None;
+        let mut next: Option<Duration> = lldp;
         for (name, bond) in bonds {
             if let Some(speaker) = &mut bond.lacp
                 && speaker.wait().is_some_and(|w| w.is_zero())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use vnic_fabric::switch::PortConfig;
 
+use super::super::lldp::Discovery;
 use crate::datapath::PortCounters;
 use crate::types::*;
 
@@ -21,6 +22,8 @@ pub struct PortEntry {
     pub up: bool,
     /// Quality of service that was given last.
     pub qos: QosSpec,
+    /// Link layer discovery, while it speaks or listens.
+    pub lldp: Option<Discovery>,
     /// Index of the network interface that is open; `None`: the device is gone.
     pub index: Option<u32>,
     /// Reason why the link cannot come up.
@@ -52,6 +55,7 @@ impl PortEntry {
             up: self.up,
             problem: self.problem.clone(),
             mode: self.index.map(|_| self.mode.clone()).unwrap_or_default(),
+            lldp: self.lldp.as_ref().map(Discovery::status),
             device: None,
         }
     }

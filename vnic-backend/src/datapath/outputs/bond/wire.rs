@@ -61,6 +61,12 @@ pub fn is_slow(head: &[u8]) -> bool {
     head.starts_with(&DESTINATION.0) || head.get(12..14) == Some(&EtherType::SLOW_PROTOCOLS.0.to_be_bytes())
 }
 
+/// Whether the frame is of link layer discovery (IEEE 802.1AB-2016 clause 7).
+#[inline]
+pub fn is_lldp(head: &[u8]) -> bool {
+    head.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes())
+}
+
 /// Takes a tag of this VLAN off a frame. False: the frame has no such tag.
 pub(in super::super) fn untag(vid: u16, bytes: &mut &mut [u8], hdr: &mut NetHdr) -> bool {
     let [tpid @ .., a, b] = match bytes.get(12..16) {

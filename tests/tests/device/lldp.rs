@@ -1,0 +1,182 @@
+//! Link layer discovery of ports: between two NICs, with a stranger (lldpad), and kept from guests.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use vnic_backend::{DropReason, LldpLost, LldpMode, LldpNeighbour, NicEventKind, PortSpec, lldp_capability};
+use vnic_tests::driver::packets::eth;
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
+use vnic_tests::driver::veth::{Veth, ends};
+use vnic_tests::driver::{NetHdr, Options};
+
+/// Nearest bridge.
+const TO: vnic_backend::MacAddr = vnic_backend::MacAddr([1, 0x80, 0xc2, 0, 0, 0x0e]);
+const TYPE: [u8; 2] = [0x88, 0xcc];
+
+fn neighbours(rig: &Rig, port: &str) -> Result<Vec<LldpNeighbour>> {
+    Ok(rig.nic.port(port)?.lldp.map(|l| l.neighbours).unwrap_or_default())
+}
+
+/// The two ends of a wire, with this discovery each.
+fn both(veth: &Veth, modes: [LldpMode; 2]) -> Result<[Rig; 2]> {
+    let rigs = [Rig::new(1)?, Rig::new(1)?];
+    for (i, (rig, lldp)) in rigs.iter().zip(modes).enumerate() {
+        let ports = veth.ports("packet", i)?;
+        let spec = ports.into_iter().next().context("a port")?;
+        rig.nic.add_port(PortSpec { lldp, ..spec })?;
+    }
+    Ok(rigs)
+}
+
+#[test]
+fn two_nics_hear_each_other() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let [mut a, mut b] = both(&veth, [LldpMode::RxAndTx, LldpMode::TxOnly])?;
+    let port = "p0";
+    assert!(wait_for(|| neighbours(&a, port).is_ok_and(|n| n.len() == 1)));
+    let heard = neighbours(&a, port)?.remove(0).said;
+    let theirs = b
+        .nic
+        .port(port)?
+        .device
+        .and_then(|d| d.mac)
+        .context("an address")?;
+    assert_eq!((&heard.port[..], heard.chassis), (port, theirs.to_string()));
+    assert_eq!(heard.port_description, format!("packet {}", ends(0)[1]));
+    assert_eq!(heard.capabilities, lldp_capability::BRIDGE);
+    assert!(
+        heard.system_description.starts_with("vnic "),
+        "{}",
+        heard.system_description
+    );
+    a.wait_event(port, |k| matches!(k, NicEventKind::LldpNeighbourFound { .. }))?;
+    // One that does not listen hears nobody; then it does.
+    assert_eq!(neighbours(&b, port)?, []);
+    b.nic.set_port_lldp(port, LldpMode::RxAndTx)?;
+    a.nic.set_port_lldp(port, LldpMode::RxOnly)?;
+    a.nic.set_port_lldp(port, LldpMode::RxAndTx)?;
+    assert!(wait_for(|| neighbours(&b, port).is_ok_and(|n| n.len() == 1)));
+    // One that ends to speak says so, and so does one that is removed.
+    b.nic.set_port_lldp(port, LldpMode::RxOnly)?;
+    let left = |k: &NicEventKind| {
+        matches!(
+            k,
+            NicEventKind::LldpNeighbourLost {
+                why: LldpLost::Shutdown,
+                ..
+            }
+        )
+    };
+    a.wait_event(port, left)?;
+    a.nic.remove_port(port)?;
+    b.wait_event(port, left)?;
+    assert_eq!(neighbours(&b, port)?, []);
+    // A wire that is cut.
+    b.nic.set_port_lldp(port, LldpMode::Disabled)?;
+    assert_eq!(b.nic.port(port)?.lldp, None);
+    a.finish(Copies::Extra(0))?;
+    b.finish(Copies::Unknown)
+}
+
+/// What a guest says reaches no wire, and what a wire says no guest; unless the operator wants it.
+#[test]
+fn guests_have_no_part_in_it() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let [mut a, mut b] = both(&veth, [LldpMode::RxAndTx, LldpMode::Disabled])?;
+    let other = vnic_backend::MacAddr([2, 0, 0, 0, 9, 9]);
+    let mac = a.add("a")?;
+    b.add_with("b", |spec| spec.macs = vec![other])?;
+    let (mut ga, mut gb) = (
+        a.attach("a", Options::default())?,
+        b.attach("b", Options::default())?,
+    );
+    // (A frame behind it shows that it would have come.)
+    let says = eth(TO, mac, TYPE, &[0; 46]);
+    let behind = eth(other, mac, [0x88, 0xb5], &[7; 46]);
+    for frame in [&says, &behind] {
+        ga.send_wait(0, frame, NetHdr::default());
+    }
+    let (_, _, got) = gb.recv(0, deadline()).context("a frame")?;
+    assert_eq!(got, behind);
+    assert_eq!(a.drops("a", DropReason::MacControl), 1);
+    // The port hears the other one's guest neither.
+    gb.send_wait(0, &eth(TO, other, TYPE, &[0; 46]), NetHdr::default());
+    assert!(wait_for(|| b.drops("b", DropReason::MacControl) == 1));
+    assert_eq!(neighbours(&a, "p0")?, []);
+    a.finish(Copies::Unknown)?;
+    b.finish(Copies::Unknown)
+}
+
+/// A program of Open-LLDP, with the library beside it, where it is.
+fn lldpad(name: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let file = dirs.map(|dir| dir.join(name)).find(|file| file.is_file())?;
+    let mut command = Command::new(&file);
+    if let Some(lib) = file.parent().and_then(|sbin| sbin.parent()) {
+        command.env("LD_LIBRARY_PATH", lib.join("lib/x86_64-linux-gnu"));
+    }
+    Some(command)
+}
+
+/// A process that ends with this.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn said(mut command: Command, words: &[&str]) -> Result<String> {
+    let output = command.args(words).output()?;
+    ensure!(output.status.success(), "{words:?}: {output:?}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Open-LLDP at the other end of the wire sees the port, and is seen.
+#[test]
+fn a_stranger_hears_and_is_heard() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let Some(mut daemon) = lldpad("lldpad") else {
+        println!("skipped: there is no lldpad (Debian: package lldpad)");
+        return Ok(());
+    };
+    let tool = |words: &[&str]| said(lldpad("lldptool").context("no lldptool")?, words);
+    vnic_tests::driver::veth::ip(&["link", "set", "lo", "up"])?;
+    let rig = Rig::new(1)?;
+    let spec = veth.ports("packet", 0)?.into_iter().next().context("a port")?;
+    let lldp = LldpMode::RxAndTx;
+    rig.nic.add_port(PortSpec { lldp, ..spec })?;
+    let dir = tempfile::tempdir()?;
+    let [_, theirs] = ends(0);
+    daemon.arg("-p").arg("-f").arg(dir.path().join("lldpad.conf"));
+    let _daemon = Ends(daemon.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    let set = ["set-lldp", "-i", &theirs, "adminStatus=rxtx"];
+    assert!(wait_for(|| tool(&set).is_ok()), "{:?}", tool(&set));
+    for tlv in ["sysName", "portDesc"] {
+        tool(&["-T", "-i", &theirs, "-V", tlv, "enableTx=yes"])?;
+    }
+    assert!(wait_for(|| neighbours(&rig, "p0").is_ok_and(|n| {
+        n.iter()
+            .any(|n| n.said.port_description.contains(&theirs) && !n.said.system_name.is_empty())
+    })));
+    let sees = || {
+        let text = tool(&["-t", "-n", "-i", &theirs]).unwrap_or_default();
+        text.contains("Ifname: p0")
+            && text.contains("virtual RoCE NIC")
+            && text.contains("Enabled capabilities: Bridge")
+    };
+    assert!(wait_for(sees), "{:?}", tool(&["-t", "-n", "-i", &theirs]));
+    rig.nic.remove_port("p0")?;
+    assert!(wait_for(|| !sees()), "it was told that the port left");
+    rig.finish(Copies::Extra(0))
+}
