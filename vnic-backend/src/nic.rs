@@ -337,7 +337,7 @@ impl Nic {
         let (adapters, ports) = {
             let mut state = self.inner.lock();
             state.ended = true;
-            self.inner.end_lldp(&mut state);
+            lldp::end(&self.inner.lldp(), &mut state);
             self.inner.end_bonds(&mut state);
             (
                 std::mem::take(&mut state.adapters),
@@ -364,6 +364,14 @@ impl Nic {
 }
 
 impl Inner {
+    /// What link layer discovery does its work with.
+    fn lldp(&self) -> lldp::Means<'_> {
+        lldp::Means {
+            workers: &self.workers,
+            hub: &self.hub,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -539,7 +547,7 @@ impl Inner {
             }
             CoreEvent::SlowFrame { port, frame } => {
                 match frame.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes()) {
-                    true => self.lldp_frame(&mut state, port, &frame),
+                    true => lldp::frame(&self.lldp(), &mut state, port, &frame),
                     false => self.slow_frame(&mut state, port, &frame),
                 }
                 return;

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::state::{PortEntry, State, limited, not_found};
-use super::{Inner, Nic, bridges, mirrors, qos};
+use super::{Inner, Nic, bridges, lldp, mirrors, qos};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::rehearsal::acts;
@@ -117,7 +117,7 @@ impl Nic {
         if let Some(change) = change {
             self.inner.send_qos(id, change);
         }
-        self.inner.discover(&mut entry);
+        lldp::discover(&self.inner.lldp(), &mut entry);
         let status = entry.status();
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
@@ -143,7 +143,7 @@ impl Nic {
             acts()?;
             let bridged = state.bridged_with(name).is_some();
             let mut entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
-            self.inner.part(&mut entry);
+            lldp::part(&self.inner.lldp(), &mut entry);
             self.inner.silence(&mut state);
             if bridged {
                 bridges::bind(&self.inner, &state);
@@ -198,6 +198,29 @@ impl Nic {
                 entry.spec.bridge = other;
                 bridges::bind(&self.inner, &state);
             }
+        }
+        self.port(name)
+    }
+
+    /// Sets whether a port speaks and listens by link layer discovery, at once and under traffic.
+    pub fn set_port_lldp(&self, name: &str, mode: LldpMode) -> Result<PortStatus, NicError> {
+        {
+            let mut state = self.inner.state()?;
+            state.port(name)?;
+            if let Some(other) = state.bridged_with(name).filter(|_| mode != LldpMode::Disabled) {
+                let problem =
+                    format!("{name} is bridged with {other}: what links say to each other is for that one");
+                return invalid("lldp", problem);
+            }
+            acts()?;
+            if mode != LldpMode::Disabled {
+                self.inner.set_alarm(&mut state)?;
+            }
+            let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
+            entry.spec.lldp = mode;
+            lldp::discover(&self.inner.lldp(), entry);
+            self.inner.silence(&mut state);
+            state.ring_alarm();
         }
         self.port(name)
     }
@@ -346,7 +369,7 @@ impl Inner {
             if !self.member_link(state, id, up, noticed) {
                 self.set_link(id, up);
             }
-            self.lldp_link(state, id, up);
+            lldp::link(&self.lldp(), state, id, up);
             self.hub.publish(&name, NicEventKind::PortLink { up });
         }
     }

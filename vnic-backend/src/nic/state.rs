@@ -2,6 +2,7 @@
 
 mod access_list;
 mod bond;
+mod discovery;
 mod faults;
 mod mirror;
 mod port;
@@ -23,6 +24,7 @@ use crate::types::*;
 use crate::vhost::Endpoint;
 pub use access_list::ListEntry;
 pub use bond::{BondEntry, MemberEntry};
+pub use discovery::Discovery;
 pub use faults::{FaultEntry, FaultTable};
 pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};

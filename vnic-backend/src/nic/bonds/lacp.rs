@@ -9,8 +9,8 @@ use vnic_fabric::lag::Member;
 use vnic_fabric::lag::lacp::Output;
 use vnic_wire::lacp::Frame;
 
-use crate::nic::Inner;
 use crate::nic::state::{BondEntry, Speaker, State};
+use crate::nic::{Inner, lldp};
 use crate::types::lag::LacpReceive;
 use crate::types::*;
 
@@ -57,7 +57,7 @@ impl Inner {
     fn time_passed(&self) -> Option<Duration> {
         let noticed = Moment::now();
         let mut state = self.lock();
-        let lldp = self.lldp_time(&mut state);
+        let lldp = lldp::time_passed(&self.lldp(), &mut state);
         let bonds = state.bonds.iter_mut().filter(|(_, b)| b.lacp.is_some());
         let mut next: Option<Duration> = lldp;
         for (name, bond) in bonds {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vnic_fabric::switch::PortConfig;
 
-use super::super::lldp::Discovery;
+use super::discovery::Discovery;
 use crate::datapath::PortCounters;
 use crate::types::*;
 
