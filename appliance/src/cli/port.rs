@@ -73,7 +73,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                     }
                 }
             };
-            out.message("ListPortsResponse", &all, || neighbors(&all.ports))
+            out.message("ListPortsResponse", &all, || neighbors_in_full(&all.ports))
         }
         PortVerb::Remove { name } => {
             let name = resource(PORTS, &name);
@@ -186,6 +186,75 @@ fn lldp(p: &v1::Port) -> String {
     )
 }
 
+/// What a station says of priorities, a line each.
+fn priorities(said: &v1::DcbxExchange) -> Facts {
+    let list = |all: &[u32]| all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let willing = |yes| if yes { ", willing" } else { "" };
+    let classes = |c: &v1::dcbx_exchange::Classes| {
+        let (mut of, rest) = (Vec::new(), c.class_share.iter().zip(&c.class_algorithm));
+        for ((class, (share, algorithm)), n) in rest.enumerate().zip(0..) {
+            let has: Vec<u32> = (0..)
+                .zip(&c.priority_class)
+                .filter(|(_, of)| **of == n)
+                .map(|(p, _)| p)
+                .collect();
+            let share = if algorithm == "ets" {
+                format!(" {share} %")
+            } else {
+                String::new()
+            };
+            if !has.is_empty() {
+                of.push(format!("class {class} ({algorithm}{share}): {}", list(&has)));
+            }
+        }
+        of.join("; ")
+    };
+    let mut facts = Facts::default();
+    if said.has_pfc {
+        let of = match &said.pfc_priorities[..] {
+            [] => "no priority".to_owned(),
+            some => format!("priorities {}", list(some)),
+        };
+        facts.add("pfc", format!("{of}{}", willing(said.pfc_willing)));
+    }
+    if let Some(ets) = &said.ets {
+        facts.add("ets", format!("{}{}", classes(ets), willing(said.ets_willing)));
+    }
+    facts.add(
+        "recommends",
+        said.recommendation.as_ref().map(classes).unwrap_or_default(),
+    );
+    let applications = said.applications.iter().map(|a| {
+        let what = match a.selector {
+            1 => format!("EtherType {:#06x}", a.protocol),
+            2 => format!("TCP or SCTP port {}", a.protocol),
+            3 => format!("UDP or DCCP port {}", a.protocol),
+            4 => format!("port {}", a.protocol),
+            5 => format!("DSCP {}", a.protocol),
+            other => format!("selector {other}, {}", a.protocol),
+        };
+        format!("{what}: {}", a.priority)
+    });
+    facts.add("applications", applications.collect::<Vec<_>>().join("; "));
+    facts
+}
+
+/// Neighbors, and what each says of priorities.
+fn neighbors_in_full(ports: &[v1::Port]) -> String {
+    let mut text = neighbors(ports);
+    for n in ports.iter().flat_map(|p| &p.lldp_neighbors) {
+        if let Some(said) = &n.dcbx {
+            text += &format!(
+                "\n{} of {} says (DCBX):\n{}",
+                n.port,
+                n.chassis,
+                priorities(said).finish()
+            );
+        }
+    }
+    text
+}
+
 fn neighbors(ports: &[v1::Port]) -> String {
     let all = ports
         .iter()
@@ -223,6 +292,7 @@ fn facts(p: &v1::Port) -> String {
         .add("storm control", storm(p))
         .add("bridge", names::last(p.bridge()))
         .add("lldp", lldp(p))
+        .add("lldp problem", p.lldp_problem.clone())
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))
         .add(

@@ -7,7 +7,7 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterStatus, AttachState, Budget, BurstStatus, Caller, DroplessStatus, EthernetDriver, GidKind, GidRow,
-    GidSource, LldpNeighbour, MacAddr, PortStatus, RdmaStatus, ResourceRow, Sample, feature, hash_type,
+    GidSource, LldpNeighbour, MacAddr, PortStatus, RdmaStatus, ResourceRow, Sample, dcbx, feature, hash_type,
 };
 use vnic_control::v1;
 
@@ -273,6 +273,7 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
         lldp: ports::lldp_message(spec.lldp).into(),
         lldp_neighbors: Vec::new(),
         lldp_counters: None,
+        lldp_problem: String::new(),
     }
 }
 
@@ -291,7 +292,32 @@ pub fn lldp_neighbor(n: &LldpNeighbour) -> v1::LldpNeighbor {
         ttl_s: said.ttl.into(),
         since: Some(n.since.into()),
         until: Some(n.until.into()),
+        dcbx: dcbx(&said.exchange),
     }
+}
+
+/// Message of what a station says of priorities; nothing if it says nothing.
+fn dcbx(said: &dcbx::Exchange) -> Option<v1::DcbxExchange> {
+    let classes = |c: dcbx::Classes| v1::dcbx_exchange::Classes {
+        priority_class: c.of_priority.map(u32::from).to_vec(),
+        class_share: c.share.map(u32::from).to_vec(),
+        class_algorithm: c.algorithm.map(|a| a.name().to_owned()).to_vec(),
+    };
+    let pfc = said.pfc.unwrap_or_default();
+    let applications = said.applications.iter().map(|a| v1::dcbx_exchange::Application {
+        selector: a.selector.into(),
+        protocol: a.protocol.into(),
+        priority: a.priority.into(),
+    });
+    (*said != dcbx::Exchange::default()).then(|| v1::DcbxExchange {
+        ets: said.ets.map(|ets| classes(ets.classes)),
+        ets_willing: said.ets.is_some_and(|ets| ets.willing),
+        recommendation: said.recommendation.map(classes),
+        has_pfc: said.pfc.is_some(),
+        pfc_priorities: (0..8).filter(|p| pfc.priorities & 1 << p != 0).collect(),
+        pfc_willing: pfc.willing,
+        applications: applications.collect(),
+    })
 }
 
 /// Names of what a system does, by the bits of IEEE 802.1AB-2016 table 8-4.

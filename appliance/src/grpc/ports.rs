@@ -40,6 +40,7 @@ fn with_statistics(control: &Control, status: &PortStatus) -> v1::Port {
     if let Some(lldp) = &status.lldp {
         let c = lldp.counters;
         port.lldp_neighbors = lldp.neighbours.iter().map(convert::lldp_neighbor).collect();
+        port.lldp_problem = lldp.problem.clone().unwrap_or_default();
         port.lldp_counters = Some(v1::LldpCounters {
             sent: c.sent,
             received: c.received,

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use vnic_backend::{DropReason, LldpLost, LldpMode, LldpNeighbour, NicEventKind, PortSpec, lldp_capability};
+use vnic_backend::{
+    DropReason, LldpLost, LldpMode, LldpNeighbour, NicEventKind, PortSpec, QosSpec, dcbx, lldp_capability,
+};
 use vnic_tests::driver::packets::eth;
 use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::veth::{Veth, ends};
-use vnic_tests::driver::{NetHdr, Options};
+use vnic_tests::driver::{NetHdr, Options, Wire};
 
 /// Nearest bridge.
 const TO: vnic_backend::MacAddr = vnic_backend::MacAddr([1, 0x80, 0xc2, 0, 0, 0x0e]);
@@ -178,5 +180,74 @@ fn a_stranger_hears_and_is_heard() -> Result<()> {
     assert!(wait_for(sees), "{:?}", tool(&["-t", "-n", "-i", &theirs]));
     rig.nic.remove_port("p0")?;
     assert!(wait_for(|| !sees()), "it was told that the port left");
+    rig.finish(Copies::Extra(0))
+}
+
+/// What a switch says of priorities (bytes of the standard, as tshark reads them), and what contradicts the port's own.
+#[test]
+fn what_a_switch_says_of_priorities() -> Result<()> {
+    #[rustfmt::skip]
+    const SAYS: &[u8] = &[
+        0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e, 0x02, 0, 0, 0, 0, 0x09, 0x88, 0xcc,
+        0x02, 0x07, 0x04, 0x02, 0, 0, 0, 0, 0x08, // chassis
+        0x04, 0x05, 0x05, b'e', b't', b'-', b'1', // port
+        0x06, 0x02, 0x00, 0x79, // 121 s
+        // ETS Configuration: not willing, 8 classes; priorities 3 to 5 in class 1, 6 and 7 in class 2; 30, 70; ETS, ETS, strict.
+        0xfe, 0x19, 0x00, 0x80, 0xc2, 0x09, 0x00, 0x00, 0x01, 0x11, 0x22, 30, 70, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0,
+        // Priority-based Flow Control: not willing, 8 at a time; 3 and 5.
+        0xfe, 0x06, 0x00, 0x80, 0xc2, 0x0b, 0x08, 0x28,
+        // Application Priority: UDP port 4791 has 3.
+        0xfe, 0x08, 0x00, 0x80, 0xc2, 0x0c, 0x00, 0x63, 0x12, 0xb7,
+        0x00, 0x00,
+    ];
+    let Some(_veth) = Veth::several(1500, 0)? else {
+        return Ok(());
+    };
+    let rig = Rig::new(1)?;
+    let Some(wire) = Wire::of_port(&rig, "lldp0", None)? else {
+        return Ok(());
+    };
+    rig.nic.set_port_lldp("p0", LldpMode::RxOnly)?;
+    // (A TAP device takes a moment until it is up.)
+    let exchange = || {
+        wire.send(SAYS).ok()?;
+        Some(neighbours(&rig, "p0").ok()?.first()?.said.exchange.clone())
+    };
+    assert!(wait_for(|| exchange().is_some()));
+    let said = exchange().context("a neighbour")?;
+    let (ets, pfc) = (said.ets.context("classes")?, said.pfc.context("flow control")?);
+    assert_eq!(
+        (pfc.priorities, pfc.willing, pfc.capability),
+        (0b10_1000, false, 8)
+    );
+    assert_eq!(ets.classes.of_priority, [0, 0, 0, 1, 1, 1, 2, 2]);
+    assert_eq!(
+        (ets.classes.share[..2].to_vec(), ets.willing, ets.classes_max),
+        (vec![30, 70], false, 8)
+    );
+    assert_eq!(
+        ets.classes.algorithm[1..3],
+        [dcbx::Algorithm::Ets, dcbx::Algorithm::Strict]
+    );
+    let of = |a: &dcbx::Application| (a.selector, a.protocol, a.priority);
+    assert_eq!(
+        said.applications.iter().map(of).collect::<Vec<_>>(),
+        [(3, 4791, 3)]
+    );
+    let problem = || rig.nic.port("p0").ok()?.lldp?.problem;
+    let told = problem().context("a contradiction")?;
+    assert!(
+        told.ends_with("has flow control for priorities 3, 5, this port for no priority"),
+        "{told}"
+    );
+    let pfc = 0b10_1000;
+    rig.nic.set_qos(
+        "p0",
+        QosSpec {
+            pfc,
+            ..QosSpec::default()
+        },
+    )?;
+    assert_eq!(problem(), None);
     rig.finish(Copies::Extra(0))
 }

@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use vnic_wire::MacAddr;
+use vnic_wire::dcbx::Exchange;
 use vnic_wire::lldp::{self, Id, Lldpdu, capability, kind, text};
 
 use crate::Instant;
@@ -66,6 +67,8 @@ pub struct Neighbour {
     pub capabilities: u16,
     /// Its management address, for people.
     pub management: String,
+    /// What it says of priorities.
+    pub exchange: Exchange,
     /// For how long its last message holds, seconds.
     pub ttl: u16,
     /// When it was heard first.
@@ -369,6 +372,7 @@ impl Neighbour {
             system_description: string(pdu.system_description),
             capabilities: pdu.capabilities.map_or(0, |(_, on)| on),
             management,
+            exchange: Exchange::parse(pdu.more),
             ttl: pdu.ttl,
             since: now,
             until: now + Duration::from_secs(pdu.ttl.into()),

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 pub use vnic_fabric::lldp::{Counters as LldpCounters, Lost as LldpLost};
+pub use vnic_wire::dcbx;
 pub use vnic_wire::lldp::capability as lldp_capability;
 
 vnic_wire::named! {
@@ -56,4 +57,6 @@ pub struct LldpStatus {
     pub neighbours: Vec<LldpNeighbour>,
     /// Its counters.
     pub counters: LldpCounters,
+    /// What a station says of priorities that contradicts the port.
+    pub problem: Option<String>,
 }

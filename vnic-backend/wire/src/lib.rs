@@ -28,6 +28,7 @@ pub mod bth;
 pub mod checksum;
 pub mod cm;
 pub mod cnp;
+pub mod dcbx;
 pub mod dcceth;
 pub mod dceth;
 pub mod deth;

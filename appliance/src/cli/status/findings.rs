@@ -152,6 +152,11 @@ fn ports(status: &Status, all: &mut Vec<Finding>) {
             "the link of port {} is down{problem}{}", p.name, p.problem;
             ("see whether its device is there and up (ip link), and its cable or peer", SHOW) }
         }
+        if p.up && !p.lldp_problem.is_empty() {
+            find! { all, Warning, "pfc_differs", &p.name;
+            "port {}: {}", p.name, p.lldp_problem;
+            ("RoCE loses packets where one end does not pause: set the same priorities at both ends (vnicctl qos set)", "vnicctl port neighbors NAME") }
+        }
         if p.up && !p.peers_missing.is_empty() {
             find! { all, Warning, "mesh_peer_missing", &p.name;
             "port {} does not reach {}", p.name, p.peers_missing.join(", ");
@@ -380,6 +385,16 @@ mod tests {
             Level::Error,
             "port_down",
             "vnicctl port show p0",
+        ),
+        (
+            |s| {
+                s.ports[0].lldp_problem =
+                    "port et-0/0/1 of tor-1 has flow control for priority 3, this port for no priority"
+                        .to_owned()
+            },
+            Level::Warning,
+            "pfc_differs",
+            "vnicctl port neighbors p0",
         ),
         (
             |s| s.ports[0].peers_missing.push("b:4790".to_owned()),

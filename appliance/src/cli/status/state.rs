@@ -97,6 +97,8 @@ pub struct Port {
     pub name: String,
     pub up: bool,
     pub problem: String,
+    /// What a neighbour says of priorities that contradicts it.
+    pub lldp_problem: String,
     /// Daemons of its mesh that are not connected.
     pub peers_missing: Vec<String>,
 }
@@ -266,6 +268,7 @@ impl Port {
             name: last(&p.name),
             up: p.up,
             problem: p.problem.clone(),
+            lldp_problem: p.lldp_problem.clone(),
             peers_missing: missing.map(|c| c.peer.clone()).collect(),
         }
     }

@@ -55,7 +55,10 @@ impl PortEntry {
             up: self.up,
             problem: self.problem.clone(),
             mode: self.index.map(|_| self.mode.clone()).unwrap_or_default(),
-            lldp: self.lldp.as_ref().map(Discovery::status),
+            lldp: self
+                .lldp
+                .as_ref()
+                .map(|of| of.status(if self.qos.disabled { 0 } else { self.qos.pfc })),
             device: None,
         }
     }

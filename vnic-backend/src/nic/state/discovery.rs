@@ -1,0 +1,88 @@
+//! Link layer discovery of a port.
+
+use std::time::{Instant as Moment, SystemTime};
+
+use vnic_fabric::Instant;
+use vnic_fabric::lldp::{Agent, Local, Neighbour};
+
+use crate::types::*;
+use crate::uplink::{Links, own_address};
+
+/// Link layer discovery of a port.
+pub struct Discovery {
+    /// Its state machine.
+    pub agent: Agent,
+    /// Start of its clock.
+    began: Moment,
+}
+
+impl Discovery {
+    /// That of a port, whose link is up or not.
+    pub fn new(spec: &PortSpec, up: bool) -> Discovery {
+        let mode = spec.lldp;
+        let mut agent = Agent::new(local(spec), mode.transmits(), mode.receives());
+        agent.set_link(Instant(0), up);
+        Discovery {
+            agent,
+            began: Moment::now(),
+        }
+    }
+
+    /// Time by its clock.
+    pub fn now(&self) -> Instant {
+        Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// What the port hears; `pfc`: its own priorities with flow control, a bit each.
+    pub fn status(&self, pfc: u8) -> LldpStatus {
+        let (now, date) = (self.now(), SystemTime::now());
+        let neighbour = |said: &Neighbour| LldpNeighbour {
+            since: date - now.since(said.since),
+            until: date + said.until.since(now),
+            said: said.clone(),
+        };
+        LldpStatus {
+            neighbours: self.agent.neighbours().map(neighbour).collect(),
+            counters: self.agent.counters(),
+            problem: self.agent.neighbours().find_map(|n| contradiction(n, pfc)),
+        }
+    }
+}
+
+/// What contradicts a port with flow control of these priorities, if a station says anything of it.
+fn contradiction(n: &Neighbour, pfc: u8) -> Option<String> {
+    let theirs = n.exchange.pfc?.priorities;
+    let words = |bits: u8| {
+        let all: Vec<String> = (0..8)
+            .filter(|p| bits & 1 << p != 0)
+            .map(|p| p.to_string())
+            .collect();
+        match &all[..] {
+            [] => "no priority".to_owned(),
+            [one] => format!("priority {one}"),
+            _ => format!("priorities {}", all.join(", ")),
+        }
+    };
+    (theirs != pfc).then(|| {
+        let (port, chassis) = (&n.port, &n.chassis);
+        format!(
+            "port {port} of {chassis} has flow control for {}, this port for {}",
+            words(theirs),
+            words(pfc)
+        )
+    })
+}
+
+/// What a port says of itself.
+fn local(spec: &PortSpec) -> Local {
+    let device = || Links::open().ok()?.find(spec.kind.ifname()).ok()??.mac;
+    let mac = device().filter(|mac| *mac != MacAddr::default() && !mac.is_multicast());
+    let kind = spec.kind.name();
+    Local {
+        mac: mac.unwrap_or_else(|| own_address(&spec.name)),
+        port: spec.name.clone(),
+        description: format!("{kind} {}", spec.kind.ifname()).trim_end().to_owned(),
+        system_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        system_description: concat!("vnic ", env!("CARGO_PKG_VERSION"), ", virtual RoCE NIC").to_owned(),
+    }
+}
