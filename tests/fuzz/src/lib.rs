@@ -7,7 +7,9 @@
 
 mod targets;
 
-use targets::{cm, commands, driver, engine, files, gids, grpc, lacp, mesh, packed, ring, roce, vhost, work};
+use targets::{
+    cm, commands, driver, engine, files, gids, grpc, lacp, lldp, mesh, packed, ring, roce, vhost, work,
+};
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +40,7 @@ targets! {
     roce: "wire: RoCE frames", roce::run;
     gids: "guest and wire: ARP, neighbour discovery, DHCP", gids::run;
     lacp: "wire: slow protocols", lacp::run;
+    lldp: "wire: link layer discovery", lldp::run;
     cm: "wire: messages of communication management, and a driver", cm::run;
     mesh: "mesh peer: frames in datagrams", mesh::run;
     grpc: "client: requests of every method", grpc::run;

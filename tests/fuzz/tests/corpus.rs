@@ -61,6 +61,7 @@ targets! {
     roce 2000,
     gids 2000,
     lacp 2000,
+    lldp 2000,
     cm 2000,
     mesh 2000,
     grpc 100,

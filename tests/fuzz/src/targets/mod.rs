@@ -8,6 +8,7 @@ pub mod files;
 pub mod gids;
 pub mod grpc;
 pub mod lacp;
+pub mod lldp;
 pub mod mesh;
 pub mod packed;
 pub mod ring;
