@@ -7,6 +7,7 @@ mod outcomes;
 mod posts;
 mod queue_pairs;
 mod raw;
+mod segments;
 mod traffic;
 
 use std::collections::HashMap;
