@@ -248,6 +248,14 @@ impl<'a> SendWr<'a> {
         self
     }
 
+    /// Lets the device cut a raw packet with TCP or UDP into segments of `size` bytes of payload, each with a copy of the headers, whose lengths
+    /// and checksums the device makes. For devices with [`Capabilities::SEGMENTS`](crate::Capabilities::SEGMENTS).
+    pub fn segments(mut self, size: u16) -> SendWr<'a> {
+        self.head.flags |= send_flags::SEGMENT;
+        self.head.remote_srq = size.into();
+        self
+    }
+
     /// Adds immediate data to a WRITE or SEND.
     pub fn imm(mut self, imm: u32) -> SendWr<'a> {
         self.head.imm = imm;

@@ -162,6 +162,8 @@ pub struct AdapterSpec {
     /// Memory of the daemon for the RDMA function, in MiB, see [`RDMA_MEMORY_RANGE`]: the limits of the device follow from
     /// it.
     pub rdma_memory_mib: u32,
+    /// Whether programs may take frames that come for the adapter (flows of raw packet queue pairs).
+    pub rdma_flows: bool,
     /// Resources of the daemon for the adapter's VMMs.
     pub vmm: VmmLimits,
     /// What a magic packet does while the guest does not run; `None`: it is reported.

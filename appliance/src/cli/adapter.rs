@@ -192,6 +192,10 @@ fn facts(a: &v1::Adapter) -> String {
         Some(false) => "the VMM's",
         None => "",
     };
+    let taken = match a.rdma_flows {
+        Some(false) => "none: programs take no frames",
+        _ => "",
+    };
     let driver = a.driver.clone().unwrap_or_default();
     let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
     let packets = |packets, bytes| format!("{packets} packets, {}", text::bytes(bytes));
@@ -214,6 +218,7 @@ fn facts(a: &v1::Adapter) -> String {
         "driver commands": driver_commands(a),
         "vlan": vlan::words(a.vlan.as_ref()),
         "anti-spoofing": spoofing,
+        "flows": taken,
         "allowed addresses": a.allowed_addresses.join(" "),
         "wake": &a.wake,
         "data core": a.data_core.map(|c| c.to_string()).unwrap_or_default(),

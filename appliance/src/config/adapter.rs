@@ -38,6 +38,7 @@ pub(super) struct AdapterTable {
     rdma: Option<bool>,
     rdma_socket: Option<Spanned<String>>,
     rdma_memory_mib: Option<Spanned<i64>>,
+    rdma_flows: Option<bool>,
     vmm_regions: Option<Spanned<i64>>,
     vmm_descriptors: Option<Spanned<i64>>,
     wake: Option<Spanned<String>>,
@@ -104,6 +105,7 @@ pub(super) fn adapter(
         rdma_memory_mib: sink
             .check(table.rdma_memory_mib, check::rdma_memory)
             .unwrap_or(RDMA_MEMORY_DEFAULT),
+        rdma_flows: table.rdma_flows.unwrap_or(true),
         vmm: VmmLimits {
             regions: sink
                 .check(table.vmm_regions, check::vmm_regions)

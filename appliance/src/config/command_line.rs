@@ -181,6 +181,7 @@ pub(super) fn settings(
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            rdma_flows: true,
             wake: None,
             moving: None,
             vmm: Default::default(),

@@ -146,6 +146,7 @@ fn adapter(spec: &AdapterSpec, socket_dir: &Path) -> Keys {
     }
     let memory = number(RDMA_MEMORY_DEFAULT);
     keys.plain("rdma_memory_mib", number(spec.rdma_memory_mib), memory);
+    keys.plain("rdma_flows", spec.rdma_flows, true);
     keys.plain("vmm_regions", number(spec.vmm.regions), number(vmm.regions));
     let descriptors = number(vmm.descriptors);
     keys.plain("vmm_descriptors", number(spec.vmm.descriptors), descriptors);

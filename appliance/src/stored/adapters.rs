@@ -42,6 +42,8 @@ pub struct NewAdapter {
     pub socket_access: SocketAccess,
     /// Memory that the RDMA function may have in the daemon, in MiB.
     pub rdma_memory_mib: Option<u32>,
+    /// Whether programs may take frames by flows.
+    pub rdma_flows: Option<bool>,
     /// Memory regions that a VMM may have.
     pub vmm_regions: Option<u32>,
     /// File descriptors that a VMM may have.
@@ -68,6 +70,7 @@ impl From<&AdapterSpec> for NewAdapter {
             socket_role: Some(spec.socket_role),
             socket_access: spec.socket_access.clone(),
             rdma_memory_mib: Some(spec.rdma_memory_mib),
+            rdma_flows: Some(spec.rdma_flows),
             vmm_regions: Some(spec.vmm.regions),
             vmm_descriptors: Some(spec.vmm.descriptors),
             wake: spec.wake.clone(),
@@ -110,6 +113,7 @@ fields! {
     "socket_mode" => socket_access.mode;
     "socket_users" => socket_access.users;
     "rdma_memory_mib" => rdma_memory_mib;
+    "rdma_flows" => rdma_flows;
     "vmm_regions" => vmm_regions;
     "vmm_descriptors" => vmm_descriptors;
     "wake" => wake;
@@ -246,6 +250,7 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
             users: adapter.socket_users.clone(),
         },
         rdma_memory_mib,
+        rdma_flows: adapter.rdma_flows,
         vmm_regions,
         vmm_descriptors,
         wake,
@@ -274,6 +279,7 @@ pub fn message(new: &NewAdapter) -> v1::Adapter {
         socket_mode: values::mode(new.socket_access.mode),
         socket_users: new.socket_access.users.clone(),
         rdma_memory_mib: new.rdma_memory_mib.unwrap_or_default(),
+        rdma_flows: new.rdma_flows,
         vmm_regions: new.vmm_regions.unwrap_or_default(),
         vmm_descriptors: new.vmm_descriptors.unwrap_or_default(),
         wake: new.wake.as_ref().map_or_else(String::new, ToString::to_string),

@@ -36,6 +36,7 @@ fn adapter(name: &str) -> AdapterStatus {
         vlan: VlanMode::default(),
         anti_spoofing: true,
         control_queue: false,
+        rdma_flows: true,
         data_core: Some(1),
         eth_socket: "/x".into(),
         rdma_socket: None,

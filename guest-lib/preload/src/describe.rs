@@ -124,6 +124,10 @@ const ON_DEMAND: c_uint = IBV_ODP_SUPPORT_SEND
     | IBV_ODP_SUPPORT_ATOMIC
     | IBV_ODP_SUPPORT_SRQ_RECV;
 
+/// Bytes of payload that a frame has room for, which the device cuts into segments: an IP packet of the largest size with headers of 256
+/// bytes.
+const MAX_TSO: u32 = 65_535 - 256;
+
 /// Answer of `ibv_query_device_ex`.
 /// `on_demand`: whether pages can be given on demand.
 pub fn device_ex(attributes: &DeviceAttributes, on_demand: bool) -> ibv_device_attr_ex {
@@ -156,6 +160,14 @@ pub fn device_ex(attributes: &DeviceAttributes, on_demand: bool) -> ibv_device_a
             zeros()
         },
         xrc_odp_caps: if on_demand { ON_DEMAND } else { 0 },
+        tso_caps: if has(Capabilities::SEGMENTS) {
+            ibv_tso_caps {
+                max_tso: MAX_TSO,
+                supported_qpts: 1 << IBV_QPT_RAW_PACKET,
+            }
+        } else {
+            zeros()
+        },
         raw_packet_caps: if has(Capabilities::RAW_PACKET) {
             IBV_RAW_PACKET_CAP_IP_CSUM
         } else {

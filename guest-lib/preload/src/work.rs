@@ -7,6 +7,7 @@ mod latch;
 mod patience;
 pub mod poll;
 pub mod post;
+pub mod segments;
 pub mod wr;
 
 /// Most inline bytes that a device may have (`vnicd`'s limit): the size of the buffer in which pieces are gathered.

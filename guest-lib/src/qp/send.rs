@@ -223,7 +223,7 @@ impl SendRing {
     /// Whether a request has one of these operations and nothing special, and there is room for a block.
     #[inline(always)]
     fn is_short(&self, head: &SendHead, operations: u32, consumed: u32) -> bool {
-        const PLAIN: u8 = send_flags::ALL & !(send_flags::INLINE | send_flags::TARGET | send_flags::CHECKSUM);
+        const PLAIN: u8 = send_flags::ALL & !(send_flags::INLINE | send_flags::TARGET | send_flags::RAW);
         operations >> (head.operation & 31) & 1 != 0
             && head.operation < 32
             && head.flags & !PLAIN == 0

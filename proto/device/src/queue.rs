@@ -99,8 +99,12 @@ pub mod send_flags {
     pub const TARGET: u8 = 1 << 4;
     /// Raw packet: the device fills in the checksums of the frame's IPv4, TCP and UDP headers. Since 1.6.
     pub const CHECKSUM: u8 = 1 << 5;
+    /// Raw packet: the frame is cut into segments of [`SendHead::remote_srq`](super::SendHead::remote_srq) bytes of payload. Since 1.7.
+    pub const SEGMENT: u8 = 1 << 6;
     /// Every flag there is.
-    pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE | TARGET | CHECKSUM;
+    pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE | TARGET | CHECKSUM | SEGMENT;
+    /// Flags of raw packets alone.
+    pub const RAW: u8 = CHECKSUM | SEGMENT;
 }
 
 /// Bits of [`CompletionEntry::flags`]: `ibv_wc_flags`, and our own at bit 7.
@@ -149,7 +153,7 @@ layouts! {
         16 remote: u64,
         /// WRITE, READ, atomics: remote key. UD: queue key.
         24 rkey: u32,
-        /// XRC: number of the remote SRQ.
+        /// XRC: number of the remote SRQ. Raw packet with SEGMENT: bytes of payload of a segment.
         28 remote_srq: u32,
     }
 
@@ -358,10 +362,10 @@ impl SendHead {
         let datagram = matches!(limits.qp_type, QpType::Ud);
         let targeted = matches!(limits.qp_type, QpType::DcInitiator) && operation.bit() & LOCAL == 0;
         let target = if targeted { send_flags::TARGET } else { 0 };
-        const PLAIN: u8 = send_flags::ALL & !(send_flags::TARGET | send_flags::CHECKSUM);
+        const PLAIN: u8 = send_flags::ALL & !(send_flags::TARGET | send_flags::RAW);
         let odd = self.flags & !PLAIN;
         let raw = matches!(limits.qp_type, QpType::RawPacket);
-        if odd != target && !(raw && odd == send_flags::CHECKSUM)
+        if odd != target && !(raw && odd & !send_flags::RAW == 0)
             || inline && operation.bit() & MAY_INLINE == 0
             || datagram && self.destination().is_none()
         {

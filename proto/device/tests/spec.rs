@@ -108,7 +108,7 @@ macro_rules! bits {
 fn bits_are_the_same() {
     use vnic_device::command::connection::message_flags;
     let code = BTreeMap::from([
-        bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE, TARGET, CHECKSUM),
+        bits!(send_flags: FENCE, SIGNALED, SOLICITED, INLINE, TARGET, CHECKSUM, SEGMENT),
         bits!(completion_flags: GRH, IMM, CHECKSUM_OK, INVALIDATED, VLAN),
         bits!(create_flags: SIGNAL_ALL),
         bits!(access: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, INVALIDATE),
@@ -119,7 +119,7 @@ fn bits_are_the_same() {
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC, RAW_PACKET),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC, RAW_PACKET, SEGMENTS),
         bits!(flow_headers: IPV4, IPV6, TCP, UDP, VXLAN),
         bits!(message_flags: FLOW_CONTROL, SRQ),
     ]);

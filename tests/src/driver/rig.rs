@@ -168,6 +168,7 @@ impl Rig {
             vlan: VlanMode::default(),
             anti_spoofing: false,
             control_queue: false,
+            rdma_flows: true,
             data_core: Some(self.cores[core]),
             eth_socket: self.socket(name),
             rdma_socket: None,

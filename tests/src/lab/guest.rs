@@ -155,7 +155,7 @@ impl Guest {
         };
         let ethernet = match spec.control_queue {
             true => format!(
-                "-device vhost-user-test-device-pci,chardev=vhost,virtio-id=1,num_vqs={},vq_size=256,config_size=24",
+                "-device vhost-user-test-device-pci,chardev=vhost,virtio-id=1,num_vqs={},vq_size=256,config_size=28",
                 2 * queue_pairs + 1
             ),
             false => format!("-netdev vhost-user,id=net,chardev=vhost,queues={queue_pairs} -device {device}"),

@@ -29,13 +29,13 @@ const CONTROL: u64 = feature::CTRL_VQ
     | feature::MTU
     | feature::STATUS;
 
-const OK: [u8; 1] = [0];
-const ERR: [u8; 1] = [1];
+pub const OK: [u8; 1] = [0];
+pub const ERR: [u8; 1] = [1];
 const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
 const GROUP: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 7]);
 
 /// A sender `a` and a guest `b` with a control queue.
-fn pair(rig: &mut Rig, pairs: u16, features: u64) -> Result<(Guest, Guest, [MacAddr; 2])> {
+pub fn pair(rig: &mut Rig, pairs: u16, features: u64) -> Result<(Guest, Guest, [MacAddr; 2])> {
     let a = rig.add("a")?;
     let b = rig.add_with("b", |spec| {
         (spec.control_queue, spec.queue_pairs) = (true, pairs);
@@ -53,7 +53,7 @@ fn pair(rig: &mut Rig, pairs: u16, features: u64) -> Result<(Guest, Guest, [MacA
 }
 
 /// Sends a frame and says which pair of the other guest got it, within a round trip of a frame that nobody filters.
-fn through(rig: &Rig, a: &mut Guest, b: &mut Guest, frame: &[u8]) -> Result<Option<u16>> {
+pub fn through(rig: &Rig, a: &mut Guest, b: &mut Guest, frame: &[u8]) -> Result<Option<u16>> {
     a.send_wait(0, frame, NetHdr::default());
     a.drain();
     rig.settle()?;
@@ -201,14 +201,14 @@ fn the_configuration_space_has_news() -> Result<()> {
 }
 
 /// The Toeplitz hash, bit by bit.
-fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+pub fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], i: usize| bytes.get(i / 8).map_or(0, |b| b >> (7 - i % 8) & 1);
     let window = |at| (0..32).fold(0, |sum, i| sum << 1 | u32::from(bit(key, at + i)));
     let set = (0..8 * input.len()).filter(|i| bit(input, *i) == 1);
     set.fold(0, |sum, i| sum ^ window(i))
 }
 
-fn flow(macs: [MacAddr; 2], port: u16) -> Flow {
+pub fn flow(macs: [MacAddr; 2], port: u16) -> Flow {
     Flow {
         to: macs[1],
         from: macs[0],
@@ -473,7 +473,12 @@ fn keys_of_offloads_withhold_features() -> Result<()> {
     rig.add_with("b", |spec| spec.control_queue = true)?;
     let segments = feature::HOST_TSO4 | feature::HOST_TSO6 | feature::HOST_ECN | feature::HOST_USO;
     let joined = OFFLOADS & !segments & !feature::CSUM;
-    let rows: [(&str, Change, u64); 9] = [
+    let rows: [(&str, Change, u64); 10] = [
+        (
+            "*EncapsulatedPacketTaskOffload",
+            |o| o.tunnels.any = false,
+            feature::HASH_TUNNEL,
+        ),
         ("*LsoV2IPv4", |o| o.lso4 = false, feature::HOST_TSO4),
         ("*LsoV2IPv6", |o| o.lso6 = false, feature::HOST_TSO6),
         ("*UsoIPv6", |o| o.uso6 = false, feature::HOST_USO),

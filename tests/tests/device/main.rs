@@ -42,6 +42,7 @@ mod seen;
 mod settings;
 mod settings_files;
 mod trace;
+mod tunnels;
 mod update;
 mod vlan_keys;
 mod wake;

@@ -32,6 +32,11 @@ const NOT_HERE: &[(O, S, &str)] = &[
     (O::RegisterNullMr, S::LimitReached, "as REGISTER_DM_MR"),
     (O::RegisterOnDemandMr, S::LimitReached, "as REGISTER_DM_MR"),
     (O::Connect, S::LimitReached, "takes 65536: the engine's tests"),
+    (
+        O::CreateFlow,
+        S::NotPermitted,
+        "takes an adapter without flows: verbs/frames.rs",
+    ),
 ];
 
 /// The command ends so, with a text, and nothing has changed.

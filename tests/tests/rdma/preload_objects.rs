@@ -13,7 +13,10 @@ use vnic_appliance::config::scenario_from_text;
 use vnic_appliance::scenarios::Player;
 use vnic_backend::settings::AdapterSettings;
 use vnic_backend::{GidKind, GidSetting};
+use vnic_tests::driver::Options;
+use vnic_tests::driver::packets::parse;
 use vnic_tests::driver::rdma::World;
+use vnic_tests::driver::rig::deadline;
 use vnic_tests::lab::{built, skip};
 
 /// After this a program hangs. Never a statement about speed.
@@ -138,6 +141,33 @@ fn objects_last_as_long_as_they_are_needed() -> Result<()> {
             "answers",
         ],
     )
+}
+
+/// The other adapter's guest gets the segments of all requests, in order, with the headers that stood there when each was posted.
+#[test]
+fn frames_are_cut_into_segments() -> Result<()> {
+    let mut world = World::new(1, &["vf0", "vf1"])?;
+    let mut guest = world.rig.attach("vf1", Options::default())?;
+    world.rig.up("vf1")?;
+    guest.post(0, 200);
+    let place = tempfile::tempdir()?;
+    let program = compile("segments", place.path())?;
+    Program::start(&program, &world.socket("vf0"), "segments")?.finish("segments")?;
+    let sent: Vec<u8> = (0..4000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    for request in 0..40u8 {
+        let mut got = Vec::new();
+        for (i, len) in [1400, 1400, 1200].into_iter().enumerate() {
+            let (_, _, frame) = guest.recv(0, deadline()).context("no segment")?;
+            assert_eq!(frame[18..20], (0x1234 + i as u16).to_be_bytes(), "identification");
+            assert_eq!(frame[37], request, "the headers of the request");
+            let segment = parse(&frame);
+            assert_eq!(segment.seq, 0x1000 + 1400 * i as u32);
+            assert_eq!((segment.fin_psh.1, segment.payload.len()), (i == 2, len));
+            got.extend(segment.payload);
+        }
+        assert!(got == sent, "request {request}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod outcomes;
 mod posts;
 mod queue_pairs;
 mod raw;
+mod segments;
 mod traffic;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use vnic_backend::AdapterSpec;
 use vnic_tests::driver::rig::{PATIENCE, Rig, wait_for};
 use vnic_verbs::{
     Access, AddressVector, AsyncEvent, CommandStatus, CompletionKind, CompletionQueue, CompletionStatus,
@@ -44,8 +46,15 @@ fn rdma_socket(rig: &Rig, name: &str) -> PathBuf {
 }
 
 fn add(rig: &mut Rig, name: &str) -> Result<()> {
+    add_with(rig, name, |_| {})
+}
+
+fn add_with(rig: &mut Rig, name: &str, change: impl FnOnce(&mut AdapterSpec)) -> Result<()> {
     let socket = rdma_socket(rig, name);
-    rig.add_with(name, |spec| spec.rdma_socket = Some(socket))?;
+    rig.add_with(name, |spec| {
+        spec.rdma_socket = Some(socket);
+        change(spec);
+    })?;
     Ok(())
 }
 

@@ -7,9 +7,10 @@
 
 pub mod coalesce;
 mod parts;
+pub mod program;
 mod segment;
 
-use vnic_wire::{EtherType, ethernet, ipv4, ipv6, tcp, udp};
+use vnic_wire::{EtherType, ethernet, ipv4, ipv6, tcp, tunnel, udp};
 
 use crate::virtio_net::{NetHdr, feature};
 
@@ -156,6 +157,23 @@ pub struct Tso {
     pub head_len: usize,
     /// Offset of the pseudo header's destination address in the frame.
     destination: usize,
+    /// The UDP tunnel around the packet.
+    pub outer: Option<Outer>,
+}
+
+/// Headers of a UDP tunnel in front of a packet that is to be segmented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outer {
+    /// Whether its IP is IPv6, not IPv4.
+    pub v6: bool,
+    /// Offset of its IP header.
+    pub network: usize,
+    /// Offset of its UDP header.
+    pub udp: usize,
+    /// Whether its UDP header has a checksum.
+    pub checksum: bool,
+    /// Offset of the pseudo header's destination address in the frame.
+    destination: usize,
 }
 
 impl Tso {
@@ -182,6 +200,8 @@ impl Request {
         match self {
             Request::None => true,
             Request::Checksum { .. } => accepts.csum,
+            // No driver has the features (virtio 1.4 section 5.1.3, bits 65 and 66): vhost-user has 64.
+            Request::Tso(Tso { outer: Some(_), .. }) => false,
             Request::Tso(Tso { udp: true, v6, .. }) => {
                 if *v6 {
                     accepts.uso6
@@ -219,7 +239,12 @@ impl Request {
                 csum_offset: (*field - *start) as u16,
             },
             Request::Tso(t) => NetHdr {
-                flags: NetHdr::NEEDS_CSUM,
+                flags: NetHdr::NEEDS_CSUM
+                    | match t.outer {
+                        None => 0,
+                        Some(Outer { checksum: false, .. }) => NetHdr::TUNNEL,
+                        Some(Outer { checksum: true, .. }) => NetHdr::TUNNEL | NetHdr::UDP_TUNNEL_CSUM,
+                    },
                 gso_type: (match (t.udp, t.v6) {
                     (true, _) => NetHdr::GSO_UDP_L4,
                     (false, true) => NetHdr::GSO_TCPV6,
@@ -304,33 +329,42 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
     };
 
     let link = ethernet::payload(head).map_err(cut)?;
-    let network = link.offset;
-    let packet = head.get(network..).unwrap_or(&[]);
-    let v6 = of_v6.unwrap_or(link.ethertype == EtherType::IPV6);
-    let (protocol, transport, fragment, destination, counted) = match (v6, link.ethertype) {
-        (false, EtherType::IPV4) => {
-            let ip = ipv4::Header::parse(packet).map_err(cut)?;
-            (
-                ip.protocol,
-                network + ip.header_len,
-                ip.is_fragment(),
-                network + 16,
-                network,
-            )
-        }
-        (true, EtherType::IPV6) => {
-            let ip = ipv6::Header::parse(packet).map_err(cut)?;
-            let upper = ip.upper(packet).map_err(cut)?;
-            (
-                upper.protocol,
-                network + upper.offset,
-                upper.fragment,
-                network + upper.destination_offset,
-                network + ipv6::HEADER_LEN,
-            )
-        }
-        _ => return Err(Malformed::WrongProtocol),
+    let (mut network, mut ethertype, mut outer) = (link.offset, link.ethertype, None);
+    if hdr.flags & NetHdr::TUNNEL != 0 {
+        let around = ip(head, link.ethertype, link.offset)
+            .map_err(cut)?
+            .ok_or(Malformed::WrongProtocol)?;
+        let datagram = head.get(around.upper..).unwrap_or(&[]);
+        let (false, ipv4::PROTOCOL_UDP, [_, _, a, b, ..]) = (around.fragment, around.protocol, datagram)
+        else {
+            return Err(Malformed::WrongProtocol);
+        };
+        // (A port that is none of another tunnel is VXLAN's.)
+        let port = u16::from_be_bytes([*a, *b]);
+        let inner = tunnel::inner(around.protocol, datagram, port).ok_or(Malformed::WrongProtocol)?;
+        (network, ethertype) = (around.upper + inner.offset, inner.ethertype);
+        outer = Some(Outer {
+            v6: link.ethertype == EtherType::IPV6,
+            network: link.offset,
+            udp: around.upper,
+            checksum: hdr.flags & NetHdr::UDP_TUNNEL_CSUM != 0,
+            destination: around.destination,
+        });
+    }
+    let v6 = of_v6.unwrap_or(ethertype == EtherType::IPV6);
+    let (true, Some(packet)) = (
+        ethertype == if v6 { EtherType::IPV6 } else { EtherType::IPV4 },
+        ip(head, ethertype, network).map_err(cut)?,
+    ) else {
+        return Err(Malformed::WrongProtocol);
     };
+    let Ip {
+        protocol,
+        upper: transport,
+        fragment,
+        destination,
+    } = packet;
+    let counted = network + if v6 { ipv6::HEADER_LEN } else { 0 };
     if fragment {
         return Err(Malformed::Fragment);
     }
@@ -353,6 +387,7 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
         transport,
         head_len,
         destination,
+        outer,
     };
     if start != transport || field != transport + tso.checksum_offset() {
         return Err(if udp {
@@ -362,8 +397,46 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
         });
     }
     let payload = gso_size.min(frame_len - head_len);
+    let counted = outer.map_or(counted, |o| o.network + if o.v6 { ipv6::HEADER_LEN } else { 0 });
     if head_len - counted + payload > IP_MAX {
         return Err(Malformed::SegmentTooLong);
     }
     Ok(tso)
+}
+
+/// What an IP header says, offsets in the frame.
+struct Ip {
+    /// Protocol behind it and its extensions.
+    protocol: u8,
+    /// Where that begins.
+    upper: usize,
+    fragment: bool,
+    /// The destination of the pseudo header.
+    destination: usize,
+}
+
+/// Reads the IP header at `network`. `None`: there is none.
+fn ip(head: &[u8], ethertype: EtherType, network: usize) -> Result<Option<Ip>, vnic_wire::Error> {
+    let packet = head.get(network..).unwrap_or(&[]);
+    Ok(match ethertype {
+        EtherType::IPV4 => {
+            let ip = ipv4::Header::parse(packet)?;
+            Some(Ip {
+                protocol: ip.protocol,
+                upper: network + ip.header_len,
+                fragment: ip.is_fragment(),
+                destination: network + 16,
+            })
+        }
+        EtherType::IPV6 => {
+            let upper = ipv6::Header::parse(packet)?.upper(packet)?;
+            Some(Ip {
+                protocol: upper.protocol,
+                upper: network + upper.offset,
+                fragment: upper.fragment,
+                destination: network + upper.destination_offset,
+            })
+        }
+        _ => None,
+    })
 }

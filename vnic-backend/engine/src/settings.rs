@@ -19,10 +19,10 @@ mod together;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use vnic_wire::MacAddr;
 pub use vnic_wire::qos::{
     Guard, HintAction, HintMode, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules, Trust,
 };
+use vnic_wire::{MacAddr, vxlan};
 
 pub use apply::{Origin, effective};
 pub use check::{Checked, Refusal};
@@ -34,6 +34,7 @@ pub use table::KEYS;
 pub use together::{Conflict, check_change, check_together};
 
 use crate::virtio_net::feature;
+use crate::virtio_net::steering::{Tunnels, tunnel_type};
 
 /// Path of adapters' values in a Windows registry: each adapter has a subkey, its index in four decimal digits (WinOF-2
 /// Ethernet Network, Dropless Mode: Enabling/Disabling the Feature).
@@ -371,6 +372,48 @@ pub struct OffloadKeys {
     pub rss: bool,
     /// `*NumRSSQueues`.
     pub rss_queues: u8,
+    /// Keys of tunnels.
+    pub tunnels: TunnelKeys,
+}
+
+/// Keys of offloads for what tunnels carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TunnelKeys {
+    /// `*EncapsulatedPacketTaskOffload`: of any tunnel.
+    pub any: bool,
+    /// `*EncapsulatedPacketTaskOffloadVxlan`.
+    pub vxlan: bool,
+    /// `*EncapsulatedPacketTaskOffloadNvgre`.
+    pub nvgre: bool,
+    /// `*VxlanUDPPortNumber`.
+    pub vxlan_port: u16,
+}
+
+impl Default for TunnelKeys {
+    fn default() -> TunnelKeys {
+        TunnelKeys {
+            any: true,
+            vxlan: true,
+            nvgre: true,
+            vxlan_port: vxlan::UDP_PORT,
+        }
+    }
+}
+
+impl TunnelKeys {
+    /// Tunnels whose inner packets may decide about queues.
+    pub fn tunnels(&self) -> Tunnels {
+        let keys = [
+            (self.any, tunnel_type::ALL),
+            (self.vxlan, tunnel_type::VXLAN),
+            (self.nvgre, tunnel_type::NVGRE),
+        ];
+        let off = keys.iter().filter(|(on, _)| !on);
+        Tunnels {
+            types: off.fold(tunnel_type::ALL, |types, (_, of_key)| types & !of_key),
+            vxlan_port: self.vxlan_port,
+        }
+    }
 }
 
 impl Default for OffloadKeys {
@@ -388,6 +431,7 @@ impl Default for OffloadKeys {
             rsc6: true,
             rss: true,
             rss_queues: 16,
+            tunnels: TunnelKeys::default(),
         }
     }
 }
@@ -414,6 +458,7 @@ impl OffloadKeys {
             (self.rsc6, feature::GUEST_TSO6),
             (self.rsc4 || self.rsc6, feature::GUEST_ECN | feature::RSC_EXT),
             (self.rss, feature::RSS),
+            (self.tunnels.any, feature::HASH_TUNNEL),
         ];
         let off = keys.iter().filter(|(on, _)| !on);
         off.fold(0, |features, (_, of_key)| features | of_key)

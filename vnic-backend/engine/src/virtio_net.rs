@@ -66,6 +66,8 @@ pub mod feature {
     pub const IN_ORDER: u64 = 1 << 35;
     /// Statistics by queue.
     pub const DEVICE_STATS: u64 = 1 << 50;
+    /// Hashes over the packets in tunnels.
+    pub const HASH_TUNNEL: u64 = 1 << 51;
     /// Coalescing of notifications by queue.
     pub const VQ_NOTF_COAL: u64 = 1 << 52;
     /// Coalescing of notifications.
@@ -87,7 +89,7 @@ pub mod feature {
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
     /// Bits and their names in the standard, in lower case.
-    const NAMES: [(u64, &str); 38] = [
+    const NAMES: [(u64, &str); 39] = [
         (CSUM, "csum"),
         (GUEST_CSUM, "guest_csum"),
         (CTRL_GUEST_OFFLOADS, "ctrl_guest_offloads"),
@@ -117,6 +119,7 @@ pub mod feature {
         (RING_PACKED, "packed"),
         (IN_ORDER, "in_order"),
         (DEVICE_STATS, "device_stats"),
+        (HASH_TUNNEL, "hash_tunnel"),
         (VQ_NOTF_COAL, "vq_notf_coal"),
         (NOTF_COAL, "notf_coal"),
         (GUEST_USO4, "guest_uso4"),
@@ -162,6 +165,12 @@ impl NetHdr {
     /// The frame was coalesced from several segments. A driver with RSC_EXT finds their number in `csum_start`, and that of
     /// duplicate acknowledgments in `csum_offset`; inside the NIC the flag stands beside a segmentation request.
     pub const RSC_INFO: u8 = 4;
+    /// Beside [`NetHdr::TUNNEL`]: segments have a checksum in the tunnel's UDP header, too.
+    pub const UDP_TUNNEL_CSUM: u8 = 8;
+    /// Inside the NIC: the request is about the packet in a UDP tunnel.
+    pub const TUNNEL: u8 = 0x80;
+    /// Flags that only the NIC says.
+    pub const OURS: u8 = NetHdr::RSC_INFO | NetHdr::UDP_TUNNEL_CSUM | NetHdr::TUNNEL;
     /// No segmentation.
     pub const GSO_NONE: u8 = 0;
     /// TCP over IPv4.
@@ -239,7 +248,7 @@ mod tests {
     fn names_of_features() {
         let f = feature::CSUM | feature::MRG_RXBUF | feature::IN_ORDER | 1 << 62;
         assert!(feature::names(f).eq(["csum", "mrg_rxbuf", "in_order"]));
-        assert_eq!(feature::names(u64::MAX).count(), 38);
+        assert_eq!(feature::names(u64::MAX).count(), 39);
         assert_eq!(feature::names(0).count(), 0);
     }
 

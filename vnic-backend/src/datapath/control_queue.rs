@@ -36,6 +36,8 @@ pub struct ControlStart {
     pub pairs: u16,
     /// Address of the adapter.
     pub mac: MacAddr,
+    /// Types of tunnels that the driver may have looked into.
+    pub tunnels: u32,
     /// Addresses that the guest may take for its own; `None`: any.
     pub addresses: Option<Vec<MacAddr>>,
 }
@@ -136,7 +138,7 @@ impl ControlQueues {
             .filter(|d| !fresh && d.features() == start.features);
         let driver = kept.unwrap_or_else(|| {
             let make = if fresh { Control::new } else { Control::forgotten };
-            Box::new(make(start.features, start.pairs, start.mac))
+            Box::new(make(start.features, start.pairs, start.mac, start.tunnels))
         });
         adapter.driver = Some(driver);
         start.ring.suppress_kicks();

@@ -4,6 +4,7 @@ mod pool;
 
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request, Segmenter};
 use vnic_engine::virtio_net::NetHdr;
+use vnic_engine::virtio_net::steering::{Flow, Tunnels};
 use vnic_fabric::qos::WIRE_OVERHEAD;
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, TagEdit};
@@ -286,6 +287,20 @@ impl<'a> OutFrame<'a> {
     #[inline]
     pub fn len(&self) -> usize {
         self.head.len() + self.tail
+    }
+
+    /// Calls `go` with the flow that decides about the frame: of one of these tunnels that of the inner packet, which the head
+    /// is too short for.
+    #[inline]
+    pub fn with_flow<R>(&self, tunnels: &Tunnels, go: impl FnOnce(Option<&Flow<'_>>) -> R) -> R {
+        let mut front;
+        let mut flow = Flow::of(self.head);
+        if flow.as_ref().is_some_and(|flow| tunnels.may_carry(flow)) {
+            front = [0; Tunnels::LOOKED_AT];
+            let n = self.peek(&mut front);
+            flow = tunnels.flow(&front[..n]);
+        }
+        go(flow.as_ref())
     }
 }
 

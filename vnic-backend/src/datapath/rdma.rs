@@ -207,6 +207,9 @@ impl Functions {
             for function in self.each(port) {
                 function.set_roce(settings.roce_mode, settings.network_direct);
                 function.set_ece(settings.ece);
+                function
+                    .flows
+                    .set_vxlan_port(settings.offloads.tunnels.vxlan_port);
             }
             self.follow(core, port);
             self.news(core, port);

@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::virtio_net::NetHdr;
-use vnic_engine::virtio_net::steering::Toeplitz;
+use vnic_engine::virtio_net::steering::{Toeplitz, Tunnels};
 use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
@@ -100,6 +100,14 @@ struct Format {
     longest: usize,
 }
 
+/// Hash that a driver wants with each frame.
+pub struct Report {
+    /// The hash.
+    pub hash: Arc<Toeplitz>,
+    /// Tunnels whose inner packets are hashed.
+    pub tunnels: Tunnels,
+}
+
 /// A receive queue of a running guest.
 pub struct RxQueue {
     ring: Ring,
@@ -110,7 +118,7 @@ pub struct RxQueue {
     counters: Arc<AdapterCounters>,
     broken: Broken,
     /// Hash that the driver wants with each frame (VIRTIO_NET_F_HASH_REPORT).
-    pub report: Option<Arc<Toeplitz>>,
+    pub report: Option<Report>,
     /// Whether the queue is in the list of queues to be flushed.
     pub touched: bool,
     /// Gates of frames that another core sent and has not committed yet, and their ring indexes: nothing from there on may be
@@ -297,14 +305,23 @@ impl RxQueue {
             return false;
         }
         self.ahead.used += 1;
-        let plain = hdr;
+        let of_frame = hdr;
         let hdr = hdr.emit(1);
         match self.format.hdr_len {
             // A driver that forwards buffers leaves the header in them. Not to write equal bytes leaves the cache line
             // shared.
             NetHdr::LEN if seg.read(0) == Some(hdr) => {}
             NetHdr::LEN => seg.write(0, &hdr),
-            NetHdr::LEN_HASH => seg.write(0, &hashed(self.report.as_deref(), plain, 1, head)),
+            NetHdr::LEN_HASH => {
+                let f = OutFrame {
+                    head,
+                    segs,
+                    skip,
+                    tail,
+                    hdr: of_frame,
+                };
+                seg.write(0, &hashed(self.report.as_ref(), &f, 1));
+            }
             n => seg.write_slice(0, &hdr[..n]),
         }
         match head.try_into() {
@@ -361,7 +378,7 @@ impl RxQueue {
         if room < need as u64 {
             return self.place_merged(f, head, room, need, most - taken);
         }
-        let header = hashed(self.report.as_deref(), f.hdr, 1, f.head);
+        let header = hashed(self.report.as_ref(), f, 1);
         let mut w = Writer::new(self.chains.segs.as_slice());
         w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
@@ -436,12 +453,7 @@ impl RxQueue {
             room += len;
             left -= taken;
         }
-        let header = hashed(
-            self.report.as_deref(),
-            f.hdr,
-            self.chains.used.len() as u16,
-            f.head,
-        );
+        let header = hashed(self.report.as_ref(), f, self.chains.used.len() as u16);
         let mut w = Writer::new(self.chains.segs.as_slice());
         w.bytes(&header[..self.format.hdr_len]);
         w.bytes(f.head);
@@ -723,11 +735,11 @@ fn read_ahead<const N: usize>(ring: &impl Virtqueue, n: u16, hdr_len: usize, out
 }
 
 /// Virtio header of a frame, with its hash behind if the driver wants it (virtio 1.3 section 5.1.6.4.3).
-fn hashed(report: Option<&Toeplitz>, hdr: NetHdr, buffers: u16, head: &[u8]) -> [u8; NetHdr::LEN_HASH] {
+fn hashed(report: Option<&Report>, f: &OutFrame<'_>, buffers: u16) -> [u8; NetHdr::LEN_HASH] {
     let mut out = [0; NetHdr::LEN_HASH];
-    out[..NetHdr::LEN].copy_from_slice(&hdr.emit(buffers));
+    out[..NetHdr::LEN].copy_from_slice(&f.hdr.emit(buffers));
     if let Some(report) = report {
-        let hashed = report.hash(head);
+        let hashed = f.with_flow(&report.tunnels, |flow| report.hash.hash(flow));
         out[12..16].copy_from_slice(&hashed.value.to_le_bytes());
         out[16..18].copy_from_slice(&hashed.report.to_le_bytes());
     }

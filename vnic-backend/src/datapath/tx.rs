@@ -561,7 +561,7 @@ impl TxPath {
             }
             let mut hdr = NetHdr::parse(&bytes);
             // What only the NIC says.
-            hdr.flags &= !NetHdr::RSC_INFO;
+            hdr.flags &= !NetHdr::OURS;
             let wanted = if hdr.is_plain() && self.allowed.is_none() {
                 SNAP
             } else {
@@ -646,7 +646,7 @@ impl TxPath {
             if self.steers
                 && let Some(adapter) = visit.core.adapter(self.port)
             {
-                adapter.sent(f.head, self.pair);
+                adapter.sent(f, self.pair);
             }
         }
         step

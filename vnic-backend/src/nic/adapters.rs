@@ -418,7 +418,8 @@ impl Inner {
         let config = device_config(mac, spec.mtu, spec.rdma_memory_mib);
         let identity = Identity::new(mac, vlans, self.gids.clone())
             .allowing(&spec.allowed_addresses)
-            .with_mtu(spec.mtu);
+            .with_mtu(spec.mtu)
+            .with_flows(spec.rdma_flows);
         let mut function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
         for (index, gid) in &kept.gids {

@@ -67,6 +67,16 @@ impl Flows {
         (self.all.count.load(Ordering::Relaxed) > 0).then(|| AdapterFlows(self.all.clone()))
     }
 
+    /// Sets the UDP port of VXLAN, for the flows of all processes.
+    pub fn set_vxlan_port(&mut self, port: u16) {
+        self.all.steering().vxlan_port = port;
+    }
+
+    /// UDP port of VXLAN.
+    pub fn vxlan_port(&self) -> u16 {
+        self.all.steering().vxlan_port
+    }
+
     /// Number of flows of this process.
     pub fn len(&self) -> usize {
         self.own.len()

@@ -454,6 +454,7 @@ impl Function {
         fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
         fresh.complaints.give_ups.after = self.complaints.give_ups.after;
         fresh.settings.ece = self.settings.ece;
+        fresh.flows.set_vxlan_port(self.flows.vxlan_port());
         fresh.set_roce(self.settings.mode, self.settings.network_direct);
         fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));

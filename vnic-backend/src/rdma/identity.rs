@@ -21,6 +21,8 @@ pub struct Identity {
     pub allowed: Arc<[Prefix]>,
     /// MTU of the adapter: bytes behind the Ethernet header.
     pub mtu: u16,
+    /// Whether there may be flows.
+    pub flows: bool,
     /// The last handle that was given.
     handles: u32,
 }
@@ -37,6 +39,7 @@ impl Identity {
             vlans,
             allowed: Arc::default(),
             mtu: 1500,
+            flows: true,
             handles: 0,
         }
     }
@@ -52,6 +55,11 @@ impl Identity {
     /// Lets frames have as many bytes behind the Ethernet header.
     pub fn with_mtu(self, mtu: u16) -> Identity {
         Identity { mtu, ..self }
+    }
+
+    /// Lets there be flows, or not.
+    pub fn with_flows(self, flows: bool) -> Identity {
+        Identity { flows, ..self }
     }
 
     /// The identity of a process that shares the function, and claims nothing of its own.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use vnic_engine::virtio_net::NetHdr;
-use vnic_engine::virtio_net::steering::flow_number;
+use vnic_engine::virtio_net::steering::{Flow, flow_number};
 
 use super::frames::{Arrived, Sent, any_of};
 use super::link::Links;
@@ -244,7 +244,10 @@ impl TapTx {
         for (i, frame) in frames.iter().enumerate() {
             let queue = match self.0.len() {
                 1 => 0,
-                n => flow_number(frame.get(VNET..).unwrap_or_default()) as usize % n,
+                n => {
+                    let bytes = frame.get(VNET..).unwrap_or_default();
+                    flow_number(bytes, Flow::of(bytes).as_ref()) as usize % n
+                }
             };
             match rustix::io::write(self.0[queue].as_fd(), frame) {
                 Ok(_) => {}

@@ -62,7 +62,8 @@ const WITH_CONTROL: u64 = f::MAC
     | f::NOTF_COAL
     | f::VQ_NOTF_COAL
     | f::RSC_EXT
-    | f::DEVICE_STATS;
+    | f::DEVICE_STATS
+    | f::HASH_TUNNEL;
 
 /// Queue pairs that a driver is told of: of a function with its own control queue those that `*NumRSSQueues` allows.
 fn pairs(endpoint: &Endpoint) -> u16 {
@@ -105,6 +106,7 @@ impl Ethernet {
             features: setup.features,
             pairs: pairs(&setup.endpoint),
             mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
+            tunnels: setup.endpoint.settings().offloads.tunnels.tunnels().types,
             addresses: spec.anti_spoofing.then(own),
         });
         self.running.resize(setup.rings.len(), false);
@@ -276,6 +278,7 @@ impl Function for Ethernet {
             pairs: pairs(&setup.endpoint),
             mtu: spec.mtu,
             speed: port.speed.unwrap_or(SPEED_MBPS),
+            tunnels: setup.endpoint.settings().offloads.tunnels.tunnels().types,
         };
         part_of_space(&config.emit(), offset, size)
     }

@@ -433,6 +433,7 @@ mod tests {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
+            rdma_flows: true,
             vmm: Default::default(),
             wake: None,
             moving: None,

@@ -11,13 +11,13 @@ use crate::{Error, EtherType, be16};
 pub const HEADER_LEN: usize = 4;
 
 /// C: there is a checksum.
-const CHECKSUM: u16 = 0x8000;
+pub const CHECKSUM: u16 = 0x8000;
 /// Bits that version 0 does not have any more: routing (RFC 1701), and the version.
 const OTHER: u16 = 0x4007;
 /// K: there is a key.
-const KEY: u16 = 0x2000;
+pub const KEY: u16 = 0x2000;
 /// S: there is a sequence number.
-const SEQUENCE: u16 = 0x1000;
+pub const SEQUENCE: u16 = 0x1000;
 
 /// A GRE header without its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,13 @@ pub struct Header {
     pub header_len: usize,
     /// What follows.
     pub protocol: EtherType,
+}
+
+/// Flags of the options of a header: [`CHECKSUM`], [`KEY`], [`SEQUENCE`]; 0 for bytes that do not begin with one.
+#[inline]
+pub fn options(bytes: &[u8]) -> u16 {
+    let flags = bytes.first_chunk().map_or(0, |b: &[u8; HEADER_LEN]| be16(b, 0));
+    flags & (CHECKSUM | KEY | SEQUENCE)
 }
 
 impl Header {
@@ -37,8 +44,7 @@ impl Header {
         if flags & OTHER != 0 {
             return Err(Error::Kind);
         }
-        let options = (flags & (CHECKSUM | KEY | SEQUENCE)).count_ones() as usize;
-        let header_len = HEADER_LEN + 4 * options;
+        let header_len = HEADER_LEN + 4 * options(bytes).count_ones() as usize;
         if bytes.len() < header_len {
             return Err(Error::Truncated);
         }

@@ -11,7 +11,7 @@
 //! [`int`]);
 //! [`gid`] has the identifiers; [`sack`] is ours, and so are the layouts of [`dceth`] and [`dcceth`]. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
 //!
-//! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]. Between neighbours on a link:
+//! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]; [`tunnel`] finds what is inside. Between neighbours on a link:
 //! [`pause`], [`lacp`], [`lldp`].
 #![no_std]
 #![forbid(unsafe_code)]
@@ -60,6 +60,7 @@ pub mod sack;
 pub mod tcp;
 pub mod time;
 pub mod transport;
+pub mod tunnel;
 pub mod udp;
 pub mod vlan;
 pub mod vxlan;

@@ -143,6 +143,9 @@ pub struct AdapterAdd {
     /// Without an RDMA function
     #[arg(long, conflicts_with_all = ["rdma_socket", "rdma_memory_mib"])]
     no_rdma: bool,
+    /// Programs take no frames that come for the adapter: no flows of raw packet queue pairs
+    #[arg(long)]
+    no_rdma_flows: bool,
     /// The VMM listens on the sockets and the daemon connects
     #[arg(long, conflicts_with_all = ["socket_owner", "socket_group", "socket_mode"])]
     connect: bool,
@@ -163,6 +166,9 @@ pub struct AdapterSet {
     /// With an RDMA function, or without
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     rdma: Option<bool>,
+    /// Programs may take frames that come for the adapter by flows of raw packet queue pairs, or may not
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    rdma_flows: Option<bool>,
     /// The daemon listens on the sockets, or the VMM does and the daemon connects
     #[arg(long, value_name = "listen|connect", value_parser = role)]
     socket_role: Option<v1::adapter::SocketRole>,
@@ -287,6 +293,7 @@ impl AdapterAdd {
                 control_queue: Some(self.control_queue),
                 anti_spoofing: Some(!self.no_anti_spoofing),
                 rdma_enabled: Some(!self.no_rdma),
+                rdma_flows: Some(!self.no_rdma_flows),
                 socket_role: role.into(),
                 ..self.options.message()?
             }),
@@ -301,6 +308,7 @@ impl AdapterSet {
             control_queue: self.control_queue,
             anti_spoofing: self.anti_spoofing,
             rdma_enabled: self.rdma,
+            rdma_flows: self.rdma_flows,
             socket_role: self.socket_role.unwrap_or_default().into(),
             ..self.options.message()?
         };

@@ -213,7 +213,7 @@ pub unsafe fn create_extended(
     unsafe {
         // Fields that the mask does not name need not be there: structures of older programs are shorter.
         let has = |bit: c_uint| attributes.comp_mask & bit != 0;
-        Extended {
+        let extended = Extended {
             mask: attributes.comp_mask,
             flags: if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) {
                 attributes.create_flags
@@ -225,8 +225,8 @@ pub unsafe fn create_extended(
             } else {
                 0
             },
-        }
-        .check()?;
+        };
+        extended.check()?;
         let mut wanted = Wanted {
             context: attributes.qp_context,
             pd: if has(IBV_QP_INIT_ATTR_PD) {
@@ -247,6 +247,7 @@ pub unsafe fn create_extended(
             signal_all: attributes.sq_sig_all != 0,
             operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags),
             dynamic,
+            tso_header: extended.tso_header,
         };
         let qp = Qp::create(Context::of(context), &mut wanted)?;
         attributes.cap = wanted.capacity;

@@ -107,6 +107,7 @@ export! {
             signal_all: attributes.sq_sig_all != 0,
             operations: None,
             dynamic: None,
+            tso_header: 0,
         };
         let qp = Qp::create(Context::of((*pd).context), &mut wanted)?;
         attributes.cap = wanted.capacity;

@@ -28,6 +28,7 @@ use crate::events::{Kind, Unacknowledged};
 use crate::handle::{Object, Use, Uses, end, publish_boxed, the};
 use crate::sync::lock;
 use crate::work::batch::Batch;
+use crate::work::segments::Headers;
 use crate::work::wr;
 
 /// A queue pair; the program sees the extended one, whichever it asked for.
@@ -49,6 +50,8 @@ pub struct Qp {
     /// Attributes of its creation, with the capacity that it really has.
     capacity: ibv_qp_cap,
     signal_all: bool,
+    /// Headers of frames that the device cuts, if the program wants such.
+    pub headers: Option<Headers>,
     /// Multicast groups of the queue pair.
     groups: Mutex<HashSet<Gid>>,
     _target: Option<Arc<QueuePair<XrcTarget>>>,
@@ -80,6 +83,7 @@ impl Qp {
             mlx5: None,
             capacity: zeros(),
             signal_all: false,
+            headers: None,
             groups: Mutex::default(),
             _target: None,
             _needs: needs,

@@ -89,12 +89,12 @@ unsafe fn make(id: &Id, wanted: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
         let operations = wanted.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
         let flags = wanted.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
         let tso = wanted.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER != 0;
-        qp::Extended {
+        let extended = qp::Extended {
             mask: wanted.comp_mask,
             flags: if flags { wanted.create_flags } else { 0 },
             tso_header: if tso { wanted.max_tso_header } else { 0 },
-        }
-        .check()?;
+        };
+        extended.check()?;
         let mut all = qp::Wanted {
             context: wanted.qp_context,
             pd: maybe::<Pd>(wanted.pd),
@@ -107,6 +107,7 @@ unsafe fn make(id: &Id, wanted: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
             signal_all: wanted.sq_sig_all != 0,
             operations: operations.then_some(wanted.send_ops_flags),
             dynamic: None,
+            tso_header: extended.tso_header,
         };
         let qp = Qp::create(Context::of(context), &mut all)?;
         wanted.cap = all.capacity;

@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_uint};
 
 use arrayvec::ArrayVec;
+use vnic_device::queue::RECEIVE_ELEMENTS_MAX;
 use vnic_verbs::wr::{SendHead, send_flags};
 use vnic_verbs::{Access, Data, MwType, Operation, PostError, PostReason, RecvWr, SendWr, Sending, Sge};
 
@@ -145,7 +146,7 @@ unsafe fn post_sends(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_s
     // SAFETY: by the caller's promise.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: by the caller's promise.
-        if let Err(errno) = unsafe { post_one(service, &mut sending, wr) } {
+        if let Err(errno) = unsafe { post_one(qp, service, &mut sending, wr) } {
             sending.ring().map_err(|reason| (first, reason.into()))?;
             return Err((next, errno));
         }
@@ -166,7 +167,12 @@ fn plain_flags(flags: c_uint) -> Result<u8, Errno> {
 /// # Safety
 /// `wr` is a work request as `ibv_post_send` asks for.
 #[inline]
-unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
+unsafe fn post_one(
+    qp: &Qp,
+    service: Service,
+    sending: &mut Sending<'_>,
+    wr: &ibv_send_wr,
+) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
     unsafe {
         let list = elements(wr.sg_list, wr.num_sge)?;
@@ -175,6 +181,9 @@ unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD | IBV_WR_LOCAL_INV | IBV_WR_BIND_MW
         ) {
             return post_special(service, sending, wr, list);
+        }
+        if wr.opcode == IBV_WR_TSO {
+            return post_segmented(qp, sending, wr, list);
         }
         let mut head = head(service, wr)?;
         match wr.send_flags {
@@ -221,6 +230,46 @@ unsafe fn post_flagged(
     }
     // SAFETY: as above.
     unsafe { post_pieces(sending, head, list.iter().map(|e| (e.addr, e.len as usize))) }
+}
+
+/// Posts a frame that the device cuts into segments: headers, then what the list has.
+///
+/// # Safety
+/// As [`post_one`], with `tso` in the union.
+#[cold]
+unsafe fn post_segmented(
+    qp: &Qp,
+    sending: &mut Sending<'_>,
+    wr: &ibv_send_wr,
+    list: &[Sge],
+) -> Result<(), Errno> {
+    let headers = qp.headers.as_ref().ok_or_else(|| {
+        Errno::UNSUPPORTED
+            .because("IBV_WR_TSO takes a raw packet queue pair that was made with max_tso_header")
+    })?;
+    // SAFETY: by the caller's promise.
+    let (wanted, bytes) = unsafe {
+        let tso = &wr.extra.tso;
+        let at = tso.hdr.expose_provenance() as u64;
+        (tso, bytes(at, usize::from(tso.hdr_sz)))
+    };
+    if bytes.is_empty() || bytes.len() > headers.most() || wanted.mss == 0 {
+        return Err(Errno::INVALID);
+    }
+    let mut elements = ArrayVec::<Sge, { RECEIVE_ELEMENTS_MAX as usize }>::new();
+    elements.push(headers.put(bytes));
+    elements.try_extend_from_slice(list).map_err(|_| Errno::INVALID)?;
+    let head = SendHead {
+        wr_id: wr.wr_id,
+        operation: Operation::Send.number(),
+        // The checksums are made in any case; the bytes are never inline.
+        flags: plain_flags(wr.send_flags & !IBV_SEND_IP_CSUM)? | send_flags::SEGMENT,
+        remote_srq: wanted.mss.into(),
+        ..SendHead::default()
+    };
+    sending.post_list(head, &elements)?;
+    headers.posted();
+    Ok(())
 }
 
 /// Posts a request without a list of elements.

@@ -39,6 +39,8 @@ bits! {
         DC = 1 << 16,
         /// Raw packet queue pairs and flows (1.6).
         RAW_PACKET = 1 << 17,
+        /// Raw packets that the device cuts into segments (1.7).
+        SEGMENTS = 1 << 18,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
@@ -52,6 +54,8 @@ bits! {
         ALL_1_4 = (1 << 16) - 1,
         /// Bits of version 1.5.
         ALL_1_5 = (1 << 17) - 1,
+        /// Bits of version 1.6.
+        ALL_1_6 = (1 << 18) - 1,
     }
 }
 

@@ -55,14 +55,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 7, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 8, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
-    let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (6, &[0; 15][..]));
+    let reply = fine(d, O::Hello, &hello(1, 0, 8), &[]);
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (7, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -81,6 +81,16 @@ fn versions(d: &mut Driver) {
     version_5(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
     fine(d, O::Hello, &hello(1, 6, 6), &[]);
+    version_6(d);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 7, 7), &[]);
+}
+
+/// A driver of version 1.6 has no segments.
+fn version_6(d: &mut Driver) {
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    let capabilities = u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes"));
+    assert_eq!(capabilities, (1 << 18) - 1);
 }
 
 /// A driver of version 1.5 has no raw packets.

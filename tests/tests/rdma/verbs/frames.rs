@@ -262,6 +262,58 @@ fn a_process_that_ends_leaves_no_flow() -> Result<()> {
     Ok(())
 }
 
+/// `rdma_flows = false`: who has the RDMA socket sends frames, and takes none of the guest's.
+#[test]
+fn an_operator_forbids_flows() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    add(&mut rig, "a")?;
+    add_with(&mut rig, "b", |spec| spec.rdma_flows = false)?;
+    let (a, b) = (Side::new(&rig, "a")?, Side::new(&rig, "b")?);
+    let (qa, qb) = (a.raw()?, b.raw()?);
+    for rule in [
+        of_kind(FlowKind::AllDefault),
+        of_kind(FlowKind::Sniffer),
+        to_port(7, 0),
+    ] {
+        let refused = qb.create_flow(&rule).err().and_then(|e| e.status());
+        assert_eq!(refused, Some(CommandStatus::NotPermitted), "{rule:?}");
+    }
+    let _flow = qa.create_flow(&to_port(7, 0))?;
+    let frame = udp(B, A, 7, 30);
+    b.send(&qb, &frame)?;
+    assert_eq!(a.frame()?, frame);
+    Ok(())
+}
+
+/// `*VxlanUDPPortNumber`: flows by the identifier of VXLAN look behind that port.
+#[test]
+fn the_port_of_vxlan_is_a_key() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    add(&mut rig, "a")?;
+    add(&mut rig, "b")?;
+    let mut settings = vnic_backend::settings::AdapterSettings::default();
+    settings.offloads.tunnels.vxlan_port = 8472;
+    rig.nic.configure_adapter("b", &settings)?;
+    rig.nic.restart_adapter("b")?;
+    let (a, b) = (Side::new(&rig, "a")?, Side::new(&rig, "b")?);
+    let (qa, qb) = (a.raw()?, b.raw()?);
+    let mut tunnel = FlowRule {
+        headers: flow_headers::IPV4 | flow_headers::UDP | flow_headers::VXLAN,
+        ..FlowRule::default()
+    };
+    (tunnel.value.tunnel, tunnel.mask.tunnel) = (5, 0xff_ffff);
+    let _flow = qb.create_flow(&tunnel)?;
+    let vxlan = |port| {
+        let mut frame = udp(A, B, port, 60);
+        frame[42..50].copy_from_slice(&[8, 0, 0, 0, 0, 0, 5, 0]);
+        frame
+    };
+    a.send(&qa, &vxlan(4789))?;
+    a.send(&qa, &vxlan(8472))?;
+    assert_eq!(b.frame()?, vxlan(8472));
+    Ok(())
+}
+
 #[test]
 fn what_contradicts_itself_costs_an_error() -> Result<()> {
     let Pair { rig: _rig, a, b } = pair()?;

@@ -2,7 +2,7 @@
 
 use vnic_wire::checksum;
 
-use super::segment::{put, sum};
+use super::segment::put;
 use super::{HEAD_MAX, Segmenter, Tso};
 
 /// One of the smaller requests: its headers have been written, its payload is a piece of the frame's. It has the virtio header
@@ -23,8 +23,6 @@ pub struct Parts {
     /// Cuts the parts: a part is a long segment.
     cut: Segmenter,
     each: u16,
-    /// Sum of the pseudo header without length.
-    pseudo: u32,
 }
 
 impl Parts {
@@ -40,12 +38,7 @@ impl Parts {
             head,
             frame_len,
         );
-        let header = sum(&cut.template, tso.transport, tso.head_len);
-        Parts {
-            pseudo: cut.upper_sum - header,
-            cut,
-            each,
-        }
+        Parts { cut, each }
     }
 
     /// Writes the next part's headers to the front of `out`, with the sum of the pseudo header in the checksum's place, as a
@@ -54,8 +47,9 @@ impl Parts {
         let s = self.cut.next(out)?;
         // The identifications of the other segments.
         self.cut.id = self.cut.id.wrapping_add(self.each - 1);
+        self.cut.outer_id = self.cut.outer_id.wrapping_add(self.each - 1);
         let len = (s.head_len - self.cut.tso.transport + s.payload_len) as u32;
-        let pseudo = checksum::fold(self.pseudo + (len >> 16) + (len & 0xffff));
+        let pseudo = checksum::fold(self.cut.pseudo + (len >> 16) + (len & 0xffff));
         put(out, s.field, &pseudo.to_be_bytes());
         Some(Part {
             head_len: s.head_len,

@@ -1,8 +1,8 @@
 //! Cuts a TCP or UDP segmentation request into segments: headers only, the payload stays where it is.
 
-use vnic_wire::{checksum, ipv4, ipv6, tcp};
+use vnic_wire::{checksum, ipv4, ipv6, tcp, udp};
 
-use super::{HEAD_MAX, Tso};
+use super::{HEAD_MAX, Outer, Tso};
 
 /// One segment: its headers have been written, its payload is a piece of the frame's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Segment {
 #[derive(Debug, Clone)]
 pub struct Segmenter {
     /// The headers, with zeros in fields that differ between segments.
-    pub(super) template: [u8; HEAD_MAX],
+    template: [u8; HEAD_MAX],
     pub(super) tso: Tso,
     /// Offset in the frame of the next segment's payload.
     next: usize,
@@ -39,7 +39,11 @@ pub struct Segmenter {
     /// Sum of the IPv4 header without total length and identification.
     ip_sum: u32,
     /// Sum of pseudo header and TCP header without length, sequence number and flags, or of UDP without lengths.
-    pub(super) upper_sum: u32,
+    upper_sum: u32,
+    /// Sum of the pseudo header without length.
+    pub(super) pseudo: u32,
+    /// The next segment's identification in the tunnel's IPv4 header.
+    pub(super) outer_id: u16,
 }
 
 /// IPv4: offsets of total length, identification, checksum and addresses.
@@ -72,7 +76,7 @@ pub(super) fn put(b: &mut [u8; HEAD_MAX], at: usize, value: &[u8]) {
 }
 
 #[inline]
-pub(super) fn sum(b: &[u8; HEAD_MAX], from: usize, to: usize) -> u32 {
+fn sum(b: &[u8; HEAD_MAX], from: usize, to: usize) -> u32 {
     b.get(from..to).map_or(0, checksum::sum)
 }
 
@@ -119,6 +123,8 @@ impl Segmenter {
             ipv4::PROTOCOL_TCP
         };
         put(&mut t, transport + tso.checksum_offset(), &[0; 2]);
+        let outer_id = tso.outer.map_or(0, |outer| get16(&t, outer.network + V4_ID));
+        let pseudo = addresses + u32::from(protocol);
         Segmenter {
             tso: *tso,
             next: head_len,
@@ -129,7 +135,9 @@ impl Segmenter {
             flags,
             id,
             ip_sum: if v6 { 0 } else { sum(&t, network, transport) },
-            upper_sum: addresses + u32::from(protocol) + sum(&t, transport, head_len),
+            upper_sum: pseudo + sum(&t, transport, head_len),
+            pseudo,
+            outer_id,
             template: t,
         }
     }
@@ -185,6 +193,10 @@ impl Segmenter {
             put(out, transport + TCP_FLAGS, &flags.to_be_bytes());
             partial + (self.sequence >> 16) + (self.sequence & 0xffff) + u32::from(flags)
         };
+        if let Some(outer) = &self.tso.outer {
+            self.put_outer(outer, head_len + payload_len, out);
+            self.outer_id = self.outer_id.wrapping_add(1);
+        }
 
         let segment = Segment {
             head_len,
@@ -198,6 +210,45 @@ impl Segmenter {
         self.id = self.id.wrapping_add(1);
         self.done = last;
         Some(segment)
+    }
+
+    /// Writes the headers of the tunnel around a segment that ends at `end`.
+    #[inline(never)]
+    fn put_outer(&self, outer: &Outer, end: usize, out: &mut [u8; HEAD_MAX]) {
+        let Outer { network, udp, .. } = *outer;
+        let addresses = if outer.v6 {
+            let len = (end - network - ipv6::HEADER_LEN) as u16;
+            put(out, network + V6_LEN, &len.to_be_bytes());
+            sum(out, network + V6_SOURCE, network + V6_SOURCE + 16)
+                + sum(out, outer.destination, outer.destination + 16)
+        } else {
+            put(out, network + V4_LEN, &((end - network) as u16).to_be_bytes());
+            put(out, network + V4_ID, &self.outer_id.to_be_bytes());
+            put(out, network + V4_CHECKSUM, &[0; 2]);
+            let header = !checksum::fold(sum(out, network, udp));
+            put(out, network + V4_CHECKSUM, &header.to_be_bytes());
+            sum(out, network + V4_SOURCE, network + V4_SOURCE + 8)
+        };
+        let len = (end - udp) as u32;
+        put(out, udp + UDP_LEN, &(len as u16).to_be_bytes());
+        put(out, udp + udp::CHECKSUM_OFFSET, &[0; 2]);
+        if outer.checksum {
+            // With its checksum the inner segment adds the complement of its pseudo header, whatever its payload is (Linux,
+            // Documentation/networking/checksum-offloads.rst, Local Checksum Offload).
+            let inner = (end - self.tso.transport) as u32;
+            let inner = !checksum::fold(self.pseudo + (inner >> 16) + (inner & 0xffff));
+            let sum = addresses
+                + u32::from(ipv4::PROTOCOL_UDP)
+                + (len >> 16)
+                + (len & 0xffff)
+                + sum(out, udp, self.tso.transport)
+                + u32::from(inner);
+            put(
+                out,
+                udp + udp::CHECKSUM_OFFSET,
+                &Segmenter::finish(sum).to_be_bytes(),
+            );
+        }
     }
 
     /// The checksum of a sum, for TCP and UDP: the complement, and 0xffff for 0, which in UDP would mean that

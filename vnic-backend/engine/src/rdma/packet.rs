@@ -149,6 +149,8 @@ pub struct OutgoingFrame<'a> {
     pub bytes: Payload<'a>,
     /// Whether its checksums are to be filled in.
     pub checksum: bool,
+    /// Bytes of payload of the segments into which it is to be cut.
+    pub segment: Option<u16>,
 }
 
 /// Takes packets that leave.

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use vnic_device::command::flow::{CreateFlow, FlowFields};
 use vnic_device::verbs::{FlowKind, flow_headers as headers};
 use vnic_device::zerocopy::IntoBytes;
-use vnic_wire::EtherType;
+use vnic_wire::{EtherType, udp, vxlan};
 
 use super::types::QpNumber;
 
@@ -26,8 +26,6 @@ pub const SNIFFERS_MAX: usize = 4;
 pub const LOOKED_AT: usize = 14 + 4 + 60 + 8 + 8;
 /// Lowest priority.
 const PRIORITY_MAX: u32 = u16::MAX as u32;
-/// UDP port of VXLAN (RFC 7348).
-const VXLAN_PORT: u16 = 4789;
 
 /// Why there is no such flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -100,8 +98,10 @@ impl Taken {
 }
 
 /// The flows of an adapter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Steering {
+    /// UDP port of VXLAN.
+    pub vxlan_port: u16,
     places: BTreeMap<u64, Place>,
     /// By priority.
     sets: Vec<Set>,
@@ -166,6 +166,20 @@ fn check(flow: &CreateFlow) -> Result<Option<FlowKind>, FlowError> {
         return invalid("a flow label has 20 bits, a tunnel 24");
     }
     Ok(Some(kind))
+}
+
+impl Default for Steering {
+    fn default() -> Steering {
+        Steering {
+            vxlan_port: vxlan::UDP_PORT,
+            places: BTreeMap::new(),
+            sets: Vec::new(),
+            all: Vec::new(),
+            multicast: Vec::new(),
+            sniffers: Vec::new(),
+            last: 0,
+        }
+    }
 }
 
 impl Steering {
@@ -286,7 +300,7 @@ impl Steering {
             by: None,
             copies: self.sniffers.iter().map(|flow| flow.qp).collect(),
         };
-        let Some((fields, has)) = parse(head) else {
+        let Some((fields, has)) = parse(head, self.vxlan_port) else {
             return taken;
         };
         let mut best: Option<(u16, Flow)> = None;
@@ -323,7 +337,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Fields of a frame, and the headers that it has. `None`: it is no frame.
-fn parse(head: &[u8]) -> Option<(FlowFields, u32)> {
+fn parse(head: &[u8], vxlan_port: u16) -> Option<(FlowFields, u32)> {
     let mut fields = FlowFields {
         destination_mac: *head.first_chunk()?,
         source_mac: *head.get(6..)?.first_chunk()?,
@@ -339,11 +353,19 @@ fn parse(head: &[u8]) -> Option<(FlowFields, u32)> {
     }
     let mut has = 0;
     // What is missing of a header that is cut short is as if the header was not there.
-    let _ = parse_network(head, at, &mut fields, &mut has);
+    if let Some(behind) = parse_network(head, at, &mut fields, &mut has)
+        && has & headers::UDP != 0
+        && fields.destination_port == vxlan_port
+        && let Some(Ok(tunnel)) = head.get(behind + udp::HEADER_LEN..).map(vxlan::Header::parse)
+    {
+        fields.tunnel = tunnel.vni;
+        has |= headers::VXLAN;
+    }
     Some((fields, has))
 }
 
-fn parse_network(head: &[u8], at: usize, fields: &mut FlowFields, has: &mut u32) -> Option<()> {
+/// Reads the headers of IP and of TCP or UDP. Returns where the latter begins.
+fn parse_network(head: &[u8], at: usize, fields: &mut FlowFields, has: &mut u32) -> Option<usize> {
     let behind = match EtherType(fields.ethertype) {
         EtherType::IPV4 => {
             let ip: &[u8; 20] = head.get(at..)?.first_chunk()?;
@@ -384,15 +406,7 @@ fn parse_network(head: &[u8], at: usize, fields: &mut FlowFields, has: &mut u32)
     let (source, destination) = (word(head, behind)?, word(head, behind + 2)?);
     (fields.source_port, fields.destination_port) = (source, destination);
     *has |= bit;
-    if bit == headers::UDP && destination == VXLAN_PORT {
-        let vxlan: &[u8; 8] = head.get(behind + 8..)?.first_chunk()?;
-        // The flag says that there is an identifier.
-        if vxlan[0] & 8 != 0 {
-            fields.tunnel = u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]);
-            *has |= headers::VXLAN;
-        }
-    }
-    Some(())
+    Some(behind)
 }
 
 #[cfg(test)]
@@ -491,6 +505,9 @@ mod tests {
         let vxlan = |vni| frame(None, 17, [9, 4789], &[8, 0, 0, 0, 1, 2, vni, 0]);
         assert_eq!(by(&steering, &vxlan(3)), Some(2));
         assert_eq!(by(&steering, &vxlan(4)), None);
+        // Where VXLAN has another port, this is plain UDP.
+        steering.vxlan_port = 8472;
+        assert_eq!(by(&steering, &vxlan(3)), None);
     }
 
     #[test]

@@ -219,6 +219,8 @@ bitflags! {
         const SOLICITED = 1 << 2;
         /// Raw packet: fill in the checksums of IPv4, TCP and UDP.
         const CHECKSUM = 1 << 5;
+        /// Raw packet: cut the frame into segments of [`SendWr::segment`] bytes of payload.
+        const SEGMENT = 1 << 6;
     }
 }
 
@@ -291,13 +293,18 @@ pub struct SendWr {
     pub data: SendData,
     /// UD and DC only: destination.
     pub ud: Option<UdDestination>,
-    /// XRC only: number of the remote SRQ.
+    /// XRC: number of the remote SRQ. Raw packet with [`SendFlags::SEGMENT`]: bytes of payload of a segment.
     pub remote_srq: u32,
     /// DC only: access key of the target.
     pub access_key: u64,
 }
 
 impl SendWr {
+    /// Bytes of payload of a segment, of a frame that is to be cut.
+    pub fn segment(&self) -> Option<u32> {
+        self.flags.contains(SendFlags::SEGMENT).then_some(self.remote_srq)
+    }
+
     /// Bytes of the message, or those asked for.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {

@@ -5,7 +5,7 @@ use vnic_wire::MacAddr;
 use super::steering::{KEY_MAX, TABLE_MAX, hash_type};
 
 /// Bytes of the space.
-pub const LEN: usize = 24;
+pub const LEN: usize = 28;
 
 /// Status bit: the link is up.
 pub const LINK_UP: u16 = 1;
@@ -23,6 +23,8 @@ pub struct Config {
     pub mtu: u16,
     /// Speed of the link, Mbit/s.
     pub speed: u32,
+    /// Types of tunnels that a driver may have looked into ([`tunnel_type`](super::steering::tunnel_type)).
+    pub tunnels: u32,
 }
 
 impl Config {
@@ -38,6 +40,7 @@ impl Config {
         out[17] = KEY_MAX as u8;
         out[18..20].copy_from_slice(&(TABLE_MAX as u16).to_le_bytes());
         out[20..24].copy_from_slice(&hash_type::ALL.to_le_bytes());
+        out[24..28].copy_from_slice(&self.tunnels.to_le_bytes());
         out
     }
 }
@@ -54,9 +57,11 @@ mod tests {
             pairs: 4,
             mtu: 9000,
             speed: 100_000,
+            tunnels: 0x150,
         };
         let expected = [
-            2, 0, 0, 0, 0, 9, 1, 0, 4, 0, 0x28, 0x23, 0xa0, 0x86, 1, 0, 1, 40, 128, 0, 0x3f, 0, 0, 0,
+            2, 0, 0, 0, 0, 9, 1, 0, 4, 0, 0x28, 0x23, 0xa0, 0x86, 1, 0, 1, 40, 128, 0, 0x3f, 0, 0, 0, 0x50,
+            1, 0, 0,
         ];
         assert_eq!(config.emit(), expected);
     }

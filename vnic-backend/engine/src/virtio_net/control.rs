@@ -33,6 +33,8 @@ pub mod class {
     pub const GUEST_OFFLOADS: u8 = 5;
     /// Coalescing of notifications: all transmit queues 0, all receive queues 1, one queue 2, query 3.
     pub const NOTF_COAL: u8 = 6;
+    /// Hashes over the packets in tunnels: types of tunnels 0.
+    pub const HASH_TUNNEL: u8 = 7;
     /// Statistics: what there is 0, values 1.
     pub const STATS: u8 = 8;
 }
@@ -59,7 +61,7 @@ pub struct Coalescing {
 /// What a command has changed, and the device has to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Filter, queue pairs, or RSS.
+    /// Filter, queue pairs, RSS, or tunnels.
     Receive,
     /// Offloads that the driver accepts.
     Offloads,
@@ -84,6 +86,8 @@ pub struct Control {
     features: u64,
     /// Queue pairs of the device.
     pairs_max: u16,
+    /// Types of tunnels that the driver may have looked into.
+    tunnels_max: u32,
     /// Queue pairs in use.
     pub pairs: u16,
     /// Frames that the guest wants.
@@ -92,6 +96,8 @@ pub struct Control {
     pub rss: Option<Rss>,
     /// Hash that is reported with each frame, once the driver has chosen types.
     pub report: Option<Arc<Toeplitz>>,
+    /// Types of tunnels whose inner packets are hashed; `None`: the driver does not know that there is a choice.
+    pub tunnels: Option<u32>,
     /// GUEST_* features that act.
     pub offloads: u64,
     /// Coalescing by virtqueue.
@@ -147,15 +153,17 @@ impl<'a> Fields<'a> {
 }
 
 impl Control {
-    /// The state after a reset, for a driver with these features.
-    pub fn new(features: u64, pairs_max: u16, mac: MacAddr) -> Control {
+    /// The state after a reset, for a driver with these features, that may choose among these types of tunnels.
+    pub fn new(features: u64, pairs_max: u16, mac: MacAddr, tunnels_max: u32) -> Control {
         Control {
             features,
             pairs_max,
+            tunnels_max,
             pairs: 1,
             filter: Filter::new(mac, features & f::CTRL_VLAN != 0),
             rss: None,
             report: None,
+            tunnels: (features & f::HASH_TUNNEL != 0).then_some(0),
             offloads: features & OFFLOADS,
             coalescing: [Coalescing::default()].repeat(2 * usize::from(pairs_max)),
             commands: [0; 2],
@@ -163,10 +171,10 @@ impl Control {
     }
 
     /// A driver runs whose commands were lost with an earlier life of the device: it gets all frames, on all of its queues.
-    pub fn forgotten(features: u64, pairs_max: u16, mac: MacAddr) -> Control {
+    pub fn forgotten(features: u64, pairs_max: u16, mac: MacAddr, tunnels_max: u32) -> Control {
         Control {
             pairs: pairs_max,
-            ..Control::new(features, pairs_max, mac)
+            ..Control::new(features, pairs_max, mac, tunnels_max)
         }
     }
 
@@ -286,6 +294,13 @@ impl Control {
                 c.end()?;
                 *queue = asked;
                 Change::Coalescing
+            }
+            (class::HASH_TUNNEL, 0) if self.has(f::HASH_TUNNEL) => {
+                let types = c.u32()?;
+                c.end()?;
+                (types & !self.tunnels_max == 0).then_some(())?;
+                self.tunnels = Some(types);
+                Change::Receive
             }
             (class::STATS, 0) if self.has(f::DEVICE_STATS) => {
                 c.end()?;

@@ -1,8 +1,13 @@
 //! Choice of the receive queue: RSS by the Toeplitz hash, or the queue on which the guest sends the flow (virtio 1.3 sections
-//! 5.1.6.5.5 and 5.1.6.5.7). Also the hash that a guest may have reported with each frame (section 5.1.6.4.3).
+//! 5.1.6.5.5 and 5.1.6.5.7). Also the hash that a guest may have reported with each frame (section 5.1.6.4.3), and the packets in tunnels,
+//! which may decide instead of those that carry them (section 5.1.6.4.4).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+use vnic_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_TCP, PROTOCOL_UDP};
+use vnic_wire::tunnel::{self, Kind};
+use vnic_wire::{EtherType, vxlan};
 
 /// Bytes of the longest hash key (the same as of Microsoft's RSS).
 pub const KEY_MAX: usize = 40;
@@ -35,6 +40,97 @@ pub mod hash_type {
 
     /// All types that the device knows.
     pub const ALL: u32 = IPV4 | TCPV4 | UDPV4 | IPV6 | TCPV6 | UDPV6;
+}
+
+/// Types of tunnels, a bit each (virtio 1.3 section 5.1.6.4.4). GRE over or of IPv6 by RFC 7676, GRE in UDP and VXLAN-GPE are not offered.
+pub mod tunnel_type {
+    /// GRE (RFC 2784).
+    pub const GRE: u32 = 1 << 0;
+    /// GRE with a key or a sequence number (RFC 2890).
+    pub const GRE_KEYED: u32 = 1 << 1;
+    /// VXLAN (RFC 7348).
+    pub const VXLAN: u32 = 1 << 4;
+    /// GENEVE (RFC 8926).
+    pub const GENEVE: u32 = 1 << 6;
+    /// IPv4 in IP (RFC 2003).
+    pub const IPIP: u32 = 1 << 7;
+    /// NVGRE (RFC 7637).
+    pub const NVGRE: u32 = 1 << 8;
+
+    /// All types that the device knows.
+    pub const ALL: u32 = GRE | GRE_KEYED | VXLAN | GENEVE | IPIP | NVGRE;
+}
+
+/// Tunnels whose inner packets decide about queues and hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunnels {
+    /// [`tunnel_type`]s.
+    pub types: u32,
+    /// UDP port of VXLAN.
+    pub vxlan_port: u16,
+}
+
+impl Default for Tunnels {
+    fn default() -> Tunnels {
+        Tunnels::NONE
+    }
+}
+
+impl Tunnels {
+    /// Outer packets decide.
+    pub const NONE: Tunnels = Tunnels {
+        types: 0,
+        vxlan_port: vxlan::UDP_PORT,
+    };
+
+    /// Bytes from the front of a tunnel's frame that may be looked at: headers with options, and those of the inner packet.
+    pub const LOOKED_AT: usize = 256;
+
+    /// Whether a tunnel of this kind is one of these.
+    #[inline]
+    pub fn has(&self, kind: Kind) -> bool {
+        let kind = match kind {
+            Kind::Gre => tunnel_type::GRE,
+            Kind::GreKeyed => tunnel_type::GRE_KEYED,
+            Kind::Nvgre => tunnel_type::NVGRE,
+            Kind::Vxlan => tunnel_type::VXLAN,
+            Kind::Geneve => tunnel_type::GENEVE,
+            Kind::Ipv4 => tunnel_type::IPIP,
+            Kind::Ipv6 => 0,
+        };
+        self.types & kind != 0
+    }
+
+    /// Whether a packet of this flow may be one of these tunnels'.
+    #[inline]
+    pub fn may_carry(&self, flow: &Flow<'_>) -> bool {
+        if self.types == 0 {
+            return false;
+        }
+        let kind = match (flow.protocol, flow.ports) {
+            (PROTOCOL_UDP, Some([_, _, a, b])) => {
+                tunnel::of_port(u16::from_be_bytes([*a, *b]), self.vxlan_port)
+            }
+            (PROTOCOL_IPV4, _) => Some(Kind::Ipv4),
+            (PROTOCOL_GRE, _) => return true,
+            _ => None,
+        };
+        kind.is_some_and(|kind| self.has(kind))
+    }
+
+    /// The flow that decides: the inner packet's in one of these tunnels. `None`: that packet is not IP.
+    pub fn flow<'a>(&self, head: &'a [u8]) -> Option<Flow<'a>> {
+        let outer = Flow::of(head)?;
+        if !self.may_carry(&outer) {
+            return Some(outer);
+        }
+        match tunnel::inner(outer.protocol, outer.upper, self.vxlan_port) {
+            Some(inner) if self.has(inner.kind) => {
+                Flow::of_packet(inner.ethertype, outer.upper.get(inner.offset..)?)
+            }
+            _ => Some(outer),
+        }
+    }
 }
 
 /// Hash of a frame: value, and number of its type as reported (virtio 1.3 section 5.1.6.4.3.4); type 0: the frame has none.
@@ -103,9 +199,9 @@ impl Toeplitz {
         of_ports.iter().zip(ports).fold(sum, add)
     }
 
-    /// Hash of a frame by its first bytes, a VLAN tag included or not.
-    pub fn hash(&self, head: &[u8]) -> Hashed {
-        let Some(flow) = Flow::of(head) else {
+    /// Hash of a frame of this flow.
+    pub fn hash(&self, flow: Option<&Flow<'_>>) -> Hashed {
+        let Some(flow) = flow else {
             return Hashed::default();
         };
         let (ip, tcp, udp) = match flow.addresses.len() {
@@ -113,8 +209,8 @@ impl Toeplitz {
             _ => (hash_type::IPV6, hash_type::TCPV6, hash_type::UDPV6),
         };
         let with_ports = match flow.protocol {
-            TCP => tcp,
-            UDP => udp,
+            PROTOCOL_TCP => tcp,
+            PROTOCOL_UDP => udp,
             _ => 0,
         };
         let (kind, ports) = match (self.types & with_ports, flow.ports) {
@@ -131,52 +227,57 @@ impl Toeplitz {
     }
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
-/// What names a frame's flow.
-struct Flow<'a> {
+/// What names the flow of an IP packet.
+pub struct Flow<'a> {
     /// Source, destination: 8 bytes of IPv4, 32 of IPv6.
     addresses: &'a [u8],
     protocol: u8,
+    /// Bytes behind the IP header; none of a fragment.
+    upper: &'a [u8],
     /// Ports of TCP or UDP, if the frame begins its datagram and they stand where they can be read.
     ports: Option<&'a [u8; 4]>,
 }
 
-impl Flow<'_> {
+impl<'a> Flow<'a> {
+    /// The flow of a frame by its first bytes, a VLAN tag included or not. `None`: it is not IP, or the bytes end too early.
     #[inline]
-    fn of(head: &[u8]) -> Option<Flow<'_>> {
+    pub fn of(head: &'a [u8]) -> Option<Flow<'a>> {
         let at = match head.get(12..14)? {
             [0x81, 0x00] => 16,
             _ => 12,
         };
-        let ip = head.get(at + 2..)?;
-        let (addresses, protocol, ports_at) = match head.get(at..at + 2)? {
-            [0x08, 0x00] => {
-                let is_fragment = ip.get(6)? & 0x3f | ip.get(7)? != 0;
+        let ethertype = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
+        Flow::of_packet(EtherType(ethertype), head.get(at + 2..)?)
+    }
+
+    #[inline]
+    fn of_packet(ethertype: EtherType, ip: &'a [u8]) -> Option<Flow<'a>> {
+        let (addresses, protocol, upper_at) = match ethertype {
+            EtherType::IPV4 => {
+                let addresses = ip.get(12..20)?;
+                let is_fragment = ip[6] & 0x3f | ip[7] != 0;
                 let len = 4 * usize::from(ip[0] & 15);
-                (ip.get(12..20)?, ip[9], (!is_fragment).then_some(len))
+                (addresses, ip[9], (!is_fragment).then_some(len))
             }
-            [0x86, 0xdd] => (ip.get(8..40)?, ip[6], Some(40)),
+            EtherType::IPV6 => (ip.get(8..40)?, ip[6], Some(40)),
             _ => return None,
         };
-        let has_ports = matches!(protocol, TCP | UDP);
-        let ports = ports_at
-            .filter(|_| has_ports)
-            .and_then(|at| ip.get(at..)?.first_chunk());
+        let upper = upper_at.and_then(|at| ip.get(at..)).unwrap_or(&[]);
+        let has_ports = matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP);
         Some(Flow {
             addresses,
             protocol,
-            ports,
+            upper,
+            ports: upper.first_chunk().filter(|_| has_ports),
         })
     }
 }
 
-/// Number of a flow, the same in both directions: addresses and ports, or the addresses of the stations.
+/// Number of a frame's flow, the same in both directions: addresses and ports, or the addresses of the stations.
 #[inline]
-pub fn flow_number(head: &[u8]) -> u32 {
+pub fn flow_number(head: &[u8], flow: Option<&Flow<'_>>) -> u32 {
     let (mut from, mut to) = (0, 0);
-    match Flow::of(head) {
+    match flow {
         Some(flow) => {
             let (a, b) = flow.addresses.split_at(flow.addresses.len() / 2);
             (from, to) = (tail(a), tail(b));
@@ -234,8 +335,8 @@ impl Rss {
 
     /// Queue pair of a frame.
     #[inline]
-    pub fn queue(&self, head: &[u8]) -> u8 {
-        match self.hash.hash(head) {
+    pub fn queue(&self, flow: Option<&Flow<'_>>) -> u8 {
+        match self.hash.hash(flow) {
             Hashed { report: 0, .. } => self.unclassified,
             Hashed { value, .. } => self.table[value as usize & (self.table.len() - 1)],
         }
@@ -263,15 +364,15 @@ impl Default for Automatic {
 impl Automatic {
     /// The guest sent a frame by a queue pair.
     #[inline]
-    pub fn sent(&mut self, head: &[u8], pair: u8) {
-        self.pairs[flow_number(head) as usize % 256] = pair + 1;
+    pub fn sent(&mut self, head: &[u8], flow: Option<&Flow<'_>>, pair: u8) {
+        self.pairs[flow_number(head, flow) as usize % 256] = pair + 1;
     }
 
     /// Queue pair of a frame for the guest, if it is one of those that are `active`; a flow that the guest has not sent has one of them
     /// by its number. `None`: none is active.
     #[inline]
-    pub fn queue(&self, head: &[u8], active: &[u8]) -> Option<u8> {
-        let number = flow_number(head) as usize;
+    pub fn queue(&self, head: &[u8], flow: Option<&Flow<'_>>, active: &[u8]) -> Option<u8> {
+        let number = flow_number(head, flow) as usize;
         let sent = self.pairs[number % 256].wrapping_sub(1);
         match active.contains(&sent) {
             true => Some(sent),
@@ -291,6 +392,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const TCP: u8 = PROTOCOL_TCP;
+    const UDP: u8 = PROTOCOL_UDP;
+    const NONE: Tunnels = Tunnels::NONE;
+
+    fn hash(by: &Toeplitz, frame: &[u8], tunnels: &Tunnels) -> Hashed {
+        by.hash(tunnels.flow(frame).as_ref())
+    }
+
+    fn number(frame: &[u8], tunnels: &Tunnels) -> u32 {
+        flow_number(frame, tunnels.flow(frame).as_ref())
+    }
 
     const KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
@@ -376,21 +489,25 @@ mod tests {
         ];
         for (i, (frame, by_address, by_port)) in rows.into_iter().enumerate() {
             let is_v6 = frame[12] == 0x86;
-            assert_eq!(addresses.hash(&frame).value, by_address, "row {i}");
+            assert_eq!(hash(&addresses, &frame, &NONE).value, by_address, "row {i}");
             assert_eq!(
-                addresses.hash(&frame).report,
+                hash(&addresses, &frame, &NONE).report,
                 if is_v6 { 4 } else { 1 },
                 "row {i}"
             );
-            assert_eq!(all.hash(&frame).value, by_port, "row {i}");
-            assert_eq!(all.hash(&frame).report, if is_v6 { 5 } else { 2 }, "row {i}");
+            assert_eq!(hash(&all, &frame, &NONE).value, by_port, "row {i}");
+            assert_eq!(
+                hash(&all, &frame, &NONE).report,
+                if is_v6 { 5 } else { 2 },
+                "row {i}"
+            );
         }
     }
 
     #[test]
     fn a_hash_follows_the_chosen_types() {
         let frame = v4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2, UDP);
-        let report = |types| Toeplitz::new(types, &KEY).hash(&frame).report;
+        let report = |types| hash(&Toeplitz::new(types, &KEY), &frame, &NONE).report;
         assert_eq!(report(hash_type::ALL), 3);
         assert_eq!(report(hash_type::ALL & !hash_type::UDPV4), 1);
         assert_eq!(report(hash_type::TCPV4), 0);
@@ -398,20 +515,20 @@ mod tests {
         let mut fragment = frame.clone();
         fragment[20] = 0x20;
         let all = Toeplitz::new(hash_type::ALL, &KEY);
-        assert_eq!(all.hash(&fragment).report, 1);
+        assert_eq!(hash(&all, &fragment, &NONE).report, 1);
         // A tag changes nothing.
         let mut tagged = frame.clone();
         tagged.splice(12..12, [0x81, 0x00, 0x60, 0x05]);
-        assert_eq!(all.hash(&tagged), all.hash(&frame));
-        assert_eq!(all.hash(&[0; 60]), Hashed::default());
+        assert_eq!(hash(&all, &tagged, &NONE), hash(&all, &frame, &NONE));
+        assert_eq!(hash(&all, &[0; 60], &NONE), Hashed::default());
     }
 
     #[test]
     fn frames_without_a_hash_have_their_own_queue() {
         let rss = Rss::new(Toeplitz::new(hash_type::ALL, &KEY), vec![1, 2, 3, 1], 0).expect("four entries");
-        assert_eq!(rss.queue(&[0; 60]), 0);
+        assert_eq!(rss.queue(None), 0);
         let frame = v4([66, 9, 149, 187], 2794, [161, 142, 100, 80], 1766, TCP);
-        assert_eq!(rss.queue(&frame), rss.table()[0x51cc_c178 % 4]);
+        assert_eq!(rss.queue(Flow::of(&frame).as_ref()), rss.table()[0x51cc_c178 % 4]);
         for wrong in [0, 3, 256] {
             assert_eq!(Rss::new(Toeplitz::new(0, &KEY), vec![0; wrong], 0), None);
         }
@@ -424,31 +541,156 @@ mod tests {
             v4([10, 0, 0, 2], 80, [10, 0, 0, 1], 1000, TCP),
         );
         let mut steering = Automatic::default();
-        let before = steering.queue(&back, &[0, 1, 2, 3]).expect("a queue");
+        let before = steering
+            .queue(&back, Flow::of(&back).as_ref(), &[0, 1, 2, 3])
+            .expect("a queue");
         let other = (before + 1) % 4;
-        steering.sent(&there, other);
-        assert_eq!(steering.queue(&back, &[0, 1, 2, 3]), Some(other));
+        steering.sent(&there, Flow::of(&there).as_ref(), other);
+        assert_eq!(
+            steering.queue(&back, Flow::of(&back).as_ref(), &[0, 1, 2, 3]),
+            Some(other)
+        );
         // A queue that does not run gets nothing.
-        assert_ne!(steering.queue(&back, &[before]), Some(other));
-        assert_eq!(steering.queue(&back, &[]), None);
+        assert_ne!(
+            steering.queue(&back, Flow::of(&back).as_ref(), &[before]),
+            Some(other)
+        );
+        assert_eq!(steering.queue(&back, Flow::of(&back).as_ref(), &[]), None);
         steering.forget();
-        assert_eq!(steering.queue(&back, &[0, 1, 2, 3]), Some(before));
+        assert_eq!(
+            steering.queue(&back, Flow::of(&back).as_ref(), &[0, 1, 2, 3]),
+            Some(before)
+        );
+    }
+
+    /// A frame in a tunnel of each type: outer addresses and ports always the same.
+    fn in_tunnels(inner: &[u8], port: u16) -> [(u32, Vec<u8>); 6] {
+        let outer = |protocol| v4([192, 0, 2, 1], 0xdddd, [192, 0, 2, 2], 0, protocol);
+        let udp = |port: u16, header: &[u8]| {
+            let mut frame = outer(UDP);
+            frame[36..38].copy_from_slice(&port.to_be_bytes());
+            frame.truncate(42);
+            [&frame, header, inner].concat()
+        };
+        let ip = |protocol, header: &[u8], inner: &[u8]| [&outer(protocol)[..34], header, inner].concat();
+        let packet = &inner[14..];
+        let kind = [inner[12], inner[13]];
+        [
+            (tunnel_type::VXLAN, udp(port, &[8, 0, 0, 0, 0, 0, 5, 0])),
+            (tunnel_type::GENEVE, udp(6081, &[0, 0, 0x65, 0x58, 0, 0, 5, 0])),
+            (
+                tunnel_type::NVGRE,
+                ip(PROTOCOL_GRE, &[0x20, 0, 0x65, 0x58, 0, 0, 5, 0], inner),
+            ),
+            (
+                tunnel_type::GRE,
+                ip(PROTOCOL_GRE, &[0, 0, kind[0], kind[1]], packet),
+            ),
+            (
+                tunnel_type::GRE_KEYED,
+                ip(
+                    PROTOCOL_GRE,
+                    &[0x30, 0, kind[0], kind[1], 0, 0, 0, 1, 0, 0, 0, 2],
+                    packet,
+                ),
+            ),
+            (tunnel_type::IPIP, ip(PROTOCOL_IPV4, &[], packet)),
+        ]
+    }
+
+    #[test]
+    fn a_tunnel_hides_its_packet_unless_its_type_is_chosen() {
+        let all = Toeplitz::new(hash_type::ALL, &KEY);
+        let inner = v4([66, 9, 149, 187], 2794, [161, 142, 100, 80], 1766, TCP);
+        let (of_inner, of_flow) = (hash(&all, &inner, &NONE), number(&inner, &NONE));
+        assert_eq!((of_inner.value, of_inner.report), (0x51cc_c178, 2));
+        for (types, frame) in in_tunnels(&inner, 8472) {
+            let only = Tunnels {
+                types,
+                vxlan_port: 8472,
+            };
+            let short = Flow::of(&frame[..64]).expect("IP");
+            assert!(only.may_carry(&short), "{types:#x}");
+            assert_eq!(hash(&all, &frame, &only), of_inner, "{types:#x}");
+            assert_eq!(number(&frame, &only), of_flow, "{types:#x}");
+            let others = Tunnels {
+                types: tunnel_type::ALL & !types,
+                ..only
+            };
+            assert_eq!(
+                hash(&all, &frame, &others),
+                hash(&all, &frame, &NONE),
+                "{types:#x}"
+            );
+            assert_ne!(hash(&all, &frame, &others), of_inner, "{types:#x}");
+        }
+        // VXLAN of another port is UDP, and what is in no tunnel is what it is.
+        let everything = Tunnels {
+            types: tunnel_type::ALL,
+            vxlan_port: 8472,
+        };
+        let [(_, vxlan), ..] = in_tunnels(&inner, 4789);
+        assert_eq!(hash(&all, &vxlan, &everything), hash(&all, &vxlan, &NONE));
+        assert_eq!(hash(&all, &inner, &everything), of_inner);
+        let flow = |frame| Flow::of(frame).expect("IP");
+        assert!(!everything.may_carry(&flow(&inner)) && !NONE.may_carry(&flow(&vxlan)));
+    }
+
+    #[test]
+    fn a_packet_in_a_tunnel_without_ip_has_no_hash() {
+        let all = Toeplitz::new(hash_type::ALL, &KEY);
+        let tunnels = Tunnels {
+            types: tunnel_type::ALL,
+            ..NONE
+        };
+        let mut inner = vec![2; 60];
+        inner[12..14].copy_from_slice(&[0x08, 0x06]);
+        let [(_, vxlan), ..] = in_tunnels(&inner, 4789);
+        assert_eq!(hash(&all, &vxlan, &tunnels), Hashed::default());
+        // Bytes that are no VXLAN header carry nothing.
+        let mut plain = vxlan.clone();
+        plain[42] = 0;
+        assert_eq!(hash(&all, &plain, &tunnels), hash(&all, &plain, &NONE));
     }
 
     proptest! {
+        /// The hash of a frame in a tunnel is that of the frame, whatever it is; only one tunnel is looked into.
+        #[test]
+        fn frames_in_tunnels(a: [u8; 4], b: [u8; 4], from: u16, to: u16, udp: bool, chosen: u32) {
+            let all = Toeplitz::new(hash_type::ALL, &KEY);
+            let inner = v4(a, from, b, to, if udp { UDP } else { TCP });
+            let tunnels = Tunnels { types: chosen & tunnel_type::ALL, ..NONE };
+            for (types, frame) in in_tunnels(&inner, 4789) {
+                let counts = if chosen & types != 0 { &inner } else { &frame };
+                prop_assert_eq!(hash(&all, &frame, &tunnels), hash(&all, counts, &NONE));
+                prop_assert_eq!(number(&frame, &tunnels), number(counts, &NONE));
+            }
+        }
+
+        #[test]
+        fn any_bytes_in_tunnels_have_a_hash(head: Vec<u8>, at in 0usize..120, types: u32, vxlan_port: u16) {
+            let all = Toeplitz::new(hash_type::ALL, &KEY);
+            let tunnels = Tunnels { types, vxlan_port };
+            hash(&all, &head, &tunnels);
+            for (_, frame) in in_tunnels(&[&[0; 14], &head[..]].concat(), vxlan_port) {
+                hash(&all, &frame[..at.min(frame.len())], &tunnels);
+                number(&frame, &tunnels);
+            }
+        }
+
         #[test]
         fn any_bytes_have_a_hash_and_a_number(head: Vec<u8>, at in 0usize..64) {
             let all = Toeplitz::new(hash_type::ALL, &KEY);
-            all.hash(&head);
-            flow_number(&head);
+            hash(&all, &head, &NONE);
+            number(&head, &NONE);
             let frame = v6("fe80::1", 1, "fe80::2", 2, UDP);
-            flow_number(&frame[..at]);
-            all.hash(&frame[..at]);
+            number(&frame[..at], &NONE);
+            hash(&all, &frame[..at], &NONE);
         }
 
         #[test]
         fn both_directions_have_one_number(a: [u8; 4], b: [u8; 4], from: u16, to: u16) {
-            prop_assert_eq!(flow_number(&v4(a, from, b, to, TCP)), flow_number(&v4(b, to, a, from, TCP)));
+            prop_assert_eq!(number(&v4(a, from, b, to, TCP), &NONE), number(&v4(b, to, a, from, TCP), &NONE));
         }
     }
 }

@@ -10,6 +10,7 @@ mod gids;
 mod moderation;
 mod offload;
 mod oid;
+mod program;
 mod rdma;
 mod rdma_objects;
 mod rdma_regions;

@@ -7,8 +7,8 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use vnic_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
-use vnic_wire::{EtherType, MacAddr, bth, ethernet, geneve, gre, grh, ipv4, ipv6, roce, udp, vxlan};
+use vnic_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
+use vnic_wire::{EtherType, MacAddr, bth, ethernet, grh, ipv4, ipv6, roce, tunnel, udp, vxlan};
 
 /// Nested tunnels that are looked into. A guest decides how many there are: deeper ones are not worth the time.
 const TUNNELS_MAX: usize = 2;
@@ -160,37 +160,8 @@ fn network(ethertype: EtherType, bytes: &[u8]) -> Option<Layer<'_>> {
 
 /// The packet inside, if this one is a tunnel's.
 fn tunnelled<'a>(layer: &Layer<'a>) -> Option<Layer<'a>> {
-    let upper = layer.upper;
-    let (ethertype, offset) = match layer.packet.protocol {
-        PROTOCOL_IPV4 => (EtherType::IPV4, 0),
-        PROTOCOL_IPV6 => (EtherType::IPV6, 0),
-        PROTOCOL_GRE => {
-            let header = gre::Header::parse(upper).ok()?;
-            (header.protocol, header.header_len)
-        }
-        PROTOCOL_UDP => {
-            let payload = upper.get(udp::HEADER_LEN..)?;
-            let (ethertype, len) = match layer.packet.ports?.destination {
-                vxlan::UDP_PORT => {
-                    vxlan::Header::parse(payload).ok()?;
-                    (EtherType::TRANSPARENT_ETHERNET, vxlan::HEADER_LEN)
-                }
-                geneve::UDP_PORT => {
-                    let header = geneve::Header::parse(payload).ok().filter(|h| !h.control)?;
-                    (header.protocol, header.header_len)
-                }
-                _ => return None,
-            };
-            (ethertype, udp::HEADER_LEN + len)
-        }
-        _ => return None,
-    };
-    let bytes = upper.get(offset..)?;
-    if ethertype == EtherType::TRANSPARENT_ETHERNET {
-        let payload = ethernet::payload(bytes).ok()?;
-        return network(payload.ethertype, bytes.get(payload.offset..)?);
-    }
-    network(ethertype, bytes)
+    let inner = tunnel::inner(layer.packet.protocol, layer.upper, vxlan::UDP_PORT)?;
+    network(inner.ethertype, layer.upper.get(inner.offset..)?)
 }
 
 impl fmt::Display for Packet {

@@ -10,7 +10,7 @@ use vnic_engine::offload::coalesce::BEGINS;
 use vnic_engine::settings::AdapterSettings;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_engine::virtio_net::control::Control;
-use vnic_engine::virtio_net::steering::Automatic;
+use vnic_engine::virtio_net::steering::{Automatic, Tunnels};
 use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId};
 use vnic_wire::MacAddr;
@@ -19,7 +19,7 @@ use super::super::by_thread::ByThread;
 use super::super::calls::Caller as _;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
 use super::super::frame::{Metadata, OutFrame, RawFrame};
-use super::super::rx::RxQueue;
+use super::super::rx::{Report, RxQueue};
 use super::coalesce::{is_tcp, segments, told};
 use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce, steered, wanted};
 use super::guest_roce::{GuestRoce, see};
@@ -49,6 +49,8 @@ pub struct AdapterRx {
     pub driver: Option<Box<Control>>,
     /// Queue pairs by which the guest sends, if it has several.
     steering: Option<Box<Automatic>>,
+    /// Tunnels whose inner packets decide about the queue.
+    tunnels: Tunnels,
     /// The pair that gets every frame, if it is the only one; otherwise [`NO_QUEUE`].
     direct: u8,
     /// Whether TCP segments of IPv4 and of IPv6 are coalesced.
@@ -100,6 +102,7 @@ impl AdapterRx {
             active: ArrayVec::new(),
             driver: None,
             steering: (pairs > 1).then(Box::default),
+            tunnels: Tunnels::NONE,
             direct: NO_QUEUE,
             coalesces: [false; 2],
             segment_min: usize::MAX,
@@ -115,8 +118,13 @@ impl AdapterRx {
         }
     }
 
-    /// Recomputes which queues run.
+    /// Recomputes which queues run, and what decides between them.
     pub fn activate(&mut self) {
+        let keys = self.settings.offloads.tunnels.tunnels();
+        self.tunnels = Tunnels {
+            types: self.driver.as_ref().and_then(|d| d.tunnels).unwrap_or(keys.types),
+            ..keys
+        };
         let pairs = self.driver.as_ref().map_or(usize::MAX, |d| d.pairs.into());
         self.active = (0..self.queues.len().min(pairs))
             .filter(|&i| self.queues[i].is_some())
@@ -136,8 +144,14 @@ impl AdapterRx {
     pub fn follow_driver(&mut self) {
         if let Some(driver) = &self.driver {
             self.accepts = Accepts::from_features(driver.offloads);
+            // What a driver that knows no tunnels is told is the hash of the packet that it sees.
+            let tunnels = Tunnels {
+                types: driver.tunnels.unwrap_or(0),
+                ..self.settings.offloads.tunnels.tunnels()
+            };
             for rx in self.queues.iter_mut().flatten() {
-                rx.report = driver.report.clone();
+                let hash = driver.report.clone();
+                rx.report = hash.map(|hash| Report { hash, tunnels });
             }
         }
         self.activate();
@@ -169,9 +183,10 @@ impl AdapterRx {
 
     /// The guest sent a frame by a queue pair: what belongs to it comes there.
     #[inline]
-    pub fn sent(&mut self, head: &[u8], pair: usize) {
+    pub fn sent(&mut self, f: &RawFrame<'_>, pair: usize) {
         if let Some(steering) = &mut self.steering {
-            steering.sent(head, pair as u8);
+            f.whole()
+                .with_flow(&self.tunnels, |flow| steering.sent(f.head, flow, pair as u8));
         }
     }
 
@@ -204,7 +219,7 @@ impl AdapterRx {
 
     /// Counts a frame that was made from several segments.
     pub(super) fn count_unit(&self, f: &RawFrame<'_>, segments: u16) {
-        if let Some(q) = self.queue_for(f.head) {
+        if let Some(q) = self.queue_for(&f.whole()) {
             let queue = &self.counters.queues[usize::from(q)];
             queue.add(Q::RxRscEvents as usize, 1);
             queue.add(Q::RxRscPackets as usize, segments.into());
@@ -214,7 +229,8 @@ impl AdapterRx {
 
     /// Counts that segments could not be coalesced with a frame with this head.
     pub(super) fn count_abort(&self, head: &[u8]) {
-        if let Some(q) = self.queue_for(head) {
+        // (TCP: no tunnel's.)
+        if let Some(q) = self.queue_for(&OutFrame::of(head)) {
             self.counters.queues[usize::from(q)].add(Q::RxRscAborts as usize, 1);
         }
     }
@@ -338,7 +354,7 @@ impl AdapterRx {
             self.counters.drops.add(DropReason::Filtered as usize, 1);
             return Some(DropReason::Filtered);
         }
-        let q = self.queue_for(f.head);
+        let q = self.queue_for(f);
         if let Some(q) = q
             && !copy
         {
@@ -373,17 +389,17 @@ impl AdapterRx {
     }
 
     /// The receive queue that gets this frame.
-    pub fn queue_for(&self, head: &[u8]) -> Option<u8> {
+    pub fn queue_for(&self, f: &OutFrame<'_>) -> Option<u8> {
         match self.active[..] {
             [q] => Some(q),
             [] => None,
-            ref many => {
+            ref many => f.with_flow(&self.tunnels, |flow| {
                 if let Some(rss) = self.driver.as_ref().and_then(|d| d.rss.as_ref()) {
-                    let q = rss.queue(head);
+                    let q = rss.queue(flow);
                     return Some(if many.contains(&q) { q } else { many[0] });
                 }
-                self.steering.as_ref()?.queue(head, many)
-            }
+                self.steering.as_ref()?.queue(f.head, flow, many)
+            }),
         }
     }
 

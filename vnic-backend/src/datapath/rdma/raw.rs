@@ -2,8 +2,10 @@
 
 use vnic_engine::checksums;
 use vnic_engine::congestion::proxy::Fate;
-use vnic_engine::offload::HEAD_MAX;
+use vnic_engine::offload::{HEAD_MAX, Request, check, program};
 use vnic_engine::rdma::OutgoingFrame;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_engine::virtio_net::steering::Tunnels;
 use vnic_fabric::DropReason;
 use vnic_fabric::qos::Decision;
 use vnic_fabric::switch::{PortId, Verdict};
@@ -33,28 +35,50 @@ impl Wire<'_> {
             // The memory is gone: the region has lost its key, and what is posted behind fails by that.
             return Ok(());
         }
-        if packet.checksum {
+        let mut hdr = NetHdr::default();
+        if let Some(size) = packet.segment {
+            let adapter = self.core.adapter(self.port);
+            let tunnels = adapter.map_or(Tunnels::NONE, |a| a.settings.offloads.tunnels.tunnels());
+            match program::request(self.frame, size, &tunnels) {
+                Ok(request) => hdr = request,
+                Err(_) => {
+                    self.core.count_drop(self.port, DropReason::MalformedOffload);
+                    return Ok(());
+                }
+            }
+        } else if packet.checksum {
             checksums::fill(self.frame);
         }
         let decision = classified(self.core, self.port, self.frame);
         if self.core.open_priorities(self.port, self.now) >> decision.priority & 1 == 0 {
             return Err(decision.priority);
         }
-        self.forward(decision);
+        self.forward(decision, hdr);
         Ok(())
     }
 
     /// Sends the frame that was read, or drops and counts it.
-    fn forward(&mut self, decision: Decision) {
+    fn forward(&mut self, decision: Decision, hdr: NetHdr) {
         let (port, now, len) = (self.port, self.now, self.frame.len());
-        let (mut head, mut first) = ([0; HEAD_MAX], [0; SNAP]);
-        let (known, snapped) = (len.min(HEAD_MAX), len.min(SNAP));
+        let mut head = [0; HEAD_MAX];
+        let known = len.min(HEAD_MAX);
         head[..known].copy_from_slice(&self.frame[..known]);
-        first[..snapped].copy_from_slice(&self.frame[..snapped]);
+        let looked_at = if hdr.is_plain() { known.min(SNAP) } else { known };
+        // (All segments are made in this turn.)
+        let (segments, bytes) = match check(&hdr, &head[..known], len) {
+            Ok(Request::Tso(tso)) => {
+                let segments = tso.segments(len).max(1);
+                (segments as u32, len + (segments - 1) * tso.head_len)
+            }
+            _ => (1, len),
+        };
+        self.left = self
+            .left
+            .saturating_sub_unsigned((segments - 1) * PACKET.unsigned_abs());
         let f = RawFrame {
-            head: &first[..snapped],
+            head: &head[..looked_at],
             len,
-            hdr: Default::default(),
+            hdr,
             segs: &[Seg::of(self.frame)],
             skip: 0,
         };
@@ -76,7 +100,8 @@ impl Wire<'_> {
             self.core.report_claim(port, claim);
         }
         if !matches!(verdict, Verdict::Drop(_)) {
-            self.core.sent(port, now, decision.priority, 1, len as u64);
+            self.core
+                .sent(port, now, decision.priority, segments, bytes as u64);
             if held(self.core, port, decision.priority, &f) {
                 verdict = Verdict::Drop(DropReason::SendQueueFull);
             }

@@ -148,7 +148,14 @@ impl Worker {
             return;
         };
         let before = std::mem::replace(&mut adapter.settings, settings.clone());
-        let roce = |s: &AdapterSettings| (s.roce_mode, s.network_direct, s.ece);
+        let roce = |s: &AdapterSettings| {
+            (
+                s.roce_mode,
+                s.network_direct,
+                s.ece,
+                s.offloads.tunnels.vxlan_port,
+            )
+        };
         if roce(&before) != roce(&settings) {
             self.functions.set_roce(&mut self.core, id, &settings);
         }

@@ -72,6 +72,7 @@ impl Function {
             3 => (capabilities::ALL_1_3, size_of::<DeviceReply>()),
             4 => (capabilities::ALL_1_4, size_of::<DeviceReply>()),
             5 => (capabilities::ALL_1_5, size_of::<DeviceReply>()),
+            6 => (capabilities::ALL_1_6, size_of::<DeviceReply>()),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {

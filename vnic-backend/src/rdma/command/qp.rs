@@ -488,6 +488,12 @@ impl Function {
         if self.device.query_qp_init(QpNumber(body.qp))?.qp_type != QpType::RawPacket {
             return fail(S::Invalid, "only raw packet queue pairs have flows");
         }
+        if !self.identity.flows {
+            return fail(
+                S::NotPermitted,
+                "the adapter has no flows (its setting rdma_flows)",
+            );
+        }
         let flow = self.flows.insert(&body)?;
         r.reply_object(flow);
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vnic_device::queue::{BLOCK_LEN, SendHead, SendLimits, Target, send_blocks_max};
 use vnic_device::verbs::QpType;
-use vnic_verbs::{QpBuilder, QpKind, QueuePair, XrcTarget};
+use vnic_verbs::{Capabilities, QpBuilder, QpKind, QueuePair, XrcTarget};
 
 use super::{AnyQp, Qp};
 use crate::abi::*;
@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{Object, Uses};
 use crate::objects::{Cq, Pd, Srq, Xrcd, only};
+use crate::work::segments::{HEADERS_MAX, Headers};
 use crate::work::wr;
 
 /// Settings of a new queue pair.
@@ -30,6 +31,8 @@ pub struct Wanted<'a> {
     pub operations: Option<u64>,
     /// An end of dynamic connections.
     pub dynamic: Option<Dynamic>,
+    /// Bytes of headers of frames that the device cuts into segments; 0: it cuts none.
+    pub tso_header: u16,
 }
 
 /// An end of dynamic connections (`mlx5dv_dc_init_attr`).
@@ -61,9 +64,8 @@ impl Extended {
             e.because("no attributes of queue pairs beyond PD, XRCD, flags, TSO header and operations")
         })?;
         let flags = self.mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && self.flags != 0;
-        let segments = self.mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER != 0 && self.tso_header != 0;
-        if flags || segments {
-            return Err(Errno::UNSUPPORTED.because("no flags of queue pairs, and no segmentation (TSO)"));
+        if flags {
+            return Err(Errno::UNSUPPORTED.because("no flags of queue pairs"));
         }
         Ok(())
     }
@@ -75,7 +77,9 @@ type Made = Result<(AnyQp, ibv_qp_cap), Errno>;
 impl Qp {
     /// Makes a queue pair. Its `capacity` is written back.
     pub fn create(context: &Context, wanted: &mut Wanted<'_>) -> Result<*mut ibv_qp, Errno> {
+        segmented(context, wanted)?;
         let (inner, capacity) = make(context, wanted)?;
+        let headers = headers(&inner, wanted)?;
         let mut base = ibv_qp_ex {
             qp_base: ibv_qp {
                 context: context.pointer(),
@@ -113,10 +117,32 @@ impl Qp {
             extended: wanted.operations.is_some(),
             capacity,
             signal_all: wanted.signal_all,
+            headers,
             _target: target,
             ..Qp::new(base, inner, needs)
         };
         Ok(Qp::publish(context, qp))
+    }
+}
+
+/// Refuses segmentation where there is none.
+fn segmented(context: &Context, wanted: &Wanted<'_>) -> Result<(), Errno> {
+    let has = context.seat.device.query_device().capabilities();
+    match wanted.tso_header {
+        0 => Ok(()),
+        _ if wanted.kind != IBV_QPT_RAW_PACKET || !has.contains(Capabilities::SEGMENTS) => {
+            Err(Errno::UNSUPPORTED.because("only raw packets are cut into segments (TSO), by devices from version 1.7 of the contract on"))
+        }
+        1..=HEADERS_MAX => Ok(()),
+        _ => Err(Errno::INVALID.because("headers of segments (max_tso_header) have at most 256 bytes")),
+    }
+}
+
+/// Room for the headers of segments, if the program wants some.
+fn headers(inner: &AnyQp, wanted: &Wanted<'_>) -> Result<Option<Headers>, Errno> {
+    match (inner, wanted.pd, wanted.tso_header) {
+        (AnyQp::Raw(qp), Some(pd), each @ 1..) => Headers::new(&pd.inner, each, qp.send_blocks()).map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -203,7 +229,7 @@ fn plain<K: vnic_verbs::qp::Plain>(
     if wanted.srq.is_some() {
         (capacity.max_recv_wr, capacity.max_recv_sge) = (0, 0);
     }
-    builder = sized(builder, &capacity, wanted.signal_all);
+    builder = sized(builder, &capacity, wanted.signal_all).max_send_sge(limits(wanted, &capacity).elements);
     if let Some(srq) = wanted.srq {
         builder = builder.srq(&srq.inner);
     }
@@ -228,7 +254,7 @@ fn check(context: &Context, all: &Wanted<'_>) -> Result<ibv_qp_cap, Errno> {
     let limits = context.seat.device.query_device();
     let within = wanted.max_send_wr <= limits.max_qp_wr
         && wanted.max_recv_wr <= limits.max_qp_wr
-        && wanted.max_send_sge <= limits.max_sge
+        && wanted.max_send_sge.saturating_add(own_elements(all)) <= limits.max_sge
         && wanted.max_recv_sge <= limits.max_sge
         && wanted.max_inline_data <= limits.max_inline;
     if !within {
@@ -258,6 +284,11 @@ fn inline(wanted: &Wanted<'_>) -> u32 {
     (send_blocks_max(&limits) as usize * BLOCK_LEN - size_of::<SendHead>() - target) as u32
 }
 
+/// Elements of a request that are our own: headers of segments are one.
+fn own_elements(wanted: &Wanted<'_>) -> u32 {
+    u32::from(wanted.tso_header != 0)
+}
+
 /// What work requests of such a queue pair must keep.
 fn limits(wanted: &Wanted<'_>, capacity: &ibv_qp_cap) -> SendLimits {
     SendLimits {
@@ -266,7 +297,7 @@ fn limits(wanted: &Wanted<'_>, capacity: &ibv_qp_cap) -> SendLimits {
             Some(Dynamic::Initiator) => QpType::DcInitiator,
             _ => QpType::Rc,
         },
-        elements: capacity.max_send_sge,
+        elements: capacity.max_send_sge + own_elements(wanted),
         inline: capacity.max_inline_data,
     }
 }

@@ -27,10 +27,11 @@ pub(super) fn send(
         return Turn::Blocked;
     };
     let len = wqe.len;
-    if !LEN.contains(&len) {
+    let segment = wqe.wr.segment().map(u16::try_from).transpose();
+    let (true, Ok(segment)) = (LEN.contains(&len), segment) else {
         of.end_request(shared, slot, Status::LocalLengthError);
         return Turn::Next;
-    }
+    };
     let mut spans = SpanList::new();
     let bytes = match &wqe.wr.data {
         SendData::Inline(bytes) => Payload::Bytes(bytes),
@@ -53,6 +54,7 @@ pub(super) fn send(
         from: of.number,
         bytes,
         checksum: wqe.wr.flags.contains(SendFlags::CHECKSUM),
+        segment,
     });
     if let Err(priority) = sent {
         of.priority = priority & 7;

@@ -7,6 +7,7 @@ const NDIS: &str =
 const USO: &str = "WinOF-2 Ethernet Network, UDP Segmentation Offload (USO)";
 const RSC: &str = "WinOF-2 Ethernet Network, Receive Segment Coalescing (RSC)";
 const VXLAN: &str = "WinOF-2 Ethernet Network, VXLAN";
+const TUNNELS: &str = "WinOF-2 Ethernet Network, VXLAN (by a standardized INF keyword of Microsoft's that the text does not name)";
 
 const fn offload(name: &'static str, help: &'static str, source: &'static str) -> KeyDef {
     KeyDef::switch(name).default(1).sz().help(help).source(source)
@@ -71,19 +72,35 @@ pub(super) const KEYS: &[KeyDef] = &[
     .alias(&["UsoIPv6"])
     .note("The WinOF-2 text writes it without the star of the standardized keyword. Virtio has one feature for IPv4 and IPv6: it is offered \
            while both keys allow it."),
-    KeyDef::number("*VxlanUDPPortNumber", 1, 65_535)
-        .default(4789)
-        .sz()
-        .waits_for("VXLAN")
-        .help("UDP port of VXLAN packets.")
-        .note("The range is that of the standardized keyword; the default is the registered port (RFC 7348).")
-        .source(VXLAN),
+    offload("*EncapsulatedPacketTaskOffload", "Offloads for what is inside tunnels.", TUNNELS)
+        .acts(field!(offloads.tunnels.any))
+        .note(
+            "Queues are chosen by the packet inside (VXLAN, NVGRE, GENEVE, GRE, IPv4 in IP), whatever port of the NIC it came by. With 0 those \
+             that carry it decide. A driver that has negotiated HASH_TUNNEL says itself which tunnels, among those of the keys. Inner checksums need no key: \
+             virtio's checksum request is not tied to a header. Inner TCP is cut for raw packet queue pairs (IBV_WR_TSO), not \
+             for guests: virtio has the features for it beyond bit 63, which vhost-user does not carry.",
+        ),
     offload(
         "*EncapsulatedPacketTaskOffloadVxlan",
         "Offloads for what is inside VXLAN packets.",
         VXLAN,
     )
-    .waits_for("VXLAN"),
+    .acts(field!(offloads.tunnels.vxlan))
+    .note("Acts while *EncapsulatedPacketTaskOffload is 1."),
+    offload(
+        "*EncapsulatedPacketTaskOffloadNvgre",
+        "Offloads for what is inside NVGRE packets.",
+        TUNNELS,
+    )
+    .acts(field!(offloads.tunnels.nvgre))
+    .note("Acts while *EncapsulatedPacketTaskOffload is 1."),
+    KeyDef::number("*VxlanUDPPortNumber", 1, 65_535)
+        .default(4789)
+        .sz()
+        .acts(field!(offloads.tunnels.vxlan_port))
+        .help("UDP port of VXLAN packets.")
+        .note("The range is that of the standardized keyword; the default is the registered port (RFC 7348). It holds for frames of all ports.")
+        .source(VXLAN),
     KeyDef::switch("*PtpHardwareTimestamp")
         .default(0)
         .waits_for("hardware timestamps")

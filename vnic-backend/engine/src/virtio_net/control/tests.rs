@@ -2,11 +2,13 @@ use alloc::vec;
 
 use proptest::prelude::*;
 
+use super::super::steering::tunnel_type;
 use super::*;
 
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const ALL: u64 = u64::MAX;
+const TUNNELS: u32 = tunnel_type::VXLAN | tunnel_type::NVGRE;
 
 struct Four;
 
@@ -21,7 +23,7 @@ impl Device for Four {
 }
 
 fn control(features: u64) -> Control {
-    Control::new(features, 4, OWN)
+    Control::new(features, 4, OWN, TUNNELS)
 }
 
 fn ask(control: &mut Control, parts: &[&[u8]]) -> (Option<Change>, Vec<u8>) {
@@ -47,7 +49,7 @@ fn rss(types: u32, unclassified: u16, table: &[u16], pairs: u16, key: &[u8]) -> 
 #[test]
 fn table_of_commands() {
     use Change::*;
-    let rows: [(&str, u64, &[u8], Change); 14] = [
+    let rows: [(&str, u64, &[u8], Change); 15] = [
         ("promiscuous", f::CTRL_RX, &[0, 0, 1], Receive),
         ("all multicast", f::CTRL_RX, &[0, 1, 1], Receive),
         ("all unicast", f::CTRL_RX_EXTRA, &[0, 2, 1], Receive),
@@ -92,6 +94,7 @@ fn table_of_commands() {
             &[6, 2, 2, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0],
             Coalescing,
         ),
+        ("tunnels", f::HASH_TUNNEL, &[7, 0, 0x10, 1, 0, 0], Receive),
     ];
     for (name, needs, bytes, change) in rows {
         let mut with = control(ALL);
@@ -151,7 +154,7 @@ fn queue_pairs_have_bounds() {
         assert_eq!(reply == [OK], ok, "{pairs}");
     }
     assert_eq!(c.pairs, 4);
-    assert_eq!(Control::forgotten(ALL, 4, OWN).pairs, 4);
+    assert_eq!(Control::forgotten(ALL, 4, OWN, TUNNELS).pairs, 4);
 }
 
 #[test]
@@ -179,6 +182,23 @@ fn rss_has_bounds() {
     // Pairs without RSS end it.
     ask(&mut c, &[&[class::MQ, 0, 2, 0]]);
     assert_eq!((c.pairs, &c.rss), (2, &None));
+}
+
+#[test]
+fn tunnels_are_those_of_the_device() {
+    let mut c = control(ALL);
+    assert_eq!(c.tunnels, Some(0));
+    let set =
+        |c: &mut Control, types: u32| ask(c, &[&[class::HASH_TUNNEL, 0], &types.to_le_bytes()]).1 == [OK];
+    assert!(set(&mut c, tunnel_type::NVGRE));
+    for wrong in [tunnel_type::GENEVE, tunnel_type::NVGRE | 1 << 31] {
+        assert!(!set(&mut c, wrong), "{wrong:#x}");
+        assert_eq!(c.tunnels, Some(tunnel_type::NVGRE));
+    }
+    assert!(set(&mut c, 0));
+    assert_eq!(c.tunnels, Some(0));
+    // A driver without the feature has no say.
+    assert_eq!(control(ALL & !f::HASH_TUNNEL).tunnels, None);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::harness::{Connection, Pair, Side, send};
 struct Port {
     open: u8,
     taken: Vec<(Vec<u8>, bool)>,
+    segments: Vec<Option<u16>>,
 }
 
 impl Sink for Port {
@@ -31,14 +32,19 @@ impl Sink for Port {
             return Err(priority);
         }
         self.taken.push((bytes, frame.checksum));
+        self.segments.push(frame.segment);
         Ok(())
     }
 }
 
 fn transmit(side: &mut Side, now: Instant, open: u8) -> Vec<(Vec<u8>, bool)> {
-    let taken = Vec::new();
-    let mut port = Port { open, taken };
+    let mut port = Port {
+        open,
+        taken: Vec::new(),
+        segments: Vec::new(),
+    };
     side.device.transmit(now, &side.ram, &mut port);
+    assert!(port.segments.iter().all(Option::is_none));
     port.taken
 }
 
@@ -96,6 +102,37 @@ fn frames_leave_as_they_are_in_order() {
     };
     side.device.post_send(side.qp, flagged).unwrap();
     assert!(transmit(&mut side, Instant(0), 0xff)[0].1);
+}
+
+/// Who takes the frame is told into what to cut it; more bytes than a frame has are no length.
+#[test]
+fn a_frame_may_be_cut() {
+    let mut side = side();
+    for (id, size) in [(1, 0), (2, 1400), (3, 65_535), (4, 65_536), (5, 1400)] {
+        let wr = vnic_engine::rdma::SendWr {
+            flags: SendFlags::SEGMENT,
+            remote_srq: size,
+            ..send(id, SendOp::Send, &[side.sge(0, 60)])
+        };
+        side.device.post_send(side.qp, wr).unwrap();
+    }
+    let mut port = Port {
+        open: 0xff,
+        taken: Vec::new(),
+        segments: Vec::new(),
+    };
+    while side.device.wants_transmit() {
+        side.device.transmit(Instant(0), &side.ram, &mut port);
+    }
+    assert_eq!(port.segments, [Some(0), Some(1400), Some(65_535)]);
+    let failed = side
+        .completions()
+        .into_iter()
+        .find(|c| c.status != Status::Success);
+    assert_eq!(
+        failed.map(|c| (c.wr_id, c.status)),
+        Some((4, Status::LocalLengthError))
+    );
 }
 
 /// A frame of a closed priority waits, with what is posted behind it, and costs nothing until its priority is open.

@@ -7,7 +7,7 @@ use vnic_fabric::qos::{Entry, HintAction, Verdict, WIRE_OVERHEAD};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, TagEdit};
 
-use super::super::super::frame::{Metadata, OwnedFrame, RawFrame, for_receiver};
+use super::super::super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, for_receiver};
 use super::super::Outputs;
 use super::super::concern::{INBOUND_MAX, is_roce};
 use super::super::receiver::{Counted, Receiver, mark};
@@ -102,14 +102,14 @@ impl Outputs {
 
     /// Whether the receiver can take `frames` frames of `len` bytes each.
     #[inline]
-    pub(super) fn has_room(&mut self, port: PortId, head: &[u8], len: usize, frames: usize) -> bool {
+    pub(super) fn has_room(&mut self, port: PortId, f: &OutFrame<'_>, len: usize, frames: usize) -> bool {
         let inbound = self.round.inbound.len();
         match self.slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => {
-                if a.takes_roce && is_roce(head) {
+                if a.takes_roce && is_roce(f.head) {
                     return inbound < INBOUND_MAX;
                 }
-                match a.queue_for(head) {
+                match a.queue_for(f) {
                     Some(q) => match a.queues.get_mut(usize::from(q)) {
                         Some(Some(rx)) => rx.has_room(len, frames),
                         _ => true,
@@ -124,7 +124,7 @@ impl Outputs {
 
     /// How full the queues to the guest are, in thousandths: the larger of the used buffer of the port and of the buffers
     /// that the guest has not given back with the frames that wait for them.
-    fn fill(&mut self, r: &Receiver, head: &[u8]) -> u32 {
+    fn fill(&mut self, r: &Receiver, f: &OutFrame<'_>) -> u32 {
         let thousandths = |part: u64, all: u64| {
             let fill = part.saturating_mul(1000).checked_div(all).unwrap_or(0);
             u32::try_from(fill.min(1000)).unwrap_or(1000)
@@ -134,7 +134,7 @@ impl Outputs {
             return waits;
         };
         let reserve = a.reserve();
-        let Some(Some(rx)) = a.queue_for(head).and_then(|q| a.queues.get_mut(usize::from(q))) else {
+        let Some(Some(rx)) = a.queue_for(f).and_then(|q| a.queues.get_mut(usize::from(q))) else {
             return waits;
         };
         let (behind, most) = rx.behind();
@@ -171,7 +171,7 @@ impl Outputs {
             && !lossless
             && let Some(at) = mark::tcp(f.head)
         {
-            let fill = self.fill(r, f.head);
+            let fill = self.fill(r, &f.whole());
             match r.congestion.hint.judge(r.change.qos.hint, fill) {
                 HintAction::Off => {}
                 HintAction::Mark => {
@@ -199,7 +199,7 @@ impl Outputs {
             bytes: 0,
             since: now,
         };
-        let room = !lossless || self.has_room(e.port, f.head, needs.longest, needs.frames);
+        let room = !lossless || self.has_room(e.port, &f.whole(), needs.longest, needs.frames);
         if room && r.queues.pass(now, priority, needs.wire, r.closed | r.blocked) {
             r.passed(priority);
             if r.stamps(&f) {
@@ -282,7 +282,7 @@ impl Outputs {
             Some(6) => Q::RxMarkedIpv6,
             _ => Q::RxMarkedIpv4,
         };
-        if let (Counted::Guest(counters), Some(queue)) = (&r.counters, a.queue_for(head))
+        if let (Counted::Guest(counters), Some(queue)) = (&r.counters, a.queue_for(&OutFrame::of(head)))
             && let Some(block) = counters.queues.get(usize::from(queue))
         {
             block.add(counter as usize, 1);

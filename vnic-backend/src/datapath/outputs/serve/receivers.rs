@@ -60,7 +60,7 @@ impl Outputs {
             };
             let priority = entry.priority;
             let lossless = r.lossless & 1 << priority != 0;
-            let room = !lossless || self.has_room(r.port, frame.head(), frame.bytes.len(), 1);
+            let room = !lossless || self.has_room(r.port, &frame.whole(), frame.bytes.len(), 1);
             if !room && !r.stall.guard.is_tripped() {
                 r.blocked |= 1 << priority;
                 continue;
