@@ -3,29 +3,27 @@
 use std::sync::Arc;
 
 use vnic_device::command::Opcode;
-use vnic_device::command::memory::{AllocDm, CopyDm};
-use vnic_device::zerocopy::IntoBytes;
+use vnic_device::command::memory::AllocDm;
 
+use super::SharedBuffer;
 use crate::Error;
 use crate::driver::Core;
 use crate::pd::Plain;
 
-/// Most bytes of a copy by one command.
-const PIECE: usize = 32768;
-
-/// Memory of the device's own (`ibv_alloc_dm`; `SPEC.md`, section 11.4). It is zeros at first; programs reach it
-/// by copies and, when it is registered, by keys. Clones are the same memory.
+/// Device memory (`ibv_alloc_dm`), of zeros at first: program and device both have it mapped, so that loads and stores reach it without
+/// a command. The device counts it, by a piece of its own ([`Opcode::AllocDm`]), against what an adapter may have. Clones are the
+/// same memory.
 #[derive(Clone)]
 pub struct DeviceMemory(Arc<Dm>);
 
 struct Dm {
     object: Plain,
-    len: u64,
+    memory: SharedBuffer,
 }
 
 impl std::fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DeviceMemory({}, {} bytes)", self.number(), self.0.len)
+        write!(f, "DeviceMemory({}, {} bytes)", self.number(), self.len())
     }
 }
 
@@ -37,11 +35,14 @@ impl DeviceMemory {
             reserved: 0,
         };
         let object = Plain::new(core, core.epoch()?, Opcode::AllocDm, &body, Opcode::FreeDm)?;
-        Ok(DeviceMemory(Arc::new(Dm { object, len })))
+        // (What the device counts is far less than memory can have. Pages have any alignment that it takes.)
+        let memory = SharedBuffer::new(core, usize::try_from(len).unwrap_or(usize::MAX))?;
+        Ok(DeviceMemory(Arc::new(Dm { object, memory })))
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
-        &self.0.object.core
+    /// The memory as the program sees it, for loads, stores and atomics.
+    pub fn mapped(&self) -> &SharedBuffer {
+        &self.0.memory
     }
 
     /// Number of the memory.
@@ -53,72 +54,33 @@ impl DeviceMemory {
     // Device memory is never empty.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
-        self.0.len
+        self.0.memory.len() as u64
     }
 
-    /// Copies bytes in. Offset and length are multiples of 4.
+    /// Copies bytes in, any number of them. The offset is a multiple of 4 (MLNX_OFED Documentation, Programming: Device Memory).
     pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        let mut at = offset;
-        for piece in pieces(from.len()) {
-            let bytes = &from[piece.clone()];
-            self.copy(Opcode::CopyToDm, at, bytes.len(), bytes, 0)?;
-            at += bytes.len() as u64;
+        if !offset.is_multiple_of(4) {
+            let text = format!("offset {offset} of device memory: a copy to it begins at a multiple of 4");
+            return Err(Error::Invalid(text));
         }
+        let at = self.inside(offset, from.len() as u64)?;
+        self.0.memory.write_at(at, from);
         Ok(())
     }
 
-    /// Copies bytes out. Offset and length are multiples of 4.
+    /// Copies bytes out, any number of them from any offset.
     pub fn copy_from(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let mut at = offset;
-        for piece in pieces(into.len()) {
-            let bytes = &mut into[piece];
-            let reply = self.copy(Opcode::CopyFromDm, at, bytes.len(), &[], bytes.len())?;
-            if reply.len() != bytes.len() {
-                return Err(Error::Protocol(format!(
-                    "{} bytes of device memory instead of {}",
-                    reply.len(),
-                    bytes.len()
-                )));
-            }
-            bytes.copy_from_slice(&reply);
-            at += bytes.len() as u64;
-        }
+        let at = self.inside(offset, into.len() as u64)?;
+        self.0.memory.read_at(at, into);
         Ok(())
     }
 
-    fn copy(
-        &self,
-        opcode: Opcode,
-        offset: u64,
-        len: usize,
-        list: &[u8],
-        room: usize,
-    ) -> Result<Vec<u8>, Error> {
-        let body = CopyDm {
-            dm: self.number(),
-            len: len as u32,
-            offset,
-        };
-        let Plain { core, epoch, .. } = &self.0.object;
-        core.command(Some(*epoch), opcode, body.as_bytes(), list, room)
-    }
-}
-
-/// Ranges of at most [`PIECE`] bytes. Without bytes there is one empty range, so that the device checks the rest.
-fn pieces(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let count = len.div_ceil(PIECE).max(1);
-    (0..count).map(move |i| i * PIECE..((i + 1) * PIECE).min(len))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_are_cut_into_pieces() {
-        let ends = |len| pieces(len).map(|p| (p.start, p.end)).collect::<Vec<_>>();
-        assert_eq!(ends(0), [(0, 0)]);
-        assert_eq!(ends(4), [(0, 4)]);
-        assert_eq!(ends(PIECE + 4), [(0, PIECE), (PIECE, PIECE + 4)]);
+    /// The offset of bytes that are there.
+    pub(super) fn inside(&self, offset: u64, len: u64) -> Result<usize, Error> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.len());
+        end.and_then(|_| usize::try_from(offset).ok()).ok_or_else(|| {
+            let has = self.len();
+            Error::Invalid(format!("{len} bytes at {offset}; the device memory has {has}"))
+        })
     }
 }

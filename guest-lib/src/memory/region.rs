@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use vnic_device::command::memory::{MrReply, RegisterDmMr, RegisterMr, ReregisterMr};
+use vnic_device::command::memory::{MrReply, RegisterMr, ReregisterMr};
 use vnic_device::command::{Object, Opcode};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::verbs::reregister;
@@ -209,14 +209,14 @@ impl ProtectionDomain {
         Ok((memory, extents))
     }
 
-    /// Registers a part of device memory. Offset and length are multiples of 4; addresses count from 0.
+    /// Registers a part of device memory, of any length from any offset on; addresses count from 0.
     ///
     /// ```no_run
     /// # fn example(device: &vnic_verbs::Context, pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
     /// use vnic_verbs::Access;
     ///
-    /// let memory = device.alloc_dm(64, 0)?;
-    /// let region = pd.register_dm(&memory, 0, 64, Access::REMOTE_ALL | Access::ZERO_BASED)?;
+    /// let memory = device.alloc_dm(61, 0)?;
+    /// let region = pd.register_dm(&memory, 0, 61, Access::REMOTE_ALL | Access::ZERO_BASED)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -227,18 +227,10 @@ impl ProtectionDomain {
         len: u64,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
-        self.same_device(dm.core())?;
-        let access = access | Access::ZERO_BASED;
-        let body = RegisterDmMr {
-            pd: self.number(),
-            access: access.bits(),
-            dm: dm.number(),
-            offset,
-            len,
-            ..RegisterDmMr::default()
-        };
-        let reply = self.0.core.call(self.0.epoch, Opcode::RegisterDmMr, &body)?;
-        let mut region = self.without_memory(&reply, len, access);
+        self.same_device(&dm.mapped().0.core)?;
+        let at = dm.inside(offset, len)?;
+        let (memory, extents) = self.part(dm.mapped(), at, len as usize)?;
+        let mut region = self.register_extents(memory, &extents, 0, access | Access::ZERO_BASED, None)?;
         region._device_memory = Some(dm.clone());
         Ok(region)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, Trust, parameter};
-use vnic_backend::{CongestionSpec, DropReason, MacAddr, Preset, QosSpec, VirtualClock};
+use vnic_backend::{CongestionAlgorithm, CongestionSpec, DropReason, MacAddr, Preset, QosSpec, VirtualClock};
 use vnic_tests::driver::rig::{Copies, Dice, Rig, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, Options};
 use vnic_wire::gid::Gid;
@@ -167,6 +167,21 @@ impl Two {
         )
         .expect("a frame");
         frame
+    }
+
+    /// A request of "a" that asks for an acknowledge.
+    fn asking(&self, psn: u32) -> Vec<u8> {
+        let p = request(true, OF_B, psn);
+        let headers = Headers {
+            bth: bth::Header {
+                ack_request: true,
+                ..bth::Header::new(Opcode::new(Transport::Rc, p.operation), p.qp, Psn::new(psn))
+            },
+            xrceth: None,
+            dceth: None,
+            extended: Extended::None,
+        };
+        self.built(p, &headers, &[psn as u8; PAYLOAD])
     }
 
     fn stage(&mut self, from_a: bool, frame: &[u8]) {
@@ -421,6 +436,73 @@ fn the_links_limit_counts_too() -> Result<()> {
     clock.pass(Duration::from_millis(1));
     assert_eq!(n + t.all(false).len(), 20);
     t.finish(0)
+}
+
+/// HPCC hears the links on the way of a guest's packets: they have telemetry behind them from one NIC's adapter to the other, the guests
+/// get each frame as it was sent, and acknowledges take it back.
+#[test]
+fn hpcc_hears_links_that_guests_do_not_see() -> Result<()> {
+    for v6 in [false, true] {
+        let mut t = Two::new(1, Some(Duration::from_micros(10)))?;
+        t.v6 = v6;
+        for (adapter, algorithm) in [
+            ("a", CongestionAlgorithm::Hpcc),
+            ("b", CongestionAlgorithm::Dcqcn),
+        ] {
+            let mut settings = AdapterSettings::default();
+            settings.qos.priorities.trust = Trust::Dscp;
+            settings.congestion.enable = 1 << PRIORITY;
+            t.rig.nic.configure_adapter(adapter, &settings)?;
+            t.rig.nic.apply_qos_keys(adapter, &settings)?;
+            let mut spec = CongestionSpec {
+                algorithm,
+                ..CongestionSpec::default()
+            };
+            spec.own.put(parameter("soft_roce").expect("it exists"), Some(1));
+            t.rig.nic.set_congestion(adapter, spec)?;
+        }
+        // The link towards "b".
+        t.rig.nic.set_qos(
+            "b",
+            QosSpec {
+                rate: 1_000_000_000,
+                ..QosSpec::default()
+            },
+        )?;
+        let limits = |t: &Two| t.rig.nic.guest_flows("a").map(|flows| flows[0].limits);
+        let exchange = |t: &mut Two, psn: u32| {
+            let asking = t.asking(psn);
+            t.stage(true, &asking);
+            assert_eq!(t.next(false), asking, "the guest gets it as it was sent");
+            let back = answer(false, OF_A, psn);
+            assert_eq!(t.pass(back), t.frame(back));
+        };
+        exchange(&mut t, 100);
+        // Who the acknowledge is from is known from here on.
+        exchange(&mut t, 101);
+        exchange(&mut t, 102);
+        let heard = limits(&t)?;
+        assert!(heard.rate < u64::MAX && heard.window < u64::MAX, "{heard:?}");
+        // The link has written that it is not full.
+        let full = t.rig.nic.guest_flows("a")?[0].state.alpha;
+        assert!(full.is_some_and(|part| part < 1000), "{full:?}");
+        // Without a proxy at the other end nothing comes back.
+        t.rig.nic.set_congestion("b", CongestionSpec::default())?;
+        (103..130).for_each(|psn| {
+            let asking = t.asking(psn);
+            t.stage(true, &asking);
+            let came = t.next(false);
+            assert_eq!(came[..asking.len()], asking);
+            let back = answer(false, OF_A, psn);
+            assert_eq!(t.pass(back), t.frame(back));
+        });
+        assert_eq!(limits(&t)?.window, u64::MAX);
+        let asking = t.asking(130);
+        t.stage(true, &asking);
+        assert_eq!(t.next(false), asking, "no trailer any more");
+        t.finish(0)?;
+    }
+    Ok(())
 }
 
 /// What waits is bounded: a guest that goes on sending loses frames of that flow, and of that one only.

@@ -283,6 +283,28 @@ impl<'a> OutFrame<'a> {
         n
     }
 
+    /// Copies the last bytes. False: the frame has fewer.
+    pub fn peek_last(&self, out: &mut [u8]) -> bool {
+        let Some(at) = self.len().checked_sub(out.len()) else {
+            return false;
+        };
+        let head = self.head.get(at..).unwrap_or(&[]);
+        out[..head.len()].copy_from_slice(head);
+        let skip = self.skip + at.saturating_sub(self.head.len());
+        let rest = &mut out[head.len()..];
+        mem::gather(self.segs, skip, rest) == rest.len()
+    }
+
+    /// The frame without its last bytes.
+    pub fn without_last(self, n: usize) -> OutFrame<'a> {
+        let kept = self.len().saturating_sub(n);
+        OutFrame {
+            head: &self.head[..self.head.len().min(kept)],
+            tail: kept.saturating_sub(self.head.len()),
+            ..self
+        }
+    }
+
     /// Bytes of the whole frame.
     #[inline]
     pub fn len(&self) -> usize {

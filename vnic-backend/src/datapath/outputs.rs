@@ -44,7 +44,7 @@ pub use bond::{BondSetup, BondSide, InBond, SlowLimit, is_lldp, is_slow};
 use concern::{Concern, concerns_rdma};
 pub use concern::{INBOUND_MAX, Inbound, LEARN_MAX, is_roce};
 pub use flow_control::{Link, is_control};
-pub use guest_roce::{GuestRoce, WaitingRoce, see};
+pub use guest_roce::{GuestRoce, WaitingRoce, has_room, see};
 pub use lists::{judged, vlan_behind};
 pub use mirror::Mirror;
 pub use receiver::Receiver;

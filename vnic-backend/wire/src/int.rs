@@ -14,6 +14,13 @@
 //! ```
 //!
 //! A switch that writes into it changes the ICRC by what it wrote ([`roce::stamp`](crate::roce::stamp)).
+//!
+//! For a guest that runs RoCE in software its adapter sends the trailer behind the packet, where Ethernet has its padding, so that the
+//! packet, its lengths and its ICRC stay the guest's. A receiver that does not know it stops reading where the IP packet ends.
+//!
+//! ```text
+//!   Ethernet │ IP │ UDP │ BTH │ payload │ pad │ ICRC │ trailer
+//! ```
 
 use crate::{Error, be16, be32, be64};
 
@@ -303,6 +310,12 @@ impl Telemetry {
         telemetry.count = ((head >> 12) as u8).min(HOPS_MAX as u8);
         telemetry.path = head & 0xfff;
         telemetry
+    }
+
+    /// Reads bytes behind a packet, if they are a trailer.
+    pub fn read_behind(bytes: &[u8; TRAILER_LEN]) -> Option<Telemetry> {
+        let ends = bytes.ends_with(&TRAILER_END.to_be_bytes());
+        ends.then(|| Telemetry::parse_trailer(bytes))
     }
 
     /// The trailer's bytes.

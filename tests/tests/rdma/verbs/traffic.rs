@@ -535,16 +535,45 @@ fn device_memory_is_reached_by_copies_and_keys() -> Result<()> {
     dm.copy_from(0, &mut bytes)?;
     assert_eq!(bytes, data);
     let region = b.pd.register_dm(&dm, 4, 99_000, Access::REMOTE_ALL)?;
-    assert_eq!((region.addr(), region.length(), region.len()), (0, 99_000, 0));
+    assert_eq!((region.addr(), region.length()), (0, 99_000));
     qa.post_send(&[SendWr::read(a.region.slice(..1000), 50_000, region.rkey()).signaled()])?;
     a.done()?;
     assert_eq!(a.region.read_vec(0, 1000), data[50_004..51_004]);
+    // It is mapped: a peer reads what the program stores, and the program loads what a peer writes.
+    dm.mapped().store(8, 0x0123_4567_89ab_cdef);
+    qa.post_send(&[SendWr::read(a.region.slice(..8), 4, region.rkey()).signaled()])?;
+    a.done()?;
+    assert_eq!(a.region.load(0), 0x0123_4567_89ab_cdef);
+    a.region.store(0, 7);
+    qa.post_send(&[SendWr::write(a.region.slice(..8), 12, region.rkey()).signaled()])?;
+    a.done()?;
+    assert_eq!(dm.mapped().load(16), 7);
     // The region holds the memory.
     drop(dm);
     qa.post_send(&[SendWr::write(a.region.slice(..8), 0, region.rkey()).signaled()])?;
     a.done()?;
-    let wrong = b.context.alloc_dm(64, 0)?.copy_to(1, &[0; 4]);
-    assert_eq!(wrong.expect_err("refused").status(), Some(CommandStatus::Invalid));
+    // Any length, and what an adapter has is counted.
+    let odd = b.context.alloc_dm(61, 0)?;
+    odd.copy_to(56, b"abcde")?;
+    let mut end = [0; 3];
+    odd.copy_from(58, &mut end)?;
+    assert_eq!(&end, b"cde");
+    let tail = b.pd.register_dm(&odd, 57, 3, Access::REMOTE_ALL)?;
+    qa.post_send(&[SendWr::read(a.region.slice(..3), 0, tail.rkey()).signaled()])?;
+    a.done()?;
+    assert_eq!(a.region.read_vec(0, 3), b"bcd");
+    for (offset, len) in [(1, 4), (60, 2), (64, 0), (u64::MAX - 3, 8)] {
+        assert!(
+            odd.copy_to(offset, &vec![0; len]).is_err(),
+            "{len} bytes at {offset}"
+        );
+    }
+    assert!(b.pd.register_dm(&odd, 60, 2, Access::REMOTE_ALL).is_err());
+    let most = b.context.alloc_dm(128 << 10, 0);
+    assert_eq!(
+        most.expect_err("too much").status(),
+        Some(CommandStatus::LimitReached)
+    );
     Ok(())
 }
 

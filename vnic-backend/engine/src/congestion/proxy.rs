@@ -9,6 +9,8 @@
 //!  from the guest ─▶ a limited flow? ─ its frames wait here ────────────┴──▶ at its rate, all others at once
 //! ```
 //!
+//! An algorithm that wants telemetry (HPCC) gets it behind the guest's packets, which stay as they are ([`links`]).
+//!
 //! Frames are given by their first bytes. `pairs.rs` learns the facts that only the other direction shows; unknown ones are
 //! counted, never guessed. Guests and their peers may send whatever they like: memory is bounded, the oldest entry is
 //! forgotten, and the time of searches is bounded, too.
@@ -17,6 +19,7 @@
 
 mod asked;
 mod flow;
+mod links;
 mod pairs;
 mod recent;
 mod seen;
@@ -31,7 +34,8 @@ use core::time::Duration;
 use vnic_wire::Error;
 use vnic_wire::cnp;
 use vnic_wire::gid::Gid;
-use vnic_wire::opcode::Transport;
+use vnic_wire::int::Telemetry;
+use vnic_wire::opcode::{Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Ecn, Path, build};
 use vnic_wire::time::Instant;
@@ -42,6 +46,7 @@ use super::notification::{Cnp, CnpPriority, Key, NotificationPoint};
 use super::{Algorithm, Limits, Notification, Start, State, none};
 use crate::rdma::Congestion;
 use flow::{Flow, QueuedFrame};
+use links::Links;
 use pairs::{End, Pairs, Side};
 use recent::Recent;
 pub use seen::{SEEN, Seen};
@@ -160,6 +165,8 @@ pub struct Proxy<F> {
     waiting: BTreeSet<(Instant, u32)>,
     held: u64,
     counts: Counts,
+    /// Telemetry that packets to the guest's queue pairs had, until an acknowledge gives it back.
+    gathered: Recent<End, Telemetry>,
 }
 
 impl<F> Proxy<F> {
@@ -175,6 +182,7 @@ impl<F> Proxy<F> {
             waiting: BTreeSet::new(),
             held: 0,
             counts: Counts::default(),
+            gathered: Recent::new(FLOWS),
         }
     }
 
@@ -186,6 +194,7 @@ impl<F> Proxy<F> {
         self.acts = acts;
         if !acts {
             self.ready.clear();
+            self.gathered = Recent::new(FLOWS);
             self.point = NotificationPoint::new(self.congestion.point);
         }
         let keys: Vec<_> = self
@@ -201,6 +210,7 @@ impl<F> Proxy<F> {
             }
             let start = self.start(key);
             let (control, slack) = (&self.congestion.control, self.congestion.slack);
+            let links = Links::new(acts && control.needs().telemetry);
             let Some(flow) = self.flows.get_mut(&key) else {
                 continue;
             };
@@ -212,7 +222,7 @@ impl<F> Proxy<F> {
             } else {
                 Box::new(none::None)
             };
-            flow.replace(now, algorithm, slack);
+            flow.replace(now, algorithm, links, slack);
             self.list(now, key);
         }
     }
@@ -227,11 +237,9 @@ impl<F> Proxy<F> {
         core::mem::take(&mut self.counts)
     }
 
-    /// Whether flows of this priority are slowed down. (Packets of the guest's gather no telemetry: they are not ours to change.)
+    /// Whether flows of this priority are slowed down.
     fn reacts(&self, priority: u8) -> bool {
-        self.acts
-            && self.congestion.reaction >> (priority & 7) & 1 != 0
-            && !self.congestion.control.needs().telemetry
+        self.acts && self.congestion.reaction >> (priority & 7) & 1 != 0
     }
 
     /// Whether it is acknowledges that slow them down, from the first packet on.
@@ -260,6 +268,14 @@ impl<F> Proxy<F> {
         }
     }
 
+    /// A flow that begins to be limited.
+    fn begun(&self, now: Instant, key: FlowKey, priority: u8) -> Flow<F> {
+        let control = &self.congestion.control;
+        let algorithm = control.start(now, &self.start(key));
+        let links = Links::new(control.needs().telemetry);
+        Flow::new(now, algorithm, links, priority, self.congestion.slack)
+    }
+
     /// A frame is about to reach the guest.
     pub fn received(&mut self, now: Instant, priority: u8, seen: &Seen) {
         let (own, peer) = (seen.destination(), seen.source());
@@ -283,7 +299,9 @@ impl<F> Proxy<F> {
         }
         self.learn(now, end, priority, seen, 0);
         if let Some(psn) = seen.acknowledges() {
-            self.acknowledged(now, end, psn, seen.tells_mark());
+            self.acknowledged(now, end, psn, seen);
+        } else if let Some(telemetry) = seen.telemetry.filter(|_| seen.is_request()) {
+            self.gathered.insert(end, telemetry, |_| true);
         }
         if marked && self.congestion.notification >> (priority & 7) & 1 != 0 && seen.is_unicast() {
             self.notify(now, end, priority, seen);
@@ -291,13 +309,13 @@ impl<F> Proxy<F> {
     }
 
     /// An acknowledge for a queue pair of the guest's is about to reach it: its flow hears of it.
-    fn acknowledged(&mut self, now: Instant, end: End, psn: Psn, marked: bool) {
+    fn acknowledged(&mut self, now: Instant, end: End, psn: Psn, seen: &Seen) {
         let Some(qp) = self.pairs.get(&end).and_then(|k| k.mate) else {
             return;
         };
         let key = (end.own, end.peer, qp);
         if let Some(flow) = self.flows.get_mut(&key)
-            && flow.acknowledged(now, psn, marked)
+            && flow.acknowledged(now, psn, seen.tells_mark(), seen.telemetry.as_ref())
         {
             flow.advance(now);
             self.list(now, key);
@@ -407,8 +425,7 @@ impl<F> Proxy<F> {
         }
         let key = (end.own, end.peer, qp);
         if self.flows.touch(&key).is_none() {
-            let algorithm = self.congestion.control.start(now, &self.start(key));
-            let flow = Flow::new(now, algorithm, priority, self.congestion.slack);
+            let flow = self.begun(now, key, priority);
             if !self.flows.insert(key, flow, |f| f.queue.is_empty()) {
                 return false;
             }
@@ -465,8 +482,7 @@ impl<F> Proxy<F> {
             && seen.transport() == Transport::Rc
             && self.reacts(priority)
         {
-            let algorithm = self.congestion.control.start(now, &self.start(key));
-            let flow = Flow::new(now, algorithm, priority, self.congestion.slack);
+            let flow = self.begun(now, key, priority);
             self.flows.insert(key, flow, |f| f.queue.is_empty());
         }
         let Some(flow) = self.flows.touch(&key) else {
@@ -476,6 +492,9 @@ impl<F> Proxy<F> {
             flow.advance(now);
             if flow.algorithm.is_released() {
                 self.flows.remove(&key);
+                return Fate::Passes;
+            }
+            if !flow.links.limits() && !flow.links.asks() {
                 return Fate::Passes;
             }
         }
@@ -495,6 +514,33 @@ impl<F> Proxy<F> {
     pub fn vouches(&self, priority: u8, seen: &Seen) -> bool {
         let marks_count = !self.hears_acks() && self.reacts(priority);
         seen.ecn() == Ecn::NotEct && seen.transport() == Transport::Rc && marks_count
+    }
+
+    /// Whether a frame of the flow's shall have a trailer behind its packet, which gathers telemetry.
+    pub fn asks_links(&self, id: FlowId, seen: &Seen) -> bool {
+        let asks = self.flows.at(id.0).is_some_and(|(_, flow)| flow.links.asks());
+        asks && seen.is_request()
+    }
+
+    /// Telemetry that an acknowledge of the guest's shall carry behind its packet: what the packets to its queue pair have gathered since
+    /// the last one.
+    pub fn gives_back(&mut self, seen: &Seen) -> Option<Telemetry> {
+        if self.gathered.len() == 0 || seen.operation() != Some(Operation::Acknowledge) {
+            return None;
+        }
+        let end = End {
+            own: seen.source(),
+            peer: seen.destination(),
+            side: Side::Peer,
+            qp: seen.qp(),
+        };
+        let qp = self.pairs.get(&end)?.mate?;
+        let own = End {
+            side: Side::Own,
+            qp,
+            ..end
+        };
+        self.gathered.remove(&own)
     }
 
     /// Whether there is room for a frame that takes `cost` bytes of memory.
@@ -690,7 +736,7 @@ impl<F> Proxy<F> {
                 peer,
                 qp,
                 priority: flow.priority,
-                limits: flow.algorithm.limits(),
+                limits: flow.limits(),
                 state: flow.algorithm.state(),
                 notifications: flow.notifications,
                 waiting: flow.queue.len() as u32,

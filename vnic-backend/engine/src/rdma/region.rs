@@ -6,6 +6,9 @@
 //! All accesses are checked here, to the byte: [`Regions::local`] for work requests, [`Regions::remote`] for peers. Both return
 //! the pieces of memory in the order of the bytes.
 
+mod one;
+mod translation;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -19,6 +22,9 @@ use super::on_demand::{Hold, Missing, PIECES_MAX, Pages};
 use super::packet::SpanList;
 use super::types::{Access, MrHandle, MwHandle, Object, PdHandle, QpNumber, Sge, Span, Status, VerbsError};
 use super::window::Window;
+
+pub(super) use one::OneRegion;
+pub use translation::{Extents, Translation};
 
 /// A region that was registered (IBTA 11.2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,106 +46,6 @@ pub struct Reregister {
     pub pd: Option<PdHandle>,
     /// Rights.
     pub access: Option<Access>,
-}
-
-/// Memory of a region that is to be made: spans, one behind the other. They are given one by one, so that a caller with many of
-/// them can take its time.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Translation {
-    /// Beginning of each piece, in the region's bytes and in memory.
-    extents: Vec<(u64, u64)>,
-    len: u64,
-    /// End of the last piece in memory.
-    end: Option<u64>,
-    /// Whether it is longer than any memory.
-    endless: bool,
-}
-
-impl Translation {
-    /// A translation of no bytes, with room for `pieces` pieces.
-    pub fn with_capacity(pieces: usize) -> Translation {
-        Translation {
-            extents: Vec::with_capacity(pieces),
-            ..Translation::default()
-        }
-    }
-
-    /// Adds the next span. Neighbours are joined, empty spans forgotten.
-    #[inline]
-    pub fn push(&mut self, span: Span) {
-        if span.len == 0 {
-            return;
-        }
-        let end = span.at.checked_add(span.len);
-        let (Some(end), Some(len)) = (end, self.len.checked_add(span.len)) else {
-            self.endless = true;
-            return;
-        };
-        if self.end != Some(span.at) {
-            self.extents.push((self.len, span.at));
-        }
-        self.end = Some(end);
-        self.len = len;
-    }
-
-    /// Bytes so far.
-    pub fn bytes(&self) -> u64 {
-        self.len
-    }
-
-    /// The spans, one behind the other.
-    fn spans(&self) -> impl Iterator<Item = Span> {
-        let ends = self.extents.iter().skip(1).map(|(start, _)| *start);
-        let pieces = self.extents.iter().zip(ends.chain([self.len]));
-        pieces.map(|((start, at), end)| Span {
-            at: *at,
-            len: end - start,
-        })
-    }
-
-    /// Bytes and extents.
-    fn finish(self, max_size: u64) -> Result<(u64, Extents), VerbsError> {
-        if self.endless {
-            return Err(VerbsError::Invalid("memory of a region beyond 2^64"));
-        }
-        in_range("bytes of a region", self.len, 0, max_size)?;
-        let extents = match self.extents[..] {
-            [(_, at)] => Extents::One(at),
-            _ => Extents::Many(self.extents.into_boxed_slice()),
-        };
-        Ok((self.len, extents))
-    }
-}
-
-impl From<Vec<Span>> for Translation {
-    fn from(spans: Vec<Span>) -> Translation {
-        let mut made = Translation::default();
-        spans.into_iter().for_each(|span| made.push(span));
-        made
-    }
-}
-
-/// A region's memory.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Extents {
-    /// One piece.
-    One(u64),
-    /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0. One piece at
-    /// [`NULL_MEMORY`] is no memory: all bytes are there, reads give zeros, and writes are forgotten.
-    Many(Box<[(u64, u64)]>),
-    /// Those that the driver has given so far.
-    OnDemand(Box<Pages>),
-}
-
-impl Extents {
-    /// Entries that it takes of the translation table.
-    pub fn count(&self) -> u32 {
-        match self {
-            Extents::One(_) => 1,
-            Extents::Many(extents) => extents.len() as u32,
-            Extents::OnDemand(pages) => pages.count(),
-        }
-    }
 }
 
 /// Whether an access with these rights writes.
@@ -333,67 +239,6 @@ fn behind(at: u64, bytes: u64) -> u64 {
     match at {
         NULL_MEMORY => NULL_MEMORY,
         _ => at + bytes,
-    }
-}
-
-/// The region of the last key that was looked at. While it lives, no region changes: many looks at one key find it once. It
-/// knows no windows, and no bytes that are in several pieces or missing.
-#[derive(Debug, Default)]
-pub(super) struct OneRegion<'a> {
-    last: Option<(u32, &'a Region)>,
-}
-
-impl<'a> OneRegion<'a> {
-    /// The region of a valid key that gives the right `need` in this domain.
-    #[inline]
-    fn of(&mut self, regions: &'a Regions, pd: PdHandle, key: u32, need: Access) -> Option<&'a Region> {
-        if let Some((last, region)) = self.last
-            && last == key
-        {
-            return Some(region);
-        }
-        let Some(Entry::Region(region)) = regions.keys.get(key >> 8) else {
-            return None;
-        };
-        let allowed = region.key == key && region.valid && region.pd == pd && region.access.contains(need);
-        if !allowed {
-            return None;
-        }
-        self.last = Some((key, region));
-        Some(region)
-    }
-
-    /// The place of `n` bytes of an element, from its byte `skip`, to be read, as [`Regions::local`] finds them.
-    #[inline]
-    pub fn local(&mut self, regions: &'a Regions, pd: PdHandle, sge: &Sge, skip: u32, n: u32) -> Option<u64> {
-        let region = self.of(regions, pd, sge.lkey, Access::empty())?;
-        let addr = sge.addr.checked_add(skip.into())?;
-        region.piece(inside(region.base, region.len, addr, n.into())?, n.into(), false)
-    }
-
-    /// Whether a peer may write `n` bytes at an address, as [`Regions::allows`] finds out.
-    #[inline]
-    pub fn allows_write(&mut self, regions: &'a Regions, pd: PdHandle, rkey: u32, addr: u64, n: u32) -> bool {
-        let need = Access::REMOTE_WRITE;
-        let region = self.of(regions, pd, rkey, need);
-        region.is_some_and(|region| {
-            inside(region.base, region.len, addr, n.into())
-                .is_some_and(|offset| region.is_there(offset, n.into(), need).is_ok())
-        })
-    }
-
-    /// The place of `n` bytes that a peer writes, as [`Regions::remote`] finds them.
-    #[inline]
-    pub fn remote(
-        &mut self,
-        regions: &'a Regions,
-        pd: PdHandle,
-        rkey: u32,
-        addr: u64,
-        n: u32,
-    ) -> Option<u64> {
-        let region = self.of(regions, pd, rkey, Access::REMOTE_WRITE)?;
-        region.piece(inside(region.base, region.len, addr, n.into())?, n.into(), true)
     }
 }
 

@@ -3,6 +3,7 @@
 mod hpcc;
 mod swift;
 mod timely;
+mod wheel;
 pub(super) mod windowed;
 
 use crate::network::scenario::Record;

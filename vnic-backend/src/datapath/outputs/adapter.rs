@@ -14,6 +14,7 @@ use vnic_engine::virtio_net::steering::{Automatic, Tunnels};
 use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId};
 use vnic_wire::MacAddr;
+use vnic_wire::int::TRAILER_LEN;
 
 use super::super::by_thread::ByThread;
 use super::super::calls::Caller as _;
@@ -355,11 +356,13 @@ impl AdapterRx {
             return Some(DropReason::Filtered);
         }
         let q = self.queue_for(f);
+        let mut behind = 0;
         if let Some(q) = q
             && !copy
         {
-            self.see_roce(q, meta.priority, f);
+            behind = self.see_roce(q, meta.priority, f);
         }
+        let f = &f.without_last(behind);
         let rx = q.and_then(|q| Some((q, self.queues.get_mut(usize::from(q))?.as_mut()?)));
         let Some((q, rx)) = rx else {
             // The NIC answers for a guest that has only the driver of the function.
@@ -403,23 +406,26 @@ impl AdapterRx {
         }
     }
 
-    /// Shows a frame that reaches the guest's receive queue `q` to the guest's RoCE proxy.
+    /// Shows a frame that reaches the guest's receive queue `q` to the guest's RoCE proxy. Returns how many bytes of the frame are
+    /// behind its packet and for the proxy alone.
     #[inline]
-    pub fn see_roce(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
-        if self.guest_roce.is_some() && is_roce(f.head) {
-            self.see_frame(q, priority, f);
+    pub fn see_roce(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) -> usize {
+        match self.guest_roce.is_some() && is_roce(f.head) {
+            true => self.see_frame(q, priority, f),
+            false => 0,
         }
     }
 
     #[inline(never)]
-    fn see_frame(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
-        let Some(roce) = &mut self.guest_roce else { return };
-        if let Some(seen) = see(f) {
-            let priority = priority_of(priority, f.head);
-            roce.proxy.received(roce.now, priority, &seen);
-            let counts = roce.proxy.take_counts();
-            roce.count(q.into(), counts);
-        }
+    fn see_frame(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) -> usize {
+        let (Some(roce), Some(seen)) = (&mut self.guest_roce, see(f)) else {
+            return 0;
+        };
+        let priority = priority_of(priority, f.head);
+        roce.proxy.received(roce.now, priority, &seen);
+        let counts = roce.proxy.take_counts();
+        roce.count(q.into(), counts);
+        seen.telemetry.map_or(0, |_| TRAILER_LEN)
     }
 }
 

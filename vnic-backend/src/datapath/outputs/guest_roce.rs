@@ -7,6 +7,8 @@
 //!                                     └─ no: sent at once
 //! ```
 //!
+//! For an algorithm that wants telemetry, frames of the guest's get a trailer behind their packet, and frames for the guest lose theirs.
+//!
 //! [`Proxy`] decides; this module keeps its frames. A waiting frame is a copy and its buffer is completed, so that the
 //! guest's other flows go on. The bytes of all waiting frames are bounded: beyond the bound frames stay in the ring.
 
@@ -17,6 +19,9 @@ use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::rdma::Congestion;
 use vnic_fabric::Instant;
 use vnic_fabric::qos::Decision;
+use vnic_wire::ethernet;
+use vnic_wire::int::{TRAILER_LEN, Telemetry};
+use vnic_wire::vlan;
 
 use super::super::counters::AdapterCounters;
 use super::super::frame::{Metadata, OutFrame, OwnedFrame, Pool, RawFrame, on_wire};
@@ -46,7 +51,20 @@ pub struct GuestRoce {
 pub fn see(f: &OutFrame<'_>) -> Option<Seen> {
     let mut bytes = [0; SEEN];
     let n = f.peek(&mut bytes);
-    Seen::parse(&bytes[..n])
+    let mut seen = Seen::parse(&bytes[..n])?;
+    let mut last = [0; TRAILER_LEN];
+    if seen.behind(f.len()) == TRAILER_LEN && f.peek_last(&mut last) {
+        seen.read_behind(&last);
+    }
+    Some(seen)
+}
+
+/// Whether a frame has room for a trailer behind its packet: nothing is there yet, no offload has to finish the frame, and an MTU of
+/// so many bytes takes it.
+pub fn has_room(seen: &Seen, f: &RawFrame<'_>, mtu: usize) -> bool {
+    let tagged = ethernet::Header::parse(f.head).is_ok_and(|eth| eth.ethertype.is_vlan());
+    let most = mtu + ethernet::HEADER_LEN + if tagged { vlan::HEADER_LEN } else { 0 };
+    seen.behind(f.len) == 0 && f.hdr.is_plain() && f.len + TRAILER_LEN <= most
 }
 
 impl GuestRoce {
@@ -66,7 +84,7 @@ impl GuestRoce {
         }
     }
 
-    /// Keeps a copy of a frame until its flow's turn.
+    /// Keeps a copy of a frame until its flow's turn. `room`: it may have a trailer.
     pub fn hold(
         &mut self,
         flow: FlowId,
@@ -74,14 +92,21 @@ impl GuestRoce {
         decision: Decision,
         f: &RawFrame<'_>,
         meta: &Metadata,
+        room: bool,
     ) -> Result<(), Full> {
-        let cost = (f.len + OwnedFrame::COST) as u32;
+        let trailer = match room && self.proxy.asks_links(flow, seen) {
+            true => &Telemetry::EMPTY.emit_trailer()[..],
+            false => &[],
+        };
+        let cost = (f.len + trailer.len() + OwnedFrame::COST) as u32;
         let room = self.proxy.room(flow, cost);
         self.full |= room == Err(Full::All);
         room?;
-        let frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
+        let mut frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
+        frame.bytes.extend_from_slice(trailer);
+        let wire = on_wire(f) + trailer.len() as u32;
         let held = WaitingRoce { frame, decision };
-        let held = self.proxy.hold(self.now, flow, seen, on_wire(f), cost, held);
+        let held = self.proxy.hold(self.now, flow, seen, wire, cost, held);
         held.map_err(|_| Full::Flow)
     }
 

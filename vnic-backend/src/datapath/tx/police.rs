@@ -9,11 +9,12 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
 use vnic_fabric::qos::Decision;
 use vnic_fabric::switch::Verdict;
+use vnic_wire::int::TRAILER_LEN;
 use vnic_wire::roce;
 
 use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, RawFrame, on_wire, plain_on_wire};
-use super::super::outputs::{is_roce, see};
+use super::super::outputs::{has_room, is_roce, see};
 use super::super::sender::Member;
 use super::{Step, Taken, TxPath, Visit, may_tell_address};
 use crate::ring::Head;
@@ -148,7 +149,7 @@ impl TxPath {
             return self.let_go(buffer, f, len, decision, visit);
         };
         let fate = roce.proxy.sending(now, decision.priority, &seen, on_wire(f));
-        let mut edited = [0; HEAD_MAX];
+        let (mut edited, mut longer) = ([0; HEAD_MAX], [0; HEAD_MAX]);
         let mut f = *f;
         if roce.proxy.vouches(decision.priority, &seen) {
             let n = f.head.len().min(HEAD_MAX);
@@ -157,7 +158,18 @@ impl TxPath {
                 f.head = &edited[..n];
             }
         }
+        let room = has_room(&seen, &f, self.mtu);
         let Fate::Waits(flow) = fate else {
+            let given = match room && f.len + TRAILER_LEN <= HEAD_MAX {
+                true => roce.proxy.gives_back(&seen),
+                false => None,
+            };
+            if let Some(telemetry) = given {
+                let n = f.peek(&mut longer);
+                let all = n + TRAILER_LEN;
+                longer[n..all].copy_from_slice(&telemetry.emit_trailer());
+                (f.head, f.len) = (&longer[..all], all);
+            }
             let step = self.let_go(buffer, &f, len, decision, visit);
             if seen.is_cnp() && !matches!(step, Step::Wait) {
                 self.counters.queues[self.pair].add(Q::TxCnpSent as usize, 1);
@@ -175,7 +187,7 @@ impl TxPath {
         let Some(roce) = visit.core.out.guest_roce(self.port) else {
             return Step::Wait;
         };
-        let held = roce.hold(flow, &seen, decision, &f, &visit.meta);
+        let held = roce.hold(flow, &seen, decision, &f, &visit.meta, room);
         if held == Err(Full::All) {
             self.holds.close(decision.priority);
             return Step::Wait;

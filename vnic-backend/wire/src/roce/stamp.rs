@@ -10,21 +10,37 @@ use crate::{EtherType, bth, grh, ipv4, ipv6, udp};
 /// Bytes of the front of a frame that [`gathers`] looks at, at most.
 pub const FRONT: usize = ethernet::HEADER_LEN + 2 * 4 + ipv6::HEADER_LEN + udp::HEADER_LEN + bth::HEADER_LEN;
 
-/// Whether a RoCE frame, of which this is the front, says that it gathers telemetry: it has a trailer, and carries data or asks for
-/// some. (In an acknowledge the trailer is what another packet gathered.) The caller knows that it is RoCE.
+/// Whether a RoCE frame of `len` bytes, of which this is the front, gathers telemetry: it has a trailer in its packet or behind it, and
+/// carries data or asks for some. (In an acknowledge the trailer is what another packet gathered.) The caller knows that it is RoCE.
 #[inline]
-pub fn gathers(front: &[u8]) -> bool {
-    let Ok(Payload { offset, ethertype }) = ethernet::payload(front) else {
+pub fn gathers(front: &[u8], len: usize) -> bool {
+    let Some((bth, end)) = shape(front) else {
         return false;
     };
-    let network = match ethertype {
-        EtherType::IPV4 => ipv4::HEADER_LEN + udp::HEADER_LEN,
-        EtherType::IPV6 => ipv6::HEADER_LEN + udp::HEADER_LEN,
-        EtherType::ROCE => grh::HEADER_LEN,
-        _ => return false,
+    let bth = front.get(bth..).and_then(<[u8]>::first_chunk::<9>);
+    bth.is_some_and(|b| {
+        let carried = Sign::of(b[8] >> 1) == Sign::Carried || len == end + TRAILER_LEN;
+        carried && gathering(Opcode(b[0]))
+    })
+}
+
+/// Offset of the BTH of a RoCE frame, and of the end of its packet; 0: RoCEv1 has nothing behind it.
+#[inline]
+fn shape(front: &[u8]) -> Option<(usize, usize)> {
+    let Payload { offset, ethertype } = ethernet::payload(front).ok()?;
+    let length = |at: usize| {
+        let bytes = front.get(offset + at..).and_then(<[u8]>::first_chunk::<2>)?;
+        Some(usize::from(u16::from_be_bytes(*bytes)))
     };
-    let bth = front.get(offset + network..).and_then(<[u8]>::first_chunk::<9>);
-    bth.is_some_and(|b| Sign::of(b[8] >> 1) == Sign::Carried && gathering(Opcode(b[0])))
+    match ethertype {
+        EtherType::IPV4 => Some((offset + ipv4::HEADER_LEN + udp::HEADER_LEN, offset + length(2)?)),
+        EtherType::IPV6 => {
+            let header = offset + ipv6::HEADER_LEN;
+            Some((header + udp::HEADER_LEN, header + length(4)?))
+        }
+        EtherType::ROCE => Some((offset + grh::HEADER_LEN, 0)),
+        _ => None,
+    }
 }
 
 /// Whether packets of this opcode gather telemetry on their way.
@@ -33,11 +49,11 @@ fn gathering(opcode: Opcode) -> bool {
     operation.is_some_and(|o| o.is_request() || o.is_read_response())
 }
 
-/// Writes the record of a switch into the trailer of a frame that [`gathers`] telemetry; the ICRC follows. False: the frame has no
-/// trailer, and is unchanged.
+/// Writes the record of a switch into the trailer of a frame that [`gathers`] telemetry; the ICRC follows, unless the trailer is behind
+/// it. False: the frame has no trailer, and is unchanged.
 pub fn stamp(frame: &mut [u8], switch: u16, hop: Hop) -> bool {
     let Some((at, pad)) = place(frame) else {
-        return false;
+        return stamp_behind(frame, switch, hop);
     };
     let Some((trailer, rest)) = frame
         .get_mut(at..)
@@ -57,6 +73,23 @@ pub fn stamp(frame: &mut [u8], switch: u16, hop: Hop) -> bool {
         *to = a ^ b;
     }
     *icrc = icrc::change(*icrc, &changed[..TRAILER_LEN + pad]);
+    true
+}
+
+/// Writes the record into the trailer behind the packet of a frame, which the ICRC does not protect.
+fn stamp_behind(frame: &mut [u8], switch: u16, hop: Hop) -> bool {
+    let len = frame.len();
+    if !gathers(frame, len) || shape(frame).is_none_or(|(_, end)| len != end + TRAILER_LEN) {
+        return false;
+    }
+    let Some(trailer) = frame.last_chunk_mut::<TRAILER_LEN>() else {
+        return false;
+    };
+    let Some(mut telemetry) = Telemetry::read_behind(trailer) else {
+        return false;
+    };
+    telemetry.push(switch, hop);
+    *trailer = telemetry.emit_trailer();
     true
 }
 
@@ -136,7 +169,7 @@ mod tests {
                     let mut frame = Vec::new();
                     build(&path, &headers, &payload, &mut frame).expect("a frame");
                     assert_eq!(frame.len(), path.frame_len(&headers, len));
-                    assert!(gathers(&frame[..FRONT.min(frame.len())]));
+                    assert!(gathers(&frame[..FRONT.min(frame.len())], frame.len()));
                     for i in 1..=6u16 {
                         let hop = Hop::new(u64::from(i) * 1000, 1 << 20, 800 * u64::from(i), 40_000_000_000);
                         assert!(stamp(&mut frame, i, hop));
@@ -174,7 +207,7 @@ mod tests {
                 )
                 .expect("a frame");
                 let before = frame.clone();
-                assert!(!gathers(&frame), "{operation:?}");
+                assert!(!gathers(&frame, frame.len()), "{operation:?}");
                 assert!(!stamp(&mut frame, 1, Hop::default()));
                 assert_eq!(frame, before);
             }
@@ -191,12 +224,44 @@ mod tests {
         .expect("a frame");
         frame[14 + 20 + 8 + 8] |= 6;
         let before = frame.clone();
-        assert!(gathers(&frame) && !stamp(&mut frame, 1, Hop::default()));
+        assert!(gathers(&frame, frame.len()) && !stamp(&mut frame, 1, Hop::default()));
         assert_eq!(frame, before);
         assert_eq!(Frame::parse(&frame).expect("a frame").payload.len(), 64);
         for len in 0..frame.len() {
-            let _ = gathers(&frame[..len]);
+            let _ = gathers(&frame[..len], len);
             let _ = stamp(&mut frame[..len], 1, Hop::default());
+        }
+    }
+
+    /// For a guest the trailer is behind the packet, which stays as the guest has made it.
+    #[test]
+    fn a_switch_writes_behind_a_packet() {
+        for network in &networks()[1..] {
+            for tagged in [false, true] {
+                for operation in [Operation::WriteMiddle, Operation::Acknowledge] {
+                    let path = path(*network, tagged);
+                    let mut frame = Vec::new();
+                    build(&path, &headers(operation, Sign::None), &[7; 20], &mut frame).expect("a frame");
+                    let packet = frame.clone();
+                    frame.extend_from_slice(&Telemetry::EMPTY.emit_trailer());
+                    let hop = Hop::new(1000, 1 << 20, 800, 40_000_000_000);
+                    let gathering = operation == Operation::WriteMiddle;
+                    assert_eq!(gathers(&frame[..FRONT.min(frame.len())], frame.len()), gathering);
+                    assert_eq!(stamp(&mut frame, 3, hop), gathering);
+                    assert_eq!(frame[..packet.len()], packet);
+                    let read = Frame::parse(&frame).expect("a frame");
+                    assert!(read.icrc_ok() && read.payload == [7; 20]);
+                    let trailer = frame.last_chunk().expect("a trailer");
+                    let telemetry = Telemetry::read_behind(trailer).expect("telemetry");
+                    assert_eq!(telemetry.hops(), &[hop][..usize::from(gathering)]);
+                    // Bytes of that length that are no trailer stay as they are.
+                    *frame.last_mut().expect("a byte") ^= 1;
+                    let before = frame.clone();
+                    assert!(!stamp(&mut frame, 3, hop) && frame == before);
+                    frame.push(0);
+                    assert!(!gathers(&frame, frame.len()));
+                }
+            }
         }
     }
 }

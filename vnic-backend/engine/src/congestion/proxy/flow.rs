@@ -4,11 +4,13 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use vnic_wire::int::Telemetry;
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
-use super::super::{Ack, Algorithm, UNLIMITED};
+use super::super::{Ack, Algorithm, Limits, UNLIMITED};
 use super::asked::Asked;
+use super::links::Links;
 
 /// 1 bit, in the unit of a flow's debt: at 1 bit/s a nanosecond pays one.
 const BIT: i128 = 1_000_000_000;
@@ -47,6 +49,8 @@ pub struct Flow<F> {
     pub responses: u32,
     /// What has left, and what is acknowledged.
     pub asked: Asked,
+    /// What has been heard of the links.
+    pub links: Links,
     /// The last round trip.
     rtt: Option<Duration>,
     /// When the flow is looked at next, while frames wait.
@@ -63,7 +67,13 @@ pub struct Flow<F> {
 
 impl<F> Flow<F> {
     /// A flow that begins to be limited.
-    pub fn new(now: Instant, algorithm: Box<dyn Algorithm>, priority: u8, slack: Duration) -> Flow<F> {
+    pub fn new(
+        now: Instant,
+        algorithm: Box<dyn Algorithm>,
+        links: Links,
+        priority: u8,
+        slack: Duration,
+    ) -> Flow<F> {
         Flow {
             algorithm,
             priority,
@@ -72,6 +82,7 @@ impl<F> Flow<F> {
             cost: 0,
             responses: 0,
             asked: Asked::default(),
+            links,
             rtt: None,
             due: None,
             owed: 0,
@@ -100,8 +111,16 @@ impl<F> Flow<F> {
     pub fn advance(&mut self, now: Instant) {
         self.pay(now);
         self.algorithm.advance(now, false);
-        let limits = self.algorithm.limits();
+        let limits = self.limits();
         self.rate = limits.rate.min(self.paced(limits.window)).max(1);
+    }
+
+    /// Limits of the flow: none while the algorithm does not have what it needs.
+    pub fn limits(&self) -> Limits {
+        match self.links.limits() {
+            true => self.algorithm.limits(),
+            false => Limits::NONE,
+        }
     }
 
     /// The rate that sends a window in a round trip: how much is under way is the guest's business.
@@ -116,7 +135,13 @@ impl<F> Flow<F> {
     }
 
     /// An acknowledge for a request of the flow came. False: it says nothing new.
-    pub fn acknowledged(&mut self, now: Instant, psn: Psn, marked: bool) -> bool {
+    pub fn acknowledged(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        marked: bool,
+        telemetry: Option<&Telemetry>,
+    ) -> bool {
         let Some(heard) = self.asked.acknowledged(now, psn) else {
             return false;
         };
@@ -128,15 +153,16 @@ impl<F> Flow<F> {
             bytes: u32::try_from(heard.bytes).unwrap_or(u32::MAX),
             hops: 0,
             marked,
-            telemetry: None,
+            telemetry,
         };
+        self.links.acknowledged(telemetry.is_some());
         self.algorithm.on_ack(now, &ack);
         true
     }
 
     /// Changes the algorithm. The debt stays.
-    pub fn replace(&mut self, now: Instant, algorithm: Box<dyn Algorithm>, slack: Duration) {
-        (self.algorithm, self.slack) = (algorithm, slack);
+    pub fn replace(&mut self, now: Instant, algorithm: Box<dyn Algorithm>, links: Links, slack: Duration) {
+        (self.algorithm, self.links, self.slack) = (algorithm, links, slack);
         self.advance(now);
     }
 

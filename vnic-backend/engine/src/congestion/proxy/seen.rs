@@ -2,6 +2,7 @@
 
 use vnic_wire::aeth::Syndrome;
 use vnic_wire::gid::Gid;
+use vnic_wire::int::{TRAILER_LEN, Telemetry};
 use vnic_wire::ipv4::PROTOCOL_UDP;
 use vnic_wire::opcode::{Operation, Transport};
 use vnic_wire::roce::{Ecn, Frame, Network, Path, UDP_PORT};
@@ -21,6 +22,10 @@ pub struct Seen {
     pub payload: u32,
     /// Whether the ICRC of a notification or an acknowledge is right; of other packets nobody has looked.
     intact: bool,
+    /// Offset of the packet's end in the frame.
+    end: usize,
+    /// Telemetry that the frame carries behind the packet.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Seen {
@@ -34,7 +39,7 @@ impl Seen {
             (at, ethertype, tag) = (at + vlan::HEADER_LEN, header.ethertype, Some(header));
         }
         let packet = head.get(at..)?;
-        let (network, len) = match ethertype {
+        let (network, len, whole) = match ethertype {
             EtherType::IPV4 => v4(packet)?,
             EtherType::IPV6 => v6(packet)?,
             _ => return None,
@@ -60,7 +65,19 @@ impl Seen {
             headers,
             payload: payload as u32,
             intact: !told || Frame::parse(head).is_ok_and(|f| f.icrc_ok()),
+            end: at + whole,
+            telemetry: None,
         })
+    }
+
+    /// Bytes that a frame of `len` bytes has behind its packet.
+    pub fn behind(&self, len: usize) -> usize {
+        len.saturating_sub(self.end)
+    }
+
+    /// Reads the last bytes of a frame that has as many as a trailer behind its packet. What is no telemetry is left alone.
+    pub fn read_behind(&mut self, last: &[u8; TRAILER_LEN]) {
+        self.telemetry = Telemetry::read_behind(last);
     }
 
     /// Address of the sender.
@@ -91,6 +108,11 @@ impl Seen {
     /// Operation; a notification has none.
     pub fn operation(&self) -> Option<Operation> {
         self.headers.operation()
+    }
+
+    /// Whether it is a request.
+    pub(super) fn is_request(&self) -> bool {
+        self.operation().is_some_and(|o| o.is_request())
     }
 
     /// Source queue pair of a datagram; other packets do not name it.
@@ -160,7 +182,8 @@ impl Seen {
     }
 }
 
-fn v4(packet: &[u8]) -> Option<(Network, usize)> {
+/// The network header of a packet, its length, and that of the packet.
+fn v4(packet: &[u8]) -> Option<(Network, usize, usize)> {
     let ip = ipv4::Header::parse(packet).ok()?;
     if ip.protocol != PROTOCOL_UDP || ip.header_len != ipv4::HEADER_LEN || ip.is_fragment() {
         return None;
@@ -173,10 +196,10 @@ fn v4(packet: &[u8]) -> Option<(Network, usize)> {
         id: ip.id,
         dont_fragment: ip.dont_fragment,
     };
-    Some((network, ipv4::HEADER_LEN))
+    Some((network, ipv4::HEADER_LEN, ip.total_len.into()))
 }
 
-fn v6(packet: &[u8]) -> Option<(Network, usize)> {
+fn v6(packet: &[u8]) -> Option<(Network, usize, usize)> {
     let ip = ipv6::Header::parse(packet).ok()?;
     if ip.next_header != PROTOCOL_UDP {
         return None;
@@ -188,5 +211,6 @@ fn v6(packet: &[u8]) -> Option<(Network, usize)> {
         flow_label: ip.flow_label,
         hop_limit: ip.hop_limit,
     };
-    Some((network, ipv6::HEADER_LEN))
+    let whole = ipv6::HEADER_LEN + usize::from(ip.payload_len);
+    Some((network, ipv6::HEADER_LEN, whole))
 }

@@ -2,6 +2,7 @@
 
 mod delay;
 mod hostile;
+mod links;
 
 use alloc::sync::Arc;
 use alloc::vec;

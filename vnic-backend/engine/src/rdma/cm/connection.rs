@@ -9,7 +9,7 @@ use vnic_wire::cm::{
 use vnic_wire::time::Instant;
 
 use super::super::types::AddressVector;
-use super::manager::Event;
+use super::event::Event;
 use super::state::{Input, Send, State};
 use super::terms::{Status, Terms};
 

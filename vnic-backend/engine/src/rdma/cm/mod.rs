@@ -17,6 +17,7 @@
 mod admission;
 mod connection;
 mod counters;
+mod event;
 mod manager;
 pub mod state;
 mod terms;
@@ -24,7 +25,8 @@ mod timing;
 
 pub(super) use connection::CONNECTION;
 pub use counters::Counters;
-pub use manager::{Cm, CmError, ConnectionId, Datagram, Event, Heading, Limits};
+pub use event::{ConnectionId, Datagram, Event, Heading};
+pub use manager::{Cm, CmError, Limits};
 pub use state::State;
 pub use terms::{Status, Terms};
 pub use timing::Timing;

@@ -8,6 +8,7 @@ use vnic_engine::congestion::timely::{Parameters, Timely};
 
 use super::super::{Check, Trial, check, percent};
 use super::from;
+use super::wheel::Wheel;
 use super::windowed::Windowed;
 use crate::network::Outcome;
 use crate::network::scenario::{Control, Scenario, SwitchSettings, Topology};
@@ -81,18 +82,19 @@ const ERPC: Parameters = Parameters {
     ..Parameters::ERPC
 };
 
+/// Credits of a session of eRPC, a packet each.
+const CREDITS: u32 = 32;
+
 const WAYS: [usize; 3] = [20, 50, 100];
 
 fn t2() -> Vec<Scenario> {
-    // 32 credits of a packet each: what eRPC's sessions have.
-    let credits = 32 * 1024;
-    let with = Control::unnotified(Windowed {
+    let with = Control::unnotified(Wheel {
         inner: Arc::new(Timely { parameters: ERPC }),
-        window: credits,
+        credits: CREDITS,
     });
     let without = Control::unnotified(Windowed {
         inner: Arc::new(none::None),
-        window: credits,
+        window: u64::from(CREDITS) * 1024,
     });
     let of = |name: &str, control: &Control, ways: usize| {
         let senders: Vec<usize> = (0..ways).collect();

@@ -19,7 +19,7 @@ impl Receiver {
     fn gathers(&self, f: &RawFrame<'_>) -> bool {
         let mut front = [0; roce::FRONT];
         let known = f.peek(&mut front);
-        self.has_rate() && roce::gathers(&front[..known])
+        self.has_rate() && roce::gathers(&front[..known], f.len)
     }
 
     fn has_rate(&self) -> bool {
@@ -30,7 +30,7 @@ impl Receiver {
     /// Writes the record of the frame's class into a frame that leaves, if the frame gathers telemetry and the class has a rate.
     #[inline]
     pub(in super::super) fn stamp(&mut self, now: Instant, class: u8, frame: &mut [u8]) {
-        if is_roce(frame) && self.has_rate() && roce::gathers(frame) {
+        if is_roce(frame) && self.has_rate() && roce::gathers(frame, frame.len()) {
             self.write(now, class, frame);
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::congestion::named::Named;
 use crate::congestion::proxy::asked::Asked;
 
-fn by_delay(name: &str, parameters: &[(&str, &str)]) -> Proxy<u32> {
+pub(super) fn by_delay(name: &str, parameters: &[(&str, &str)]) -> Proxy<u32> {
     let mut named = Named::by_name(name).expect("an algorithm");
     for (key, value) in parameters {
         named.set(key, value).expect("a parameter");
@@ -17,7 +17,7 @@ fn by_delay(name: &str, parameters: &[(&str, &str)]) -> Proxy<u32> {
     Proxy::new(congestion, true)
 }
 
-fn asking(psn: u32) -> Packet {
+pub(super) fn asking(psn: u32) -> Packet {
     Packet {
         asks: true,
         ..own_request(psn)
@@ -41,7 +41,7 @@ fn rounds(p: &mut Proxy<u32>, now: &mut u64, psns: core::ops::Range<u32>, rtt: u
     }
 }
 
-fn limits(p: &mut Proxy<u32>, now: u64) -> Limits {
+pub(super) fn limits(p: &mut Proxy<u32>, now: u64) -> Limits {
     let flows = p.flows(Instant(now));
     assert_eq!(flows.len(), 1);
     assert_eq!((flows[0].own, flows[0].peer, flows[0].qp), (GUEST, PEER, THEIRS));
@@ -131,16 +131,6 @@ fn only_what_is_sure_is_heard() {
     assert_eq!(limits(&mut p, now).rate, before);
     receive(&mut p, now, &own_answer(4));
     assert!(limits(&mut p, now).rate < before);
-}
-
-/// HPCC needs telemetry in the guest's packets, which are not ours to change: nothing waits.
-#[test]
-fn hpcc_leaves_the_guest_alone() {
-    let mut p = by_delay("hpcc", &[]);
-    assert!(send(&mut p, 0, &asking(1), 1));
-    receive(&mut p, 10_000, &own_answer(1));
-    assert!(send(&mut p, 10_000, &asking(2), 2));
-    assert_eq!(p.flows(Instant(20_000)), []);
 }
 
 /// Whoever never answers takes no more memory than the others.

@@ -49,7 +49,7 @@ fn cross(pair: &mut Pair, from: usize, now: u64) -> Vec<(Operation, Sign)> {
             frame.len(),
             packet.path.frame_len(&packet.headers, packet.payload.len())
         );
-        let gathers = roce::gathers(&frame);
+        let gathers = roce::gathers(&frame, frame.len());
         assert_eq!(roce::stamp(&mut frame, 9, hop(now)), gathers);
         receive(&mut pair.sides[1 - from], now, &frame);
     }
