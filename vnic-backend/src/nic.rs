@@ -3,6 +3,7 @@
 mod adapters;
 mod bonds;
 mod bridges;
+mod clock;
 mod congestion;
 mod faults;
 mod mirrors;
@@ -52,6 +53,8 @@ struct Inner {
     /// Registry of the adapters' GIDs.
     gids: Arc<GidRegistry>,
     state: Mutex<State>,
+    /// Time of the data cores.
+    time: Clock,
     /// Algorithms of congestion control that adapters may use. Taken last.
     algorithms: Mutex<AlgorithmLimits>,
     /// Whether the devices of ports are followed.
@@ -120,9 +123,13 @@ impl Nic {
             hub,
             gids: Arc::default(),
             state: Mutex::default(),
+            time: clock.clone(),
             algorithms: Mutex::default(),
             watched: AtomicBool::new(false),
         });
+        let first = clock::first(clock);
+        inner.lock().clock = first;
+        inner.everywhere(move |w| w.set_clock(first));
         let weak = Arc::downgrade(&inner);
         std::thread::Builder::new()
             .name("vnic-news".into())
@@ -176,6 +183,21 @@ impl Nic {
     /// Rates, queues and fault rules with a probability decide by more than the frame; the trace names the fault rules of the path.
     pub fn trace(&self, owner: &str, head: &[u8], len: usize) -> Result<Trace, NicError> {
         trace::trace(&self.inner, owner, head, len)
+    }
+
+    /// The NIC's clock.
+    pub fn clock(&self) -> ClockStatus {
+        clock::get(&self.inner)
+    }
+
+    /// Sets the clock's time; its frequency stays. On return all data cores have it.
+    pub fn set_clock(&self, time: Duration) -> Result<ClockStatus, NicError> {
+        clock::set(&self.inner, time)
+    }
+
+    /// Moves the clock's time, and changes its frequency. On return all data cores have it.
+    pub fn adjust_clock(&self, by: ClockAdjustment) -> Result<ClockStatus, NicError> {
+        clock::adjust(&self.inner, by)
     }
 
     /// Adds a mirror session. On return all data cores copy frames.

@@ -6,7 +6,7 @@ use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request, Segmenter};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::WIRE_OVERHEAD;
 use vnic_fabric::switch::PortId;
-use vnic_fabric::{DropReason, TagEdit};
+use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::checksum;
 use vnic_wire::ethernet::FRAME_MIN;
 
@@ -43,6 +43,8 @@ pub struct Metadata {
     pub ticket: Option<Ticket>,
     /// Whether the frame stays where it is until its burst ends.
     pub lasts: Option<Lasting>,
+    /// When the frame arrived, if it may be a PTP message to be timed; of one that was timed, when that was.
+    pub arrived: Option<Instant>,
 }
 
 impl Metadata {
@@ -58,6 +60,7 @@ impl Metadata {
             local_qp: None,
             ticket: None,
             lasts: None,
+            arrived: None,
         }
     }
 

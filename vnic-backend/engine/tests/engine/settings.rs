@@ -172,6 +172,7 @@ fn what_is_built() {
             "*RscIPv6",
             "*UsoIPv4",
             "*UsoIPv6",
+            "*PtpHardwareTimestamp",
             "CongestionMonitoringEnable",
             "CongestionAction",
             "CongestionMode",

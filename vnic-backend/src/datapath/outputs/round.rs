@@ -11,6 +11,7 @@ use super::super::frame::OutFrame;
 use super::concern::Inbound;
 use super::lists::Lists;
 use super::mirror::Mirrors;
+use super::ptp::Timed;
 use super::waiting::Waiting;
 use crate::capture::Sink;
 use crate::types::Direction;
@@ -26,6 +27,8 @@ pub struct Round {
     /// Receivers for which frames wait.
     pub waiting: Waiting,
     pub(super) captures: Vec<Arc<Sink>>,
+    /// Ports whose PTP messages are timed.
+    pub timed: Timed,
     /// Access lists of the core's adapters.
     pub lists: Lists,
     /// Mirror sessions, and copies that wait for the end of the round.

@@ -67,6 +67,15 @@ impl Receivers<'_> {
 
     /// Hands a complete frame to a receiver; `comment` is for the captures.
     pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
+        match meta.arrived {
+            None => self.put_on(port, f, meta, comment),
+            Some(arrived) => self.put_timed(arrived, port, f, meta, comment),
+        }
+    }
+
+    /// Hands a complete frame to a receiver as it is.
+    #[inline]
+    pub(super) fn put_on(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
         let round = &mut *self.round;
         let dropped = match self.slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => a.deliver(port, f, meta, round),
