@@ -441,6 +441,7 @@ async fn all_keys_together_survive_the_daemon() {
         ("*RscIPv6", "0"),
         ("*RSS", "0"),
         ("*NumRSSQueues", "3"),
+        ("*PtpHardwareTimestamp", "1"),
         ("VlanID", "7"),
         ("VlanPrio", "5"),
         ("TxUntagPriorityTag", "1"),
