@@ -22,8 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use vnic_engine::clock::NicClock;
 use vnic_engine::counters::{self, CoreValues, HistogramSample, Values};
 use vnic_engine::dropless::ModeChange;
+use vnic_fabric::Instant;
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Loop, PortConfig};
 
@@ -187,17 +189,29 @@ impl Nic {
 
     /// The NIC's clock.
     pub fn clock(&self) -> ClockStatus {
-        clock::get(&self.inner)
+        clock::status(&self.inner.lock().clock, self.inner.time.now())
     }
 
     /// Sets the clock's time; its frequency stays. On return all data cores have it.
     pub fn set_clock(&self, time: Duration) -> Result<ClockStatus, NicError> {
-        clock::set(&self.inner, time)
+        let time = clock::time(time)?;
+        self.change_clock(|clock, now| clock.set(now, time))
     }
 
     /// Moves the clock's time, and changes its frequency. On return all data cores have it.
     pub fn adjust_clock(&self, by: ClockAdjustment) -> Result<ClockStatus, NicError> {
-        clock::adjust(&self.inner, by)
+        clock::check(&by)?;
+        self.change_clock(|clock, now| clock::adjust(clock, now, &by))
+    }
+
+    /// Changes the clock, under the lock, so that all cores get changes in the same order.
+    fn change_clock(&self, change: impl FnOnce(&mut NicClock, Instant)) -> Result<ClockStatus, NicError> {
+        let mut state = self.inner.state()?;
+        rehearsal::acts()?;
+        change(&mut state.clock, self.inner.time.now());
+        let clock = state.clock;
+        self.inner.everywhere(move |w| w.set_clock(clock));
+        Ok(clock::status(&clock, self.inner.time.now()))
     }
 
     /// Adds a mirror session. On return all data cores copy frames.

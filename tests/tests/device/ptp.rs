@@ -1,13 +1,13 @@
 //! The NIC as a transparent clock of PTP: what it holds a message for is in the message's correctionField.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use vnic_backend::fault::Action;
 use vnic_backend::settings::{AdapterSettings, Burst};
 use vnic_backend::{FaultSpec, MacAddr, PortKind, PortSpec, QosSpec, VirtualClock};
 use vnic_tests::driver::packets::{BROADCAST, eth, tagged};
-use vnic_tests::driver::rig::{Copies, Rig, deadline};
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, OFFLOADS, Options};
 use vnic_wire::checksum;
 
@@ -205,13 +205,15 @@ fn what_a_frame_is_held_for_is_added() -> Result<()> {
         let (time, unchanged) = added(over, &hdr, &frame);
         exactly(time, "received");
         assert_eq!(unchanged, sent);
-        // Two that are not timed, and messages that are no events.
-        for (from, to, sent) in [
-            (&mut to, &mut third, message(over, c, b, SYNC, 0)),
-            (&mut from, &mut third, message(over, c, a, FOLLOW_UP, 0)),
-        ] {
-            assert_eq!(held(from, to, &sent, none)?.1, sent);
+        // (The switch does not know the address in this VLAN. Other receivers of the flood are not timed.)
+        for other in [&mut third, &mut fourth] {
+            assert_eq!(next(other)?.1, sent);
         }
+        // Two that are not timed, and messages that are no events.
+        let sent = message(over, c, b, SYNC, 0);
+        assert_eq!(held(&mut to, &mut third, &sent, none)?.1, sent);
+        let sent = message(over, c, a, FOLLOW_UP, 0);
+        assert_eq!(held(&mut from, &mut third, &sent, none)?.1, sent);
     }
     // Every receiver of a flood has what it was held for.
     let sent = message(Over::V4, BROADCAST, a, SYNC, 0);
@@ -309,7 +311,8 @@ fn waits_of_each_kind_are_added() -> Result<()> {
     rig.finish(Copies::Extra(0))
 }
 
-/// Sender and receiver on different cores, and a wire, by the machine's time: at least what a rule holds frames for.
+/// Sender and receiver on different cores, and a wire, by the machine's time: what a rule holds until it is removed was there
+/// at least for as long as this test looked on.
 #[test]
 fn cores_share_the_time_and_wires_are_timed() -> Result<()> {
     let mut rig = Rig::new(2)?;
@@ -324,37 +327,56 @@ fn cores_share_the_time_and_wires_are_timed() -> Result<()> {
     rig.nic.set_port_link("p0", true, None)?;
     let mut from = rig.attach("a", Options::default())?;
     let mut to = rig.attach("b", Options::default())?;
-    hold(&rig, "b")?;
-    hold(&rig, "p0")?;
+    let host = MacAddr([2, 0xaa, 0, 0, 0, 1]);
+    // Lets a rule hold the frame that `send` sends, and says how long it was seen to.
+    let hold = |rig: &Rig, to: &str, send: &mut dyn FnMut()| -> Result<Duration> {
+        let action = Action::Delay {
+            by: Duration::from_secs(60),
+            jitter: Duration::ZERO,
+        };
+        rig.nic.add_fault(FaultSpec {
+            to: Some(to.into()),
+            from: (to == "p0").then(|| "b".into()),
+            ..FaultSpec::new("f", action)
+        })?;
+        send();
+        ensure!(wait_for(|| rig.nic.fault("f").is_ok_and(|f| f.injected == 1)));
+        let held = Instant::now();
+        std::thread::sleep(Duration::from_millis(1));
+        let seen = held.elapsed();
+        rig.nic.remove_fault("f")?;
+        Ok(seen)
+    };
     for over in ALL {
         let sent = message(over, b, a, SYNC, 0);
-        from.send_wait(0, &sent, NetHdr::default());
+        let seen = hold(&rig, "b", &mut || from.send_wait(0, &sent, NetHdr::default()))?;
         let (hdr, frame) = next(&mut to)?;
         let (time, unchanged) = added(over, &hdr, &frame);
-        assert!(time >= HELD, "{over:?}: {time:?}");
+        assert!(time >= seen, "{over:?}: {time:?}, {seen:?}");
         assert_eq!(unchanged, sent);
         // From the wire, and to it.
-        let host = MacAddr([2, 0xaa, 0, 0, 0, 1]);
         let sent = message(over, b, host, SYNC, 0);
-        wire.tx.put_or_lose(&sent);
-        wire.tx.flush();
+        let seen = hold(&rig, "b", &mut || {
+            wire.tx.put_or_lose(&sent);
+            wire.tx.flush();
+        })?;
         let (hdr, frame) = next(&mut to)?;
         let (time, unchanged) = added(over, &hdr, &frame);
-        assert!(time >= HELD, "{over:?}: {time:?}");
+        assert!(time >= seen, "{over:?}: {time:?}, {seen:?}");
         assert_eq!(unchanged, sent);
         let sent = message(over, host, b, DELAY_REQ, 0);
-        to.send_wait(0, &sent, NetHdr::default());
+        let seen = hold(&rig, "p0", &mut || to.send_wait(0, &sent, NetHdr::default()))?;
         let until = deadline();
         let frame = loop {
             let is_it = |f: &&[u8]| f.starts_with(&host.0);
             if let Some(frame) = wire.rx.next_frame().as_deref().filter(is_it) {
                 break frame.to_vec();
             }
-            ensure!(std::time::Instant::now() < until, "nothing came to the wire");
+            ensure!(Instant::now() < until, "nothing came to the wire");
             std::thread::yield_now();
         };
         let (time, unchanged) = added(over, &NetHdr::default(), &frame);
-        assert!(time >= HELD, "{over:?}: {time:?}");
+        assert!(time >= seen, "{over:?}: {time:?}, {seen:?}");
         assert_eq!(unchanged, sent);
     }
     rig.finish(Copies::Unknown)
