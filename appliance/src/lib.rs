@@ -50,6 +50,7 @@ pub const FEATURES: &[&str] = &[
     "access-lists",
     "adapter-update",
     "capture-pcapng",
+    "clock",
     "config-apply",
     "congestion-control",
     "embedded-switch",

@@ -126,7 +126,7 @@ impl Context {
         Ok(records.into_iter().map(Resource::from).collect())
     }
 
-    /// The device's clock, in nanoseconds since its start.
+    /// The NIC's clock. It goes back only where an operator of the NIC sets it.
     /// [`WorkCompletion::time`](crate::WorkCompletion::time) has the same clock.
     pub fn clock(&self) -> Result<Duration, Error> {
         let clock: ClockReply = self.core.call(self.core.epoch()?, Opcode::QueryClock, &())?;

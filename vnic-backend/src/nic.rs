@@ -3,6 +3,7 @@
 mod adapters;
 mod bonds;
 mod bridges;
+mod clock;
 mod congestion;
 mod faults;
 mod lldp;
@@ -22,8 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use vnic_engine::clock::NicClock;
 use vnic_engine::counters::{self, CoreValues, HistogramSample, Values};
 use vnic_engine::dropless::ModeChange;
+use vnic_fabric::Instant;
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Loop, PortConfig};
 use vnic_wire::EtherType;
@@ -54,6 +57,8 @@ struct Inner {
     /// Registry of the adapters' GIDs.
     gids: Arc<GidRegistry>,
     state: Mutex<State>,
+    /// Time of the data cores.
+    time: Clock,
     /// Algorithms of congestion control that adapters may use. Taken last.
     algorithms: Mutex<AlgorithmLimits>,
     /// Whether the devices of ports are followed.
@@ -122,9 +127,13 @@ impl Nic {
             hub,
             gids: Arc::default(),
             state: Mutex::default(),
+            time: clock.clone(),
             algorithms: Mutex::default(),
             watched: AtomicBool::new(false),
         });
+        let first = clock::first(clock);
+        inner.lock().clock = first;
+        inner.everywhere(move |w| w.set_clock(first));
         let weak = Arc::downgrade(&inner);
         std::thread::Builder::new()
             .name("vnic-news".into())
@@ -178,6 +187,33 @@ impl Nic {
     /// Rates, queues and fault rules with a probability decide by more than the frame; the trace names the fault rules of the path.
     pub fn trace(&self, owner: &str, head: &[u8], len: usize) -> Result<Trace, NicError> {
         trace::trace(&self.inner, owner, head, len)
+    }
+
+    /// The NIC's clock.
+    pub fn clock(&self) -> ClockStatus {
+        clock::status(&self.inner.lock().clock, self.inner.time.now())
+    }
+
+    /// Sets the clock's time; its frequency stays. On return all data cores have it.
+    pub fn set_clock(&self, time: Duration) -> Result<ClockStatus, NicError> {
+        let time = clock::time(time)?;
+        self.change_clock(|clock, now| clock.set(now, time))
+    }
+
+    /// Moves the clock's time, and changes its frequency. On return all data cores have it.
+    pub fn adjust_clock(&self, by: ClockAdjustment) -> Result<ClockStatus, NicError> {
+        clock::check(&by)?;
+        self.change_clock(|clock, now| clock::adjust(clock, now, &by))
+    }
+
+    /// Changes the clock, under the lock, so that all cores get changes in the same order.
+    fn change_clock(&self, change: impl FnOnce(&mut NicClock, Instant)) -> Result<ClockStatus, NicError> {
+        let mut state = self.inner.state()?;
+        rehearsal::acts()?;
+        change(&mut state.clock, self.inner.time.now());
+        let clock = state.clock;
+        self.inner.everywhere(move |w| w.set_clock(clock));
+        Ok(clock::status(&clock, self.inner.time.now()))
     }
 
     /// Adds a mirror session. On return all data cores copy frames.

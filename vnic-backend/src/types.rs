@@ -2,6 +2,7 @@
 
 mod access_list;
 mod budget;
+mod clock;
 mod congestion;
 mod connections;
 mod event;
@@ -57,6 +58,7 @@ pub use vnic_wire::prefix::Prefix;
 
 pub use access_list::*;
 pub use budget::*;
+pub use clock::*;
 pub use congestion::*;
 pub use connections::*;
 pub use event::*;

@@ -58,6 +58,10 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.CaptureService/ListCaptures", Viewer),
     call("/vnic.v1.CaptureService/StopCapture", Admin),
     stream("/vnic.v1.CaptureService/WatchCaptures", Viewer),
+    call("/vnic.v1.ClockService/GetClock", Viewer),
+    // Guests see the step in the times of their completions.
+    call("/vnic.v1.ClockService/SetClock", Operator),
+    call("/vnic.v1.ClockService/AdjustClock", Operator),
     call("/vnic.v1.ConfigService/ExportConfig", Viewer),
     call("/vnic.v1.ConfigService/DiffConfig", Viewer),
     call("/vnic.v1.ConfigService/ApplyConfig", Admin),

@@ -138,6 +138,9 @@ pub enum Noun {
     /// Mirror sessions: copies of an adapter's or port's frames for another one, as SPAN has them
     #[command(subcommand)]
     Mirror(super::mirror::MirrorVerb),
+    /// The NIC's clock: times of RDMA completions, and of PTP messages
+    #[command(subcommand)]
+    Clock(super::clock::ClockVerb),
     /// OIDs: what an NDIS driver is asked and told, byte by byte
     #[command(subcommand)]
     Oid(super::oid::OidVerb),

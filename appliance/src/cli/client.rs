@@ -178,6 +178,7 @@ clients! {
     oids: oid_service_client::OidServiceClient,
     events: event_service_client::EventServiceClient,
     qos: qos_service_client::QosServiceClient,
+    clock: clock_service_client::ClockServiceClient,
     config: config_service_client::ConfigServiceClient,
     congestion: congestion_service_client::CongestionServiceClient,
     access_lists: access_list_service_client::AccessListServiceClient,

@@ -7,6 +7,7 @@ mod args;
 mod bridge;
 mod capture;
 mod client;
+mod clock;
 mod config;
 mod congestion;
 mod connection;
@@ -135,6 +136,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Fault(verb) => fault::run(verb, &client, &out).await,
         Noun::Acl(verb) => acl::run(verb, &client, &out).await,
         Noun::Bridge(verb) => bridge::run(verb, &client, &out).await,
+        Noun::Clock(verb) => clock::run(verb, &client, &out).await,
         Noun::Mirror(verb) => mirror::run(verb, &client, &out).await,
         Noun::Oid(verb) => oid::run(verb, &client, &out).await,
         Noun::Registry(verb) => registry::run(verb, &client, &out).await,

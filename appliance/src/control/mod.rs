@@ -11,6 +11,7 @@
 mod access_lists;
 mod adapters;
 mod captures;
+mod clock;
 mod congestion;
 mod connections;
 mod counters;
@@ -38,6 +39,7 @@ mod verbs_faults;
 pub use access_lists::AccessLists;
 pub use adapters::{Adapters, Edit};
 pub use captures::{Asked, Captures};
+pub use clock::{NicClock, offset as clock_offset};
 pub use congestion::{Congestion, CongestionNow, Wish};
 pub use connections::{ConnectionNow, Connections};
 pub use counters::{CounterUpdate, Counters, Followed, Shown};

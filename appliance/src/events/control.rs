@@ -129,6 +129,15 @@ pub enum ControlEvent {
         /// Cause.
         problem: String,
     },
+    /// The NIC's clock was set or adjusted.
+    ClockChanged {
+        /// By how much it is ahead of the system's, in ns.
+        offset: i64,
+        /// Its frequency, in parts per billion.
+        frequency: i32,
+        /// Client that asked.
+        by: String,
+    },
     /// The filter of the log was changed.
     LogLevelChanged {
         filter: String,
@@ -330,6 +339,9 @@ impl ControlEvent {
             }
             ControlEvent::MirrorLost { name, problem } => tell! { MIRROR_LOST, name, problem;
                 "mirror {name}, which was made at run time, does not come back: {problem}"
+            },
+            ControlEvent::ClockChanged { offset, frequency, by } => tell! { CLOCK_CHANGED, offset, frequency, by;
+                "the clock is {offset} ns ahead of the system's and has {frequency:+} ppb, changed{}", of(by)
             },
             ControlEvent::LogLevelChanged { filter, by } => {
                 tell! { LOG_LEVEL_CHANGED, filter, by; "the log has {filter} from now on, set{}", of(by) }

@@ -166,6 +166,7 @@ kinds! {
     MIRROR_REMOVED = 0x1129, "mirror_removed", Operator, [Info], "A mirror session was ended.";
     MIRROR_LOST = 0x112A, "mirror_lost", Operator, [Warn],
         "A mirror session made at run time did not come back: what is stored cannot be read, or contradicts another session.";
+    CLOCK_CHANGED = 0x112B, "clock_changed", Operator, [Info], "The NIC's clock was set, moved, or given another frequency.";
     BOND_ADDED = 0x1130, "bond_added", Operator, [Info], "Ports became one: a bond, or team, was made.";
     BOND_REMOVED = 0x1131, "bond_removed", Operator, [Info], "A bond, or team, was removed.";
     BOND_LINK = 0x1132, "bond_link", Outside, [Info, Warn],

@@ -5,6 +5,7 @@ mod access_lists;
 mod adapters;
 mod answer;
 mod captures;
+mod clock;
 mod config;
 mod congestion;
 mod connections;
@@ -78,6 +79,7 @@ services! {
     access_list_service_server::AccessListServiceServer: access_lists::AccessLists,
     adapter_service_server::AdapterServiceServer: adapters::Adapters,
     capture_service_server::CaptureServiceServer: captures::Captures,
+    clock_service_server::ClockServiceServer: clock::TheClock,
     config_service_server::ConfigServiceServer: config::Config,
     congestion_service_server::CongestionServiceServer: congestion::Slowing,
     counter_service_server::CounterServiceServer: counters::Counters,

@@ -13,7 +13,7 @@ use super::process::{self, Process};
 use super::teams::{self, TeamReading};
 use super::{grpc, native};
 use crate::access::{Meter, Reading};
-use crate::control::Control;
+use crate::control::{Control, clock_offset};
 use crate::traces::{Sent, Tracer};
 use crate::{logging, panics};
 
@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub histograms: Vec<HistogramSample>,
     /// Address table of the switch.
     pub fdb: Vec<FdbEntry>,
+    /// By how many ns the NIC's clock is ahead of the system's, and its frequency in parts per billion.
+    pub clock: (i64, i32),
     /// Number of data cores.
     pub data_cores: usize,
     /// Start of the daemon.
@@ -69,6 +71,7 @@ pub struct Bugs {
 impl Snapshot {
     /// Reads all values. May block.
     pub fn take(control: &Control, meter: &Meter) -> Snapshot {
+        let clock = control.nic.clock();
         Snapshot {
             adapters: control.nic.adapters(),
             rdma: control.nic.rdma_functions(),
@@ -77,6 +80,7 @@ impl Snapshot {
             counters: control.nic.counter_values(),
             histograms: control.nic.histograms(),
             fdb: control.nic.fdb(),
+            clock: (clock_offset(&clock), clock.frequency),
             data_cores: control.settings.nic.data_cores.len(),
             started: Some(control.life.started.0),
             registry_revision: control.registry.revision(),
@@ -114,6 +118,16 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     page.gauge("vnic_build_info", "The build that runs: always 1.");
     let revision = crate::GIT_REVISION.unwrap_or("unknown");
     page.value(&[("version", &crate::VERSION), ("revision", &revision)], 1);
+    page.gauge(
+        "vnic_clock_offset_seconds",
+        "By how much the NIC's clock is ahead of the system's.",
+    );
+    page.value(&[], snapshot.clock.0 as f64 / 1e9);
+    page.gauge(
+        "vnic_clock_frequency_ratio",
+        "How much faster the NIC's clock is than the machine's monotonic clock; 0: as fast.",
+    );
+    page.value(&[], f64::from(snapshot.clock.1) / 1e9);
     page.gauge("vnic_data_cores", "CPUs with a poll loop.");
     page.value(&[], snapshot.data_cores);
     page.gauge(

@@ -4,6 +4,7 @@ mod access;
 mod acl;
 mod adapter_set;
 mod api;
+mod clock;
 mod command_line;
 mod common;
 mod config;

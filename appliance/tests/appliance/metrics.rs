@@ -282,6 +282,7 @@ fn snapshot() -> Snapshot {
         counters,
         histograms: histograms(),
         fdb: Vec::new(),
+        clock: (-5_000, -250),
         data_cores: 1,
         started: Some(SystemTime::UNIX_EPOCH),
         registry_revision: 12,

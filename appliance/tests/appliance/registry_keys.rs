@@ -445,6 +445,7 @@ async fn all_keys_together_survive_the_daemon() {
         ("*EncapsulatedPacketTaskOffloadVxlan", "0"),
         ("*EncapsulatedPacketTaskOffloadNvgre", "0"),
         ("*VxlanUDPPortNumber", "8472"),
+        ("*PtpHardwareTimestamp", "1"),
         ("VlanID", "7"),
         ("VlanPrio", "5"),
         ("TxUntagPriorityTag", "1"),

@@ -82,6 +82,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "access-lists",
         "adapters",
         "captures",
+        "clock",
         "config",
         "congestion",
         "counters-1",

@@ -33,6 +33,7 @@ mod offload;
 mod packed;
 mod pause;
 mod ports;
+mod ptp;
 mod qos_policies;
 mod qos_receive;
 mod qos_receive_mixed;

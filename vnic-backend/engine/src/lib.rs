@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod checksums;
+pub mod clock;
 pub mod congestion;
 pub mod counters;
 pub mod dropless;

@@ -328,6 +328,8 @@ pub struct AdapterSettings {
     pub gpu_direct: bool,
     /// Offloads that the guest's driver is offered.
     pub offloads: OffloadKeys,
+    /// `*PtpHardwareTimestamp`: whether the time for which the NIC holds PTP messages from and to the adapter is added to them.
+    pub ptp: bool,
     /// NV parameter `WOL_MAGIC_EN`: whether magic packets for a guest that does not run are of interest.
     pub wake_on_magic: bool,
     /// Quality of service and flow control.
@@ -477,6 +479,7 @@ impl Default for AdapterSettings {
             vlan_id: 0,
             vlan_prio: 0,
             tx_untag_priority_tag: false,
+            ptp: false,
             wake_on_magic: true,
             delay_drop: DelayDrop::default(),
             macs: Vec::new(),

@@ -75,6 +75,8 @@ pub struct PortConfig {
     pub priority_tags: PriorityTags,
     /// Whether magic packets for its addresses are of interest while it cannot receive ([`Switch::wakes`]).
     pub wakes: bool,
+    /// Whether the NIC is a transparent clock for PTP messages from and to it.
+    pub times_ptp: bool,
 }
 
 /// The receiver of a frame, and what becomes of the frame's tag there.

@@ -7,7 +7,7 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_engine::virtio_net::steering::{Flow, Tunnels};
 use vnic_fabric::qos::WIRE_OVERHEAD;
 use vnic_fabric::switch::PortId;
-use vnic_fabric::{DropReason, TagEdit};
+use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::checksum;
 use vnic_wire::ethernet::FRAME_MIN;
 
@@ -44,6 +44,8 @@ pub struct Metadata {
     pub ticket: Option<Ticket>,
     /// Whether the frame stays where it is until its burst ends.
     pub lasts: Option<Lasting>,
+    /// When the frame arrived, if it may be a PTP message to be timed; of one that was timed, when that was.
+    pub arrived: Option<Instant>,
 }
 
 impl Metadata {
@@ -59,6 +61,7 @@ impl Metadata {
             local_qp: None,
             ticket: None,
             lasts: None,
+            arrived: None,
         }
     }
 

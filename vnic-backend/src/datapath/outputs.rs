@@ -9,6 +9,7 @@ mod guest_roce;
 mod inject;
 mod lists;
 mod mirror;
+mod ptp;
 mod receiver;
 mod round;
 mod serve;
@@ -37,6 +38,7 @@ use coalesce::{Coalescing, Fate};
 use inject::Injector;
 use lists::Lists;
 use mirror::Mirrors;
+use ptp::Timed;
 use receiver::PauseSignals;
 
 pub use adapter::AdapterRx;
@@ -81,7 +83,8 @@ pub struct Outputs {
     /// Segments that wait for the end of their burst; absent while some of them leave.
     coalescing: Option<Box<Coalescing>>,
     faults: Option<Box<Injector>>,
-    /// Whether captures, faults, mirror sessions or access lists may need to see frames, which then take the slow path.
+    /// Whether captures, faults, mirror sessions or access lists may need to see frames, or PTP messages are timed: frames
+    /// concerned take the slow path.
     watched: bool,
     /// Index of the core among the NIC's cores.
     index: usize,
@@ -100,6 +103,7 @@ impl Outputs {
                 waiting,
                 captures: Vec::new(),
                 mirrors: Mirrors::default(),
+                timed: Timed::default(),
                 lists: Lists::default(),
                 counters,
             },
@@ -147,7 +151,7 @@ impl Outputs {
         self.events.report(event);
     }
 
-    /// Whether captures, faults, mirror sessions or access lists need to see frames between these ports.
+    /// Whether captures, faults, mirror sessions or access lists need to see frames between these ports, or some are timed.
     #[inline]
     pub fn is_watched(&self, from: PortId, to: PortId) -> bool {
         self.watched && self.watches(from, to)
@@ -159,6 +163,7 @@ impl Outputs {
         !round.captures.is_empty()
             || self.faults.is_some()
             || round.mirrors.concern(from, to)
+            || round.timed.concern(from, to)
             || round.lists.concern(from, to)
     }
 
@@ -178,7 +183,7 @@ impl Outputs {
     fn watch(&mut self) {
         let round = &self.round;
         let taps = !round.captures.is_empty() || !round.mirrors.is_empty();
-        self.watched = taps || self.faults.is_some() || !round.lists.is_empty();
+        self.watched = taps || self.faults.is_some() || !round.lists.is_empty() || !round.timed.is_empty();
     }
 
     /// Replaces the mirror sessions.
@@ -404,6 +409,12 @@ impl Outputs {
     /// Sets or removes the access list of an adapter of this core.
     pub fn set_access_list(&mut self, port: PortId, list: Option<Arc<AccessList>>) {
         self.round.lists.set(port, list);
+        self.watch();
+    }
+
+    /// Sets whether PTP messages from and to a port are timed.
+    pub fn set_timed(&mut self, port: PortId, timed: bool) {
+        self.round.timed.set(port, timed);
         self.watch();
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use vnic_engine::clock::NicClock;
 use vnic_engine::counters::PriorityCounter as P;
 use vnic_engine::rdma::{
     FlowStatus, Incoming, Object, Payload, Place, QpObservation, QpPage, QpStatus, VerbsError, WORST,
@@ -43,6 +44,8 @@ pub struct Functions {
     seats: Seats,
     /// Ports with a function.
     ports: Vec<PortId>,
+    /// The NIC's clock.
+    clock: NicClock,
     /// The function that sends, out of its place, so that its neighbours can be reached. After a panic it is still here.
     sending: Option<(PortId, Place, Box<Function>)>,
     loopback: VecDeque<Loopback>,
@@ -116,13 +119,23 @@ impl Functions {
     // Functions and their drivers come and go.
 
     /// Adds a function to an adapter.
-    pub fn add(&mut self, core: &mut Core, port: PortId, function: Function) {
+    pub fn add(&mut self, core: &mut Core, port: PortId, mut function: Function) {
+        function.set_clock(self.clock);
         self.put(port, function);
         if let Some(adapter) = core.adapter(port) {
             adapter.has_rdma = true;
         }
         self.set_marking(core, port);
         self.news(core, port);
+    }
+
+    /// Sets the NIC's clock.
+    pub fn set_clock(&mut self, clock: NicClock) {
+        self.clock = clock;
+        let functions = self.slots.iter_mut().filter_map(Option::as_deref_mut);
+        for function in functions.chain(self.seats.all_mut().map(|(_, seat)| seat)) {
+            function.set_clock(clock);
+        }
     }
 
     /// Removes the function of a removed adapter.

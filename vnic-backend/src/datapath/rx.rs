@@ -12,6 +12,7 @@ use vnic_engine::virtio_net::steering::{Toeplitz, Tunnels};
 use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
+use super::clock::Clock;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
@@ -622,7 +623,7 @@ impl RxQueue {
 
     /// Puts the longest waiting frame into new buffers. `None`: no frame waits, or it waits on. Otherwise the frame, whether
     /// it was beyond the reserve, and the result.
-    pub fn serve(&mut self) -> Option<(Parked, bool, Result<(), DropReason>)> {
+    pub fn serve(&mut self, clock: &Clock) -> Option<(Parked, bool, Result<(), DropReason>)> {
         let beyond = self.parking.over == self.parking.frames.len();
         if !self.broken.is() && !self.parking.frames.is_empty() {
             // While nothing has changed, one comparison is enough: a guest could offer many buffers that are too small.
@@ -632,7 +633,10 @@ impl RxQueue {
                 Err(fault) => self.broken.set(fault),
             }
         }
-        let first = self.parking.frames.pop_front()?;
+        let mut first = self.parking.frames.pop_front()?;
+        if first.frame.meta.arrived.is_some() {
+            first.frame.time(clock.now());
+        }
         let gate = self.gate(first.frame.meta.gate);
         let outcome = if self.broken.is() {
             Err(DropReason::RxRingBroken)

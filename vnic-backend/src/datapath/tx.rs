@@ -529,7 +529,10 @@ impl TxPath {
     #[inline(always)]
     fn visit<'a>(&self, index: usize, core: &'a mut Core) -> Visit<'a> {
         Visit {
-            meta: Metadata::of_queue(self.port, self.pair),
+            meta: Metadata {
+                arrived: core.out.round.arrival(),
+                ..Metadata::of_queue(self.port, self.pair)
+            },
             sums: Sums::default(),
             own: false,
             index,

@@ -96,14 +96,17 @@ impl Uplinks {
         while work < UPLINK_BURST {
             let kept = up.kept.take();
             let fresh = kept.is_none();
+            let mut arrived = None;
             let read = match kept {
                 Some(kept) => {
                     let bytes = &mut self.frame[..kept.bytes.len()];
                     bytes.copy_from_slice(&kept.bytes);
+                    arrived = kept.meta.arrived;
                     Ok(Some(Arrived {
                         bytes,
                         hdr: kept.hdr,
                         lasts: None,
+                        stamp: 0,
                     }))
                 }
                 None => up.device.next(&mut self.frame),
@@ -112,6 +115,7 @@ impl Uplinks {
                 mut bytes,
                 mut hdr,
                 lasts,
+                stamp,
             } = match read {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
@@ -195,6 +199,7 @@ impl Uplinks {
             let meta = Metadata {
                 ingress,
                 lasts,
+                arrived: arrived.or_else(|| core.out.round.arrival_at(stamp)),
                 ..Metadata::of(up.port)
             };
             if core.out.round.waiting.pressed

@@ -124,5 +124,6 @@ pub(super) fn port_config(spec: &AdapterSpec, settings: &AdapterSettings) -> Por
             _ => PriorityTags::Keep,
         },
         wakes: settings.wake_on_magic,
+        times_ptp: settings.ptp,
     }
 }

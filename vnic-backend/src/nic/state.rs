@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
+use vnic_engine::clock::NicClock;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::lag::Member;
 
@@ -58,6 +59,8 @@ pub struct State {
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.
     pub alarm: Option<Sender<()>>,
+    /// The NIC's clock.
+    pub clock: NicClock,
     /// Whether the NIC has ended.
     pub ended: bool,
 }

@@ -104,9 +104,9 @@ impl CompletionRing {
         }
     }
 
-    /// Writes a completion. True: the armed queue has to be notified.
+    /// Writes a completion with its time, in ns. True: the armed queue has to be notified.
     #[inline]
-    pub fn write(&mut self, completion: &Completion, now: u64) -> bool {
+    pub fn write(&mut self, completion: &Completion, time: u64) -> bool {
         let index = self.produced;
         let phase = if ring::phase(index, self.entries) {
             PHASE
@@ -119,7 +119,7 @@ impl CompletionRing {
             consumed: completion.tag,
             status: completion.status.number(),
             kind: completion.op.number(),
-            time: now,
+            time,
             phase,
             ..CompletionEntry::default()
         };

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
 use vnic_device::event::EventKind;
+use vnic_engine::clock::NicClock;
 use vnic_engine::counters::{Block, TimeHistogram};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
@@ -228,6 +229,8 @@ pub struct Function {
     complaints: Complaints,
     settings: RoceSettings,
     pub(super) outage: Outage,
+    /// The NIC's clock, of which the times of completions are.
+    pub(super) clock: NicClock,
     /// Rules of an operator for completions and commands, and what they hold back; `None` without rules.
     pub(super) verbs_faults: Option<Box<VerbsFaults>>,
     /// Rules that hit something for the first time, for the event log.
@@ -292,6 +295,7 @@ impl Function {
                 marking: Marking::default(),
             },
             outage: Outage::default(),
+            clock: NicClock::default(),
             verbs_faults: None,
             first_hits: Vec::new(),
         };
@@ -363,6 +367,7 @@ impl Function {
         seat.gids.news.clear();
         seat.follow_gids(self);
         seat.outage = self.outage;
+        seat.clock = self.clock;
         seat.settings.mode = self.settings.mode;
         seat.settings.network_direct = self.settings.network_direct;
         seat.settings.ece = self.settings.ece;
@@ -487,6 +492,11 @@ impl Function {
     /// Whether connections have enhanced establishment.
     pub(super) fn ece(&self) -> bool {
         self.settings.ece
+    }
+
+    /// Sets the NIC's clock.
+    pub fn set_clock(&mut self, clock: NicClock) {
+        self.clock = clock;
     }
 
     /// Sets what the port says of itself. The driver hears of a port that came up or went down.

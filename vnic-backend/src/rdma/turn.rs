@@ -434,7 +434,7 @@ impl Function {
             while self.device.pop_completion(cq).is_some() {}
             return 0;
         }
-        let mut done = 0;
+        let (mut done, time) = (0, self.clock.at(now));
         loop {
             let waiting = self.device.peek_len(cq).min(COMPLETIONS_AT_ONCE);
             let most = ring.room().min(waiting);
@@ -444,7 +444,7 @@ impl Function {
             ring.prefetch(most);
             let (events, sample) = (&mut self.session.events, &mut self.published.sample);
             self.device.take_completions(cq, most, |completion| {
-                if ring.write(completion, now.0) {
+                if ring.write(completion, time) {
                     ring.notify(cq.0, events);
                 }
                 sample.look(completion, now);

@@ -152,12 +152,12 @@ impl Function {
             let due = matches!(held.until, Until::Time(at) | Until::Next(at) if at <= now);
             held.cq == cq.0 && due
         });
-        let mut done = 0;
+        let (mut done, time) = (0, self.clock.at(now));
         loop {
             while ring.room() > 0
                 && let Some(next) = faults.next(cq.0)
             {
-                if ring.write(&next.completion, now.0) {
+                if ring.write(&next.completion, time) {
                     ring.notify(cq.0, &mut self.session.events);
                 }
                 self.published.sample.look(&next.completion, now);

@@ -180,6 +180,7 @@ impl FrameRx {
             bytes,
             hdr: NetHdr::default(),
             lasts: None,
+            stamp: 0,
         })
     }
 

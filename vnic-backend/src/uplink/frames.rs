@@ -19,6 +19,8 @@ pub struct Arrived<'a> {
     pub hdr: NetHdr,
     /// Whether the frame stays where it is until [`RxHalf::release`](super::device::RxHalf::release).
     pub lasts: Option<Lasting>,
+    /// When the kernel got the frame, in ns since 1970; 0: it does not say.
+    pub stamp: u64,
 }
 
 /// Result of frames that a device got.

@@ -186,7 +186,12 @@ impl PacketRx {
             Place::Slot => (&mut self.ring.bytes()[from..], Some(sys::lasting(verified))),
             Place::Beside(_) => (&mut self.long[from..end], None),
         };
-        Ok(Some(Arrived { bytes, hdr, lasts }))
+        Ok(Some(Arrived {
+            bytes,
+            hdr,
+            lasts,
+            stamp: slot.stamp,
+        }))
     }
 
     /// Gives the slots of returned frames back, except one of which packets are still to be returned.
@@ -206,6 +211,7 @@ impl PacketRx {
             bytes: &mut bytes[range],
             hdr: NetHdr::default(),
             lasts: None,
+            stamp: 0,
         }
     }
 

@@ -199,6 +199,7 @@ impl TapRx {
                 bytes,
                 hdr,
                 lasts: None,
+                stamp: 0,
             }));
         };
         if len > SHORT {
@@ -208,6 +209,7 @@ impl TapRx {
                 bytes,
                 hdr,
                 lasts: None,
+                stamp: 0,
             }));
         }
         self.used += 1;
@@ -215,6 +217,7 @@ impl TapRx {
             bytes: &mut begin[..len],
             hdr,
             lasts: Some(sys::lasting(verified)),
+            stamp: 0,
         }))
     }
 

@@ -53,6 +53,7 @@ pub mod opcode;
 pub mod pause;
 pub mod prefix;
 pub mod psn;
+pub mod ptp;
 pub mod qos;
 pub mod reth;
 pub mod roce;

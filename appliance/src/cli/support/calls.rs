@@ -143,6 +143,7 @@ pub static CALLS: &[Call] = &[
         "access lists of adapters",
     ),
     call("mirrors", "MirrorService/ListMirrors", "mirror sessions"),
+    call("clock", "ClockService/GetClock", "the NIC's clock"),
     call(
         "histograms",
         "CounterService/ListHistograms",

@@ -231,6 +231,16 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
             nobody("verbsFaults"),
         ),
         row(
+            "/vnic.v1.ClockService/SetClock",
+            Does(json!({"time": "2026-11-29T10:00:00Z"})),
+            (InvalidArgument, json!({"time": "1969-12-31T23:59:59Z"})),
+        ),
+        row(
+            "/vnic.v1.ClockService/AdjustClock",
+            Does(json!({"offset_ns": -5, "frequency_ppb": 7})),
+            (InvalidArgument, json!({"frequency_ppb": 100_000_001})),
+        ),
+        row(
             "/vnic.v1.MirrorService/CreateMirror",
             Does(
                 json!({"mirror_id": "new", "mirror": {"source": "adapters/vf0", "destination": "adapters/vf1", "direction": "DIRECTION_RX"}}),

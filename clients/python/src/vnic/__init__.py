@@ -47,6 +47,7 @@ _SERVICES = {
     "access_lists": v1.AccessListServiceStub,
     "adapters": v1.AdapterServiceStub,
     "captures": v1.CaptureServiceStub,
+    "clock": v1.ClockServiceStub,
     "config": v1.ConfigServiceStub,
     "congestion": v1.CongestionServiceStub,
     "counters": v1.CounterServiceStub,
@@ -74,6 +75,7 @@ class Client:
     access_lists: v1.AccessListServiceStub
     adapters: v1.AdapterServiceStub
     captures: v1.CaptureServiceStub
+    clock: v1.ClockServiceStub
     config: v1.ConfigServiceStub
     congestion: v1.CongestionServiceStub
     counters: v1.CounterServiceStub

@@ -22,7 +22,7 @@ pub fn run(bytes: &[u8]) {
         return;
     };
     let features = u64::from_le_bytes(*features);
-    let mut driver = EthernetDriver::new(features, PAIRS, MacAddr([2, 0, 0, 0, 0, 1]));
+    let mut driver = EthernetDriver::new(features, PAIRS, MacAddr([2, 0, 0, 0, 0, 1]), tunnel_type::ALL);
     while let Some((len, behind)) = rest.split_first() {
         let n = usize::from(len & 0x7f).min(behind.len());
         let (part, behind) = behind.split_at(n);

@@ -1,5 +1,6 @@
 //! The engine, with time, memory and frames as arguments: a module for each thing that it decides.
 
+mod clock;
 mod cm;
 mod coalesce;
 mod counter_names;

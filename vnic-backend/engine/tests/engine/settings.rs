@@ -176,6 +176,7 @@ fn what_is_built() {
             "*EncapsulatedPacketTaskOffloadVxlan",
             "*EncapsulatedPacketTaskOffloadNvgre",
             "*VxlanUDPPortNumber",
+            "*PtpHardwareTimestamp",
             "CongestionMonitoringEnable",
             "CongestionAction",
             "CongestionMode",

@@ -75,6 +75,7 @@ fn config() -> impl Strategy<Value = PortConfig> {
                 default_priority,
                 priority_tags,
                 wakes: false,
+                times_ptp: false,
             },
         )
 }

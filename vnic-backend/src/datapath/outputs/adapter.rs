@@ -315,6 +315,7 @@ impl AdapterRx {
     ) {
         let meta = Metadata {
             priority,
+            arrived: None,
             ..meta.clone()
         };
         self.refused(port, self.direct, &f.plain(), &meta, reason, &mut round.waiting);

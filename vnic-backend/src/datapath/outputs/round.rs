@@ -11,6 +11,7 @@ use super::super::frame::OutFrame;
 use super::concern::Inbound;
 use super::lists::Lists;
 use super::mirror::Mirrors;
+use super::ptp::{Timed, by_kernel};
 use super::waiting::Waiting;
 use crate::capture::Sink;
 use crate::types::Direction;
@@ -26,6 +27,8 @@ pub struct Round {
     /// Receivers for which frames wait.
     pub waiting: Waiting,
     pub(super) captures: Vec<Arc<Sink>>,
+    /// Ports whose PTP messages are timed.
+    pub timed: Timed,
     /// Access lists of the core's adapters.
     pub lists: Lists,
     /// Mirror sessions, and copies that wait for the end of the round.
@@ -35,6 +38,25 @@ pub struct Round {
 }
 
 impl Round {
+    /// Arrival of frames that come now, if any may have to be timed.
+    #[inline]
+    pub fn arrival(&self) -> Option<Instant> {
+        match self.timed.is_empty() {
+            true => None,
+            false => Some(self.waiting.clock.now()),
+        }
+    }
+
+    /// As [`Round::arrival`], of a frame that the kernel has given this time: ns since 1970, 0: none.
+    #[inline]
+    pub fn arrival_at(&self, stamp: u64) -> Option<Instant> {
+        let now = self.arrival()?;
+        Some(match stamp {
+            0 => now,
+            stamp => by_kernel(&self.waiting.clock, now, stamp),
+        })
+    }
+
     /// Offers a frame for a receiver to captures, with a comment for them, and to mirror sessions.
     #[inline]
     pub fn offer(

@@ -2,12 +2,13 @@
 
 use vnic_engine::counters::CoreCounter;
 use vnic_engine::offload::Accepts;
-use vnic_fabric::DropReason;
 use vnic_fabric::switch::PortId;
+use vnic_fabric::{DropReason, Instant};
 
 use super::super::frame::{Metadata, OutFrame};
 use super::adapter::AdapterRx;
 use super::bond::BondPort;
+use super::ptp::timed;
 use super::receiver::Receiver;
 use super::round::Round;
 use crate::uplink::PortTx;
@@ -67,6 +68,41 @@ impl Receivers<'_> {
 
     /// Hands a complete frame to a receiver; `comment` is for the captures.
     pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
+        match meta.arrived {
+            None => self.put_on(port, f, meta, comment),
+            Some(arrived) => self.put_timed(arrived, port, f, meta, comment),
+        }
+    }
+
+    /// Hands a complete frame that arrived at this time to a receiver: timed, if it is a PTP message of a timed port.
+    #[cold]
+    fn put_timed(
+        &mut self,
+        arrived: Instant,
+        port: PortId,
+        f: &OutFrame<'_>,
+        meta: &Metadata,
+        comment: Option<&str>,
+    ) {
+        let now = self.round.waiting.clock.now();
+        let concerned = self.round.timed.concern(meta.source, port);
+        let of = |arrived| Metadata {
+            arrived,
+            ..meta.clone()
+        };
+        let is_timed = concerned
+            && timed(f, now.since(arrived), |f| {
+                self.round.counters.add(CoreCounter::PtpTimed as usize, 1);
+                self.put_on(port, f, &of(Some(now)), comment);
+            });
+        if !is_timed {
+            self.put_on(port, f, &of(None), comment);
+        }
+    }
+
+    /// Hands a complete frame to a receiver as it is.
+    #[inline]
+    fn put_on(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
         let round = &mut *self.round;
         let dropped = match self.slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => a.deliver(port, f, meta, round),

@@ -113,7 +113,11 @@ impl Wire<'_> {
         if self.core.out.round.waiting.pressed && self.core.too_many_wait(port, &verdict, f.head) {
             verdict = Verdict::Drop(DropReason::NoRxBuffer);
         }
-        let dropped = self.core.dispatch(&verdict, &f, &Metadata::of(port));
+        let meta = Metadata {
+            arrived: self.core.out.round.arrival(),
+            ..Metadata::of(port)
+        };
+        let dropped = self.core.dispatch(&verdict, &f, &meta);
         if let Some(reason) = dropped {
             self.core.count_drop(port, reason);
             if reason == DropReason::SpoofedSource {

@@ -8,6 +8,7 @@
 use arrayvec::ArrayVec;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::Instant;
 use vnic_fabric::switch::Verdict;
 
 use super::super::MAX_CORES;
@@ -34,12 +35,14 @@ pub(super) struct Flooded {
     segs: Vec<Seg<'static>>,
     skip: usize,
     pub(super) verdict: Verdict,
+    /// As [`Metadata::arrived`](super::super::frame::Metadata::arrived).
+    pub(super) arrived: Option<Instant>,
 }
 
 impl Flooded {
     /// # Safety
     /// The frame's memory stays mapped for as long as this value exists.
-    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Flooded {
+    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict, arrived: Option<Instant>) -> Flooded {
         let head = f.head.iter().copied().collect();
         Flooded {
             head,
@@ -49,6 +52,7 @@ impl Flooded {
             segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
             skip: f.skip,
             verdict,
+            arrived,
         }
     }
 

@@ -48,7 +48,7 @@ impl TxPath {
         }
         let then_local = matches!(verdict, Verdict::Flood(_)).then(|| {
             // SAFETY: the frame is in one of the queue's slots, and the queue keeps its ring until they are empty.
-            Box::new(unsafe { Flooded::new(f, verdict) })
+            Box::new(unsafe { Flooded::new(f, verdict, visit.meta.arrived) })
         });
         self.slots.push_back(Slot {
             head: buffer,
@@ -87,11 +87,11 @@ impl TxQueue {
             };
             self.path.first_slot += 1;
             if let Some(h) = &s.then_local {
-                core.deliver(
-                    &h.verdict,
-                    &h.frame(),
-                    &Metadata::of_queue(self.path.port, self.path.pair),
-                );
+                let meta = Metadata {
+                    arrived: h.arrived,
+                    ..Metadata::of_queue(self.path.port, self.path.pair)
+                };
+                core.deliver(&h.verdict, &h.frame(), &meta);
             }
             self.ring.stage(s.head, 0);
             commits.extend(s.commits);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vnic_engine::clock::NicClock;
 use vnic_engine::counters::CoreCounter as C;
 use vnic_fabric::access_list::AccessList;
 use vnic_fabric::switch::{AllowedAddresses, PortConfig, PortId};
@@ -30,6 +31,7 @@ pub enum Side {
 impl Worker {
     /// Adds a port.
     pub(crate) fn add_port(&mut self, id: PortId, config: PortConfig, side: Side) {
+        self.core.out.set_timed(id, config.times_ptp);
         self.core.switch.add_port(id, config);
         let slot = match side {
             Side::Adapter(counters, pairs, allowed) => {
@@ -63,6 +65,7 @@ impl Worker {
             }
             self.functions.news(&mut self.core, id);
         }
+        self.core.out.set_timed(id, config.times_ptp);
         self.core.switch.set_port(id, config);
     }
 
@@ -75,6 +78,7 @@ impl Worker {
         self.functions.remove(&mut self.core, &self.sleeper, id);
         self.core.out.forget_waiting(id);
         self.core.out.set_access_list(id, None);
+        self.core.out.set_timed(id, false);
         self.core.out.bonds.forget(id);
         self.core.switch.remove_port(id);
         *self.core.out.slot(id) = Slot::Empty;
@@ -113,6 +117,11 @@ impl Worker {
     /// Sets or removes the access list of an adapter of this core.
     pub(crate) fn set_access_list(&mut self, id: PortId, list: Option<Arc<AccessList>>) {
         self.core.out.set_access_list(id, list);
+    }
+
+    /// Sets the NIC's clock.
+    pub(crate) fn set_clock(&mut self, clock: NicClock) {
+        self.functions.set_clock(clock);
     }
 
     /// Replaces the mirror sessions. The switch gives their destinations nothing else.

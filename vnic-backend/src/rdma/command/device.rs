@@ -252,7 +252,7 @@ impl Function {
     pub(super) fn query_clock(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
         r.room_for::<ClockReply>()?;
-        let now = r.now.0;
+        let now = self.clock.at(r.now);
         r.reply(&ClockReply { now });
         Ok(())
     }

@@ -26,6 +26,8 @@ const BLOCK: u32 = 1 << 18;
 /// Offsets in `struct tpacket2_hdr`; the status is first.
 const SNAPLEN: usize = 8;
 const MAC: usize = 12;
+/// Seconds, and behind them nanoseconds.
+const TIME: usize = 16;
 const TCI: usize = 24;
 const TPID: usize = 26;
 
@@ -56,6 +58,8 @@ pub struct Slot {
     pub whole: bool,
     /// Whether the kernel has dropped frames.
     pub lossy: bool,
+    /// When the kernel got the frame, in ns since 1970.
+    pub stamp: u64,
 }
 
 // SAFETY: the memory is a mapping of this ring alone, and moves to another thread with it.
@@ -137,11 +141,12 @@ impl Ring {
         self.at = if self.at + 1 == self.count { 0 } else { self.at + 1 };
         self.taken += 1;
         // SAFETY: the header of a slot, which the kernel has written before the status and leaves alone now.
-        let (full, len, mac) = unsafe {
+        let (full, len, mac, [seconds, nanos]) = unsafe {
             (
                 base.add(4).cast::<u32>().read(),
                 base.add(SNAPLEN).cast::<u32>().read(),
                 base.add(MAC).cast::<u16>().read(),
+                base.add(TIME).cast::<[u32; 2]>().read(),
             )
         };
         let (len, mac) = (len as usize, usize::from(mac));
@@ -156,6 +161,7 @@ impl Ring {
         Some(Slot {
             whole: fits && len == full as usize && status & libc::TP_STATUS_COPY == 0,
             lossy: status & libc::TP_STATUS_LOSING != 0,
+            stamp: u64::from(seconds) * 1_000_000_000 + u64::from(nanos),
         })
     }
 

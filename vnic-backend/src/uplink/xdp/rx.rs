@@ -106,6 +106,7 @@ impl XdpRx {
                     bytes,
                     hdr,
                     lasts: Some(sys::lasting(false)),
+                    stamp: 0,
                 })
             }
             None => {
@@ -159,6 +160,7 @@ impl XdpRx {
             hdr: requested(bytes, self.kernel_peer),
             bytes,
             lasts: None,
+            stamp: 0,
         })
     }
 

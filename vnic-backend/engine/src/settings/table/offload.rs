@@ -103,9 +103,14 @@ pub(super) const KEYS: &[KeyDef] = &[
         .source(VXLAN),
     KeyDef::switch("*PtpHardwareTimestamp")
         .default(0)
-        .waits_for("hardware timestamps")
-        .help("Timestamps of packets by the NIC's clock.")
-        .note("The WinOF-2 text gives no default; that of the standardized keyword is 0.")
+        .acts(field!(ptp))
+        .help("PTP messages from and to the adapter are timed by the NIC, a transparent clock.")
+        .note(
+            "Virtio has no field for a time (1.3 section 5.1), so that no guest's driver can be given one. With 1 the time for which the \
+             NIC holds an event message of PTP is added to its correctionField, over Ethernet, UDP/IPv4 and UDP/IPv6: what waits in the NIC \
+             is not in the offset that a guest measures by its own timestamps. RDMA completions have times of the NIC's clock in any case. \
+             The WinOF-2 text gives no default; that of the standardized keyword is 0.",
+        )
         .source("WinOF-2 Ethernet Network, Hardware Timestamping"),
     KeyDef::switch("StridingRqEnabled")
         .sz()

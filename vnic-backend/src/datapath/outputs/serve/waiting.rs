@@ -114,7 +114,7 @@ impl AdapterRx {
             return 0;
         };
         let mut n = 0;
-        while let Some((frame, beyond, outcome)) = rx.serve() {
+        while let Some((frame, beyond, outcome)) = rx.serve(&waiting.clock) {
             n += 1;
             if let Err(reason) = outcome {
                 self.counters.drops.add(reason as usize, 1);
