@@ -136,7 +136,10 @@ impl Congestion<'_> {
             said.push("the adapter has no RDMA function, and soft_roce is 0".to_owned());
         }
         if any && now.acting.soft_roce && now.algorithm == CongestionAlgorithm::Hpcc {
-            said.push("soft_roce: hpcc limits the guest's own RoCE to adapters with soft_roce, and no other".to_owned());
+            said.push(
+                "soft_roce: hpcc limits the guest's own RoCE to adapters with soft_roce, and no other"
+                    .to_owned(),
+            );
         }
         if now.algorithm != now.spec.algorithm {
             said.push(format!(

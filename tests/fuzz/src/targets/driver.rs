@@ -1,6 +1,7 @@
 //! Commands on the control queue of an Ethernet function, and frames between them: each command is acknowledged once, a refused one
 //! changes nothing, and no frame finds a queue that is not there.
 use vnic_backend::{EthernetDriver, MacAddr, control};
+use vnic_engine::virtio_net::steering::{Tunnels, tunnel_type};
 
 const PAIRS: u16 = 4;
 
@@ -29,7 +30,12 @@ pub fn run(bytes: &[u8]) {
         rest = behind;
         if len & 0x80 != 0 {
             driver.filter.wants(part);
-            let queue = driver.rss.as_ref().map_or(0, |rss| rss.queue(part));
+            let tunnels = Tunnels {
+                types: driver.tunnels.unwrap_or(tunnel_type::ALL),
+                ..Tunnels::NONE
+            };
+            let flow = tunnels.flow(part);
+            let queue = driver.rss.as_ref().map_or(0, |rss| rss.queue(flow.as_ref()));
             assert!(u16::from(queue) < PAIRS, "queue {queue}");
             continue;
         }
