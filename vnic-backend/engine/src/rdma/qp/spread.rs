@@ -41,8 +41,6 @@ use super::selective::{earlier, ensure};
 
 /// Most ways of a queue pair.
 pub(super) const WAYS_MAX: usize = zero_touch::WAYS_MAX as usize;
-/// Queue pairs of a device that may spread at a time: what one knows takes some 1,300 bytes.
-pub(super) const SPREADS: usize = 4096;
 /// Shortest rest of a way.
 const REST: Duration = Duration::from_millis(1);
 /// Doublings of it at most.
