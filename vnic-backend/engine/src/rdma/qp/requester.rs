@@ -35,7 +35,7 @@ use super::super::types::{
 use super::completer::Again;
 use super::selective::WHOLE;
 use super::spread::{multipath_port, next_way};
-use super::{Qp, dynamic, notes, raw, state};
+use super::{Qp, dynamic, notes, raw, scatter, state};
 use headers::{Place, request};
 use wqe::FETCHING;
 pub(in super::super) use wqe::SendWqe;
@@ -66,6 +66,10 @@ pub(super) struct Trips {
     pub stuck: Option<Moment>,
     /// It restarts slowly until this PSN is acknowledged.
     pub restarting: Option<Psn>,
+    /// The peer knew selective repeat when a round trip was measured last.
+    pub selective: bool,
+    /// The oldest PSN when the end of what is under way was looked for last.
+    pub probed: Option<Psn>,
 }
 
 /// The sending half of a QP.
@@ -595,9 +599,13 @@ impl Qp {
         {
             return self.wait_for_page(shared, slot, missing, now);
         }
+        let report = match &self.trouble {
+            Some(trouble) if trouble.sources.is_some() && wqe.is_read() => Some(scatter::report(self)),
+            _ => None,
+        };
         let mut spans = SpanList::new();
         let payload = match &wqe.wr.data {
-            _ if carried == 0 => Payload::NONE,
+            _ if carried == 0 => report.as_ref().map_or(Payload::NONE, scatter::Report::payload),
             SendData::Inline(bytes) => {
                 let from = offset as usize;
                 Payload::Bytes(bytes.get(from..from + carried as usize).unwrap_or(&[]))
@@ -642,6 +650,7 @@ impl Qp {
                 // (The last packet waits for this one.)
                 || (way.is_some() && index + 2 == wqe.psns && wqe.takes_receive())
                 || requester.credit_limit.is_some());
+        let selective = shared.congestion.zero_touch.selective;
         let mut telemetry = None;
         if let Some(pace) = &mut self.pace {
             let sent = Request {
@@ -668,8 +677,9 @@ impl Qp {
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (carried.wrapping_neg() & 3) as u8,
                 ack_request: asks,
-                selective: shared.congestion.zero_touch.selective,
+                selective,
                 spread: way.is_some(),
+                scattered: selective && wqe.is_read() && shared.seats.has_place(),
                 telemetry: match telemetry {
                     Some((_, sign)) if shared.trailers => sign,
                     _ => Sign::None,
@@ -798,7 +808,9 @@ impl Qp {
             0 => None,
             ns => {
                 let at = Instant(now.0.saturating_add(ns));
-                shared.timers.arm(&mut self.timer, self.number, at);
+                let probe = self.probe_time(shared).unwrap_or(ns).min(ns);
+                let first = Instant(now.0.saturating_add(probe));
+                shared.timers.arm(&mut self.timer, self.number, first);
                 Some(Moment::of(at))
             }
         };

@@ -17,7 +17,8 @@
 //! name, for READ and WRITE only, and for what is sent again: the packet that is missing, and the last one of the window.
 //!
 //! - **Lost** is what was sent before something that has come: a packet is sent again when a later transmission arrived, and that
-//!   holds for what was sent again, too. When nothing more is to be sent, the last packet of the window follows, as a probe.
+//!   holds for what was sent again, too. When nothing more is to be sent, the last packet of the window follows, as a probe; and so it
+//!   does when nothing came for two round trips, or the last response is asked for (`Qp::probe_end`).
 //! - READ responses are the peer's transmissions: a gap in them is asked for again, and so is a part that was asked for again when
 //!   one came that was asked for later, or after some round trips.
 //! - What ends by a timeout goes back as ever. The first answer ends that: it says what is missing.
@@ -34,6 +35,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use smallvec::SmallVec;
 use vnic_wire::psn::Psn;
 use vnic_wire::sack::{self, SPAN};
 use vnic_wire::time::Instant;
@@ -53,6 +55,7 @@ use super::Qp;
 use super::completer::Gap;
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
+use super::scatter::Scatter;
 use super::spread::{Ports, Spread};
 pub(super) use bits::{Bits, earlier, pieces, psns};
 use fetched::{Asked, FETCHED, Fetched};
@@ -87,6 +90,12 @@ pub(super) struct Trouble {
     pub spread: Option<Seated<Spread>>,
     /// The ways that requests come by, if they are several.
     pub ports: Option<Box<Ports>>,
+    /// The ways that its responses take, if they are several.
+    pub scatter: Option<Seated<Scatter>>,
+    /// The ways that responses come by, if they are several.
+    pub sources: Option<Box<Ports>>,
+    /// A NAK that came before responses that are due: the request that it refuses, and how that ends.
+    refused: Option<(Psn, Status)>,
 }
 
 impl Trouble {
@@ -144,6 +153,8 @@ impl Qp {
         if let Some(trouble) = &mut self.trouble {
             (trouble.repair, trouble.fetched, trouble.beyond) = (None, None, None);
             (trouble.spread, trouble.ports) = (None, None);
+            (trouble.scatter, trouble.sources) = (None, None);
+            trouble.refused = None;
             trouble.asks = RoundTrips::default();
         }
     }
@@ -185,6 +196,41 @@ impl Qp {
         let psn = if tail.awaits_response() { tail.first } else { last };
         let there = tail.holds(last) && !psn.before(requester.oldest);
         (nothing_more && there).then_some(psn)
+    }
+
+    /// Nothing came for long: sends the last packet that is under way once more, or asks for the last response. What comes back says
+    /// what is missing before it.
+    #[cold]
+    pub(super) fn probe_end(&mut self, shared: &mut Shared) {
+        let (oldest, end) = (self.requester.oldest, self.requester.end);
+        let last = end.sub(1);
+        let mut slot = self.requester.head();
+        let fetches = loop {
+            match shared.sends.get(slot) {
+                Some(wqe) if wqe.holds(last) => break wqe.awaits_response(),
+                Some(_) => slot = shared.sends.next(slot),
+                None => return,
+            }
+        };
+        if fetches {
+            // (One packet: whoever has not carried out the READ says so.)
+            let asks = self
+                .fetch_out_of_order(shared)
+                .is_some_and(|f| f.asked.is_empty());
+            if asks && self.ask_between(shared, last, end, 0) {
+                shared.marks.hit(Mark::EndAskedFor);
+            }
+            return;
+        }
+        let trouble = self.trouble.get_or_insert_default();
+        if ensure(&shared.seats, &mut trouble.repair, || {
+            Repair::new(oldest, end, end)
+        }) && let Some(repair) = trouble.repair.as_deref_mut()
+        {
+            shared.marks.hit(Mark::EndSentAgain);
+            repair.unproved = true;
+            self.schedule(shared);
+        }
     }
 
     /// A NAK for a sequence error says what has come behind the PSN that is missing.
@@ -525,9 +571,67 @@ impl Qp {
         }
         if from.before(to) {
             let from = if from.before(oldest) { oldest } else { from };
+            self.miss(shared, from, to);
+        }
+        self.ask_passed(shared);
+        self.ask_late(shared, now);
+    }
+
+    /// Responses come by several ways?
+    fn is_scattered(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|t| t.sources.is_some())
+    }
+
+    /// The responses from one PSN to before another did not come before those behind them. That is no news where they may take
+    /// another way.
+    fn miss(&mut self, shared: &mut Shared, from: Psn, to: Psn) {
+        if self.is_scattered() {
+            shared.marks.hit(Mark::ScatterAwaited);
+        } else {
             self.ask_between(shared, from, to, 0);
         }
-        self.ask_late(shared, now);
+    }
+
+    /// Asks again for what did not come by any of several ways.
+    fn ask_passed(&mut self, shared: &mut Shared) {
+        let oldest = self.requester.oldest;
+        let Some(trouble) = &mut self.trouble else { return };
+        let news = trouble.sources.as_mut().and_then(|sources| sources.news(oldest));
+        let (Some((mut from, to)), Some(fetched)) = (news, trouble.fetched.as_deref()) else {
+            return;
+        };
+        let to = earlier(to, from.add(Bits::<FETCHED>::SPAN));
+        let mut missing = SmallVec::<[(Psn, Psn); 4]>::new();
+        while from.before(to) && missing.len() < ASKED {
+            let came = fetched.came.first(from, to).unwrap_or(to);
+            if from.before(came) {
+                missing.push((from, came));
+            }
+            from = came.next();
+        }
+        for (from, to) in missing {
+            self.ask_between(shared, from, to, 0);
+        }
+    }
+
+    /// The request with this PSN was refused, and responses to others before it have not come: they may take another way.
+    pub(super) fn refused_before_responses(&mut self, psn: Psn, status: Status) {
+        if let Some(trouble) = &mut self.trouble
+            && trouble.fetched.is_some()
+        {
+            trouble.refused = Some((psn, status));
+        }
+    }
+
+    /// What was refused before responses came, when they have.
+    pub(super) fn refused_now(&mut self) -> Option<(Psn, Status)> {
+        let oldest = self.requester.oldest;
+        let refused = &mut self.trouble.as_mut()?.refused;
+        let (psn, _) = (*refused)?;
+        match oldest.before(psn) {
+            true => None,
+            false => refused.take().filter(|_| psn == oldest),
+        }
     }
 
     fn fetch_out_of_order(&mut self, shared: &Shared) -> Option<&mut Fetched> {
@@ -629,7 +733,7 @@ impl Qp {
         };
         if from.before(end) {
             fetched.end = end;
-            self.ask_between(shared, from, end, 0);
+            self.miss(shared, from, end);
         }
         self.ask_late(shared, now);
     }
@@ -648,6 +752,7 @@ impl Qp {
     /// What was asked for again and did not come in time is asked for again, and so is the oldest response if nobody did.
     fn ask_late(&mut self, shared: &mut Shared, now: Instant) {
         let (oldest, estimate) = (self.requester.oldest, self.requester.trips.estimate);
+        let scattered = self.is_scattered();
         let Some(trouble) = &mut self.trouble else { return };
         let Some(fetched) = trouble.fetched.as_deref_mut() else {
             return;
@@ -674,6 +779,12 @@ impl Qp {
                 first_late = first_late.min(at.0.saturating_add(limit));
             }
         }
+        let anew = fetched.looked.0 != oldest || fetched.looked.1 == Instant(0);
+        if scattered && !covered && anew {
+            // It may come by another way.
+            covered = true;
+            first_late = first_late.min(now.0.saturating_add(wait));
+        }
         let again = first_late.min(now.0.saturating_add(wait));
         fetched.looked = (oldest, Instant(again));
         if first_late < u64::MAX {
@@ -694,12 +805,14 @@ impl Qp {
         }
     }
 
-    /// Asks again for the responses from one PSN to before another.
-    fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) {
+    /// Asks again for the responses from one PSN to before another, and answers whether there are any.
+    fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) -> bool {
         let mut slot = self.requester.head();
-        let Some(trouble) = &mut self.trouble else { return };
+        let Some(trouble) = &mut self.trouble else {
+            return false;
+        };
         let Some(fetched) = trouble.fetched.as_deref_mut() else {
-            return;
+            return false;
         };
         let mut asked = false;
         while let Some(wqe) = shared.sends.get(slot) {
@@ -733,5 +846,6 @@ impl Qp {
             self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
             self.schedule(shared);
         }
+        asked
     }
 }

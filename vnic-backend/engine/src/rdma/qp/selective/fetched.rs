@@ -3,9 +3,10 @@
 use alloc::collections::VecDeque;
 
 use vnic_wire::psn::Psn;
+use vnic_wire::sack::{self, SPAN};
 use vnic_wire::time::Instant;
 
-use super::bits::Bits;
+use super::bits::{Bits, earlier, pieces};
 
 /// Words of the map of responses that came before others.
 pub(super) const FETCHED: usize = 64;
@@ -39,6 +40,16 @@ pub(in super::super) struct Fetched {
 }
 
 impl Fetched {
+    /// What has landed from `oldest` on.
+    pub fn since(&self, oldest: Psn) -> [u64; sack::WORDS] {
+        let mut map = [0; sack::WORDS];
+        let known = earlier(self.end, oldest.add(SPAN));
+        for (word, (at, mask)) in map.iter_mut().zip(pieces(oldest, known)) {
+            *word = self.came.word(at) & mask;
+        }
+        map
+    }
+
     pub(super) fn due(&self) -> Option<usize> {
         self.asked.iter().position(|part| part.at.is_none())
     }

@@ -32,10 +32,15 @@ impl Seats {
         }
     }
 
+    /// Is there a place?
+    pub fn has_place(&self) -> bool {
+        // (The device has one itself.)
+        Arc::strong_count(&self.places) <= self.most
+    }
+
     /// Takes a place, if there is one.
     fn take<T>(&self, what: impl FnOnce() -> Box<T>) -> Option<Seated<T>> {
-        // (The device has one itself.)
-        (Arc::strong_count(&self.places) <= self.most).then(|| Seated {
+        self.has_place().then(|| Seated {
             what: what(),
             _place: self.places.clone(),
         })
