@@ -458,7 +458,7 @@ fn responses_spread_and_hardly_any_is_asked_for_twice() {
         assert!(hits(&pair, 0, Mark::ScatterAwaited) > 0 && hits(&pair, 1, Mark::ResponseScattered) > 0);
         assert!(pair.sides[1].device.counters().roce_multipath_packets > 500);
     }
-    assert!(again < 20, "{again}");
+    assert!(again < 60, "{again} of 490");
 }
 
 #[test]
@@ -478,14 +478,15 @@ fn a_lost_response_of_one_way_is_asked_for_alone() {
         });
         assert_eq!(statuses(&mut pair).len(), 10);
         assert!(pair.sides[0].bytes(500_000, 140 * 256) == pair.sides[1].bytes(0, 140 * 256));
-        let parts: Vec<i32> = asked(&pair)
+        let parts: Vec<std::ops::Range<i32>> = asked(&pair)
             .iter()
             .filter(|(_, len)| *len < 140 * MTU)
-            .map(|(psn, _)| psn.distance(first))
+            .map(|(psn, len)| psn.distance(first)..psn.distance(first) + (*len / MTU) as i32)
             .collect();
-        // (Two that are lost behind each other are asked for together.)
         assert!(
-            [7, 100, 350, 800].iter().all(|psn| parts.contains(psn)),
+            [7, 100, 101, 350, 800]
+                .iter()
+                .all(|psn| parts.iter().any(|part| part.contains(psn))),
             "seed {seed}: {parts:?}"
         );
         assert!(parts.len() <= 10, "seed {seed}: {parts:?}");
