@@ -76,8 +76,6 @@ marks! {
     FetchedAhead,
     /// It did so by one of several ways, so that nothing is asked for again.
     ScatterAwaited,
-    /// A request was refused, and heard of that before the responses to others before it had come.
-    RefusedFirst,
     /// Missing responses were asked for again, and no others.
     ReadGapAsked,
     /// Responses that were asked for again did not come in time.

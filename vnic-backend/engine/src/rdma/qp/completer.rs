@@ -415,7 +415,6 @@ impl Qp {
             self.settle_fetched();
         }
         if LOSSES && let Some((psn, status)) = self.refused_now() {
-            shared.marks.hit(Mark::RefusedFirst);
             return self.refused(shared, psn, status);
         }
         self.progress(shared, now);
@@ -663,7 +662,7 @@ impl Qp {
     pub(super) fn probe_time(&self, shared: &Shared) -> Option<u64> {
         let trips = &self.requester.trips;
         let knows = shared.congestion.zero_touch.selective && trips.selective && trips.estimate.measured();
-        knows.then(|| (2 * trips.estimate.expected()).max(PROBE))
+        knows.then(|| self.requester.soon((2 * trips.estimate.expected()).max(PROBE)))
     }
 
     /// The ACK timer ends at `deadline`: looks for the end of what is under way, once, if nothing came for long enough. Answers when to

@@ -220,6 +220,14 @@ impl Requester {
         self.went_back = None;
     }
 
+    /// So many ns, or less where the ACK timer would run out: what is lost is looked for before all is sent again.
+    pub fn soon(&self, time: u64) -> u64 {
+        match self.ack_timer {
+            0 => time,
+            timer => time.min(timer - timer / 4),
+        }
+    }
+
     /// Stops the ACK timer; the next packet starts it.
     pub fn stop_timer(&mut self) {
         self.deadline = None;

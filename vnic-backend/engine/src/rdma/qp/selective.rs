@@ -56,7 +56,7 @@ use super::completer::Gap;
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
 use super::scatter::Scatter;
-use super::spread::{Ports, Spread};
+use super::spread::{BURST, Ports, Spread};
 pub(super) use bits::{Bits, earlier, pieces, psns};
 use fetched::{Asked, FETCHED, Fetched};
 use repair::{Overtaken, Repair, ways};
@@ -573,7 +573,10 @@ impl Qp {
             let from = if from.before(oldest) { oldest } else { from };
             self.miss(shared, from, to);
         }
-        self.ask_passed(shared);
+        if self.is_scattered() {
+            self.ask_around(shared, psn);
+            self.ask_passed(shared);
+        }
         self.ask_late(shared, now);
     }
 
@@ -589,6 +592,57 @@ impl Qp {
             shared.marks.hit(Mark::ScatterAwaited);
         } else {
             self.ask_between(shared, from, to, 0);
+        }
+    }
+
+    /// This response came by one of several ways. Those that go one after the other take one way, but for the ends of such bursts, so that
+    /// a few that are missing took the way of the one before them, or that of the one behind: asks for them if both have passed them.
+    fn ask_around(&mut self, shared: &mut Shared, psn: Psn) {
+        let oldest = self.requester.oldest;
+        let Some(trouble) = &self.trouble else { return };
+        let (Some(sources), Some(fetched)) = (&trouble.sources, &trouble.fetched) else {
+            return;
+        };
+        let Some(before) = sources.before() else { return };
+        let few = |from: Psn, to: Psn| (1..BURST as i32).contains(&to.distance(from));
+        let mut lost = [None; 2];
+        // Behind the one that came by this way before.
+        let from = before.next();
+        if !from.before(oldest)
+            && let Some(to) = fetched.came.first(from, earlier(psn.next(), from.add(BURST)))
+        {
+            lost[0] = few(from, to).then_some((from, to));
+        }
+        // In front of this one.
+        let came = |psn: &Psn| psn.before(oldest) || fetched.came.has(*psn);
+        if let Some(last) = (1..=BURST).map(|i| psn.sub(i)).find(came)
+            && last != before
+            && few(last.next(), psn)
+            && sources.has_passed(last)
+        {
+            lost[1] = Some((last.next(), psn));
+        }
+        for (from, to) in lost.into_iter().flatten() {
+            self.ask_once(shared, from, to);
+        }
+    }
+
+    /// Asks again for the responses from one PSN to before another, but for those that were asked for.
+    fn ask_once(&mut self, shared: &mut Shared, mut from: Psn, to: Psn) {
+        while from.before(to) {
+            let Some(fetched) = self.fetched() else { return };
+            let asked = fetched.asked.iter();
+            let known = asked
+                .clone()
+                .find(|part| !from.before(part.from) && from.before(part.to));
+            if let Some(part) = known {
+                from = part.to;
+                continue;
+            }
+            let next = asked.map(|part| part.from).filter(|next| from.before(*next));
+            let end = next.fold(to, earlier);
+            self.ask_between(shared, from, end, 0);
+            from = end;
         }
     }
 
@@ -610,7 +664,7 @@ impl Qp {
             from = came.next();
         }
         for (from, to) in missing {
-            self.ask_between(shared, from, to, 0);
+            self.ask_once(shared, from, to);
         }
     }
 
@@ -762,7 +816,7 @@ impl Qp {
         }
         let known = [trouble.asks, estimate];
         let wait = match known.into_iter().find(RoundTrips::measured) {
-            Some(trips) => (2 * trips.expected()).max(SHORTEST),
+            Some(trips) => self.requester.soon(2 * trips.expected()).max(SHORTEST),
             None => UNMEASURED.as_nanos() as u64,
         };
         let (mut late, mut first_late) = (0, u64::MAX);

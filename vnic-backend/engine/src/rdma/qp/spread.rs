@@ -48,7 +48,7 @@ const DOUBLINGS: u8 = 6;
 /// A port that is so many packets behind the newest counts no more at the responder.
 const BEHIND: i32 = 512;
 /// Packets that take a way one after the other. What a host sends by one way goes together through its kernel and its device.
-const BURST: u32 = 8;
+pub(super) const BURST: u32 = 8;
 /// So many packets after a port was seen for the first time there may be others that bring what is missing.
 const SETTLED: u32 = 4 * BURST;
 /// The packet is under way.
@@ -251,6 +251,8 @@ pub(super) struct Ports {
     since: u32,
     /// What is missing before this was told.
     told: Option<Psn>,
+    /// The newest PSN of its way before the packet that came last, if that one is newer.
+    before: Option<Psn>,
 }
 
 impl Ports {
@@ -263,13 +265,15 @@ impl Ports {
                 // Several come by one port, one after the other.
                 self.newest.swap(0, at);
                 let (_, newest) = &mut self.newest[0];
+                self.before = None;
                 if newest.before(psn) {
                     let was = core::mem::replace(newest, psn);
+                    self.before = Some(was);
                     self.passed = slowest.filter(|slowest| was != *slowest);
                 }
             }
             None => {
-                self.passed = None;
+                (self.passed, self.before) = (None, None);
                 if self.newest.len() == WAYS_MAX {
                     self.slowest();
                 }
@@ -291,6 +295,16 @@ impl Ports {
             self.passed = self.newest.iter().map(|(_, psn)| *psn).reduce(earlier);
         }
         self.passed
+    }
+
+    /// The newest PSN of its way before the packet that came last, if that one is newer.
+    pub fn before(&self) -> Option<Psn> {
+        self.before
+    }
+
+    /// Has a later packet come by the way of this one, which has come?
+    pub fn has_passed(&self, psn: Psn) -> bool {
+        self.newest.iter().all(|(_, newest)| *newest != psn)
     }
 
     /// From which PSN to before which everything that has not come is lost, as all ways have passed it. Each is answered once.
