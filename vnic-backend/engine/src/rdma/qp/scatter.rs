@@ -13,8 +13,9 @@
 //! - **Nothing acknowledges a response**, so requests of READs say what has come, behind their RETH (wire/src/sack.rs), once a response was
 //!   one of several ways. So the responder knows as much as a requester does of its WRITEs, and chooses ways likewise. Within one
 //!   READ it hears only of what is asked for again.
-//! - **A gap is no loss** to the requester: a response is lost when all ways have passed it, or when it has not come in the time that
-//!   parts of READs take (`Qp::ask_late`). What is asked for again takes the first way.
+//! - **A gap is no loss** to the requester: a response is lost when the ways of its neighbours have passed it (`Qp::ask_around`), when all
+//!   ways have (`Ports`), or when it has not come in the time that parts of READs take (`Qp::ask_late`). What is asked for again takes
+//!   the first way.
 //! - Each request says that its responses may. One that does not ends it.
 
 use alloc::boxed::Box;
