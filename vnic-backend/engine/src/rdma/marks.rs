@@ -74,7 +74,7 @@ marks! {
     WayRested,
     /// A response landed before others that are missing.
     FetchedAhead,
-    /// It did so by one of several ways, so that nothing is asked for again.
+    /// It did so by one of several ways, or in its turn while others were missing.
     ScatterAwaited,
     /// Missing responses were asked for again, and no others.
     ReadGapAsked,

@@ -20,6 +20,7 @@
 
 use alloc::boxed::Box;
 
+use smallvec::SmallVec;
 use vnic_wire::psn::Psn;
 use vnic_wire::sack::{self, SPAN};
 use vnic_wire::time::Instant;
@@ -28,8 +29,8 @@ use super::super::marks::Mark;
 use super::super::packet::{Incoming, Payload};
 use super::super::shared::Shared;
 use super::Qp;
-use super::selective::{earlier, ensure, pieces, psns};
-use super::spread::{Spread, several};
+use super::selective::{ASKED, Fetched, earlier, ensure, pieces, psns};
+use super::spread::{BURST, Spread, several};
 
 /// What a responder knows of the ways of its READ responses.
 #[derive(Debug)]
@@ -140,6 +141,94 @@ pub(super) fn came(qp: &mut Qp, packet: &Incoming<'_>) {
         }
         Some(trouble) => trouble.sources = None,
         None => {}
+    }
+}
+
+/// A response landed that took one of several ways and was sent once: no answer to what was asked for again.
+pub(super) fn landed(qp: &mut Qp, shared: &mut Shared, psn: Psn) {
+    shared.marks.hit(Mark::ScatterAwaited);
+    if let Some(fetched) = qp.fetched() {
+        fetched.asked.retain_mut(|part| {
+            if part.from == psn {
+                part.from = psn.next();
+            }
+            part.from.before(part.to)
+        });
+    }
+    ask_around(qp, shared, psn);
+    ask_passed(qp, shared);
+}
+
+/// This response came by one of several ways. Those that go one after the other take one way, but for the ends of such bursts, so that
+/// a few that are missing took the way of the one before them, or that of the one behind: asks for them if both have passed them.
+fn ask_around(qp: &mut Qp, shared: &mut Shared, psn: Psn) {
+    let oldest = qp.requester.oldest;
+    let Some(trouble) = &qp.trouble else { return };
+    let (Some(sources), Some(fetched)) = (&trouble.sources, &trouble.fetched) else {
+        return;
+    };
+    let Some(before) = sources.before() else { return };
+    let few = |from: Psn, to: Psn| (1..BURST as i32).contains(&to.distance(from));
+    let mut lost = [None; 2];
+    // Behind the one that came by this way before.
+    let from = before.next();
+    if !from.before(oldest)
+        && let Some(to) = fetched.came.first(from, earlier(psn.next(), from.add(BURST)))
+    {
+        lost[0] = few(from, to).then_some((from, to));
+    }
+    // In front of this one.
+    let came = |psn: &Psn| psn.before(oldest) || fetched.came.has(*psn);
+    if let Some(last) = (1..=BURST).map(|i| psn.sub(i)).find(came)
+        && last != before
+        && few(last.next(), psn)
+        && sources.has_passed(last)
+    {
+        lost[1] = Some((last.next(), psn));
+    }
+    for (from, to) in lost.into_iter().flatten() {
+        ask_once(qp, shared, from, to);
+    }
+}
+
+/// Asks again for the responses from one PSN to before another, but for those that were asked for.
+fn ask_once(qp: &mut Qp, shared: &mut Shared, mut from: Psn, to: Psn) {
+    while from.before(to) {
+        let Some(fetched) = qp.fetched() else { return };
+        let asked = fetched.asked.iter();
+        let known = asked
+            .clone()
+            .find(|part| !from.before(part.from) && from.before(part.to));
+        if let Some(part) = known {
+            from = part.to;
+            continue;
+        }
+        let next = asked.map(|part| part.from).filter(|next| from.before(*next));
+        let end = next.fold(to, earlier);
+        qp.ask_between(shared, from, end, 0);
+        from = end;
+    }
+}
+
+/// Asks again for what did not come by any of several ways.
+pub(super) fn ask_passed(qp: &mut Qp, shared: &mut Shared) {
+    let oldest = qp.requester.oldest;
+    let Some(trouble) = &mut qp.trouble else { return };
+    let news = trouble.sources.as_mut().and_then(|sources| sources.news(oldest));
+    let (Some((mut from, to)), Some(fetched)) = (news, trouble.fetched.as_deref()) else {
+        return;
+    };
+    let to = earlier(to, from.add(Fetched::SPAN));
+    let mut missing = SmallVec::<[(Psn, Psn); 4]>::new();
+    while from.before(to) && missing.len() < ASKED {
+        let came = fetched.came.first(from, to).unwrap_or(to);
+        if from.before(came) {
+            missing.push((from, came));
+        }
+        from = came.next();
+    }
+    for (from, to) in missing {
+        ask_once(qp, shared, from, to);
     }
 }
 

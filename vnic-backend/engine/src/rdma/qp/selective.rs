@@ -35,7 +35,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use smallvec::SmallVec;
 use vnic_wire::psn::Psn;
 use vnic_wire::sack::{self, SPAN};
 use vnic_wire::time::Instant;
@@ -55,16 +54,17 @@ use super::Qp;
 use super::completer::Gap;
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
-use super::scatter::Scatter;
-use super::spread::{BURST, Ports, Spread};
+use super::scatter::{self, Scatter};
+use super::spread::{Ports, Spread};
 pub(super) use bits::{Bits, earlier, pieces, psns};
-use fetched::{Asked, FETCHED, Fetched};
+pub(super) use fetched::Fetched;
+use fetched::{Asked, FETCHED};
 use repair::{Overtaken, Repair, ways};
 pub(in super::super) use seats::Seats;
 pub(super) use seats::{Seated, ensure};
 
 /// Parts of READs that may be asked for again at a time.
-const ASKED: usize = 32;
+pub(super) const ASKED: usize = 32;
 /// Time after which a part is asked for again while no round trip was measured.
 const UNMEASURED: Duration = Duration::from_micros(500);
 /// Shortest such time in ns.
@@ -512,6 +512,9 @@ impl Qp {
     pub(super) fn fetched_ahead(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
         shared.marks.hit(Mark::FetchedAhead);
         let oldest = self.requester.oldest;
+        let sources = self.trouble.as_ref().and_then(|t| t.sources.as_ref());
+        // (What is asked for again is older than what took its way before.)
+        let first_copy = sources.is_some_and(|sources| sources.before().is_some());
         let Some(fetched) = self.fetch_out_of_order(shared) else {
             return;
         };
@@ -522,6 +525,10 @@ impl Qp {
         let (from, to) = (fetched.end, psn);
         if !psn.before(fetched.end) {
             fetched.end = psn.next();
+        }
+        if first_copy {
+            scatter::landed(self, shared, psn);
+            return self.ask_late(shared, now);
         }
         // What was asked for again comes in order, too.
         let (mut measured, mut waited) = (None, None);
@@ -574,8 +581,7 @@ impl Qp {
             self.miss(shared, from, to);
         }
         if self.is_scattered() {
-            self.ask_around(shared, psn);
-            self.ask_passed(shared);
+            scatter::ask_passed(self, shared);
         }
         self.ask_late(shared, now);
     }
@@ -588,83 +594,8 @@ impl Qp {
     /// The responses from one PSN to before another did not come before those behind them. That is no news where they may take
     /// another way.
     fn miss(&mut self, shared: &mut Shared, from: Psn, to: Psn) {
-        if self.is_scattered() {
-            shared.marks.hit(Mark::ScatterAwaited);
-        } else {
+        if !self.is_scattered() {
             self.ask_between(shared, from, to, 0);
-        }
-    }
-
-    /// This response came by one of several ways. Those that go one after the other take one way, but for the ends of such bursts, so that
-    /// a few that are missing took the way of the one before them, or that of the one behind: asks for them if both have passed them.
-    fn ask_around(&mut self, shared: &mut Shared, psn: Psn) {
-        let oldest = self.requester.oldest;
-        let Some(trouble) = &self.trouble else { return };
-        let (Some(sources), Some(fetched)) = (&trouble.sources, &trouble.fetched) else {
-            return;
-        };
-        let Some(before) = sources.before() else { return };
-        let few = |from: Psn, to: Psn| (1..BURST as i32).contains(&to.distance(from));
-        let mut lost = [None; 2];
-        // Behind the one that came by this way before.
-        let from = before.next();
-        if !from.before(oldest)
-            && let Some(to) = fetched.came.first(from, earlier(psn.next(), from.add(BURST)))
-        {
-            lost[0] = few(from, to).then_some((from, to));
-        }
-        // In front of this one.
-        let came = |psn: &Psn| psn.before(oldest) || fetched.came.has(*psn);
-        if let Some(last) = (1..=BURST).map(|i| psn.sub(i)).find(came)
-            && last != before
-            && few(last.next(), psn)
-            && sources.has_passed(last)
-        {
-            lost[1] = Some((last.next(), psn));
-        }
-        for (from, to) in lost.into_iter().flatten() {
-            self.ask_once(shared, from, to);
-        }
-    }
-
-    /// Asks again for the responses from one PSN to before another, but for those that were asked for.
-    fn ask_once(&mut self, shared: &mut Shared, mut from: Psn, to: Psn) {
-        while from.before(to) {
-            let Some(fetched) = self.fetched() else { return };
-            let asked = fetched.asked.iter();
-            let known = asked
-                .clone()
-                .find(|part| !from.before(part.from) && from.before(part.to));
-            if let Some(part) = known {
-                from = part.to;
-                continue;
-            }
-            let next = asked.map(|part| part.from).filter(|next| from.before(*next));
-            let end = next.fold(to, earlier);
-            self.ask_between(shared, from, end, 0);
-            from = end;
-        }
-    }
-
-    /// Asks again for what did not come by any of several ways.
-    fn ask_passed(&mut self, shared: &mut Shared) {
-        let oldest = self.requester.oldest;
-        let Some(trouble) = &mut self.trouble else { return };
-        let news = trouble.sources.as_mut().and_then(|sources| sources.news(oldest));
-        let (Some((mut from, to)), Some(fetched)) = (news, trouble.fetched.as_deref()) else {
-            return;
-        };
-        let to = earlier(to, from.add(Bits::<FETCHED>::SPAN));
-        let mut missing = SmallVec::<[(Psn, Psn); 4]>::new();
-        while from.before(to) && missing.len() < ASKED {
-            let came = fetched.came.first(from, to).unwrap_or(to);
-            if from.before(came) {
-                missing.push((from, came));
-            }
-            from = came.next();
-        }
-        for (from, to) in missing {
-            self.ask_once(shared, from, to);
         }
     }
 
@@ -816,7 +747,7 @@ impl Qp {
         }
         let known = [trouble.asks, estimate];
         let wait = match known.into_iter().find(RoundTrips::measured) {
-            Some(trips) => self.requester.soon(2 * trips.expected()).max(SHORTEST),
+            Some(trips) => (2 * trips.expected()).max(SHORTEST),
             None => UNMEASURED.as_nanos() as u64,
         };
         let (mut late, mut first_late) = (0, u64::MAX);
@@ -837,7 +768,7 @@ impl Qp {
         if scattered && !covered && anew {
             // It may come by another way.
             covered = true;
-            first_late = first_late.min(now.0.saturating_add(wait));
+            first_late = first_late.min(now.0.saturating_add(self.requester.soon(wait)));
         }
         let again = first_late.min(now.0.saturating_add(wait));
         fetched.looked = (oldest, Instant(again));
@@ -860,7 +791,7 @@ impl Qp {
     }
 
     /// Asks again for the responses from one PSN to before another, and answers whether there are any.
-    fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) -> bool {
+    pub(super) fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) -> bool {
         let mut slot = self.requester.head();
         let Some(trouble) = &mut self.trouble else {
             return false;

@@ -263,11 +263,6 @@ fn responses_take_of_each_way_what_it_carries() {
     const NARROW: Option<f64> = Some(16.0 * BYTE);
     for ways in [&[WAY; 4][..], &[NARROW; 16][..]] {
         let some = run_by(ways, Work::Read, 32, 10_000, delay);
-        println!(
-            "{} ways, 1 % lost: {} {some:?}",
-            ways.len(),
-            some.goodput / all.goodput
-        );
         assert!(some.goodput >= 0.85 * all.goodput, "1 % lost: {some:?}");
     }
 }
