@@ -87,7 +87,7 @@ are 8 queue pairs; the peer is a stream by each wire. Each daemon still has one 
 IPv4 addresses as GIDs; with a daemon that takes the vnicctl beside it.
 
 wire-loss: the same two hosts, one queue pair, MTU 9000: goodput while a fault rule at each of them drops 0, 0.01, 0.1 and 1 % of the
-frames that come. WRITEs with go-back-N, selective repeat, and selective repeat over 4 and 16 ways; READs with the first two. The
+frames that come. WRITEs and READs with go-back-N, selective repeat, and selective repeat over 4 and 16 ways. The
 peer of a row is the same row with a rule that drops nothing, in the same round; that row's peer is no rule, so that its ratio is
 what a rule costs by itself. Details: frames lost, packets sent again one by one, and timeouts, at both hosts over all rounds. Zero
 touch RoCE is as adapters come.

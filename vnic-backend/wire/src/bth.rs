@@ -17,8 +17,8 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 /// The destination of packets to a multicast group (IBTA vol 1 section 9.2).
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
-/// A base transport header. Reserved bits are sent as 0 and ignored, but four of the seven behind AckReq, which are `selective`,
-/// `telemetry` and `spread`.
+/// A base transport header. Reserved bits are sent as 0 and ignored, but five of the seven behind AckReq, which are `selective`,
+/// `telemetry`, `spread` and `scattered`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Transport and operation; says which headers follow.
@@ -48,6 +48,9 @@ pub struct Header {
     /// own payload goes. In an answer: the responder takes such requests. No standard has this bit (3 of resv7) either, and
     /// nobody sends such requests who has not had such an answer.
     pub spread: bool,
+    /// In a request of a READ: its responses may take several ways. In a response: it is one of those that do, so that requests of
+    /// READs may say what has come ([`sack`](crate::sack)). No standard has this bit (4 of resv7) either.
+    pub scattered: bool,
     /// What the sender says about telemetry (1 and 2 of resv7).
     pub telemetry: Sign,
     /// Packet sequence number.
@@ -72,6 +75,7 @@ impl Header {
             ack_request: false,
             selective: false,
             spread: false,
+            scattered: false,
             telemetry: Sign::None,
             psn,
         }
@@ -94,6 +98,7 @@ impl Header {
             ack_request: b[8] & 0x80 != 0,
             selective: b[8] & 1 != 0,
             spread: b[8] & 8 != 0,
+            scattered: b[8] & 0x10 != 0,
             telemetry: Sign::of(b[8] >> 1),
             psn: Psn::new(be32(b, 8)),
         })
@@ -111,6 +116,7 @@ impl Header {
         let second =
             u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.destination_qp & 0xff_ffff;
         let third = u32::from(self.ack_request) << 31
+            | u32::from(self.scattered) << 28
             | u32::from(self.spread) << 27
             | (self.telemetry as u32) << 25
             | u32::from(self.selective) << 24

@@ -2,6 +2,9 @@
 //! come. No standard has it; adapters keep theirs to themselves. It is payload behind the AETH, and only for who has set
 //! [`selective`](crate::bth::Header::selective).
 //!
+//! A request of a READ says the same, behind its RETH, of responses that take several ways ([`scattered`](crate::bth::Header::scattered)):
+//! the PSN is that of the oldest response that is missing, the map begins there, D and A are 0.
+//!
 //! ```text
 //!  0               8                              31
 //! ┌─┬─┬───────────┬────────────────────────────────┐

@@ -10,14 +10,15 @@ use super::super::{Lab, Run};
 use super::{MESH, Pair, Verb, Wires, path_mtu};
 
 /// What is done, and how lost packets are sent again: the name in a row, and the ways of selective repeat. No ways: go-back-N.
-/// (Responses of READs take one way.)
-const REPEATS: [(&str, Verb, Option<u32>); 6] = [
+const REPEATS: [(&str, Verb, Option<u32>); 8] = [
     ("go-back-n", Verb::Write, None),
     ("selective", Verb::Write, Some(1)),
     ("4-ways", Verb::Write, Some(4)),
     ("16-ways", Verb::Write, Some(16)),
     ("read-go-back-n", Verb::Read, None),
     ("read-selective", Verb::Read, Some(1)),
+    ("read-4-ways", Verb::Read, Some(4)),
+    ("read-16-ways", Verb::Read, Some(16)),
 ];
 
 /// Packets lost of a million in each direction, and the same in per cent as rows name it.

@@ -64,12 +64,18 @@ marks! {
     RepeatedOften,
     /// The last packet of the window was sent behind those that were sent again.
     RepeatProved,
+    /// Nothing came for some round trips, and the last packet that was under way was sent again (selective repeat).
+    EndSentAgain,
+    /// Nothing came for some round trips, and the last response of a READ was asked for (selective repeat).
+    EndAskedFor,
     /// A request that has to come in its turn waited for packets that are under way on others' ways (multipath).
     SpreadWaited,
     /// Nothing came by one of the ways of a queue pair, and it rests.
     WayRested,
     /// A response landed before others that are missing.
     FetchedAhead,
+    /// It did so by one of several ways, or in its turn while others were missing.
+    ScatterAwaited,
     /// Missing responses were asked for again, and no others.
     ReadGapAsked,
     /// Responses that were asked for again did not come in time.
@@ -132,6 +138,8 @@ marks! {
     DuplicateRead,
     /// A READ was asked for again from the middle.
     ReadReplayPartial,
+    /// A response of a READ took another way than the queue pair's own (multipath).
+    ResponseScattered,
     /// A part of a READ was answered again, before what else was due.
     ReadGapAnswered,
     /// A WRITE packet landed before others that are missing.

@@ -10,6 +10,7 @@ mod outlet;
 mod raw;
 mod requester;
 mod responder;
+mod scatter;
 mod selective;
 mod spread;
 pub mod state;

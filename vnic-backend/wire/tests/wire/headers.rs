@@ -32,11 +32,12 @@ fn layouts() {
         selective: true,
         telemetry: Sign::Carried,
         spread: true,
+        scattered: true,
         psn: Psn::new(0x01_0203),
     };
     assert_eq!(
         h.emit(),
-        [0x0a, 0xa5, 0x12, 0x34, 0x40, 0xab, 0xcd, 0xef, 0x8f, 1, 2, 3]
+        [0x0a, 0xa5, 0x12, 0x34, 0x40, 0xab, 0xcd, 0xef, 0x9f, 1, 2, 3]
     );
     let h = reth::Header {
         va: 0x0102_0304_0506_0708,
@@ -153,7 +154,7 @@ proptest! {
         let h = bth::Header {
             opcode: Opcode(a as u8), solicited: bit(0), migrated: bit(1), pad: flags & 3, version: flags >> 4,
             pkey: b as u16, fecn: bit(2), becn: bit(3), destination_qp: d >> 8, ack_request: bit(4), selective: bit(5),
-            telemetry: Sign::of(flags >> 6), spread: bit(0), psn: Psn::new(e),
+            telemetry: Sign::of(flags >> 6), spread: bit(0), scattered: bit(1), psn: Psn::new(e),
         };
         prop_assert_eq!(bth::Header::parse(&h.emit()), Ok(h));
         let h = reth::Header { va: a, rkey: d, len: e };

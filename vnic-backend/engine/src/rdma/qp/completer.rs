@@ -21,10 +21,13 @@ use super::super::status::TimerStatus;
 use super::super::timer::Moment;
 use super::super::types::{Access, SendData, Status};
 use super::requester::{Stage, WINDOW_RESTART};
-use super::{Qp, dynamic, spread};
+use super::{Qp, dynamic, scatter, spread};
 
 /// RNR retry count that means "for ever" (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Shortest time without an answer, in ns, after which the end of what is under way is looked for.
+const PROBE: u64 = 500_000;
 
 /// Why something is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,30 +170,29 @@ impl Qp {
             Syndrome::Nak(NakCode::SequenceError) if selective && !packet.payload.is_empty() => {
                 self.learn_missing(shared, now, psn, packet);
             }
-            Syndrome::Nak(code) => {
-                if !self.acknowledged_up_to(shared, now, psn, gap) {
-                    return;
+            Syndrome::Nak(NakCode::SequenceError) => {
+                if self.acknowledged_up_to(shared, now, psn, gap) {
+                    shared.marks.hit(Mark::SequenceNakReceived);
+                    self.sequence_nak(shared, now, psn);
                 }
-                match code {
-                    NakCode::SequenceError => {
-                        shared.marks.hit(Mark::SequenceNakReceived);
-                        self.sequence_nak(shared, now, psn);
-                    }
-                    NakCode::InvalidRequest => {
-                        shared.marks.hit(Mark::InvalidRequestReceived);
-                        self.refused(shared, psn, Status::RemoteInvalidRequestError);
-                    }
-                    NakCode::RemoteAccess => {
-                        shared.marks.hit(Mark::RemoteAccessReceived);
-                        self.refused(shared, psn, Status::RemoteAccessError);
-                    }
+            }
+            Syndrome::Nak(code) => {
+                let (mark, status) = match code {
+                    NakCode::InvalidRequest => (
+                        Some(Mark::InvalidRequestReceived),
+                        Status::RemoteInvalidRequestError,
+                    ),
+                    NakCode::RemoteAccess => (Some(Mark::RemoteAccessReceived), Status::RemoteAccessError),
                     NakCode::RemoteOperational => {
-                        shared.marks.hit(Mark::RemoteOperationReceived);
-                        self.refused(shared, psn, Status::RemoteOperationError);
+                        (Some(Mark::RemoteOperationReceived), Status::RemoteOperationError)
                     }
-                    NakCode::InvalidRd | NakCode::Reserved(_) => {
-                        self.refused(shared, psn, Status::BadResponseError);
-                    }
+                    _ => (None, Status::BadResponseError),
+                };
+                if self.acknowledged_up_to(shared, now, psn, gap) {
+                    mark.into_iter().for_each(|mark| shared.marks.hit(mark));
+                    self.refused(shared, psn, status);
+                } else if selective {
+                    self.refused_before_responses(psn, status);
                 }
             }
             Syndrome::Reserved(_) => shared.counters.drop_malformed += 1,
@@ -281,7 +283,11 @@ impl Qp {
         memory: &dyn Memory,
     ) {
         let psn = packet.headers.bth.psn;
+        let is_read_response = operation.is_read_response();
         let selective = LOSSES && packet.headers.bth.selective && self.is_selective(shared);
+        if selective && is_read_response {
+            scatter::came(self, packet);
+        }
         if selective && self.has_fetched(psn) {
             shared.counters.drop_stale_response += 1;
             shared.marks.hit(Mark::DuplicateResponse);
@@ -302,7 +308,7 @@ impl Qp {
         };
         let (first, last, is_read) = (wqe.first, wqe.last(), wqe.is_read());
         let fits = if is_read {
-            operation.is_read_response()
+            is_read_response
         } else {
             wqe.is_atomic() && operation == Operation::AtomicAcknowledge
         };
@@ -407,6 +413,9 @@ impl Qp {
         if LOSSES && let Some(acked) = self.settle_fetched() {
             self.acknowledged_up_to(shared, now, acked, Gap::Known);
             self.settle_fetched();
+        }
+        if LOSSES && let Some((psn, status)) = self.refused_now() {
+            return self.refused(shared, psn, status);
         }
         self.progress(shared, now);
     }
@@ -638,9 +647,44 @@ impl Qp {
                     self.timed_out(shared, now, deadline);
                 }
             } else {
-                shared.timers.arm(&mut self.timer, self.number, deadline);
+                let at = match held {
+                    true => deadline,
+                    false => self.look_for_end(shared, now, deadline),
+                };
+                shared.timers.arm(&mut self.timer, self.number, at);
             }
         }
+    }
+
+    /// Time in ns without an answer after which the end of what is under way is looked for, where lost packets are sent again one by
+    /// one (as RFC 8985, 7 has it for TCP).
+    #[inline]
+    pub(super) fn probe_time(&self, shared: &Shared) -> Option<u64> {
+        let trips = &self.requester.trips;
+        let knows = shared.congestion.zero_touch.selective && trips.selective && trips.estimate.measured();
+        knows.then(|| self.requester.soon((2 * trips.estimate.expected()).max(PROBE)))
+    }
+
+    /// The ACK timer ends at `deadline`: looks for the end of what is under way, once, if nothing came for long enough. Answers when to
+    /// look again.
+    fn look_for_end(&mut self, shared: &mut Shared, now: Instant, deadline: Instant) -> Instant {
+        let Some(time) = self.probe_time(shared) else {
+            return deadline;
+        };
+        let requester = &mut self.requester;
+        let started = deadline.0.saturating_sub(requester.ack_timer);
+        let at = Instant(started.saturating_add(time));
+        if deadline <= at || requester.trips.probed == Some(requester.oldest) {
+            return deadline;
+        }
+        if now < at {
+            return at;
+        }
+        requester.trips.probed = Some(requester.oldest);
+        if requester.rnr_until.is_none() && requester.next_psn() == requester.end {
+            self.probe_end(shared);
+        }
+        deadline
     }
 
     /// The ACK timer, which was to end at `deadline`, has run out. A retry is used when the QP's own timeout has passed
@@ -748,7 +792,7 @@ impl Qp {
     pub fn adopt_zero_touch(&mut self, shared: &mut Shared, now: Instant, window: u32) {
         if let Some(trouble) = &mut self.trouble {
             // (The next answer makes it anew.)
-            trouble.spread = None;
+            (trouble.spread, trouble.scatter) = (None, None);
         }
         let requester = &mut self.requester;
         requester.window = match requester.window < window {

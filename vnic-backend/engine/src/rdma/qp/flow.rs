@@ -252,8 +252,9 @@ impl Qp {
     #[cold]
     #[inline(never)]
     pub(super) fn heard(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>) {
-        self.measured(shared, now);
         let bth = &packet.headers.bth;
+        self.requester.trips.selective = bth.selective;
+        self.measured(shared, now);
         let oldest = self.requester.oldest;
         if bth.becn {
             self.notify(shared, now, &Notification::default());

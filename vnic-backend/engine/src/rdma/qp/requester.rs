@@ -6,6 +6,7 @@
 
 mod headers;
 mod run;
+mod wqe;
 
 use vnic_device::queue::Operation;
 use vnic_wire::int::Sign;
@@ -25,18 +26,20 @@ use super::super::memory::Memory;
 use super::super::on_demand::{self, Half, Missing, Verdict};
 use super::super::pacing::Request;
 use super::super::packet::{Outgoing, Payload, Sink, SpanList};
-use super::super::pool::{Item, NONE, Pool, Queue};
+use super::super::pool::{NONE, Pool, Queue};
 use super::super::shared::Shared;
 use super::super::timer::Moment;
 use super::super::types::{
-    Access, Completion, CompletionOp, Event, MESSAGE_MAX, QpNumber, QpState, QpType, SendData, SendFlags,
-    SendOp, SendWr, Status, VerbsError,
+    Access, Event, MESSAGE_MAX, QpState, QpType, SendData, SendFlags, SendOp, SendWr, Status, VerbsError,
 };
 use super::completer::Again;
 use super::selective::WHOLE;
 use super::spread::{multipath_port, next_way};
-use super::{Qp, dynamic, notes, raw, state};
+use super::{Qp, dynamic, notes, raw, scatter, state};
 use headers::{Place, request};
+use wqe::FETCHING;
+pub(in super::super) use wqe::SendWqe;
+pub(super) use wqe::{Finished, Stage};
 
 /// What may be unacknowledged after a timeout, and after each loss with slow restart. It grows by what is acknowledged, which
 /// doubles it each round trip. A slow receiver, whose buffers a full window would flood again and again, gets on.
@@ -47,156 +50,8 @@ const ACK_EVERY: u32 = 64;
 /// (IBTA 9.7.2).
 const PSN_SPAN: u32 = 1 << 23;
 
-/// Operations that bring bytes back.
-const FETCHING: u32 = Operation::Read.bit() | Operation::CompareSwap.bit() | Operation::FetchAdd.bit();
-
 /// Operations that no peer hears of.
 const LOCAL: u32 = Operation::BindMw.bit() | Operation::LocalInvalidate.bit();
-
-/// Where a send work request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Stage {
-    /// Nothing of it was sent.
-    Posted,
-    /// Nothing of it can be sent: it ends this way when its turn comes.
-    Doomed(Status),
-    /// It has its PSNs; some of it was sent.
-    Started,
-    /// It has ended this way, and is reported when those before it are.
-    Ended(Status),
-}
-
-/// What is left of a send work request when it is over.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Finished {
-    pub id: u64,
-    pub tag: u32,
-    pub op: CompletionOp,
-    /// Bytes that its completion names.
-    pub byte_len: u32,
-    /// It completes visibly in any case.
-    pub signaled: bool,
-}
-
-impl Finished {
-    /// Its completion.
-    #[inline(always)]
-    pub fn completion(&self, qp: QpNumber, status: Status) -> Completion {
-        Completion {
-            byte_len: self.byte_len,
-            ..Completion::new(self.id, self.tag, qp, self.op, status)
-        }
-    }
-}
-
-/// A send work request in the queue.
-#[derive(Debug)]
-pub(in super::super) struct SendWqe {
-    pub wr: SendWr,
-    /// Bytes of the message, or those asked for.
-    pub len: u64,
-    pub stage: Stage,
-    /// First PSN, once started.
-    pub first: Psn,
-    /// PSNs it takes: packets sent, or for READ packets expected. 0 for local work.
-    pub psns: u32,
-    /// Number among the requests (IBTA 9.7.7.2: SSN), once started.
-    ssn: u32,
-}
-
-impl Default for SendWqe {
-    fn default() -> SendWqe {
-        SendWqe {
-            wr: SendWr::default(),
-            len: 0,
-            stage: Stage::Posted,
-            first: Psn::new(0),
-            psns: 0,
-            ssn: 0,
-        }
-    }
-}
-
-impl Item for SendWqe {
-    #[inline]
-    fn release(&mut self) {
-        let spilled = match &self.wr.data {
-            SendData::Sges(sges) => sges.spilled(),
-            SendData::Inline(bytes) => bytes.spilled(),
-        };
-        if spilled {
-            self.wr.data = SendData::default();
-        }
-    }
-}
-
-impl SendWqe {
-    /// What is known of a request when its queue takes it.
-    #[inline]
-    pub fn begin(&mut self, stage: Stage) {
-        self.len = self.wr.bytes();
-        self.stage = stage;
-        (self.psns, self.ssn) = (0, 0);
-    }
-
-    /// What its completion is about.
-    #[inline]
-    pub fn op(&self) -> CompletionOp {
-        match self.wr.op.operation() {
-            Operation::Send | Operation::SendImm | Operation::SendInvalidate => CompletionOp::Send,
-            Operation::Write | Operation::WriteImm => CompletionOp::Write,
-            Operation::Read => CompletionOp::Read,
-            Operation::CompareSwap => CompletionOp::CompareSwap,
-            Operation::FetchAdd => CompletionOp::FetchAdd,
-            Operation::BindMw => CompletionOp::BindMw,
-            Operation::LocalInvalidate => CompletionOp::LocalInvalidate,
-        }
-    }
-
-    /// Bytes that its completion names.
-    pub fn byte_len(&self) -> u32 {
-        if self.awaits_response() {
-            self.len as u32
-        } else {
-            0
-        }
-    }
-
-    pub fn is_read(&self) -> bool {
-        matches!(self.wr.op, SendOp::Read { .. })
-    }
-
-    pub fn is_atomic(&self) -> bool {
-        matches!(self.wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
-    }
-
-    /// Is it answered by data rather than by an acknowledge?
-    pub fn awaits_response(&self) -> bool {
-        self.wr.op.operation().bit() & FETCHING != 0
-    }
-
-    fn is_local(&self) -> bool {
-        matches!(self.wr.op, SendOp::BindMw(_) | SendOp::LocalInvalidate(_))
-    }
-
-    /// Does it take a receive of the peer's?
-    fn takes_receive(&self) -> bool {
-        matches!(
-            self.wr.op,
-            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) | SendOp::WriteImm { .. }
-        )
-    }
-
-    /// Its last PSN. It has one or more.
-    pub fn last(&self) -> Psn {
-        self.first.add(self.psns.wrapping_sub(1))
-    }
-
-    /// Is the PSN one of its?
-    pub fn holds(&self, psn: Psn) -> bool {
-        self.stage == Stage::Started && u32::try_from(psn.distance(self.first)).is_ok_and(|d| d < self.psns)
-    }
-}
 
 /// What a sender knows of its network, for zero touch RoCE.
 #[derive(Debug, Clone, Copy, Default)]
@@ -211,6 +66,10 @@ pub(super) struct Trips {
     pub stuck: Option<Moment>,
     /// It restarts slowly until this PSN is acknowledged.
     pub restarting: Option<Psn>,
+    /// The peer knew selective repeat when a round trip was measured last.
+    pub selective: bool,
+    /// The oldest PSN when the end of what is under way was looked for last.
+    pub probed: Option<Psn>,
 }
 
 /// The sending half of a QP.
@@ -359,6 +218,14 @@ impl Requester {
         self.timed = None;
         self.trips.stuck = None;
         self.went_back = None;
+    }
+
+    /// So many ns, or less where the ACK timer would run out: what is lost is looked for before all is sent again.
+    pub fn soon(&self, time: u64) -> u64 {
+        match self.ack_timer {
+            0 => time,
+            timer => time.min(timer - timer / 4),
+        }
     }
 
     /// Stops the ACK timer; the next packet starts it.
@@ -740,9 +607,13 @@ impl Qp {
         {
             return self.wait_for_page(shared, slot, missing, now);
         }
+        let report = match &self.trouble {
+            Some(trouble) if trouble.sources.is_some() && wqe.is_read() => Some(scatter::report(self)),
+            _ => None,
+        };
         let mut spans = SpanList::new();
         let payload = match &wqe.wr.data {
-            _ if carried == 0 => Payload::NONE,
+            _ if carried == 0 => report.as_ref().map_or(Payload::NONE, scatter::Report::payload),
             SendData::Inline(bytes) => {
                 let from = offset as usize;
                 Payload::Bytes(bytes.get(from..from + carried as usize).unwrap_or(&[]))
@@ -787,6 +658,7 @@ impl Qp {
                 // (The last packet waits for this one.)
                 || (way.is_some() && index + 2 == wqe.psns && wqe.takes_receive())
                 || requester.credit_limit.is_some());
+        let selective = shared.congestion.zero_touch.selective;
         let mut telemetry = None;
         if let Some(pace) = &mut self.pace {
             let sent = Request {
@@ -813,8 +685,9 @@ impl Qp {
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (carried.wrapping_neg() & 3) as u8,
                 ack_request: asks,
-                selective: shared.congestion.zero_touch.selective,
+                selective,
                 spread: way.is_some(),
+                scattered: selective && wqe.is_read() && shared.seats.has_place(),
                 telemetry: match telemetry {
                     Some((_, sign)) if shared.trailers => sign,
                     _ => Sign::None,
@@ -943,7 +816,9 @@ impl Qp {
             0 => None,
             ns => {
                 let at = Instant(now.0.saturating_add(ns));
-                shared.timers.arm(&mut self.timer, self.number, at);
+                let probe = self.probe_time(shared).unwrap_or(ns).min(ns);
+                let first = Instant(now.0.saturating_add(probe));
+                shared.timers.arm(&mut self.timer, self.number, first);
                 Some(Moment::of(at))
             }
         };

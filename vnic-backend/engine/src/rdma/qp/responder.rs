@@ -27,7 +27,7 @@ use super::super::shared::Shared;
 use super::super::types::{
     Completion, CompletionOp, CqHandle, Event, PdHandle, QpInit, QpType, RecvWr, SgList, SrqHandle, Status,
 };
-use super::{Qp, notes, state};
+use super::{Qp, notes, scatter, state};
 use answers::{Answer, Response};
 pub(super) use intake::place;
 
@@ -248,6 +248,9 @@ impl Qp {
             return self.respond_unreliably(shared, operation, target, packet, memory);
         }
         let psn = packet.headers.bth.psn;
+        if operation == Operation::ReadRequest && (packet.headers.bth.scattered || self.trouble.is_some()) {
+            scatter::heard(self, shared, packet);
+        }
         match psn.distance(self.responder.expected) {
             0 => {}
             d if d < 0 => return self.duplicate(shared, operation, target, packet),

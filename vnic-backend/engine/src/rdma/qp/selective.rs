@@ -17,7 +17,8 @@
 //! name, for READ and WRITE only, and for what is sent again: the packet that is missing, and the last one of the window.
 //!
 //! - **Lost** is what was sent before something that has come: a packet is sent again when a later transmission arrived, and that
-//!   holds for what was sent again, too. When nothing more is to be sent, the last packet of the window follows, as a probe.
+//!   holds for what was sent again, too. When nothing more is to be sent, the last packet of the window follows, as a probe; and so it
+//!   does when nothing came for two round trips, or the last response is asked for (`Qp::probe_end`).
 //! - READ responses are the peer's transmissions: a gap in them is asked for again, and so is a part that was asked for again when
 //!   one came that was asked for later, or after some round trips.
 //! - What ends by a timeout goes back as ever. The first answer ends that: it says what is missing.
@@ -25,9 +26,13 @@
 //!   loss for each window of packets.
 //! - Retries count as those of go-back-N: one for each time that the oldest packet is sent again without progress.
 
+mod bits;
+mod fetched;
+mod repair;
+mod seats;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use core::time::Duration;
 
 use vnic_wire::psn::Psn;
@@ -49,12 +54,17 @@ use super::Qp;
 use super::completer::Gap;
 use super::requester::{Stage, Turn};
 use super::responder::ahead::Beyond;
-use super::spread::{Ports, SPREADS, Spread, WAYS_MAX};
+use super::scatter::{self, Scatter};
+use super::spread::{Ports, Spread};
+pub(super) use bits::{Bits, earlier, pieces, psns};
+pub(super) use fetched::Fetched;
+use fetched::{Asked, FETCHED};
+use repair::{Overtaken, Repair, ways};
+pub(in super::super) use seats::Seats;
+pub(super) use seats::{Seated, ensure};
 
-/// Words of the map of responses that came before others.
-const FETCHED: usize = 64;
 /// Parts of READs that may be asked for again at a time.
-const ASKED: usize = 32;
+pub(super) const ASKED: usize = 32;
 /// Time after which a part is asked for again while no round trip was measured.
 const UNMEASURED: Duration = Duration::from_micros(500);
 /// Shortest such time in ns.
@@ -80,71 +90,12 @@ pub(super) struct Trouble {
     pub spread: Option<Seated<Spread>>,
     /// The ways that requests come by, if they are several.
     pub ports: Option<Box<Ports>>,
-}
-
-/// Losses of a device that may be repaired at a time, in either role: what is known of one takes up to 22 KiB, and peers could
-/// make all its queue pairs know something. Without a place a queue pair goes back.
-const SEATS: usize = 512;
-
-/// Places for what queue pairs know at length.
-#[derive(Debug)]
-pub(in super::super) struct Seats {
-    places: Arc<()>,
-    most: usize,
-}
-
-impl Seats {
-    /// Those of losses that are being repaired.
-    pub fn of_losses() -> Seats {
-        let places = Arc::default();
-        Seats { places, most: SEATS }
-    }
-
-    /// Those of queue pairs whose packets take several ways.
-    pub fn of_spreads() -> Seats {
-        Seats {
-            places: Arc::default(),
-            most: SPREADS,
-        }
-    }
-
-    /// Takes a place, if there is one.
-    fn take<T>(&self, what: impl FnOnce() -> Box<T>) -> Option<Seated<T>> {
-        // (The device has one itself.)
-        (Arc::strong_count(&self.places) <= self.most).then(|| Seated {
-            what: what(),
-            _place: self.places.clone(),
-        })
-    }
-}
-
-/// What has a place, and gives it back at its end.
-#[derive(Debug)]
-pub(super) struct Seated<T> {
-    what: Box<T>,
-    _place: Arc<()>,
-}
-
-impl<T> core::ops::Deref for Seated<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.what
-    }
-}
-
-impl<T> core::ops::DerefMut for Seated<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.what
-    }
-}
-
-/// Makes what a queue pair knows of losses, unless it is there. No: there is no place.
-pub(super) fn ensure<T>(seats: &Seats, known: &mut Option<Seated<T>>, make: impl FnOnce() -> Box<T>) -> bool {
-    if known.is_none() {
-        *known = seats.take(make);
-    }
-    known.is_some()
+    /// The ways that its responses take, if they are several.
+    pub scatter: Option<Seated<Scatter>>,
+    /// The ways that responses come by, if they are several.
+    pub sources: Option<Box<Ports>>,
+    /// A NAK that came before responses that are due: the request that it refuses, and how that ends.
+    refused: Option<(Psn, Status)>,
 }
 
 impl Trouble {
@@ -152,271 +103,6 @@ impl Trouble {
     pub fn is_plain(&self) -> bool {
         let quiet = |spread: &Seated<Spread>| spread.is_quiet();
         self.repair.is_none() && self.fetched.is_none() && self.spread.as_ref().is_none_or(quiet)
-    }
-}
-
-/// A bit for each of the `64 W` PSNs from one on that moves: a power of two.
-#[derive(Debug)]
-pub(super) struct Bits<const W: usize>([u64; W]);
-
-impl<const W: usize> Bits<W> {
-    pub const NONE: Bits<W> = Bits([0; W]);
-
-    /// PSNs that it can hold.
-    pub const SPAN: u32 = W as u32 * 64;
-
-    fn place(psn: Psn) -> (usize, u32) {
-        let at = psn.value() % Self::SPAN;
-        (at as usize / 64, at % 64)
-    }
-
-    pub fn has(&self, psn: Psn) -> bool {
-        let (word, bit) = Self::place(psn);
-        self.0[word] >> bit & 1 == 1
-    }
-
-    pub fn set(&mut self, psn: Psn) {
-        let (word, bit) = Self::place(psn);
-        self.0[word] |= 1 << bit;
-    }
-
-    pub fn clear(&mut self, psn: Psn) {
-        let (word, bit) = Self::place(psn);
-        self.0[word] &= !(1 << bit);
-    }
-
-    /// Whether it was there; it is not, then.
-    pub fn take(&mut self, psn: Psn) -> bool {
-        let had = self.has(psn);
-        self.clear(psn);
-        had
-    }
-
-    /// Is none there in the word of this one?
-    pub fn is_clear_around(&self, psn: Psn) -> bool {
-        self.0[Self::place(psn).0] == 0
-    }
-
-    /// Those of the 64 PSNs from one on: bit i is that of `psn` + i.
-    pub fn word(&self, psn: Psn) -> u64 {
-        let (word, bit) = Self::place(psn);
-        let low = self.0[word] >> bit;
-        match bit {
-            0 => low,
-            _ => low | self.0[(word + 1) % W] << (64 - bit),
-        }
-    }
-
-    /// Makes those of the 64 PSNs from one on that `mask` has what `bits` says.
-    pub fn put(&mut self, psn: Psn, bits: u64, mask: u64) {
-        let (word, bit) = Self::place(psn);
-        let bits = bits & mask;
-        self.0[word] = self.0[word] & !(mask << bit) | bits << bit;
-        if bit > 0 {
-            let next = &mut self.0[(word + 1) % W];
-            *next = *next & !(mask >> (64 - bit)) | bits >> (64 - bit);
-        }
-    }
-
-    /// The first that is there, from one PSN to before another.
-    pub fn first(&self, from: Psn, to: Psn) -> Option<Psn> {
-        pieces(from, to).find_map(|(at, mask)| psns(at, self.word(at) & mask).next())
-    }
-
-    /// Clears what is from one PSN to before another.
-    pub fn clear_between(&mut self, from: Psn, to: Psn) {
-        for (at, mask) in pieces(from, to).take(W) {
-            self.put(at, 0, mask);
-        }
-    }
-}
-
-/// The PSNs from one to before another, 64 at a time: the first of them, and a bit for each.
-pub(super) fn pieces(from: Psn, to: Psn) -> impl Iterator<Item = (Psn, u64)> {
-    let count = to.distance(from).max(0) as u32;
-    let pieces = (0..count).step_by(64);
-    pieces.map(move |i| (from.add(i), u64::MAX >> 64u32.saturating_sub(count - i)))
-}
-
-/// The PSNs of a piece that begins with `from`, by their bits.
-pub(super) fn psns(from: Psn, mut bits: u64) -> impl Iterator<Item = Psn> {
-    core::iter::from_fn(move || {
-        let psn = (bits != 0).then(|| from.add(bits.trailing_zeros()));
-        bits &= bits.wrapping_sub(1);
-        psn
-    })
-}
-
-/// The earlier of two PSNs.
-pub(super) fn earlier(one: Psn, other: Psn) -> Psn {
-    match other.before(one) {
-        true => other,
-        false => one,
-    }
-}
-
-/// Requests of which some are missing at the peer.
-#[derive(Debug)]
-pub(super) struct Repair {
-    /// What has come, from the oldest that is missing on.
-    came: Bits<{ sack::WORDS }>,
-    /// What is to be sent again.
-    due: Bits<{ sack::WORDS }>,
-    /// PSNs in `due`.
-    count: u32,
-    /// Number of each PSN's newest transmission.
-    sent: [u32; SPAN as usize],
-    /// What was sent more than once: an answer may be to either (Karn).
-    twice: Bits<{ sack::WORDS }>,
-    /// One beyond the highest PSN that was sent.
-    end: Psn,
-    /// Number of the next transmission.
-    next: u32,
-    /// One beyond the newest transmission that has come, by way.
-    heard: [u32; WAYS_MAX],
-    /// The oldest that is missing.
-    base: Psn,
-    /// Losses before this PSN are those that congestion control knows.
-    until: Option<Psn>,
-    /// Packets were sent again, and the last one of the window not behind them.
-    unproved: bool,
-    /// Slot of the request that was sent again last, and a PSN of it.
-    hint: Option<(u32, Psn)>,
-}
-
-fn place(psn: Psn) -> usize {
-    (psn.value() % SPAN) as usize
-}
-
-/// The ways that a queue pair with this window knows of.
-fn ways(spread: &Option<Seated<Spread>>, window: u32) -> Ways<'_> {
-    Ways {
-        spread: spread.as_deref(),
-        reach: window.min(SPAN) / 4,
-    }
-}
-
-impl Repair {
-    /// Begins with what is in the network: `oldest` to before `end`, of which those before `again` were sent a second time.
-    fn new(oldest: Psn, again: Psn, end: Psn) -> Box<Repair> {
-        let mut repair = Box::new(Repair {
-            came: Bits::NONE,
-            due: Bits::NONE,
-            count: 0,
-            sent: [0; SPAN as usize],
-            twice: Bits::NONE,
-            end: oldest,
-            next: 1,
-            heard: [0; WAYS_MAX],
-            base: oldest,
-            until: None,
-            unproved: false,
-            hint: None,
-        });
-        let known = oldest.add(SPAN);
-        for (from, to) in [(again, end), (oldest, again)] {
-            let to = if known.before(to) { known } else { to };
-            for i in 0..to.distance(from).max(0) as u32 {
-                let psn = from.add(i);
-                repair.transmitted(psn);
-                // (Who goes back to the end has not gone back.)
-                if psn.before(again) && again != end {
-                    repair.twice.set(psn);
-                }
-            }
-        }
-        repair
-    }
-
-    /// A packet is out.
-    pub fn transmitted(&mut self, psn: Psn) {
-        if psn.before(self.end) {
-            self.twice.set(psn);
-        } else {
-            self.twice.clear(psn);
-            self.end = psn.next();
-        }
-        self.sent[place(psn)] = self.next;
-        self.next = self.next.wrapping_add(1);
-    }
-
-    /// How many transmissions this one is older than the newest that has come by a way; 0: not older.
-    fn older(&self, psn: Psn, way: usize) -> u32 {
-        let beyond = self.sent[place(psn)].wrapping_add(1);
-        (self.heard[way].wrapping_sub(beyond) as i32).max(0) as u32
-    }
-
-    /// Is this transmission lost: did a later one come by the same way, or by another one a much later one?
-    fn overtaken(&self, psn: Psn, ways: Ways<'_>) -> Option<Overtaken> {
-        let way = ways.of(psn);
-        if self.older(psn, way) > 0 {
-            return Some(Overtaken::OnItsWay);
-        }
-        let silent = ways.spread.is_some_and(|spread| spread.silence(psn) > ways.reach);
-        let far = silent && (0..WAYS_MAX).any(|other| self.older(psn, other) > ways.reach);
-        far.then_some(Overtaken::ByOthers)
-    }
-
-    /// A transmission of this PSN has come: the only one, by this way.
-    fn came_of(&mut self, psn: Psn, way: usize) {
-        if !self.twice.has(psn) {
-            self.heard_of(psn, way);
-        }
-    }
-
-    /// The newest transmission of this PSN has come, by this way.
-    fn heard_of(&mut self, psn: Psn, way: usize) {
-        let beyond = self.sent[place(psn)].wrapping_add(1);
-        let heard = &mut self.heard[way];
-        if (beyond.wrapping_sub(*heard) as i32) > 0 {
-            *heard = beyond;
-        }
-    }
-
-    /// Of 64 PSNs from one on these need not be sent again.
-    fn forget_due(&mut self, psn: Psn, bits: u64) {
-        self.count -= (self.due.word(psn) & bits).count_ones();
-        self.due.put(psn, 0, bits);
-    }
-
-    /// All before `to` has come, which all before `from` had.
-    pub fn passed(&mut self, from: Psn, to: Psn, ways: Ways<'_>) {
-        for (at, mask) in pieces(from, earlier(to, from.add(SPAN))) {
-            self.forget_due(at, mask);
-            let new = !self.came.word(at) & mask;
-            self.came.put(at, 0, mask);
-            for psn in psns(at, new) {
-                self.came_of(psn, ways.of(psn));
-            }
-        }
-    }
-
-    /// Was this PSN sent once, and not before anything that has come? Then that holds for those behind it, too.
-    fn ends_search(&self, psn: Psn) -> bool {
-        !self.twice.has(psn) && (0..WAYS_MAX).all(|way| self.older(psn, way) == 0)
-    }
-}
-
-/// How a packet was overtaken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Overtaken {
-    /// By one that took the same way.
-    OnItsWay,
-    /// By so many that took others.
-    ByOthers,
-}
-
-/// The ways that packets took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ways<'a> {
-    spread: Option<&'a Spread>,
-    /// So many transmissions may overtake one that took another way, and so many may come while none does by its own.
-    reach: u32,
-}
-
-impl Ways<'_> {
-    fn of(self, psn: Psn) -> usize {
-        self.spread.map_or(0, |spread| spread.way_of(psn))
     }
 }
 
@@ -428,40 +114,6 @@ struct Part {
     psns: u32,
     /// A slot whose request has an earlier PSN, and that PSN.
     hint: Option<(u32, Psn)>,
-}
-
-/// A part of a READ that was asked for again.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    from: Psn,
-    /// One beyond its last PSN.
-    to: Psn,
-    /// When it was; none: it is to be.
-    at: Option<Instant>,
-    /// When it was for the first time, if nothing of it has come.
-    first: Option<Instant>,
-    /// Times that nothing of it came in time.
-    tries: u8,
-}
-
-/// Responses of which some are missing.
-#[derive(Debug)]
-pub(super) struct Fetched {
-    /// What has landed, from the oldest that is missing on.
-    came: Bits<FETCHED>,
-    /// One beyond the highest response that came, or is known to be due.
-    end: Psn,
-    asked: VecDeque<Asked>,
-    /// The peer has carried out everything before this.
-    acked: Psn,
-    /// The oldest that was missing when it was last looked for what is late, and when to look again if it is still.
-    looked: (Psn, Instant),
-}
-
-impl Fetched {
-    fn due(&self) -> Option<usize> {
-        self.asked.iter().position(|part| part.at.is_none())
-    }
 }
 
 impl Qp {
@@ -501,6 +153,8 @@ impl Qp {
         if let Some(trouble) = &mut self.trouble {
             (trouble.repair, trouble.fetched, trouble.beyond) = (None, None, None);
             (trouble.spread, trouble.ports) = (None, None);
+            (trouble.scatter, trouble.sources) = (None, None);
+            trouble.refused = None;
             trouble.asks = RoundTrips::default();
         }
     }
@@ -542,6 +196,41 @@ impl Qp {
         let psn = if tail.awaits_response() { tail.first } else { last };
         let there = tail.holds(last) && !psn.before(requester.oldest);
         (nothing_more && there).then_some(psn)
+    }
+
+    /// Nothing came for long: sends the last packet that is under way once more, or asks for the last response. What comes back says
+    /// what is missing before it.
+    #[cold]
+    pub(super) fn probe_end(&mut self, shared: &mut Shared) {
+        let (oldest, end) = (self.requester.oldest, self.requester.end);
+        let last = end.sub(1);
+        let mut slot = self.requester.head();
+        let fetches = loop {
+            match shared.sends.get(slot) {
+                Some(wqe) if wqe.holds(last) => break wqe.awaits_response(),
+                Some(_) => slot = shared.sends.next(slot),
+                None => return,
+            }
+        };
+        if fetches {
+            // (One packet: whoever has not carried out the READ says so.)
+            let asks = self
+                .fetch_out_of_order(shared)
+                .is_some_and(|f| f.asked.is_empty());
+            if asks && self.ask_between(shared, last, end, 0) {
+                shared.marks.hit(Mark::EndAskedFor);
+            }
+            return;
+        }
+        let trouble = self.trouble.get_or_insert_default();
+        if ensure(&shared.seats, &mut trouble.repair, || {
+            Repair::new(oldest, end, end)
+        }) && let Some(repair) = trouble.repair.as_deref_mut()
+        {
+            shared.marks.hit(Mark::EndSentAgain);
+            repair.unproved = true;
+            self.schedule(shared);
+        }
     }
 
     /// A NAK for a sequence error says what has come behind the PSN that is missing.
@@ -823,6 +512,9 @@ impl Qp {
     pub(super) fn fetched_ahead(&mut self, shared: &mut Shared, now: Instant, psn: Psn) {
         shared.marks.hit(Mark::FetchedAhead);
         let oldest = self.requester.oldest;
+        let sources = self.trouble.as_ref().and_then(|t| t.sources.as_ref());
+        // (What is asked for again is older than what took its way before.)
+        let first_copy = sources.is_some_and(|sources| sources.before().is_some());
         let Some(fetched) = self.fetch_out_of_order(shared) else {
             return;
         };
@@ -833,6 +525,10 @@ impl Qp {
         let (from, to) = (fetched.end, psn);
         if !psn.before(fetched.end) {
             fetched.end = psn.next();
+        }
+        if first_copy {
+            scatter::landed(self, shared, psn);
+            return self.ask_late(shared, now);
         }
         // What was asked for again comes in order, too.
         let (mut measured, mut waited) = (None, None);
@@ -882,9 +578,45 @@ impl Qp {
         }
         if from.before(to) {
             let from = if from.before(oldest) { oldest } else { from };
-            self.ask_between(shared, from, to, 0);
+            self.miss(shared, from, to);
+        }
+        if self.is_scattered() {
+            scatter::ask_passed(self, shared);
         }
         self.ask_late(shared, now);
+    }
+
+    /// Responses come by several ways?
+    fn is_scattered(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|t| t.sources.is_some())
+    }
+
+    /// The responses from one PSN to before another did not come before those behind them. That is no news where they may take
+    /// another way.
+    fn miss(&mut self, shared: &mut Shared, from: Psn, to: Psn) {
+        if !self.is_scattered() {
+            self.ask_between(shared, from, to, 0);
+        }
+    }
+
+    /// The request with this PSN was refused, and responses to others before it have not come: they may take another way.
+    pub(super) fn refused_before_responses(&mut self, psn: Psn, status: Status) {
+        if let Some(trouble) = &mut self.trouble
+            && trouble.fetched.is_some()
+        {
+            trouble.refused = Some((psn, status));
+        }
+    }
+
+    /// What was refused before responses came, when they have.
+    pub(super) fn refused_now(&mut self) -> Option<(Psn, Status)> {
+        let oldest = self.requester.oldest;
+        let refused = &mut self.trouble.as_mut()?.refused;
+        let (psn, _) = (*refused)?;
+        match oldest.before(psn) {
+            true => None,
+            false => refused.take().filter(|_| psn == oldest),
+        }
     }
 
     fn fetch_out_of_order(&mut self, shared: &Shared) -> Option<&mut Fetched> {
@@ -986,7 +718,7 @@ impl Qp {
         };
         if from.before(end) {
             fetched.end = end;
-            self.ask_between(shared, from, end, 0);
+            self.miss(shared, from, end);
         }
         self.ask_late(shared, now);
     }
@@ -1005,6 +737,7 @@ impl Qp {
     /// What was asked for again and did not come in time is asked for again, and so is the oldest response if nobody did.
     fn ask_late(&mut self, shared: &mut Shared, now: Instant) {
         let (oldest, estimate) = (self.requester.oldest, self.requester.trips.estimate);
+        let scattered = self.is_scattered();
         let Some(trouble) = &mut self.trouble else { return };
         let Some(fetched) = trouble.fetched.as_deref_mut() else {
             return;
@@ -1031,6 +764,12 @@ impl Qp {
                 first_late = first_late.min(at.0.saturating_add(limit));
             }
         }
+        let anew = fetched.looked.0 != oldest || fetched.looked.1 == Instant(0);
+        if scattered && !covered && anew {
+            // It may come by another way.
+            covered = true;
+            first_late = first_late.min(now.0.saturating_add(self.requester.soon(wait)));
+        }
         let again = first_late.min(now.0.saturating_add(wait));
         fetched.looked = (oldest, Instant(again));
         if first_late < u64::MAX {
@@ -1051,12 +790,14 @@ impl Qp {
         }
     }
 
-    /// Asks again for the responses from one PSN to before another.
-    fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) {
+    /// Asks again for the responses from one PSN to before another, and answers whether there are any.
+    pub(super) fn ask_between(&mut self, shared: &mut Shared, from: Psn, to: Psn, tries: u8) -> bool {
         let mut slot = self.requester.head();
-        let Some(trouble) = &mut self.trouble else { return };
+        let Some(trouble) = &mut self.trouble else {
+            return false;
+        };
         let Some(fetched) = trouble.fetched.as_deref_mut() else {
-            return;
+            return false;
         };
         let mut asked = false;
         while let Some(wqe) = shared.sends.get(slot) {
@@ -1090,98 +831,6 @@ impl Qp {
             self.went_wrong(shared, |errors| &mut errors.implied_nak_seq_err);
             self.schedule(shared);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use super::*;
-
-    fn random(seed: u64) -> impl FnMut(u32) -> u32 {
-        let mut state = seed;
-        move |n| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % u64::from(n)) as u32
-        }
-    }
-
-    #[test]
-    fn words_of_a_map_are_its_bits() {
-        let mut below = random(0x9e37_79b9_7f4a_7c15);
-        // Over the end of the PSNs.
-        let base = Psn::new(0xff_ff00);
-        let mut bits = Bits::<16>::NONE;
-        let mut model = [false; SPAN as usize];
-        for _ in 0..2000 {
-            let (from, len) = (below(SPAN - 64), below(65));
-            let (says, mask) = (
-                u64::from(below(u32::MAX)) << below(33),
-                u64::MAX.checked_shr(64 - len).unwrap_or(0),
-            );
-            bits.put(base.add(from), says, mask);
-            for i in 0..len {
-                model[(from + i) as usize] = says >> i & 1 == 1;
-            }
-            let (from, to) = (below(SPAN), below(SPAN));
-            let there = (from..to).filter(|i| model[*i as usize]).map(|i| base.add(i));
-            let found = pieces(base.add(from), base.add(to));
-            let found = found.flat_map(|(at, mask)| psns(at, bits.word(at) & mask));
-            assert!(found.eq(there.clone()), "{from} to {to}");
-            assert_eq!(bits.first(base.add(from), base.add(to)), there.clone().next());
-            assert!(
-                there
-                    .clone()
-                    .all(|psn| bits.has(psn) && !bits.is_clear_around(psn))
-            );
-            if below(4) == 0 {
-                bits.clear_between(base.add(from), base.add(to));
-                (from..to).for_each(|i| model[i as usize] = false);
-            }
-        }
-    }
-
-    /// What is found to be lost, looking at each packet by itself.
-    fn lost(repair: &Repair, base: Psn, end: Psn) -> Vec<Psn> {
-        let all = (0..end.distance(base) as u32).map(|i| base.add(i));
-        let ways = ways(&None, SPAN);
-        all.filter(|psn| !repair.came.has(*psn) && repair.overtaken(*psn, ways).is_some())
-            .collect()
-    }
-
-    #[test]
-    fn a_search_ends_where_nothing_behind_is_lost() {
-        let mut below = random(0x1234_5678_9abc_def1);
-        for _ in 0..60 {
-            let base = Psn::new(below(1 << 24));
-            let sent = 2 + below(SPAN - 2);
-            let again = base.add(below(sent));
-            let mut end = base.add(sent);
-            let mut repair = Repair::new(base, again, end);
-            for _ in 0..below(200) {
-                let psn = base.add(below(sent));
-                match below(3) {
-                    0 => repair.transmitted(psn),
-                    1 if end.distance(base) < SPAN as i32 => {
-                        repair.transmitted(end);
-                        end = end.next();
-                    }
-                    _ => {
-                        repair.came.set(psn);
-                        repair.heard_of(psn, 0);
-                    }
-                }
-                let all = lost(&repair, base, end);
-                let ends = (0..end.distance(base) as u32)
-                    .map(|i| base.add(i))
-                    .find(|psn| !repair.came.has(*psn) && !all.contains(psn) && repair.ends_search(*psn));
-                if let Some(ends) = ends {
-                    assert!(all.iter().all(|psn| psn.before(ends)), "{ends:?}: {all:?}");
-                }
-            }
-        }
+        asked
     }
 }

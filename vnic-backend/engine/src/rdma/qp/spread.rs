@@ -15,7 +15,7 @@
 //! - **Eight packets take the way with the fewest under way**, so that a slow or narrow way gets as much as it carries. One from which
 //!   nothing came while others went on rests: 1 ms, and twice as long each time up to 64 ms; then one packet tries it.
 //! - **What has to come in its turn** (SENDs, READs, atomics, the packet with immediate data) takes the first way, and waits for what is
-//!   under way on others. READ responses and acknowledges take the way of the queue pair itself.
+//!   under way on others. Acknowledges take the way of the queue pair itself; READ responses have several (qp/scatter.rs).
 //!
 //! That packets are spread one by one by an entropy value that switches hash, and that each says where it goes, is what MRC and Ultra
 //! Ethernet's transport do, too; so is completion in order. Theirs are what marks by ECN and trimmed packets say of a way, and
@@ -41,8 +41,6 @@ use super::selective::{earlier, ensure};
 
 /// Most ways of a queue pair.
 pub(super) const WAYS_MAX: usize = zero_touch::WAYS_MAX as usize;
-/// Queue pairs of a device that may spread at a time: what one knows takes some 1,300 bytes.
-pub(super) const SPREADS: usize = 4096;
 /// Shortest rest of a way.
 const REST: Duration = Duration::from_millis(1);
 /// Doublings of it at most.
@@ -50,8 +48,8 @@ const DOUBLINGS: u8 = 6;
 /// A port that is so many packets behind the newest counts no more at the responder.
 const BEHIND: i32 = 512;
 /// Packets that take a way one after the other. What a host sends by one way goes together through its kernel and its device.
-const BURST: u32 = 8;
-/// So many requests after a port was seen for the first time there may be others that bring what is missing.
+pub(super) const BURST: u32 = 8;
+/// So many packets after a port was seen for the first time there may be others that bring what is missing.
 const SETTLED: u32 = 4 * BURST;
 /// The packet is under way.
 const UNDER_WAY: u8 = 0x80;
@@ -101,15 +99,15 @@ fn place(psn: Psn) -> usize {
 }
 
 impl Spread {
-    fn new(count: usize) -> Box<Spread> {
-        Box::new(Spread {
+    pub fn new(count: usize) -> Spread {
+        Spread {
             ways: [Way::default(); WAYS_MAX],
             count: count.clamp(1, WAYS_MAX),
             taken: 0,
             more: 0,
             came: 0,
             of: [0; SPAN as usize],
-        })
+        }
     }
 
     /// The way that a packet took, which was sent last less than [`SPAN`] packets ago.
@@ -118,13 +116,13 @@ impl Spread {
     }
 
     /// The way of what comes in its turn, and of what is repeated: the first that does not rest.
-    fn first(&self, now: Instant) -> usize {
+    pub fn first(&self, now: Instant) -> usize {
         let ways = &self.ways[..self.count];
         ways.iter().position(|way| way.may(now)).unwrap_or(0)
     }
 
     /// The way of the next packet that may land before others.
-    fn next(&self, now: Instant) -> usize {
+    pub fn next(&self, now: Instant) -> usize {
         match self.more > 0 && self.ways[self.taken].may(now) {
             true => self.taken,
             false => self.emptiest(now),
@@ -214,6 +212,17 @@ impl Spread {
         }
     }
 
+    /// Nothing came by these ways while so many came by others, and two rounds of all of them are as many: they rest. Answers how
+    /// many.
+    pub fn rest_silent(&mut self, now: Instant, reach: u32) -> u64 {
+        let reach = reach.max(2 * self.count as u32 * BURST);
+        let (came, count) = (self.came, self.count);
+        let ways = self.ways[..count].iter_mut();
+        let silent =
+            ways.filter(|way| way.under_way > 0 && came.wrapping_sub(way.last) > reach && way.may(now));
+        silent.map(|way| way.rest(now)).count() as u64
+    }
+
     /// Nothing came by the way of this packet while others went on. Answers whether it rests anew.
     pub fn rest(&mut self, now: Instant, psn: Psn) -> bool {
         let way = self.way_of(psn);
@@ -232,20 +241,22 @@ pub const fn multipath_port(own: u16, way: usize) -> u16 {
     own ^ (way << 1) as u16
 }
 
-/// The ways that requests come by, at a responder: UDP source ports, with the newest PSN of each.
+/// The ways that requests or READ responses come by: UDP source ports, with the newest PSN of each.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     newest: SmallVec<[(u16, Psn); WAYS_MAX]>,
     /// The least of these PSNs, when that is known.
     passed: Option<Psn>,
-    /// Requests that came since the newest port was seen first, up to [`SETTLED`].
+    /// Packets that came since the newest port was seen first, up to [`SETTLED`].
     since: u32,
     /// What is missing before this was told.
     told: Option<Psn>,
+    /// The newest PSN of its way before the packet that came last, if that one is newer.
+    before: Option<Psn>,
 }
 
 impl Ports {
-    /// A request came.
+    /// A packet came.
     pub fn came(&mut self, port: u16, psn: Psn) {
         let slowest = self.passed;
         self.since = SETTLED.min(self.since + 1);
@@ -254,13 +265,15 @@ impl Ports {
                 // Several come by one port, one after the other.
                 self.newest.swap(0, at);
                 let (_, newest) = &mut self.newest[0];
+                self.before = None;
                 if newest.before(psn) {
                     let was = core::mem::replace(newest, psn);
+                    self.before = Some(was);
                     self.passed = slowest.filter(|slowest| was != *slowest);
                 }
             }
             None => {
-                self.passed = None;
+                (self.passed, self.before) = (None, None);
                 if self.newest.len() == WAYS_MAX {
                     self.slowest();
                 }
@@ -284,24 +297,31 @@ impl Ports {
         self.passed
     }
 
-    /// What is missing before the answer is lost: all ways have passed it. Asked once for each packet; `missing` says whether
-    /// something is from one PSN to before another.
-    pub fn news(&mut self, expected: Psn, missing: impl FnOnce(Psn, Psn) -> bool) -> bool {
+    /// The newest PSN of its way before the packet that came last, if that one is newer.
+    pub fn before(&self) -> Option<Psn> {
+        self.before
+    }
+
+    /// Has a later packet come by the way of this one, which has come?
+    pub fn has_passed(&self, psn: Psn) -> bool {
+        self.newest.iter().all(|(_, newest)| *newest != psn)
+    }
+
+    /// From which PSN to before which everything that has not come is lost, as all ways have passed it. Each is answered once.
+    pub fn news(&mut self, expected: Psn) -> Option<(Psn, Psn)> {
         if self.since < SETTLED {
-            return false;
+            return None;
         }
-        let Some(passed) = self.slowest() else {
-            return false;
-        };
+        let passed = self.slowest()?;
         let from = match self.told {
             Some(told) if expected.before(told) => told,
             _ => expected,
         };
         if !from.before(passed) {
-            return false;
+            return None;
         }
         self.told = Some(passed);
-        missing(from, passed)
+        Some((from, passed))
     }
 }
 
@@ -309,14 +329,20 @@ impl Ports {
 #[cold]
 #[inline(never)]
 pub(super) fn begin(qp: &mut Qp, shared: &Shared) {
+    let known = qp.trouble.as_ref().is_some_and(|t| t.spread.is_some());
+    if !known && let Some(ways) = several(qp, shared) {
+        let trouble = qp.trouble.get_or_insert_default();
+        ensure(&shared.spreads, &mut trouble.spread, || {
+            Box::new(Spread::new(ways))
+        });
+    }
+}
+
+/// The ways that its packets may take, if they are several.
+pub(super) fn several(qp: &Qp, shared: &Shared) -> Option<usize> {
     let ways = shared.congestion.zero_touch.ways();
     let has_ports = qp.path.as_ref().is_some_and(|path| path.source_port != 0);
-    let known = qp.trouble.as_ref().is_some_and(|t| t.spread.is_some());
-    if known || ways < 2 || !has_ports || shared.pin_source_port || !qp.is_selective(shared) {
-        return;
-    }
-    let trouble = qp.trouble.get_or_insert_default();
-    ensure(&shared.spreads, &mut trouble.spread, || Spread::new(ways));
+    (ways > 1 && has_ports && !shared.pin_source_port && qp.is_selective(shared)).then_some(ways)
 }
 
 /// What people see of its ways.
@@ -427,18 +453,17 @@ mod tests {
     #[test]
     fn what_all_ports_have_passed_is_lost() {
         let mut ports = Ports::default();
-        let missing = |from: Psn, to: Psn| (from.value()..to.value()).contains(&4);
         ports.came(0xc000, Psn::new(5));
         ports.came(0xc002, Psn::new(3));
-        assert!(!ports.news(Psn::new(3), missing), "the second port may bring 4");
+        assert_eq!(ports.news(Psn::new(3)), None, "the second port may bring 4");
         ports.came(0xc002, Psn::new(8));
-        assert!(!ports.news(Psn::new(4), missing), "a third one may");
+        assert_eq!(ports.news(Psn::new(4)), None, "a third one may");
         // (An older one, often.)
         (1..SETTLED).for_each(|_| ports.came(0xc000, Psn::new(5)));
-        assert!(ports.news(Psn::new(4), missing));
-        assert!(!ports.news(Psn::new(4), missing), "once");
+        assert_eq!(ports.news(Psn::new(4)), Some((Psn::new(4), Psn::new(5))));
+        assert_eq!(ports.news(Psn::new(4)), None, "once");
         // A port that is far behind counts no more.
         ports.came(0xc000, Psn::new(5 + 600));
-        assert!(ports.news(Psn::new(4), |from, to| (from, to) == (Psn::new(5), Psn::new(605))));
+        assert_eq!(ports.news(Psn::new(4)), Some((Psn::new(5), Psn::new(605))));
     }
 }

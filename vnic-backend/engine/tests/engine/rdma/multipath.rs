@@ -1,4 +1,4 @@
-//! Multipath: packets of WRITEs take several ways, of which each keeps its order, and others overtake them.
+//! Multipath: packets of WRITEs and responses of READs take several ways, of which each keeps its order, and others overtake them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -80,21 +80,35 @@ fn is_answer(packet: &Packet) -> bool {
 
 /// Runs until nothing moves. What the first side sends waits by source port, and a few packets of a port by chance come next;
 /// `keep` says which stay. Time passes when only timers are left: so often at most.
-fn run(pair: &mut Pair, seed: u64, patience: u32, mut keep: impl FnMut(usize, &Packet) -> bool) {
+fn run(pair: &mut Pair, seed: u64, patience: u32, keep: impl FnMut(usize, &Packet) -> bool) {
+    run_of(pair, &[0], seed, patience, keep);
+}
+
+/// The same for what these sides send.
+fn run_of(
+    pair: &mut Pair,
+    sides: &[usize],
+    seed: u64,
+    patience: u32,
+    mut keep: impl FnMut(usize, &Packet) -> bool,
+) {
     let mut below = random(seed);
-    let mut ways: BTreeMap<u16, VecDeque<Packet>> = BTreeMap::new();
+    let mut all: [BTreeMap<u16, VecDeque<Packet>>; 2] = Default::default();
     let mut waited = 0;
     loop {
         pair.send(&mut keep);
-        for packet in pair.wire[0].drain(..) {
-            ways.entry(packet.path.source_port).or_default().push_back(packet);
-        }
-        ways.retain(|_, way| !way.is_empty());
-        if !ways.is_empty() {
-            let chosen = below(ways.len() as u64) as usize;
-            let way = ways.values_mut().nth(chosen).expect("there are so many");
-            let count = (1 + below(8) as usize).min(way.len());
-            pair.wire[0].extend(way.drain(..count));
+        for side in sides {
+            let ways = &mut all[*side];
+            for packet in pair.wire[*side].drain(..) {
+                ways.entry(packet.path.source_port).or_default().push_back(packet);
+            }
+            ways.retain(|_, way| !way.is_empty());
+            if !ways.is_empty() {
+                let chosen = below(ways.len() as u64) as usize;
+                let way = ways.values_mut().nth(chosen).expect("there are so many");
+                let count = (1 + below(8) as usize).min(way.len());
+                pair.wire[*side].extend(way.drain(..count));
+            }
         }
         if !pair.goes_on(&mut waited) {
             return;
@@ -103,10 +117,10 @@ fn run(pair: &mut Pair, seed: u64, patience: u32, mut keep: impl FnMut(usize, &P
     }
 }
 
-/// Packets of the first side by source port.
-fn by_port(pair: &Pair) -> BTreeMap<u16, usize> {
+/// Packets of a side by source port.
+fn by_port(pair: &Pair, side: usize) -> BTreeMap<u16, usize> {
     let mut ports = BTreeMap::new();
-    for (_, packet) in pair.log.iter().filter(|(from, _)| *from == 0) {
+    for (_, packet) in pair.log.iter().filter(|(from, _)| *from == side) {
         *ports.entry(packet.path.source_port).or_insert(0) += 1;
     }
     ports
@@ -131,7 +145,7 @@ fn a_write_spreads_lands_as_it_comes_and_nothing_is_sent_twice() {
         assert_eq!(statuses(&mut pair), [(1, Status::Success)]);
         assert!(pair.sides[1].bytes(300_000, 700 * 256) == pair.sides[0].bytes(0, 700 * 256));
         assert_eq!(repeated(&pair), BTreeMap::new(), "seed {seed}");
-        let ports = by_port(&pair);
+        let ports = by_port(&pair, 0);
         assert_eq!(ports.len(), 4);
         let counters = pair.sides[1].device.counters();
         // (One before it.)
@@ -278,7 +292,7 @@ fn who_does_not_know_it_gets_one_way() {
             pair.run();
         }
         assert_eq!(statuses(&mut pair).len(), 3);
-        assert_eq!(by_port(&pair).len(), 1, "{mine} {theirs} {ways}");
+        assert_eq!(by_port(&pair, 0).len(), 1, "{mine} {theirs} {ways}");
         let middles = pair
             .log
             .iter()
@@ -322,6 +336,7 @@ fn everything_at_once() {
     for seed in 1..SEEDS {
         let mut below = random(seed);
         let mut pair = pair(2 + below(15) as u32);
+        set(&mut pair, 1, true, 1 + below(16) as u32);
         let bytes: Vec<u8> = (0..400_000).map(|_| below(256) as u8).collect();
         pair.sides[0].fill(0, &bytes);
         let mut theirs = pair.sides[1].bytes(0, 1 << 20);
@@ -367,7 +382,7 @@ fn everything_at_once() {
         }
         let loss = [0, 1, 8][below(3) as usize];
         let mut chance = random(seed ^ 0x5555);
-        run(&mut pair, seed, 1000, |_, packet| {
+        run_of(&mut pair, &[0, 1], seed, 1000, |_, packet| {
             chance(100) >= loss || (is_answer(packet) && chance(2) == 0)
         });
         let all: Vec<(u64, Status)> = (0..count).map(|id| (id, Status::Success)).collect();
@@ -387,5 +402,164 @@ fn everything_at_once() {
                 "seed {seed}"
             );
         }
+    }
+}
+
+/// A pair whose second side answers by so many ways.
+fn answering(ways: u32) -> Pair {
+    let mut pair = pair(1);
+    set(&mut pair, 1, true, ways);
+    let bytes: Vec<u8> = (0..400_000u32).map(|i| (i * 5 + i / 256) as u8).collect();
+    pair.sides[1].fill(0, &bytes);
+    pair
+}
+
+/// Posts a READ of `len` bytes from the start of the second side's memory.
+fn read(pair: &mut Pair, id: u64, to: u64, len: u32) {
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let addr = a.va(0);
+    a.post(id, SendOp::Read { addr, rkey }, &[a.sge(to, len)]);
+}
+
+/// PSNs of the READs that the first side asked for, each time.
+fn asked(pair: &Pair) -> Vec<(Psn, u32)> {
+    let requests = pair.log.iter().filter(|(from, _)| *from == 0);
+    let reads = requests.filter_map(|(_, packet)| match packet.headers.extended {
+        Extended::Reth(reth) => Some((packet.headers.bth.psn, reth.len)),
+        _ => None,
+    });
+    reads.collect()
+}
+
+/// Responses, by PSN from a first one on.
+fn responses(packet: &Packet, first: Psn) -> Option<i32> {
+    let operation = packet.headers.bth.opcode.operation()?;
+    let psn = packet.headers.bth.psn;
+    operation.is_read_response().then(|| psn.distance(first))
+}
+
+#[test]
+fn responses_spread_and_hardly_any_is_asked_for_twice() {
+    let mut again = 0;
+    for seed in 1..50 {
+        let mut pair = answering(4);
+        for id in 0..10 {
+            read(&mut pair, id, 500_000, 140 * MTU);
+        }
+        run_of(&mut pair, &[1], seed, 3, |_, _| true);
+        assert_eq!(statuses(&mut pair).len(), 10);
+        assert!(pair.sides[0].bytes(500_000, 140 * 256) == pair.sides[1].bytes(0, 140 * 256));
+        // (A way that is not seen for long is not known yet.)
+        again += asked(&pair).len() - 10;
+        let ports = by_port(&pair, 1);
+        assert_eq!(ports.len(), 4);
+        assert!(ports.values().all(|n| *n > 150), "seed {seed}: {ports:?}");
+        assert!(hits(&pair, 0, Mark::ScatterAwaited) > 0 && hits(&pair, 1, Mark::ResponseScattered) > 0);
+        assert!(pair.sides[1].device.counters().roce_multipath_packets > 500);
+    }
+    assert!(again < 60, "{again} of 490");
+}
+
+#[test]
+fn a_lost_response_of_one_way_is_asked_for_alone() {
+    let mut more = 0;
+    for seed in 1..50 {
+        let mut pair = answering(4);
+        let first = pair.sides[0].device.query_qp(pair.sides[0].qp).unwrap().sq_psn;
+        let first = Psn::new(first.value());
+        let mut due = vec![7, 100, 101, 350, 800];
+        for id in 0..10 {
+            read(&mut pair, id, 500_000, 140 * MTU);
+        }
+        run_of(&mut pair, &[1], seed, 10, |from, packet| {
+            let psn = (from == 1).then(|| responses(packet, first)).flatten();
+            let at = due.iter().position(|due| Some(*due) == psn);
+            at.map(|at| due.remove(at)).is_none()
+        });
+        assert_eq!(statuses(&mut pair).len(), 10);
+        assert!(pair.sides[0].bytes(500_000, 140 * 256) == pair.sides[1].bytes(0, 140 * 256));
+        let parts: Vec<std::ops::Range<i32>> = asked(&pair)
+            .iter()
+            .filter(|(_, len)| *len < 140 * MTU)
+            .map(|(psn, len)| psn.distance(first)..psn.distance(first) + (*len / MTU) as i32)
+            .collect();
+        assert!(
+            [7, 100, 101, 350, 800]
+                .iter()
+                .all(|psn| parts.iter().any(|part| part.contains(psn))),
+            "seed {seed}: {parts:?}"
+        );
+        more += parts.len() - 4;
+        assert_eq!(pair.sides[0].device.counters().local_ack_timeout_err, 0);
+    }
+    // (A way of which nothing comes while 512 others do is taken for dead.)
+    assert!(more < 150, "{more}");
+}
+
+#[test]
+fn a_dead_way_of_responses_is_left_out() {
+    for seed in 1..20 {
+        let mut pair = answering(4);
+        let mut lost = 0;
+        for id in 0..60 {
+            read(&mut pair, id, 500_000, 100 * MTU);
+        }
+        let own = std::cell::Cell::new(None);
+        run_of(&mut pair, &[1], seed, 400, |from, packet| {
+            let port = packet.path.source_port;
+            if from == 0 || !packet.headers.bth.scattered {
+                return true;
+            }
+            own.set(own.get().or(Some(port)));
+            let dies = own.get().is_some_and(|own| own ^ port == 4);
+            lost += u64::from(dies);
+            !dies
+        });
+        assert_eq!(statuses(&mut pair).len(), 60);
+        assert!(pair.sides[0].bytes(500_000, 100 * 256) == pair.sides[1].bytes(0, 100 * 256));
+        let counters = pair.sides[1].device.counters();
+        assert!(counters.roce_multipath_rests > 0);
+        assert!(hits(&pair, 1, Mark::WayRested) > 0);
+        // (It is tried now and then, as time passes.)
+        assert!(lost > 0 && lost < 600, "seed {seed}: {lost} of 6,000 packets");
+    }
+}
+
+#[test]
+fn a_refusal_that_overtakes_responses_is_heard_of_in_its_turn() {
+    for seed in 1..50 {
+        let mut pair = answering(4);
+        read(&mut pair, 1, 500_000, 140 * MTU);
+        let a = &mut pair.sides[0];
+        let (addr, rkey) = (a.va(0), 0x1234_5678);
+        a.post(2, SendOp::Write { addr, rkey }, &[a.sge(0, 300)]);
+        run_of(&mut pair, &[1], seed, 3, |_, _| true);
+        let all = statuses(&mut pair);
+        assert_eq!(
+            all,
+            [(1, Status::Success), (2, Status::RemoteAccessError)],
+            "seed {seed}"
+        );
+        assert!(pair.sides[0].bytes(500_000, 140 * 256) == pair.sides[1].bytes(0, 140 * 256));
+    }
+}
+
+#[test]
+fn responses_take_one_way_where_one_side_wants_it() {
+    for (mine, theirs, ways) in [(true, false, 4), (false, true, 4), (true, true, 1)] {
+        let mut pair = answering(ways);
+        set(&mut pair, 0, mine, 1);
+        set(&mut pair, 1, theirs, ways);
+        for id in 0..3 {
+            read(&mut pair, id, 500_000, 50 * MTU);
+            pair.run();
+        }
+        assert_eq!(statuses(&mut pair).len(), 3);
+        assert_eq!(by_port(&pair, 1).len(), 1, "{mine} {theirs} {ways}");
+        let mut responses = pair.log.iter().filter(|(from, _)| *from == 1);
+        assert!(responses.all(|(_, packet)| !packet.headers.bth.scattered));
+        let mut requests = pair.log.iter().filter(|(from, _)| *from == 0);
+        assert!(requests.all(|(_, packet)| packet.payload.is_empty()));
     }
 }

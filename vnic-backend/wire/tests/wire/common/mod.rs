@@ -86,6 +86,7 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
         telemetry: Sign::Known,
         // (It changes the layout, which dissectors do not know.)
         spread: false,
+        scattered: rng.bool(),
         psn: Psn::new(rng.u32()),
     };
     let reth = reth::Header {

@@ -364,7 +364,8 @@ fn is_lost(qp: &mut Qp) -> bool {
     let (Some(ports), Some(beyond)) = (&mut trouble.ports, &trouble.beyond) else {
         return false;
     };
-    ports.news(expected, |from, to| beyond.misses(from, to))
+    let news = ports.news(expected);
+    news.is_some_and(|(from, to)| beyond.misses(from, to))
 }
 
 /// Carries out the READs and atomics that were kept and have their turn.

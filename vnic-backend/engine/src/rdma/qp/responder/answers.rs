@@ -4,6 +4,7 @@ use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::int::Sign;
 use vnic_wire::opcode::{Opcode, Operation};
 use vnic_wire::psn::Psn;
+use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{atomiceth, bth, reth};
@@ -14,6 +15,7 @@ use super::super::super::on_demand::{self, Half, Verdict};
 use super::super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, MESSAGE_MAX, PdHandle, QpType};
+use super::super::spread::multipath_port;
 use super::super::{Qp, notes};
 use super::{Message, Refusal, Target, ahead};
 
@@ -436,7 +438,25 @@ impl Qp {
         payload: Payload<'_>,
         sink: &mut dyn Sink,
     ) {
+        let way = match &mut self.trouble {
+            Some(trouble) if operation.is_read_response() => {
+                let scatter = trouble.scatter.as_deref_mut();
+                scatter.map(|scatter| scatter.leaves(shared, psn))
+            }
+            _ => None,
+        };
         let Some(path) = &self.path else { return };
+        let other;
+        let path = match way {
+            Some(way @ 1..) => {
+                other = Path {
+                    source_port: multipath_port(path.source_port, way),
+                    ..*path
+                };
+                &other
+            }
+            _ => path,
+        };
         let opcode = Opcode::new(self.transport(), operation);
         let telemetry = self.responder.telemetry_of(operation, shared.now);
         let headers = Headers {
@@ -448,6 +468,7 @@ impl Qp {
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
                 selective: shared.congestion.zero_touch.selective,
                 spread: shared.congestion.zero_touch.selective,
+                scattered: way.is_some(),
                 ..bth::Header::new(opcode, self.attributes.destination_qp.0, psn)
             },
             xrceth: None,
