@@ -70,7 +70,7 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
         return Headers::cnp(rng.u24());
     }
     let operation = opcode.operation().unwrap();
-    let bth = bth::Header {
+    let mut bth = bth::Header {
         opcode,
         solicited: rng.bool(),
         migrated: rng.bool(),
@@ -86,9 +86,10 @@ pub fn headers(rng: &mut Rng, opcode: Opcode) -> Headers {
         telemetry: Sign::Known,
         // (It changes the layout, which dissectors do not know.)
         spread: false,
-        scattered: rng.bool(),
+        scattered: false,
         psn: Psn::new(rng.u32()),
     };
+    bth.scattered = bth.selective;
     let reth = reth::Header {
         va: rng.next(),
         rkey: rng.u32(),
