@@ -111,7 +111,8 @@ fn keys_choose_tunnels() -> Result<()> {
     let (mut a, b, macs) = pair(&mut rig, 4, feature::HASH_REPORT)?;
     drop(b);
     rig.state("b", vnic_backend::AttachState::Detached)?;
-    let rows: [(&str, fn(&mut TunnelKeys), [bool; 3]); 5] = [
+    type Change = fn(&mut TunnelKeys);
+    let rows: [(&str, Change, [bool; 3]); 5] = [
         ("as they are", |_| {}, [true, false, true]),
         ("no VXLAN", |t| t.vxlan = false, [false, false, true]),
         ("no NVGRE", |t| t.nvgre = false, [true, false, false]),
@@ -130,12 +131,12 @@ fn keys_choose_tunnels() -> Result<()> {
         };
         let mut b = rig.attach("b", options)?;
         assert_eq!(b.rss(&[0, 1, 2, 3], &key())?, OK, "{name}");
-        let frames: [&dyn Fn(&[u8]) -> Vec<u8>; 3] = [
-            &|inner| vxlan(macs, 4789, inner),
-            &|inner| vxlan(macs, 8472, inner),
-            &|inner| nvgre(macs, inner),
-        ];
-        for (frame, expected) in frames.into_iter().zip(expected) {
+        for (i, expected) in expected.into_iter().enumerate() {
+            let frame = |inner: &[u8]| match i {
+                0 => vxlan(macs, 4789, inner),
+                1 => vxlan(macs, 8472, inner),
+                _ => nvgre(macs, inner),
+            };
             let (mut used, mut told) = (BTreeSet::new(), BTreeSet::new());
             for port in 1000..1040 {
                 used.insert(through(&rig, &mut a, &mut b, &frame(&inside(port)))?);
