@@ -201,8 +201,11 @@ impl Rig {
         Ok(mac)
     }
 
-    /// Attaches a guest and waits until its link is up on all cores.
+    /// Attaches a guest, when one before it has left, and waits until its link is up on all cores.
     pub fn attach(&mut self, name: &str, options: Options) -> Result<Guest> {
+        let nic = self.nic.clone();
+        let taken = |state| matches!(state, AttachState::Attached | AttachState::Up);
+        wait_for(|| !nic.adapter(name).is_ok_and(|a| taken(a.state)));
         let guest = Guest::attach(self.socket(name), options)?;
         self.up(name)?;
         Ok(guest)

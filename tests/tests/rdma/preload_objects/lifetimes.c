@@ -54,6 +54,8 @@ static void regions(void)
 	char back[8];
 	CHECK(ibv_memcpy_from_dm(back, dm, 8, 8) == 0 && memcmp(back, "12345678", 8) == 0);
 	CHECK(ibv_memcpy_to_dm(dm, 4092, "12345678", 8) == EINVAL);
+	/* Whole words only, as on hardware. */
+	CHECK(ibv_memcpy_to_dm(dm, 2, "12345678", 4) == EINVAL && ibv_memcpy_from_dm(back, dm, 0, 5) == EINVAL);
 	CHECK(ibv_dereg_mr(mr) == 0);
 	CHECK(ibv_free_dm(dm) == 0);
 	dm_attr.length = 0;

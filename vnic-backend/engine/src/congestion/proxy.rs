@@ -9,7 +9,7 @@
 //!  from the guest ─▶ a limited flow? ─ its frames wait here ────────────┴──▶ at its rate, all others at once
 //! ```
 //!
-//! An algorithm that wants telemetry (HPCC) gets it behind the guest's packets, which stay as they are ([`links`]).
+//! An algorithm that wants telemetry (HPCC) gets it behind the guest's packets, which stay as they are (`proxy/links.rs`).
 //!
 //! Frames are given by their first bytes. `pairs.rs` learns the facts that only the other direction shows; unknown ones are
 //! counted, never guessed. Guests and their peers may send whatever they like: memory is bounded, the oldest entry is

@@ -90,7 +90,7 @@ pub enum Extents {
     /// One piece.
     One(u64),
     /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0. One piece at
-    /// [`NULL_MEMORY`] is no memory: all bytes are there, reads give zeros, and writes are forgotten.
+    /// [`NULL_MEMORY`](crate::rdma::NULL_MEMORY) is no memory: all bytes are there, reads give zeros, and writes are forgotten.
     Many(Box<[(u64, u64)]>),
     /// Those that the driver has given so far.
     OnDemand(Box<Pages>),
