@@ -1,5 +1,5 @@
 //! Data center bridging exchange (IEEE 802.1Q-2018 annex D.2): what two ends of a link tell each other about priorities, in
-//! organizationally specific TLVs of [`lldp`](crate::lldp).
+//! organizationally specific TLVs of [`lldp`].
 //!
 //! Values behind the OUI 00-80-C2 and the subtype; a priority's nibble or bit is its number from the left, or from the right:
 //!
