@@ -74,7 +74,7 @@ impl Dm {
 
 /// What hardware copies: whole words of four bytes (mlx5; tests of rdma-core ask for the refusal). Mapped memory has no such rule.
 fn words(offset: u64, length: usize) -> Result<(), Errno> {
-    match offset % 4 == 0 && length.is_multiple_of(4) {
+    match offset.is_multiple_of(4) && length.is_multiple_of(4) {
         true => Ok(()),
         false => Err(Errno::INVALID),
     }
