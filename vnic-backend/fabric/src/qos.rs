@@ -23,6 +23,7 @@ pub mod config;
 pub mod egress;
 pub mod hint;
 pub mod lifetime;
+pub mod order;
 pub mod pause;
 pub mod red;
 pub mod shared;
@@ -37,6 +38,7 @@ pub use config::{Buffer, BufferParts, Classes, PauseSettings, PortQos, QosError,
 pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
+pub use order::ClassOrder;
 pub use pause::{PauseRx, PauseTx};
 pub use red::{Average, Capable, Curve, MarkAt, Marker, NotCapable, Red, Verdict};
 pub use shared::{SharedBuffer, SharedSettings, Threshold};

@@ -51,7 +51,7 @@ impl Sender {
             .then(|| Box::new(SendQueues::new(qos, now)));
         Sender {
             limits: Limits::new(qos),
-            turns: Turns::default(),
+            turns: Turns::new(&qos.classes),
             queues,
             guest_roce: false,
             change,
@@ -63,7 +63,7 @@ impl Sender {
         let qos = &change.qos;
         self.limits.configure(qos);
         // A member may not come back for the priorities that it waited for.
-        self.turns = Turns::default();
+        self.turns = Turns::new(&qos.classes);
         match &mut self.queues {
             Some(queues) if qos.sending.queue_per_priority || !queues.is_empty() => {
                 queues.configure(qos, now)
@@ -167,7 +167,7 @@ impl Sender {
         if self.limits.any() {
             let since = since.or(self.turns.since(who));
             self.limits.charge(now, since, priority, wire);
-            self.turns.served(who, wire);
+            self.turns.served(who, self.limits.tc(priority), wire);
         }
     }
 

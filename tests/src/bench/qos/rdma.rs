@@ -1,4 +1,4 @@
-//! An RDMA writer beside the Ethernet guests.
+//! RDMA writers beside the Ethernet guests.
 
 use anyhow::{Result, ensure};
 use vnic_backend::Nic;
@@ -29,7 +29,7 @@ struct Side {
 pub struct Writer {
     nic: Nic,
     stream: usize,
-    to: String,
+    from: String,
     sides: [Side; 2],
     qps: [QueuePair<Rc>; 2],
     posted: usize,
@@ -64,7 +64,7 @@ impl Writer {
         Ok(Writer {
             nic: nic.clone(),
             stream,
-            to: format!("vf{to}"),
+            from: format!("vf{from}"),
             sides,
             qps,
             posted: 0,
@@ -72,11 +72,11 @@ impl Writer {
         })
     }
 
-    fn received(&self, name: &str) -> u64 {
+    fn sent(&self, name: &str) -> u64 {
         let values = self.nic.counter_values().adapters;
         let place = RDMA_COUNTERS.iter().position(|def| def.name == name);
         let of = |a: &vnic_backend::counters::AdapterValues| Some(a.rdma.as_ref()?[place?]);
-        let adapter = values.iter().find(|a| a.name == self.to);
+        let adapter = values.iter().find(|a| a.name == self.from);
         adapter.and_then(of).unwrap_or_default()
     }
 }
@@ -102,8 +102,20 @@ impl Extra for Writer {
     }
 
     fn count(&self, bytes: &mut [u64]) {
-        let sum = self.received("rx_vport_rdma_unicast_bytes")
-            + WIRE * self.received("rx_vport_rdma_unicast_packets");
-        bytes[self.stream] = sum;
+        // Nothing is lost, or sent twice, on the way.
+        bytes[self.stream] =
+            self.sent("tx_vport_rdma_unicast_bytes") + WIRE * self.sent("tx_vport_rdma_unicast_packets");
+    }
+}
+
+impl Extra for Vec<Writer> {
+    fn turn(&mut self) -> Result<()> {
+        self.iter_mut().try_for_each(Extra::turn)
+    }
+
+    fn count(&self, bytes: &mut [u64]) {
+        for writer in self {
+            writer.count(bytes);
+        }
     }
 }

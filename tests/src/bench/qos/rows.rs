@@ -88,7 +88,17 @@ pub(super) const ALL: &[Row] = &[
     Row {
         name: "rdma-ets",
         needs_testpmd: false,
-        run: rdma_ets,
+        run: |lab| rdma_ets(lab, "rdma-ets", 0, [50, 50]),
+    },
+    Row {
+        name: "rdma-ets-sender",
+        needs_testpmd: false,
+        run: |lab| rdma_ets(lab, "rdma-ets-sender", 1, [30, 70]),
+    },
+    Row {
+        name: "rdma-8-writers",
+        needs_testpmd: false,
+        run: rdma_writers,
     },
     Row {
         name: "incast",
@@ -347,35 +357,70 @@ fn queues(lab: &Lab) -> Result<Vec<Outcome>> {
     Ok(vec![found])
 }
 
-/// An RDMA writer against an Ethernet guest.
-fn rdma_ets(lab: &Lab) -> Result<Vec<Outcome>> {
-    const RATE: f64 = 4.0 * GIGA;
-    // vf1 has both a guest's Ethernet and an RDMA function of a process.
-    let mut s = Setting::new(lab, &[load(1, 0, 0, 4.0 * GIGA)], 2, 256)?;
-    let spec = QosSpec {
-        rate: RATE as u64,
-        classes: ets(&[(0, 50), (3, 50)]),
+/// Bit/s of the port that RDMA and Ethernet share.
+const SHARED: f64 = 4.0 * GIGA;
+
+/// A class for Ethernet and a lossless one for RDMA, with these shares.
+fn both(rate: f64, [ethernet, rdma]: [u8; 2]) -> QosSpec {
+    QosSpec {
+        rate: rate as u64,
+        classes: ets(&[(0, ethernet), (3, rdma)]),
         pfc: 1 << 3,
         ..QosSpec::default()
-    };
-    set(&s.nic, 0, spec)?;
-    set(
-        &s.nic,
-        1,
-        QosSpec {
-            classes: super::classes(),
-            pfc: 1 << 3,
-            ..QosSpec::default()
-        },
-    )?;
+    }
+}
+
+/// Shares of Ethernet and of RDMA.
+fn two_streams([ethernet, rdma]: [u8; 2]) -> [Stream; 2] {
+    let part = |percent: u8| SHARED * f64::from(percent) / 100.0;
+    [stream("ethernet", part(ethernet)), stream("rdma", part(rdma))]
+}
+
+/// An RDMA writer against an Ethernet guest of the same adapter, `vf1`, into `vf0`. `limited`: the adapter whose rate they share.
+fn rdma_ets(lab: &Lab, name: &str, limited: usize, shares: [u8; 2]) -> Result<Vec<Outcome>> {
+    let mut s = Setting::new(lab, &[load(1, 0, 0, SHARED)], 2, 256)?;
+    for adapter in 0..2 {
+        let rate = if adapter == limited { SHARED } else { 0.0 };
+        set(&s.nic, adapter, both(rate, shares))?;
+    }
     let mut writer = super::rdma::Writer::new(&s.product, &s.nic, 1, 0, 1)?;
     let all = s.run(&mut writer)?;
+    let note = format!(
+        "an RDMA writer (64 KiB WRITEs, MTU 1024, lossless priority 3) and a guest in this process (1514 B), ETS {} : {}, {} has 4 \
+         Gb/s",
+        shares[0],
+        shares[1],
+        ["the receiver", "the sender"][limited],
+    );
+    outcomes(name, &two_streams(shares), &all, &note)
+}
+
+/// Eight RDMA writers, each of an adapter of its own, against an Ethernet guest of a ninth.
+fn rdma_writers(lab: &Lab) -> Result<Vec<Outcome>> {
+    const WRITERS: usize = 8;
+    let shares = [20, 80];
+    let mut s = Setting::new(lab, &[load(1 + WRITERS, 0, 0, SHARED)], 1 + WRITERS, 256)?;
+    for adapter in 0..2 + WRITERS {
+        let rate = if adapter == 0 { SHARED } else { 0.0 };
+        set(&s.nic, adapter, both(rate, shares))?;
+    }
+    let writer = |i: usize| super::rdma::Writer::new(&s.product, &s.nic, i, 0, i);
+    let mut writers = (1..=WRITERS).map(writer).collect::<Result<Vec<_>>>()?;
+    let all = s.run(&mut writers)?;
+    let [ethernet, rdma] = two_streams(shares);
+    let each = rdma.configured / WRITERS as f64;
+    let names = [
+        "rdma-1", "rdma-2", "rdma-3", "rdma-4", "rdma-5", "rdma-6", "rdma-7", "rdma-8",
+    ];
+    let streams: Vec<Stream> = std::iter::once(ethernet)
+        .chain(names.map(|name| stream(name, each)))
+        .collect();
     outcomes(
-        "rdma-ets",
-        &[stream("ethernet", RATE / 2.0), stream("rdma", RATE / 2.0)],
+        "rdma-8-writers",
+        &streams,
         &all,
-        "an RDMA writer (64 KiB WRITEs, MTU 1024, lossless priority 3) and a guest in this process (1514 B) into one of 4 \
-         Gb/s, 50 % each",
+        "eight RDMA writers (64 KiB WRITEs, MTU 1024, lossless priority 3), each of its own adapter, and a guest in this process \
+         (1514 B) into one of 4 Gb/s, ETS 20 : 80",
     )
 }
 

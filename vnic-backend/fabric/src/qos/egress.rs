@@ -1,11 +1,7 @@
 //! Queues of a port, and which of them sends next: strict classes, then ETS by deficit in bytes on the wire; within a class,
 //! guaranteed rates of sources, then all in turn.
 //!
-//! Order of the classes, as on the cards (`tc_group` of the QETC register): [`Tsa::Vendor`] classes in equal turns; then
-//! [`Tsa::Strict`] ones, the higher number first; then [`Tsa::Ets`] ones by their shares, which are weights of what is left;
-//! then those with a share of 0. Turns and shares are by bytes on the wire: the class that has had the least for its weight is
-//! next (start-time fair queueing, Goyal 1996: a class is never ahead or behind by more than one frame). A class that has
-//! nothing to send, or may not, leaves its turn to the others and does not catch up later.
+//! [`ClassOrder`] says which class is next.
 //!
 //! In a class a source gets its guaranteed rate, and its turn in what is left of the class.
 //!
@@ -21,11 +17,12 @@ mod turns;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Bucket, Colour, PRIORITIES, PortQos, Tsa};
+use super::order::{ClassOrder, bits};
+use super::{Bucket, Colour, PRIORITIES, PortQos};
 use crate::Instant;
 use ahead::Ahead;
 use fifo::{NONE, Nodes};
-use turns::{Queue, Turns, bits};
+use turns::{Queue, Turns};
 
 /// Credit that silence gathers: a round of a busy core.
 pub const SLACK: Duration = Duration::from_micros(100);
@@ -60,11 +57,6 @@ pub struct Pick {
     sure: bool,
 }
 
-/// Groups of classes that take turns.
-const VENDOR: usize = 0;
-const ETS: usize = 1;
-const REST: usize = 2;
-
 /// Queues of a port, by class and source. `T` is an item that waits.
 // Wide: the state of one scheduler, which each frame reads together.
 #[derive(Debug)]
@@ -78,15 +70,9 @@ pub struct Egress<T> {
     priorities: [u8; PRIORITIES],
     port: Bucket,
     limits: [Bucket; PRIORITIES],
-    /// Classes, a bit each: with a limit; strict; by group.
+    /// Classes with a limit, a bit each.
     limited: u8,
-    strict: u8,
-    groups: [u8; 3],
-    /// Virtual time of a byte in a class: 2^32 by the class's weight.
-    cost: [u64; PRIORITIES],
-    /// Virtual time: of the next frame of a class, and of the frame that a group sent last.
-    start: [u128; PRIORITIES],
-    group_time: [u128; 3],
+    order: ClassOrder,
     /// Until then the port had credit, and nothing that might have gone.
     idle_until: Instant,
     nodes: Nodes<T>,
@@ -109,11 +95,7 @@ impl<T> Egress<T> {
             port: Bucket::new(0, SLACK),
             limits: [Bucket::new(0, SLACK); PRIORITIES],
             limited: 0,
-            strict: 0,
-            groups: [0; 3],
-            cost: [0; PRIORITIES],
-            start: [0; PRIORITIES],
-            group_time: [0; 3],
+            order: ClassOrder::default(),
             idle_until: now,
             nodes: Nodes::new(),
             turns: Turns::new(),
@@ -133,33 +115,12 @@ impl<T> Egress<T> {
         // Waiting at the old rates gives no credit at the new ones.
         self.idle_until = now;
         self.port.set_rate(qos.rate);
-        (self.limited, self.strict, self.groups) = (0, 0, [0; 3]);
+        self.limited = 0;
         for c in 0..PRIORITIES {
             self.limits[c].set_rate(classes.limit[c]);
-            let bit = 1 << c;
-            if classes.limit[c] != 0 {
-                self.limited |= bit;
-            }
-            match (classes.tsa[c], classes.share[c]) {
-                (Tsa::Vendor, _) => self.groups[VENDOR] |= bit,
-                (Tsa::Strict, _) => self.strict |= bit,
-                (Tsa::Ets, 0) => self.groups[REST] |= bit,
-                (Tsa::Ets, _) => self.groups[ETS] |= bit,
-            }
-            let weight = match classes.tsa[c] {
-                Tsa::Ets => u64::from(classes.share[c].max(1)),
-                _ => 1,
-            };
-            self.cost[c] = (1 << 32) / weight;
+            self.limited |= u8::from(classes.limit[c] != 0) << c;
         }
-        // A class that joins a group has no part in the group's past.
-        for (g, group) in self.groups.into_iter().enumerate() {
-            let latest = bits(group).map(|c| self.start[c]).max().unwrap_or(0);
-            self.group_time[g] = latest.max(self.group_time[g]);
-            for c in bits(group) {
-                self.start[c] = self.group_time[g];
-            }
-        }
+        self.order.configure(classes);
         let class_of = classes.of_priority.map(|c| c % PRIORITIES as u8);
         if class_of != self.class_of || self.priorities == [0; PRIORITIES] {
             self.reclass(class_of);
@@ -295,7 +256,7 @@ impl<T> Egress<T> {
             self.idle_until = now;
             return None;
         }
-        let class = self.choose(ready);
+        let class = self.order.choose(ready);
         let open = self.turns.heads() & !closed & self.priorities[class];
         let (queue, sure) = self.turns.next(now, open);
         Some(Pick {
@@ -317,11 +278,7 @@ impl<T> Egress<T> {
         let class = usize::from(q.class);
         let entry = *self.nodes.front(&q.fifo)?.0;
         self.pay(now, entry.since, entry.wire, class);
-        if let Some(g) = self.groups.iter().position(|g| g & 1 << class != 0) {
-            let start = self.start[class].max(self.group_time[g]);
-            self.group_time[g] = start;
-            self.start[class] = start + u128::from(entry.wire) * u128::from(self.cost[class]);
-        }
+        self.order.charge(class, entry.wire.into());
         self.turns.charge(now, pick.queue, pick.sure, entry.wire);
         self.remove(pick)
     }
@@ -397,22 +354,6 @@ impl<T> Egress<T> {
         bits(waiting & self.limited)
             .filter(|c| !self.limits[*c].is_open(now))
             .fold(waiting, |ready, c| ready & !(1 << c))
-    }
-
-    /// The class that goes next, of these (not none).
-    fn choose(&self, ready: u8) -> usize {
-        if ready.is_power_of_two() {
-            return ready.trailing_zeros() as usize;
-        }
-        let strict = ready & self.strict;
-        if ready & self.groups[VENDOR] == 0 && strict != 0 {
-            return strict.ilog2() as usize;
-        }
-        let turn = |g: usize| {
-            let time = |c: &usize| self.start[*c].max(self.group_time[g]);
-            bits(ready & self.groups[g]).min_by_key(time)
-        };
-        (0..3).find_map(turn).unwrap_or(0)
     }
 
     /// Charges the rates for an item of a class that came at `since`.

@@ -136,8 +136,9 @@ impl Limits {
         wanted.map(|p| self.opens_at(p)).min()
     }
 
+    /// Traffic class of a priority.
     #[inline]
-    fn tc(&self, priority: u8) -> usize {
+    pub fn tc(&self, priority: u8) -> usize {
         usize::from(self.class_of[usize::from(priority & 7)] & 7)
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use vnic_engine::rdma::Marking;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue};
+use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue, Tsa};
 
 const SECOND: u64 = 1_000_000_000;
 const NOTHING: PauseState = PauseState {
@@ -135,15 +135,20 @@ fn whoever_shares_a_limit_gets_the_same_of_it() {
         rate: 1_000_000_000,
         ..PortQos::default()
     });
-    // Long and short frames, several priorities, and the RDMA function comes last.
-    let rdma = Source {
+    // Long and short frames, and the RDMA function comes last. Classes have equal turns, and members of one class.
+    let rdma = |priority| Source {
         who: Member::RDMA,
-        ..source(3, 4, 4_160)
+        ..source(3, priority, 4_160)
     };
-    let mut all = [source(0, 0, 9_024), source(1, 0, 88), source(2, 6, 1538), rdma];
+    let mut all = [source(0, 0, 9_024), source(1, 0, 88), source(2, 0, 1538), rdma(0)];
     run(&mut s, &mut all, SECOND, SECOND / 10, 1_000);
     for one in &all {
         near(one.sent, 125_000_000 / 40, 100);
+    }
+    let mut all = [source(0, 0, 9_024), source(1, 0, 88), source(2, 6, 1538), rdma(4)];
+    run(&mut s, &mut all, SECOND + SECOND / 10, SECOND / 10, 1_000);
+    for (one, part) in all.iter().zip([6, 6, 3, 3]) {
+        near(one.sent, 12_500_000 / part, 200);
     }
     // Two sources that share a class.
     let mut s = sender(PortQos {
@@ -155,6 +160,103 @@ fn whoever_shares_a_limit_gets_the_same_of_it() {
     for one in &all {
         near(one.sent, 125_000_000 / 20, 100);
     }
+}
+
+/// The adapter's rate by the classes' order, at the sending end, too: the RDMA function beside transmit queues.
+#[test]
+fn classes_share_the_rate_in_their_order() {
+    let ets = |share: &[(usize, u8)]| {
+        let mut classes = Classes::default();
+        for (tc, percent) in share {
+            (classes.tsa[*tc], classes.share[*tc]) = (Tsa::Ets, *percent);
+        }
+        classes
+    };
+    let rdma = |priority, wire| Source {
+        who: Member::RDMA,
+        ..source(0, priority, wire)
+    };
+    for (rdma_share, ethernet) in [(50, 50), (20, 80), (90, 10), (1, 99)] {
+        for wire in [88, 1538, 9_024] {
+            let mut s = sender(PortQos {
+                rate: 1_000_000_000,
+                classes: ets(&[(3, rdma_share), (5, ethernet)]),
+                ..PortQos::default()
+            });
+            // Two queues share the other class.
+            let mut all = [source(0, 5, wire), source(1, 5, 1538), rdma(3, 4_160)];
+            run(&mut s, &mut all, SECOND, SECOND / 5, 1_000);
+            let of = |percent: u8| 25_000_000 * u64::from(percent) / 100;
+            near(all[2].sent, of(rdma_share), 200);
+            near(all[0].sent + all[1].sent, of(ethernet), 200);
+            near(all[0].sent, of(ethernet) / 2, 200);
+            // Alone it has all.
+            let before = all[2].sent;
+            s.leave(Member::queue(0));
+            s.leave(Member::queue(1));
+            run(&mut s, &mut all[2..], SECOND + SECOND / 5, SECOND / 10, 1_000);
+            near(all[2].sent - before, 12_500_000, 200);
+        }
+    }
+    // Strict classes come first; what they leave is shared.
+    let mut classes = ets(&[(3, 25), (5, 75)]);
+    classes.tsa[6] = Tsa::Strict;
+    classes.limit[6] = 400_000_000;
+    let mut s = sender(PortQos {
+        rate: 1_000_000_000,
+        classes,
+        ..PortQos::default()
+    });
+    let mut all = [source(0, 5, 1538), rdma(3, 4_160), source(2, 6, 1538)];
+    run(&mut s, &mut all, SECOND, SECOND / 5, 1_000);
+    near(all[2].sent, 10_000_000, 200);
+    near(all[1].sent, 15_000_000 / 4, 200);
+    near(all[0].sent, 15_000_000 * 3 / 4, 200);
+}
+
+/// Two queues wait for a limit of their class, while a third one sends: they do not wait for each other when the class opens.
+#[test]
+fn nobody_waits_for_each_other() {
+    let mut s = sender(PortQos {
+        classes: limited(&[(3, 100_000_000)]),
+        rate: 1_000_000_000,
+        ..PortQos::default()
+    });
+    let mut all = [source(0, 3, 1538), source(1, 3, 9_024), source(2, 5, 1538)];
+    run(&mut s, &mut all, SECOND, SECOND / 5, 1_000);
+    near(all[0].sent + all[1].sent, 2_500_000, 200);
+    near(all[0].sent, 1_250_000, 200);
+    near(all[2].sent, 22_500_000, 200);
+}
+
+/// Classes of one member, which asks for them all.
+#[test]
+fn classes_of_one_member_share_the_rate() {
+    let mut classes = Classes::default();
+    for (tc, percent) in [(3, 30), (5, 70)] {
+        (classes.tsa[tc], classes.share[tc]) = (Tsa::Ets, percent);
+    }
+    let mut s = sender(PortQos {
+        rate: 1_000_000_000,
+        classes,
+        ..PortQos::default()
+    });
+    let mut sent = [0; 8];
+    for now in (SECOND..SECOND + SECOND / 5).step_by(1_000) {
+        let now = Instant(now);
+        let both = 1 << 3 | 1 << 5;
+        for _ in 0..32 {
+            let open = s.open(NOTHING, now) & !s.others(now, Member::RDMA) & both;
+            let Some(p) = (0..8).find(|p| open >> p & 1 != 0) else {
+                break;
+            };
+            s.charge_bytes(now, None, Member::RDMA, p, 4_160);
+            sent[usize::from(p)] += 4_160;
+        }
+        s.wait(now, Member::RDMA, both);
+    }
+    near(sent[3], 7_500_000, 200);
+    near(sent[5], 17_500_000, 200);
 }
 
 #[test]

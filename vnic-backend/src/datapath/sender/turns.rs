@@ -1,8 +1,10 @@
 //! Fair shares of an adapter's limits, in bytes: start-time fair queueing (Goyal, Vin, Cheng, Start-time Fair Queuing,
 //! SIGCOMM 1996) over the adapter's transmit queues, its send queues, its RDMA function and its guest's waiting RoCE. Without
-//! it the queue that is served first would get all bytes.
+//! it the queue that is served first would get all bytes. Of the adapter's rate each traffic class has what the classes' order
+//! gives it ([`ClassOrder`]), as at a port; members that send in one class have the same of it.
 
 use vnic_fabric::Instant;
+use vnic_fabric::qos::{ClassOrder, Classes, PRIORITIES};
 
 use super::limits::Limits;
 
@@ -44,8 +46,8 @@ struct Turn {
     /// The last two rounds in which the member asked, the newer one first.
     asked: Instant,
     before: Instant,
-    /// Finish tag of the member's last bytes, in virtual time.
-    served: u64,
+    /// Finish tag of the member's last bytes, in the virtual time of each class.
+    served: [u64; PRIORITIES],
 }
 
 /// Turns of an adapter's members.
@@ -54,11 +56,20 @@ pub struct Turns {
     /// Members that have more to send than they may, a bit each.
     waiting: u32,
     members: [Turn; MEMBERS],
-    /// Virtual time: start tag of the member that was served last.
-    time: u64,
+    /// Virtual time of each class: start tag of the member that was served last.
+    time: [u64; PRIORITIES],
+    /// Order of the classes that share the adapter's rate.
+    order: ClassOrder,
 }
 
 impl Turns {
+    /// Nobody waits.
+    pub fn new(classes: &Classes) -> Turns {
+        let mut turns = Turns::default();
+        turns.order.configure(classes);
+        turns
+    }
+
     /// Whether no member waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -79,7 +90,9 @@ impl Turns {
         if self.waiting & who.bit() == 0 {
             self.waiting |= who.bit();
             turn.since = now;
-            turn.served = turn.served.max(self.time);
+            for (served, time) in turn.served.iter_mut().zip(self.time) {
+                *served = time.max(*served);
+            }
         }
     }
 
@@ -96,35 +109,54 @@ impl Turns {
         }
     }
 
-    /// Whether another member is next to use the limits of this priority. Asked while they are open.
+    /// Whether another member, or another class of the same member, is next to use the limits of this priority. Asked while they are
+    /// open.
     #[inline]
     pub fn is_others(&mut self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
-        self.waiting & !who.bit() != 0 && self.is_behind(now, who, priority, limits)
+        let own = self.members[usize::from(who.0)].priorities;
+        let alone = self.waiting & !who.bit() == 0 && own & own.wrapping_sub(1) == 0;
+        self.waiting != 0 && !alone && self.is_behind(now, who, priority, limits)
     }
 
     #[cold]
     fn is_behind(&mut self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
         self.ask(now, who);
         let me = self.members[usize::from(who.0)];
-        let mine = me.served.max(self.time);
+        let (waiting, order) = (self.waiting, &self.order);
+        let tc = limits.tc(priority);
+        let time = self.time[tc];
+        // Who did not ask while time went on has nothing to catch up with but others who did not.
+        let tag = |member: &Turn| (member.served[tc].max(time), member.served[tc]);
         self.members.iter().zip(0u8..).any(|(other, i)| {
-            i != who.0
-                && self.waiting >> i & 1 != 0
-                && other.served < mine
+            // Whether what the member sends of a priority goes first.
+            let is_first = |p: u8| {
+                let class = limits.tc(p);
+                match tc == class {
+                    true => i != who.0 && tag(other) < tag(&me),
+                    false => order.choose(1 << tc | 1 << class) == class,
+                }
+            };
+            waiting >> i & 1 != 0
                 // All members ask in each round: one that missed a round does not come.
                 && other.asked >= me.before
                 && (0..8).any(|p| {
-                    other.priorities >> p & 1 != 0 && limits.shared(p, priority) && limits.is_open(now, p)
+                    other.priorities >> p & 1 != 0
+                        && limits.shared(p, priority)
+                        && is_first(p)
+                        && limits.is_open(now, p)
                 })
         })
     }
 
-    /// Counts bytes that a member has sent.
+    /// Counts bytes that a member has sent in a class.
     #[inline]
-    pub fn served(&mut self, who: Member, wire: u64) {
-        let turn = &mut self.members[usize::from(who.0)];
-        let start = turn.served.max(self.time);
-        turn.served = start + wire;
-        self.time = start;
+    pub fn served(&mut self, who: Member, tc: usize, wire: u64) {
+        let (served, time) = (
+            &mut self.members[usize::from(who.0)].served[tc],
+            &mut self.time[tc],
+        );
+        *time = (*served).max(*time);
+        *served = *time + wire;
+        self.order.charge(tc, wire);
     }
 }

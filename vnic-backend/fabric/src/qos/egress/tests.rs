@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::qos::Classes;
+use crate::qos::Tsa;
 
 const GBIT: u64 = 1_000_000_000;
 

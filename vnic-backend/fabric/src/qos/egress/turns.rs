@@ -11,6 +11,7 @@ use core::cmp::Reverse;
 
 use super::fifo::{Fifo, NONE};
 use crate::Instant;
+use crate::qos::order::bits;
 use crate::qos::{Bucket, PRIORITIES};
 
 /// Bytes of a turn: a full-size frame.
@@ -300,15 +301,4 @@ impl Turns {
             self.heads &= !(1 << head);
         }
     }
-}
-
-/// Numbers of the bits that are set.
-pub(super) fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let bit = mask.trailing_zeros() as usize;
-        (mask != 0).then(|| {
-            mask &= mask - 1;
-            bit
-        })
-    })
 }

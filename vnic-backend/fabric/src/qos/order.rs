@@ -1,0 +1,91 @@
+//! Order of traffic classes, as on the cards (`tc_group` of the QETC register): [`Tsa::Vendor`] classes in equal turns; then
+//! [`Tsa::Strict`] ones, the higher number first; then [`Tsa::Ets`] ones by their shares, which are weights of what is left;
+//! then those with a share of 0. Turns and shares are by bytes on the wire: the class that has had the least for its weight is
+//! next (start-time fair queueing, Goyal 1996: a class is never ahead or behind by more than one frame). A class that has
+//! nothing to send, or may not, leaves its turn to the others and does not catch up later.
+
+use super::{Classes, PRIORITIES, Tsa};
+
+/// Groups of classes that take turns.
+const VENDOR: usize = 0;
+const ETS: usize = 1;
+const REST: usize = 2;
+
+/// Which class of a port is next.
+#[derive(Debug, Default)]
+pub struct ClassOrder {
+    /// Classes, a bit each: strict; by group.
+    strict: u8,
+    groups: [u8; 3],
+    /// Virtual time of a byte in a class: 2^32 by the class's weight.
+    cost: [u64; PRIORITIES],
+    /// Virtual time: of the next frame of a class, and of the frame that a group sent last.
+    start: [u128; PRIORITIES],
+    group_time: [u128; 3],
+}
+
+impl ClassOrder {
+    /// Takes other settings.
+    pub fn configure(&mut self, classes: &Classes) {
+        (self.strict, self.groups) = (0, [0; 3]);
+        for c in 0..PRIORITIES {
+            let bit = 1 << c;
+            match (classes.tsa[c], classes.share[c]) {
+                (Tsa::Vendor, _) => self.groups[VENDOR] |= bit,
+                (Tsa::Strict, _) => self.strict |= bit,
+                (Tsa::Ets, 0) => self.groups[REST] |= bit,
+                (Tsa::Ets, _) => self.groups[ETS] |= bit,
+            }
+            let weight = match classes.tsa[c] {
+                Tsa::Ets => u64::from(classes.share[c].max(1)),
+                _ => 1,
+            };
+            self.cost[c] = (1 << 32) / weight;
+        }
+        // A class that joins a group has no part in the group's past.
+        for (g, group) in self.groups.into_iter().enumerate() {
+            let latest = bits(group).map(|c| self.start[c]).max().unwrap_or(0);
+            self.group_time[g] = latest.max(self.group_time[g]);
+            for c in bits(group) {
+                self.start[c] = self.group_time[g];
+            }
+        }
+    }
+
+    /// The class that goes next, of these (a bit each, not none).
+    pub fn choose(&self, ready: u8) -> usize {
+        if ready.is_power_of_two() {
+            return ready.trailing_zeros() as usize;
+        }
+        let strict = ready & self.strict;
+        if ready & self.groups[VENDOR] == 0 && strict != 0 {
+            return strict.ilog2() as usize;
+        }
+        let turn = |g: usize| {
+            let time = |c: &usize| self.start[*c].max(self.group_time[g]);
+            bits(ready & self.groups[g]).min_by_key(time)
+        };
+        (0..3).find_map(turn).unwrap_or(0)
+    }
+
+    /// Counts bytes on the wire that a class has sent.
+    #[inline]
+    pub fn charge(&mut self, class: usize, wire: u64) {
+        if let Some(g) = self.groups.iter().position(|g| g & 1 << class != 0) {
+            let start = self.start[class].max(self.group_time[g]);
+            self.group_time[g] = start;
+            self.start[class] = start + u128::from(wire) * u128::from(self.cost[class]);
+        }
+    }
+}
+
+/// Numbers of the bits that are set.
+pub(super) fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = mask.trailing_zeros() as usize;
+        (mask != 0).then(|| {
+            mask &= mask - 1;
+            bit
+        })
+    })
+}
