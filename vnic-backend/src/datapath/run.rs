@@ -7,6 +7,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 use vnic_engine::counters::CoreCounter as C;
 use vnic_fabric::Instant;
+use vnic_fabric::qos::Away;
+use vnic_fabric::qos::egress::SLACK;
 use vnic_fabric::switch::{Switch, SwitchConfig, SwitchStats};
 
 use super::MAX_CORES;
@@ -187,11 +189,18 @@ impl Runner {
         let mut quota = Quota::default();
         // When the last round began, if it found work.
         let mut busy: Option<Instant> = None;
+        // When the last round began, unless the core has slept since.
+        let mut looked: Option<Instant> = None;
         loop {
             let now = self.worker.now();
             if let Some(began) = busy.take() {
                 self.times.round.add(nanos(now.since(began)));
                 self.worker.functions.round_over(now);
+            }
+            if let Some(last) = looked.replace(now)
+                && now.since(last) > SLACK
+            {
+                self.worker.core.was_away(Away::new(last, now));
             }
             self.worker.core.now = now;
             self.worker.core.out.round.now = now;
@@ -232,6 +241,7 @@ impl Runner {
             self.publish_switch_stats();
             if idle.looked(now) && quota.waiting.is_empty() && self.worker.clock.sleeps() {
                 let slept = self.sleep();
+                looked = None;
                 let now = self.worker.now();
                 if slept && let Some(called) = self.waker.take_called() {
                     self.times.wake_up.add(nanos(now.since(called)));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vnic_fabric::Instant;
-use vnic_fabric::qos::PauseSettings;
+use vnic_fabric::qos::{Away, PauseSettings};
 use vnic_fabric::switch::PortId;
 
 use super::frame::{RawFrame, on_wire};
@@ -169,6 +169,11 @@ impl Sender {
             self.limits.charge(now, since, priority, wire);
             self.turns.served(who, self.limits.tc(priority), wire);
         }
+    }
+
+    /// Counts credit for a time in which the core could not look.
+    pub fn was_away(&mut self, away: Away) {
+        self.limits.away = away;
     }
 
     /// When a frame of one of these priorities, a bit each, may go; `None`: none of them is given.

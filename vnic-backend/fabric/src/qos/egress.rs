@@ -6,7 +6,7 @@
 //! In a class a source gets its guaranteed rate, and its turn in what is left of the class.
 //!
 //! Rates are those of a link: a frame that has waited is sent as if it had been sent in time, so that a core that looks late
-//! does not lose rate (up to [`CATCH_UP`]); silence gathers credit of [`SLACK`] only.
+//! does not lose rate (up to [`CATCH_UP`]; [`Away`] says for how long); silence gathers credit of [`SLACK`] only.
 
 mod ahead;
 mod fifo;
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::order::{ClassOrder, bits};
-use super::{Bucket, Colour, PRIORITIES, PortQos};
+use super::{Away, Bucket, Colour, PRIORITIES, PortQos};
 use crate::Instant;
 use ahead::Ahead;
 use fifo::{NONE, Nodes};
@@ -73,6 +73,7 @@ pub struct Egress<T> {
     /// Classes with a limit, a bit each.
     limited: u8,
     order: ClassOrder,
+    away: Away,
     /// Until then the port had credit, and nothing that might have gone.
     idle_until: Instant,
     nodes: Nodes<T>,
@@ -96,6 +97,7 @@ impl<T> Egress<T> {
             limits: [Bucket::new(0, SLACK); PRIORITIES],
             limited: 0,
             order: ClassOrder::default(),
+            away: Away::default(),
             idle_until: now,
             nodes: Nodes::new(),
             turns: Turns::new(),
@@ -209,9 +211,19 @@ impl<T> Egress<T> {
         }
         self.pay(now, now, wire, class);
         if self.len == 0 {
-            self.ahead.begin(now, &self.port, &self.limits, self.limited);
+            let since = self
+                .away
+                .since(now, Instant(now.0.saturating_sub(SLACK.as_nanos() as u64)));
+            self.ahead
+                .begin((now, since), &self.port, &self.limits, self.limited);
         }
         true
+    }
+
+    /// Counts credit for a time in which nobody looked.
+    pub fn was_away(&mut self, away: Away) {
+        self.settle();
+        self.away = away;
     }
 
     /// Charges what has passed, and lets no more pass unseen.
@@ -366,9 +378,10 @@ impl<T> Egress<T> {
         let slack = SLACK.as_nanos() as u64;
         let came = since.min(now);
         let port = came.max(self.idle_until.min(now)).0.saturating_sub(slack);
-        self.port.charge_since(now, Instant(port.max(earliest)), wire);
-        let class_since = came.0.saturating_sub(slack).max(earliest);
-        self.limits[class].charge_since(now, Instant(class_since), wire);
+        let port = self.away.since(now, Instant(port.max(earliest)));
+        self.port.charge_since(now, port, wire);
+        let class_since = Instant(came.0.saturating_sub(slack).max(earliest));
+        self.limits[class].charge_since(now, self.away.since(now, class_since), wire);
     }
 
     fn remove(&mut self, pick: Pick) -> Option<(Entry, T)> {

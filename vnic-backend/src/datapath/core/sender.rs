@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vnic_engine::counters::{CoreCounter, PriorityCounter as P, QueueCounter as Q};
-use vnic_fabric::qos::{Entry, PauseSettings, WIRE_OVERHEAD};
+use vnic_fabric::qos::{Away, Entry, PauseSettings, WIRE_OVERHEAD};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
@@ -132,6 +132,14 @@ impl Core {
         });
         let waiting = rdma.chain(queued.filter(|_| self.senders.queued));
         waiting.filter_map(|(port, p)| self.opens_at(port, now, p)).min()
+    }
+
+    /// Counts credit of all rates for a time in which the core could not look.
+    #[cold]
+    pub fn was_away(&mut self, away: Away) {
+        let senders = self.senders.by_port.iter_mut().flatten();
+        senders.for_each(|sender| sender.was_away(away));
+        self.out.was_away(away);
     }
 
     /// Sends frames of send queues that may leave. Returns their number.

@@ -2,7 +2,7 @@
 
 use vnic_fabric::Instant;
 use vnic_fabric::qos::egress::{CATCH_UP, SLACK};
-use vnic_fabric::qos::{Bucket, PRIORITIES, PortQos};
+use vnic_fabric::qos::{Away, Bucket, PRIORITIES, PortQos};
 
 /// Token buckets of an adapter's limits.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Limits {
     /// Limit of the schedule queue, which is the virtual machine's, for each traffic class.
     queue: [Bucket; PRIORITIES],
     class_of: [u8; PRIORITIES],
+    /// The last time in which the core could not look.
+    pub away: Away,
 }
 
 impl Limits {
@@ -26,6 +28,7 @@ impl Limits {
             class: [Bucket::new(0, SLACK); PRIORITIES],
             queue: [Bucket::new(0, SLACK); PRIORITIES],
             class_of: [0; PRIORITIES],
+            away: Away::default(),
         };
         limits.configure(qos);
         limits
@@ -109,6 +112,7 @@ impl Limits {
         let came = since.map_or(now, |s| s.min(now)).0;
         let from = came.saturating_sub(SLACK.as_nanos() as u64);
         let from = Instant(from.max(now.0.saturating_sub(CATCH_UP.as_nanos() as u64)));
+        let from = self.away.since(now, from);
         let tc = self.tc(priority);
         self.link.charge_since(now, from, bytes);
         self.class[tc].charge_since(now, from, bytes);

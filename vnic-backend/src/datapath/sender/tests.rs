@@ -104,6 +104,46 @@ fn rates_are_kept_however_late_the_core_looks() {
     }
 }
 
+/// A ring of 300 us at 12 Gbit/s, a limit of 10; the core is away 2 ms of 20, or 12 ms, of which 5 count.
+#[test]
+fn a_core_that_was_away_catches_up_with_a_short_ring() {
+    const STEP: u64 = 10_000;
+    let sent_in = |told: bool, away: u64| {
+        let mut s = sender(PortQos {
+            classes: limited(&[(3, 10_000_000_000)]),
+            ..PortQos::default()
+        });
+        let who = Member::queue(0);
+        let (mut sent, mut last) = (0_u32, SECOND);
+        for step in 1..SECOND / 5 / STEP {
+            let (now, back) = (SECOND + step * STEP, step * STEP % (SECOND / 50) == away);
+            if step * STEP % (SECOND / 50) < away {
+                continue;
+            }
+            if told && now - last > STEP {
+                s.was_away(Away::new(Instant(last), Instant(now)));
+            }
+            last = now;
+            let room = if back { 390_000 } else { 15_000 } / 1538;
+            let mut left = room;
+            while left > 0 && s.may_send(NOTHING, Instant(now), who, 3) {
+                s.charge_bytes(Instant(now), None, who, 3, 1538);
+                (sent, left) = (sent + 1538, left - 1);
+            }
+            if left == 0 {
+                // The ring is empty.
+                s.leave(who);
+            }
+        }
+        f64::from(sent) / 250_000_000.0
+    };
+    let (kept, lost) = (sent_in(true, 2_000_000), sent_in(false, 2_000_000));
+    assert!((0.985..1.001).contains(&kept), "{kept}");
+    assert!(lost < 0.95, "{lost}");
+    let bounded = sent_in(true, 12_000_000);
+    assert!(bounded < 0.75, "{bounded}");
+}
+
 #[test]
 fn a_limit_concerns_its_class_only() {
     let mut s = sender(PortQos {

@@ -1,7 +1,7 @@
 //! Bytes that may surely go in this instant, of each class and whatever their frames, before any rate is used up. A frame
 //! costs one look-up and two subtractions; the rates are charged for all frames together.
 
-use super::{Bucket, SLACK};
+use super::Bucket;
 use crate::Instant;
 use crate::qos::PRIORITIES;
 
@@ -13,6 +13,8 @@ const MOST: u32 = 1 << 28;
 pub(super) struct Ahead {
     /// The instant; without a grant it means nothing.
     now: Instant,
+    /// Since when credit counts.
+    since: Instant,
     /// Bytes on the wire that may still go: of all classes together, and of each.
     all: u32,
     left: [u32; PRIORITIES],
@@ -37,10 +39,15 @@ impl Ahead {
     }
 
     /// Begins a grant: what these rates have room for, until [`Ahead::end`]. `limited`: the classes that have a rate, a bit
-    /// each.
-    pub(super) fn begin(&mut self, now: Instant, port: &Bucket, limits: &[Bucket; PRIORITIES], limited: u8) {
-        let since = Instant(now.0.saturating_sub(SLACK.as_nanos() as u64));
-        self.now = now;
+    /// each. `since`: since when credit counts.
+    pub(super) fn begin(
+        &mut self,
+        (now, since): (Instant, Instant),
+        port: &Bucket,
+        limits: &[Bucket; PRIORITIES],
+        limited: u8,
+    ) {
+        (self.now, self.since) = (now, since);
         self.granted = [MOST; PRIORITIES];
         for class in super::bits(limited) {
             self.granted[class] = limits[class].room(now, since).min(MOST);
@@ -53,12 +60,11 @@ impl Ahead {
     pub(super) fn end(&mut self, port: &mut Bucket, limits: &mut [Bucket; PRIORITIES], limited: u8) {
         let all = self.granted_all - self.all;
         if all != 0 {
-            let since = Instant(self.now.0.saturating_sub(SLACK.as_nanos() as u64));
-            port.charge_since(self.now, since, all);
+            port.charge_since(self.now, self.since, all);
             for class in super::bits(limited) {
                 let gone = self.granted[class] - self.left[class];
                 if gone != 0 {
-                    limits[class].charge_since(self.now, since, gone);
+                    limits[class].charge_since(self.now, self.since, gone);
                 }
             }
         }

@@ -216,6 +216,54 @@ fn passing_by_is_for_those_who_would_be_next_anyway() {
     assert!(e.pass(now, 1, 1000, 0), "other classes still go");
 }
 
+/// A sender whose ring holds 300 us, at 12 Gbit/s, before a port and a class of 10 Gbit/s; the core is away 4 ms of 20.
+#[test]
+fn a_core_that_was_away_catches_up_with_a_short_ring() {
+    const STEP: u64 = 10_000;
+    let sent_in = |limits: bool, told: bool, away: u64| {
+        let mut qos = qos(10 * GBIT, [Tsa::Ets; 8], [12; 8]);
+        if limits {
+            qos.rate = 0;
+            qos.classes.limit[3] = 10 * GBIT;
+        }
+        let mut egress = Egress::new(&qos, Instant(0));
+        let (mut sent, mut now, mut last) = (0, Instant(STEP), Instant(0));
+        while now.0 < GBIT / 5 {
+            if told && now.0 - last.0 > STEP {
+                egress.was_away(Away::new(last, now));
+            }
+            last = now;
+            // What the CPUs can do in a step, and after a pause what the ring held.
+            let room = 15_000.max(u64::from(now.0 % 20_000_000 == away) * 375_000) / 1538;
+            for _ in 0..room {
+                if egress.is_empty() && egress.pass(now, 3, 1538, 0) {
+                    sent += 1538;
+                } else if egress.len() < 3 {
+                    egress.push(entry(1, 3, 1538, now), 0);
+                }
+                while let Some(pick) = egress.next(now, 0) {
+                    sent += u64::from(egress.take(now, pick).unwrap().0.wire);
+                }
+            }
+            // Away at the beginning of each 20 ms.
+            let next = now.0 + STEP;
+            now = Instant(if next % 20_000_000 == 0 { next + away } else { next });
+        }
+        sent as f64 / (GBIT as f64 / 4.0)
+    };
+    for limits in [false, true] {
+        let (kept, lost) = (
+            sent_in(limits, true, 2_000_000),
+            sent_in(limits, false, 2_000_000),
+        );
+        assert!((0.99..1.0001).contains(&kept), "{limits}: {kept}");
+        assert!(lost < 0.95, "{limits}: {lost}");
+        // 5 ms of 12 are all that counts.
+        let bounded = sent_in(limits, true, 12_000_000);
+        assert!(bounded < 0.75, "{limits}: {bounded}");
+    }
+}
+
 #[test]
 fn a_late_look_loses_nothing_and_silence_gathers_little() {
     let q = qos(8 * GBIT, [Tsa::Vendor; 8], [0; 8]);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vnic_engine::counters::LinkCounter as L;
-use vnic_fabric::qos::{StallNews, Verdict};
+use vnic_fabric::qos::{Away, StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
@@ -167,6 +167,12 @@ impl Outputs {
         for (entry, frame) in stays {
             r.queues.push(entry, frame);
         }
+    }
+
+    /// Counts credit of ports' rates for a time in which the core could not look.
+    pub fn was_away(&mut self, away: Away) {
+        let receivers = self.slots.iter_mut().filter_map(|slot| slot.receiver()?.as_mut());
+        receivers.for_each(|r| r.queues.was_away(away));
     }
 
     /// Serves the receivers of this core that have something to do. Returns how many frames left or were dropped.
