@@ -1,9 +1,11 @@
 //! Pause on an uplink's wire: MAC control frames that come are obeyed by priority, and sent for whoever is congested behind
 //! the uplink. The wire is the other end of a TAP device.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use vnic_backend::settings::{FlowControl, QosKeys, Trust};
-use vnic_backend::{DropReason, MacAddr, QosSpec};
+use vnic_backend::{DropReason, MacAddr, QosSpec, VirtualClock};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, tagged, udp};
 use vnic_tests::driver::rig::{Copies, Rig, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, Options, Wire};
@@ -322,6 +324,82 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
         rig.finish(Copies::Unknown)?;
     }
     Ok(())
+}
+
+/// A peer that has not heard is told again as soon as it goes on; one that may go on, until it is heard. What the first frame says lasts
+/// 33 s of virtual time.
+#[test]
+fn who_has_not_heard_is_told_again() -> Result<()> {
+    let clock = VirtualClock::new(Duration::from_micros(1));
+    let mut rig = Rig::with_clock(clock.clone())?;
+    let b = rig.add("b")?;
+    let Some(wire) = wire_of(&rig, "nhx", 0)? else {
+        return Ok(());
+    };
+    let mut congested = QosSpec {
+        pfc: 0b1000,
+        ..QosSpec::default()
+    };
+    (congested.buffer.xoff, congested.buffer.xon) = (4 << 10, 2 << 10);
+    rig.nic.set_qos("b", congested.clone())?;
+    congested.rate = 1_000_000;
+    rig.nic.set_qos("p0", congested)?;
+    let mut gb = rig.attach("b", Options { post: 0, ..wide() })?;
+    let mut seq = 0;
+    let mut send = |frames: u64| -> Result<()> {
+        for _ in 0..frames {
+            let number = Number {
+                sender: 0,
+                stream: 0,
+                seq,
+            };
+            wire.send(&tagged(&numbered(b, HOST, number, 500), 3 << 13))?;
+            seq += 1;
+        }
+        Ok(())
+    };
+    let pass = || clock.pass(Duration::from_micros(500));
+    let says = |quanta| Frame::Priorities {
+        enabled: 0b1000,
+        quanta: [0, 0, 0, quanta, 0, 0, 0, 0],
+    };
+    send(20)?;
+    pass();
+    assert_eq!(pause(&wire)?.0, says(0xffff));
+    for _ in 0..5 {
+        send(1)?;
+        pass();
+        assert_eq!(pause(&wire)?.0, says(0xffff));
+    }
+    gb.post(0, 1024);
+    pass();
+    let mut last = pause(&wire)?.0;
+    while last == says(0xffff) {
+        last = pause(&wire)?.0;
+    }
+    for _ in 0..3 {
+        assert_eq!(last, says(0));
+        pass();
+        last = pause(&wire)?.0;
+    }
+    let told = || rig.priority_counter("p0", 3, "tx_pause");
+    assert!(told() >= 10);
+    // Heard: nothing is said any more, however long that is.
+    send(1)?;
+    let mut got = 0;
+    assert!(wait_for(|| {
+        pass();
+        // The host speaks as well (neighbour discovery).
+        while let Some((_, _, f)) = gb.try_recv(0) {
+            got += u64::from(f.get(12..14) == Some(&[0x81, 0][..]));
+        }
+        got == 26
+    }));
+    let before = told();
+    clock.pass(Duration::from_millis(50));
+    rig.settle()?;
+    assert_eq!(told(), before);
+    rig.finish(Copies::Unknown)
 }
 
 /// A peer that never stops saying wait: other priorities go on, what waits is bounded, and when it stops all is well.

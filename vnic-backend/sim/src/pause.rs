@@ -58,6 +58,8 @@ vnic_wire::named! {
         OverflowAfterCritical => "lossless loss after storm prevention",
         /// A frame waited too long.
         HeadOfQueue => "head of queue dropped",
+        /// A pause frame was lost, and nothing else.
+        LostPause => "pause frame lost",
         /// Its class was stalled.
         ClassStalled => "class stalled",
         /// A peer sent pause for ever, and the other priorities went on.

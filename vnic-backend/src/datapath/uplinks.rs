@@ -9,7 +9,7 @@ use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::core::Core;
-use super::counters::{BY_TAG, PortCounters, Priorities, Way};
+use super::counters::{BY_TAG, PortCounters, Priorities, Way, priority_of};
 use super::frame::{FRAME_MAX, Metadata, OwnedFrame, RawFrame, SNAP};
 use super::news::CoreEvent;
 use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_lldp, is_slow};
@@ -165,6 +165,9 @@ impl Uplinks {
                     }
                     None => BY_TAG,
                 };
+                if core.out.listens(up.port) {
+                    core.out.hears(up.port, priority_of(priority, bytes), now);
+                }
                 let mut sums = Priorities::default();
                 sums.frame(priority, bytes, len as u64);
                 sums.flush(&up.counters.link, Way::Received);

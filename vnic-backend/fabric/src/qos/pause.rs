@@ -13,6 +13,10 @@ use crate::Instant;
 
 /// Speed that counts for a link without a rate.
 const NO_RATE: u64 = 100_000_000_000;
+/// How long a peer may take to hear that it shall wait.
+pub const HEARD: Duration = Duration::from_micros(20);
+/// How long a peer may take to go on.
+const GONE_ON: Duration = Duration::from_micros(100);
 /// Quanta of an XOFF: the most that a frame can name.
 const XOFF: u16 = 0xffff;
 
@@ -92,7 +96,8 @@ impl PauseRx {
     }
 }
 
-/// The end that sends pause.
+/// The end that sends pause. Frames may be lost: one that stops the peer is sent again when the peer goes on all the same, and before it
+/// runs out; one that lets it go on is sent again, at growing intervals, until the peer is heard or what stopped it has run out.
 #[derive(Debug, Clone, Default)]
 pub struct PauseTx {
     /// Priorities that shall wait, a bit each.
@@ -100,6 +105,13 @@ pub struct PauseTx {
     /// What the peer was told last: priorities that wait, and whether all do.
     priorities: u8,
     global: bool,
+    /// What it was told last and not heard since: priorities that may go on, and whether all may.
+    released: u8,
+    all_released: bool,
+    /// When it was told something last, until when it waits by that at the latest, and how long it has to be heard.
+    told_at: Instant,
+    waits_until: Instant,
+    patience: Duration,
     /// Whether the peer may have to be told something now.
     changed: bool,
     /// When the last frame is repeated.
@@ -108,8 +120,7 @@ pub struct PauseTx {
 
 impl PauseTx {
     /// Sets the priorities that shall wait; all others may go.
-    pub fn set(&mut self, now: Instant, xoff: u8) {
-        let _ = now;
+    pub fn set(&mut self, xoff: u8) {
         self.changed |= xoff != self.xoff;
         self.xoff = xoff;
     }
@@ -119,8 +130,19 @@ impl PauseTx {
         self.changed = true;
     }
 
-    /// The next frame for the peer that is due: a change, or a repetition before the last one runs out (at half its time, so
-    /// that one may be lost). Call it until there is none.
+    /// A frame of these priorities, a bit each, came from the peer. If they were to wait, the peer has not heard that yet.
+    #[inline]
+    pub fn heard(&mut self, now: Instant, priorities: u8) {
+        let waits = if self.global { 0xff } else { self.priorities };
+        if waits & priorities != 0 && now.since(self.told_at) >= HEARD {
+            self.repeat_at = Some(now);
+        }
+        self.released &= !priorities;
+        self.all_released = false;
+    }
+
+    /// The next frame for the peer that is due: a change, or a repetition: before the last one runs out (at half its time), when the
+    /// peer seems not to have heard it. Call it until there is none.
     pub fn poll(&mut self, now: Instant, settings: PauseSettings, rate: u64) -> Option<Frame> {
         let repeat = self.repeat_at.is_some_and(|at| at <= now);
         if !self.changed && !repeat {
@@ -129,22 +151,48 @@ impl PauseTx {
         let priorities = self.xoff & settings.pfc;
         let global = settings.pfc == 0 && settings.global_tx && self.xoff != 0;
         let told = self.priorities;
-        let frame = if global != self.global || (global && repeat) {
+        // What the peer may still wait for, although it was told to go on.
+        let unheard = repeat && now < self.waits_until;
+        let (released, all_released) = match unheard {
+            true => (self.released & !priorities, self.all_released && !global),
+            false => (0, false),
+        };
+        (self.released, self.all_released) = match repeat {
+            true => (released, all_released),
+            false => (self.released & !priorities, self.all_released),
+        };
+        let changes = global != self.global || priorities != told;
+        let frame = if global != self.global || (global && repeat) || all_released {
+            self.all_released |= self.global && !global;
             self.global = global;
             Some(Frame::Global(if global { XOFF } else { 0 }))
-        } else if priorities != told || (priorities != 0 && repeat) {
+        } else if priorities != told || (priorities | released != 0 && repeat) {
+            self.released |= told & !priorities;
             self.priorities = priorities;
             Some(Frame::Priorities {
-                enabled: priorities | told,
+                enabled: priorities | told | released,
                 quanta: core::array::from_fn(|p| if priorities & 1 << p != 0 { XOFF } else { 0 }),
             })
         } else {
             self.changed = false;
             None
         };
+        let waits = self.global || self.priorities != 0;
+        if frame.is_some() {
+            self.told_at = now;
+            self.patience = match changes {
+                true => GONE_ON,
+                false => (2 * self.patience).min(quanta(XOFF, rate)),
+            };
+            if waits {
+                self.waits_until = now + quanta(XOFF, rate);
+            }
+        }
         if frame.is_some() || repeat {
-            let waits = self.global || self.priorities != 0;
-            self.repeat_at = waits.then(|| now + quanta(XOFF, rate) / 2);
+            let runs_out = waits.then(|| now + quanta(XOFF, rate) / 2);
+            let goes_on = self.all_released || self.released != 0;
+            let goes_on = goes_on.then(|| now + self.patience);
+            self.repeat_at = runs_out.into_iter().chain(goes_on).min();
         }
         frame
     }

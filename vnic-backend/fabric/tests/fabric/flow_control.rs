@@ -172,7 +172,7 @@ fn print_tx() -> Result<String, fmt::Error> {
         for xoff in [0, 0x08, 0x18, 0x21] {
             writeln!(out, "# settings: {kind}; at 0 us shall wait: {}", mask(xoff))?;
             let mut tx = PauseTx::default();
-            tx.set(us(0), xoff);
+            tx.set(xoff);
             write!(out, "  says ")?;
             poll(&mut out, &mut tx, us(0), settings)?;
             write!(out, "  at 16776 us says ")?;
@@ -181,10 +181,28 @@ fn print_tx() -> Result<String, fmt::Error> {
             poll(&mut out, &mut tx.clone(), us(16_777), settings)?;
             for next in [0, 0x08, 0x10, 0x21] {
                 let mut tx = tx.clone();
-                tx.set(us(10), next);
+                tx.set(next);
                 write!(out, "  at 10 us shall wait: {}: says ", mask(next))?;
                 poll(&mut out, &mut tx, us(10), settings)?;
             }
+            for (at, heard) in [(19, 0x08), (20, 0x08), (20, 0x40)] {
+                let mut tx = tx.clone();
+                tx.heard(us(at), heard);
+                write!(out, "  at {at} us hears {}: says ", mask(heard))?;
+                poll(&mut out, &mut tx, us(at), settings)?;
+            }
+            let mut gone = tx.clone();
+            gone.set(0);
+            while gone.poll(us(10), settings, RATE).is_some() {}
+            write!(out, "  at 10 us none, at 110 us says ")?;
+            poll(&mut out, &mut gone.clone(), us(110), settings)?;
+            gone.heard(us(50), xoff);
+            write!(
+                out,
+                "  at 10 us none, at 50 us hears {}, at 110 us says ",
+                mask(xoff)
+            )?;
+            poll(&mut out, &mut gone, us(110), settings)?;
             for (kind, other) in KINDS {
                 let mut tx = tx.clone();
                 tx.configure();
@@ -409,8 +427,63 @@ proptest! {
             }
             now = until;
             wish = next;
-            tx.set(now, wish);
+            tx.set(wish);
         }
+    }
+
+    /// Frames are lost at random, and the peer sends a frame every microsecond while it may: it stops not long after it should, and goes
+    /// on not long after it may. `lost` are bits of the frames that are lost, at most seven one behind the other.
+    #[test]
+    fn a_lost_pause_frame_is_made_up_for(
+        wishes in prop::collection::vec((2_000..6_000u64, any::<bool>()), 1..20),
+        lost in any::<u64>(),
+        kind in 0..KINDS.len(),
+    ) {
+        let settings = KINDS[kind].1;
+        prop_assume!(settings.pfc & 8 != 0 || settings.pfc == 0 && settings.global_tx && settings.global_rx);
+        let (mut tx, mut rx) = (PauseTx::default(), PauseRx::default());
+        let (mut now, mut said) = (0, 0);
+        let lost = lost & 0x7f7f_7f7f_7f7f_7f7f;
+        for (time, wish) in wishes {
+            tx.set(if wish { 8 } else { 0 });
+            let (begun, mut wrong) = (now, 0);
+            while now < begun + time {
+                while let Some(frame) = tx.poll(us(now), settings, RATE) {
+                    if lost >> (said % 64) & 1 == 0 {
+                        rx.frame(us(now), &frame, settings, RATE);
+                    }
+                    said += 1;
+                }
+                let stopped = rx.paused(us(now)) & 8 != 0;
+                wrong += u64::from(stopped != wish);
+                if !stopped {
+                    tx.heard(us(now), 8);
+                }
+                now += 1;
+            }
+            // XOFF comes again every 20 us; XON once more, or the last one has run out.
+            let most = if wish { 8 * 21 } else { time };
+            prop_assert!(wrong <= most, "{} us of {}", wrong, time);
+        }
+    }
+
+    /// One lost frame that lets the peer go on costs it 100 us.
+    #[test]
+    fn a_lost_frame_that_lets_go_is_said_again(kind in 0..KINDS.len()) {
+        let settings = KINDS[kind].1;
+        prop_assume!(settings.pfc & 8 != 0 || settings.pfc == 0 && settings.global_tx && settings.global_rx);
+        let (mut tx, mut rx) = (PauseTx::default(), PauseRx::default());
+        tx.set(8);
+        while let Some(frame) = tx.poll(us(0), settings, RATE) {
+            rx.frame(us(0), &frame, settings, RATE);
+        }
+        tx.set(0);
+        while tx.poll(us(50), settings, RATE).is_some() {}
+        prop_assert_eq!(tx.next_time(), Some(us(150)));
+        while let Some(frame) = tx.poll(us(150), settings, RATE) {
+            rx.frame(us(150), &frame, settings, RATE);
+        }
+        prop_assert_eq!((rx.paused(us(150)), tx.next_time()), (0, None));
     }
 
     /// A peer that sends pause for ever, for anything: what is not lossless here never waits, and every wait ends.

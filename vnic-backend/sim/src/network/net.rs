@@ -456,7 +456,7 @@ impl Net {
         let number = self.ports[port as usize].number;
         let stops = self.buffers[switch].stops(number.into());
         let p = &mut self.ports[port as usize];
-        p.tells.set(Instant(self.now / 1000), stops);
+        p.tells.set(stops);
         if p.free_at <= self.now {
             self.wake(port, self.now);
         } else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use vnic_fabric::Instant;
+use vnic_fabric::qos::pause::HEARD;
 use vnic_fabric::qos::{Buffer, Classes, Guard, PauseSettings, PortQos, Tsa, WIRE_OVERHEAD};
 
 /// Port of a host to its guest.
@@ -112,6 +113,8 @@ pub struct Plan {
     pub stalls: Vec<Stall>,
     /// More of it.
     pub attacker: Option<usize>,
+    /// Pause frames that are lost, of 10,000.
+    pub pauses_lost: u32,
     /// It ends then at the latest.
     pub horizon: Instant,
 }
@@ -163,11 +166,13 @@ impl Plan {
             flows: Vec::new(),
             stalls: Vec::new(),
             attacker: None,
+            pauses_lost: 0,
             horizon: ms(3000),
         };
         plan.topology(rng);
         plan.traffic(rng, u32::from(mtu) + 14);
         plan.trouble(rng);
+        plan.losses(rng);
         plan
     }
 
@@ -344,6 +349,16 @@ impl Plan {
         }
     }
 
+    /// One pause frame of a hundred is lost in half of all incasts. The headroom is for what comes until it has been said twice more.
+    fn losses(&mut self, rng: &mut Rng) {
+        if self.kind == Kind::Incast && rng.bool() {
+            self.pauses_lost = 100;
+            let buffer = &mut self.qos.buffer;
+            let unheard = self.rate / 8_000 * HEARD.as_nanos() as u64 / 1_000_000;
+            buffer.headroom = 3 * (buffer.headroom + unheard as u32);
+        }
+    }
+
     /// Ports out of the nodes from one host to another: the shortest way, in a ring always onwards.
     fn path(&self, from: usize, to: usize) -> Vec<usize> {
         if self.kind == Kind::Ring {
@@ -461,6 +476,9 @@ impl fmt::Display for Plan {
                 flow.rate / 1_000_000,
                 flow.path
             )?;
+        }
+        if self.pauses_lost != 0 {
+            writeln!(f, "  {} of 10,000 pause frames are lost", self.pauses_lost)?;
         }
         for s in &self.stalls {
             writeln!(

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
+use fastrand::Rng;
 use vnic_fabric::fault::{Facts, Faults};
 use vnic_fabric::network::{Link, Network};
 use vnic_fabric::qos::{Colour, Entry, Lifetimes, StallNews, WIRE_OVERHEAD};
@@ -58,6 +59,8 @@ pub struct World<'a> {
     /// Longest time without that while something was under way.
     longest: Duration,
     verbose: bool,
+    /// Which pause frames are lost.
+    rng: Rng,
 }
 
 impl<'a> World<'a> {
@@ -99,6 +102,7 @@ impl<'a> World<'a> {
             moved: Instant(0),
             longest: Duration::ZERO,
             verbose,
+            rng: Rng::with_seed(plan.seed),
         };
         for (i, flow) in plan.flows.iter().enumerate() {
             if without.contains(&i) {
@@ -239,6 +243,11 @@ impl<'a> World<'a> {
     fn enters(&mut self, source: usize, mut frame: Frame) -> Judgement {
         let flow = &self.plan.flows[frame.flow];
         let node = self.ports[source].node;
+        let tells = &mut self.ports[source].tells;
+        tells.heard(self.now, 1 << flow.priority);
+        if tells.next_time() == Some(self.now) {
+            self.at(self.now, Event::Wake(source));
+        }
         let out = self.first[node] + flow.path[frame.hop];
         frame.hop += 1;
         let entry = Entry {
@@ -406,7 +415,7 @@ impl<'a> World<'a> {
             );
         }
         if port.peer.is_some() {
-            port.tells.set(now, after);
+            port.tells.set(after);
             self.at(now, Event::Wake(source));
             return;
         }
@@ -431,6 +440,10 @@ impl<'a> World<'a> {
             println!("{:>12} port {at} says {frame:?}", self.now.0);
         }
         self.ports[at].busy_until = self.now + time(FRAME_LEN as u32 + WIRE_OVERHEAD, self.plan.rate);
+        if self.rng.u32(..10_000) < self.plan.pauses_lost {
+            self.outcome.mark(Mark::LostPause);
+            return;
+        }
         self.put(at, Item::Pause(frame.emit(mac(at))), FRAME_LEN as u32);
     }
 
@@ -566,7 +579,9 @@ impl<'a> World<'a> {
         let start = flows().map(|f| f.start.0).max().unwrap_or(0);
         // No flow is faster than its guest.
         let slowest = flows().map(|f| f.alone().0).max().unwrap_or(0);
-        let most = slowest.max(start + alone) + alone / 20 + 100_000;
+        // A lost frame that lets a port go on costs the link until it is said again.
+        let lost = self.outcome.marks[Mark::LostPause as usize];
+        let most = slowest.max(start + alone) + alone / 20 + 100_000 + 200_000 * lost;
         if self.now.0 > most {
             return Rule::Progress.broken(format!(
                 "{} us for what a full link does in {} us",

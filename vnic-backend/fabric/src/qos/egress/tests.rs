@@ -247,7 +247,11 @@ fn a_core_that_was_away_catches_up_with_a_short_ring() {
             }
             // Away at the beginning of each 20 ms.
             let next = now.0 + STEP;
-            now = Instant(if next % 20_000_000 == 0 { next + away } else { next });
+            now = Instant(if next.is_multiple_of(20_000_000) {
+                next + away
+            } else {
+                next
+            });
         }
         sent as f64 / (GBIT as f64 / 4.0)
     };

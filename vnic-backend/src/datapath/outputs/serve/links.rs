@@ -36,6 +36,23 @@ impl Outputs {
         self.link_round(port, now);
     }
 
+    /// Whether an uplink has told its peer something that the peer may not have heard.
+    #[inline]
+    pub fn listens(&self, port: PortId) -> bool {
+        let slot = self.slots.get(usize::from(port.0));
+        matches!(slot, Some(Slot::Uplink(p)) if p.link.tx.next_time().is_some())
+    }
+
+    /// A frame of this priority came from the wire of an uplink.
+    #[cold]
+    pub fn hears(&mut self, port: PortId, priority: u8, now: Instant) {
+        let change = self.acting(port);
+        if let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) {
+            let tags = &change.qos.classification.tags;
+            p.link.tx.heard(now, tags.code_points(1 << (priority & 7)));
+        }
+    }
+
     /// Applies changed settings to the flow control of an uplink.
     pub(in super::super) fn configure_link(&mut self, port: PortId, now: Instant) {
         if matches!(self.slots.get(usize::from(port.0)), Some(Slot::Uplink(_))) {
@@ -94,11 +111,11 @@ impl Outputs {
             p.link.pause = (pause, told);
             p.link.rx.configure(pause);
             p.link.tx.configure();
-            p.link.tx.set(now, tags.code_points(xoff));
+            p.link.tx.set(tags.code_points(xoff));
         }
         if xoff != p.link.pausing {
             p.link.pausing = xoff;
-            p.link.tx.set(now, tags.code_points(xoff));
+            p.link.tx.set(tags.code_points(xoff));
         }
         p.link.count_tells(now, xoff, pause.pfc, &counters.link);
         while let Some(frame) = p.link.tx.poll(now, told, rate) {
