@@ -46,7 +46,11 @@ pub fn run(suite: &mut Suite, machines: Option<&Program>, beside: Option<(String
     // Programs that use libibverbs, in processes of this machine: some of each; `tests/verbs/matrix --full` runs all.
     let mut matrix = programs(suite, "tests/verbs/matrix");
     let json = suite.logs.join("verbs-matrix.json");
-    matrix.arg("--bin").arg(&bin).arg("--json").arg(json);
+    matrix
+        .args(["--verbose", "--json"])
+        .arg(json)
+        .arg("--bin")
+        .arg(&bin);
     let tests = "source deploy/guest/lib.sh; lab_pyverbs_tests";
     if suite.quietly("pyverbs", &mut shell(tests)) {
         add("verbs matrix", matrix);

@@ -44,11 +44,17 @@ impl Log {
         sum
     }
 
+    /// The first lines that name what is wrong, each cut to a line of a terminal or two.
+    pub fn reasons(&self) -> Vec<String> {
+        let text = self.text();
+        let bad = text.lines().filter(|line| is_bad(line)).take(5);
+        bad.map(|line| line.chars().take(200).collect()).collect()
+    }
+
     /// What a failed step has to say. What cargo's tests say about failures comes before the end of the log, and after what passed
     /// tests printed.
     pub fn tell_failure(&self) {
         let text = self.text();
-        let is_bad = |l: &str| l.starts_with("error") || l.contains("... FAILED") || l.contains("FAILED:");
         for (at, line) in text.lines().enumerate().filter(|(_, l)| is_bad(l)).take(40) {
             println!("{}:{line}", at + 1);
         }
@@ -67,6 +73,11 @@ impl Log {
     }
 }
 
+/// Whether a line names what is wrong.
+fn is_bad(line: &str) -> bool {
+    line.starts_with("error") || line.contains("... FAILED") || line.contains("FAILED:")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +90,7 @@ mod tests {
         fs::write(&file, format!("{result}{result}x\u{1b}[0m y\n\n")).expect("written");
         let log = Log(file.clone());
         assert_eq!(log.counts(), [6, 2, 4]);
+        assert!(log.reasons().is_empty());
         assert_eq!(log.last_words(), "x [0m y");
         fs::remove_file(file).expect("removed");
     }

@@ -56,9 +56,12 @@ pub fn end(suite: &mut Suite, record: bool) -> io::Result<bool> {
 
     let skipped = skips(suite, &mut failed)?;
     println!();
-    // Once more: whoever sees the last lines only wants to know which.
-    let of_failed = suite.outcomes.iter().filter(|o| o.passed == Some(false));
-    of_failed.for_each(|outcome| println!("{}", outcome.line()));
+    // Once more: whoever sees the last lines only wants to know which, and why.
+    for outcome in suite.outcomes.iter().filter(|o| o.passed == Some(false)) {
+        println!("{}", outcome.line());
+        let reasons = suite.log_of(&outcome.name).reasons();
+        reasons.iter().for_each(|reason| println!("         {reason}"));
+    }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
 }
