@@ -163,6 +163,13 @@ class Daemon:
         resources = json.loads(self.ctl("resource", "list", f"vf{adapter}"))["resources"]
         return any(r["type"] in ("cm_id", "mcast_group") and r["used"] for r in resources)
 
+    def queue_pairs(self):
+        """Its queue pairs, for whoever looks why a program hangs."""
+        try:
+            return self.ctl("qp", "list")
+        except (Trouble, subprocess.TimeoutExpired) as trouble:
+            return str(trouble)
+
     def alive(self):
         """Does it still run?"""
         return self.process.poll() is None

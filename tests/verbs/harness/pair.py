@@ -32,6 +32,9 @@ class Ended:
 class Running:
     """A process with all it prints in a file. It has a process group of its own, which ends with it."""
 
+    # What else there is to say of a process that hangs.
+    beside = staticmethod(lambda: "")
+
     def __init__(self, command, environment, folder=None):
         self.output = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
@@ -82,7 +85,7 @@ class Running:
             code = self.process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             code = None
-            where = f"\nwhere it hung:\n{self.where()}\n"
+            where = f"\nwhere it hung:\n{self.where()}\n{Running.beside()}\n"
         self.kill()
         ended = Ended(code, self.text() + where)
         self.output.close()
