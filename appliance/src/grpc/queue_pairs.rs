@@ -107,7 +107,8 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
         srq: init.srq.map(|srq| srq.0),
         xrcd: init.xrcd.map(|xrcd| xrcd.0),
         path: status.path.as_ref().map(fields::path),
-        ways: status.ways.iter().flatten().map(fields::way).collect(),
+        ways: fields::ways(&status.ways),
+        response_ways: fields::ways(&status.response_ways),
         observation: pair.observation.as_ref().map(fields::observation),
     }
 }

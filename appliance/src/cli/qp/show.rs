@@ -35,14 +35,13 @@ pub fn facts(pair: &v1::QueuePair) -> String {
     if let Some(path) = &pair.path {
         add_path(&mut facts, path);
     }
-    for way in &pair.ways {
-        let rests = if way.resting { ", rests" } else { "" };
-        let under_way = way.packets_under_way;
-        let port = way.udp_source_port;
-        facts.add(
-            "way",
-            format!("port {port}, {under_way} packets under way{rests}"),
-        );
+    for (what, ways) in [("way", &pair.ways), ("way of responses", &pair.response_ways)] {
+        for way in ways {
+            let rests = if way.resting { ", rests" } else { "" };
+            let under_way = way.packets_under_way;
+            let port = way.udp_source_port;
+            facts.add(what, format!("port {port}, {under_way} packets under way{rests}"));
+        }
     }
     text::facts! { facts; "path MTU": format!("{} bytes", pair.path_mtu), "priority": pair.priority, }
     if let Some(s) = &pair.sends {

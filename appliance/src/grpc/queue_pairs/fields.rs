@@ -32,13 +32,14 @@ pub fn path(path: &PathStatus) -> v1::QueuePairPath {
     }
 }
 
-/// Message of one of several ways.
-pub fn way(way: &WayStatus) -> v1::QueuePairWay {
-    v1::QueuePairWay {
+/// Messages of several ways.
+pub fn ways(ways: &[Option<WayStatus>]) -> Vec<v1::QueuePairWay> {
+    let message = |way: &WayStatus| v1::QueuePairWay {
         udp_source_port: way.source_port.into(),
         packets_under_way: way.under_way,
         resting: way.rests,
-    }
+    };
+    ways.iter().flatten().map(message).collect()
 }
 
 /// Message of clocks.

@@ -602,6 +602,7 @@ impl Qp {
                 .unwrap_or_default(),
             path: self.path.as_ref().map(PathStatus::from),
             ways: spread::ways(self, now),
+            response_ways: scatter::ways(self, now),
         }
     }
 

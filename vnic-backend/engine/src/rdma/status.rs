@@ -166,9 +166,11 @@ pub struct QpStatus {
     pub path: Option<PathStatus>,
     /// The ways that its requests take, if they are several (multipath).
     pub ways: [Option<WayStatus>; WAYS_MAX as usize],
+    /// The ways that its responses to READs take, if they are several.
+    pub response_ways: [Option<WayStatus>; WAYS_MAX as usize],
 }
 
-/// One of several ways of a queue pair's requests.
+/// One of several ways of a queue pair's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WayStatus {
     /// UDP source port.

@@ -12,7 +12,6 @@ use vnic_device::queue::Operation;
 use vnic_wire::int::Sign;
 use vnic_wire::opcode::Opcode;
 use vnic_wire::psn::Psn;
-use vnic_wire::roce::Path;
 use vnic_wire::sack::SPAN;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::Headers;
@@ -34,7 +33,7 @@ use super::super::types::{
 };
 use super::completer::Again;
 use super::selective::WHOLE;
-use super::spread::{multipath_port, next_way};
+use super::spread::{self, next_way};
 use super::{Qp, dynamic, notes, raw, scatter, state};
 use headers::{Place, request};
 use wqe::FETCHING;
@@ -557,10 +556,7 @@ impl Qp {
         let other;
         let path = match way {
             Some(way @ 1..) => {
-                other = Path {
-                    source_port: multipath_port(path.source_port, way),
-                    ..*path
-                };
+                other = spread::by(path, way);
                 &other
             }
             _ => path,

@@ -28,9 +28,10 @@ use vnic_wire::time::Instant;
 use super::super::marks::Mark;
 use super::super::packet::{Incoming, Payload};
 use super::super::shared::Shared;
+use super::super::status::WayStatus;
 use super::Qp;
 use super::selective::{ASKED, Fetched, earlier, ensure, pieces, psns};
-use super::spread::{BURST, Spread, several};
+use super::spread::{BURST, Spread, WAYS_MAX, several, status};
 
 /// What a responder knows of the ways of its READ responses.
 #[derive(Debug)]
@@ -40,6 +41,12 @@ pub(super) struct Scatter {
     end: Psn,
     /// Everything before has come.
     oldest: Psn,
+}
+
+/// What people see of the ways of its READ responses.
+pub(super) fn ways(qp: &Qp, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
+    let scatter = qp.trouble.as_ref().and_then(|t| t.scatter.as_deref());
+    status(scatter.map(|s| &s.ways), qp, now)
 }
 
 impl Scatter {

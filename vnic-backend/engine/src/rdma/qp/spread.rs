@@ -26,6 +26,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use vnic_wire::psn::Psn;
+use vnic_wire::roce::Path;
 use vnic_wire::sack::SPAN;
 use vnic_wire::time::Instant;
 
@@ -345,9 +346,14 @@ pub(super) fn several(qp: &Qp, shared: &Shared) -> Option<usize> {
     (ways > 1 && has_ports && !shared.pin_source_port && qp.is_selective(shared)).then_some(ways)
 }
 
-/// What people see of its ways.
+/// What people see of the ways of its requests.
 pub(super) fn ways(qp: &Qp, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
     let spread = qp.trouble.as_ref().and_then(|t| t.spread.as_deref());
+    status(spread, qp, now)
+}
+
+/// What people see of some ways of a queue pair's.
+pub(super) fn status(spread: Option<&Spread>, qp: &Qp, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
     let (Some(spread), Some(path)) = (spread, &qp.path) else {
         return [None; WAYS_MAX];
     };
@@ -359,6 +365,15 @@ pub(super) fn ways(qp: &Qp, now: Instant) -> [Option<WayStatus>; WAYS_MAX] {
             rests: !way.may(now),
         })
     })
+}
+
+/// A path by this way.
+#[inline(never)]
+pub(super) fn by(path: &Path, way: usize) -> Path {
+    Path {
+        source_port: multipath_port(path.source_port, way),
+        ..*path
+    }
 }
 
 pub(super) fn of(qp: &mut Qp) -> Option<&mut Spread> {

@@ -457,6 +457,18 @@ fn responses_spread_and_hardly_any_is_asked_for_twice() {
         assert!(ports.values().all(|n| *n > 150), "seed {seed}: {ports:?}");
         assert!(hits(&pair, 0, Mark::ScatterAwaited) > 0 && hits(&pair, 1, Mark::ResponseScattered) > 0);
         assert!(pair.sides[1].device.counters().roce_multipath_packets > 500);
+        // What people see of it: at the side that answers, with the ports of the packets.
+        let side = &mut pair.sides[1];
+        let status = side.device.qp_status(side.qp, Default::default()).unwrap();
+        let mut seen: Vec<u16> = status
+            .response_ways
+            .iter()
+            .flatten()
+            .map(|way| way.source_port)
+            .collect();
+        seen.sort_unstable();
+        assert!(seen.iter().eq(ports.keys()), "{:?}", status.response_ways);
+        assert!(status.ways.iter().all(Option::is_none));
     }
     assert!(again < 60, "{again} of 490");
 }

@@ -4,7 +4,6 @@ use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::int::Sign;
 use vnic_wire::opcode::{Opcode, Operation};
 use vnic_wire::psn::Psn;
-use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{atomiceth, bth, reth};
@@ -15,7 +14,7 @@ use super::super::super::on_demand::{self, Half, Verdict};
 use super::super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::super::shared::Shared;
 use super::super::super::types::{Access, MESSAGE_MAX, PdHandle, QpType};
-use super::super::spread::multipath_port;
+use super::super::spread;
 use super::super::{Qp, notes};
 use super::{Message, Refusal, Target, ahead};
 
@@ -449,10 +448,7 @@ impl Qp {
         let other;
         let path = match way {
             Some(way @ 1..) => {
-                other = Path {
-                    source_port: multipath_port(path.source_port, way),
-                    ..*path
-                };
+                other = spread::by(path, way);
                 &other
             }
             _ => path,
