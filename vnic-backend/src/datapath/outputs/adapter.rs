@@ -54,6 +54,8 @@ pub struct AdapterRx {
     tunnels: Tunnels,
     /// The pair that gets every frame, if it is the only one; otherwise [`NO_QUEUE`].
     direct: u8,
+    /// Whether there are several such pairs, and a frame needs nothing but the choice of its own.
+    spreads: bool,
     /// Whether TCP segments of IPv4 and of IPv6 are coalesced.
     coalesces: [bool; 2],
     /// Length from which a frame may be such a segment.
@@ -105,6 +107,7 @@ impl AdapterRx {
             steering: (pairs > 1).then(Box::default),
             tunnels: Tunnels::NONE,
             direct: NO_QUEUE,
+            spreads: false,
             coalesces: [false; 2],
             segment_min: usize::MAX,
             has_rdma: false,
@@ -215,7 +218,7 @@ impl AdapterRx {
 
     /// Makes all frames take the slow path, until [`AdapterRx::choose`].
     pub(super) fn slow(&mut self) {
-        self.direct = NO_QUEUE;
+        (self.direct, self.spreads) = (NO_QUEUE, false);
     }
 
     /// Counts a frame that was made from several segments.
@@ -246,10 +249,13 @@ impl AdapterRx {
             _ if self.flows.is_some() => usize::MAX,
             _ => BEGINS,
         };
+        let quick = self.guest_roce.is_none() && self.flows.is_none();
         self.direct = match self.active[..] {
-            [q] if self.guest_roce.is_none() && self.flows.is_none() => q,
+            [q] if quick => q,
             _ => NO_QUEUE,
         };
+        let mut queues = self.queues.iter().flatten();
+        self.spreads = quick && self.active.len() > 1 && queues.all(|rx| rx.report.is_none());
     }
 
     /// Puts a plain frame into the only receive queue if the frame needs no edit and need not wait. False: the frame has to
@@ -262,7 +268,31 @@ impl AdapterRx {
         meta: &Metadata,
         round: &mut Round,
     ) -> bool {
-        let q = self.direct;
+        self.put_plain_in(self.direct, port, f, meta, round)
+    }
+
+    /// As [`AdapterRx::put_plain`], into the one of several receive queues that the frame is for.
+    #[inline(never)]
+    pub(super) fn put_spread(
+        &mut self,
+        port: PortId,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+        round: &mut Round,
+    ) -> bool {
+        let q = self.spreads.then(|| self.queue_for(&f.plain())).flatten();
+        q.is_some_and(|q| self.put_plain_in(q, port, f, meta, round))
+    }
+
+    #[inline(always)]
+    fn put_plain_in(
+        &mut self,
+        q: u8,
+        port: PortId,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+        round: &mut Round,
+    ) -> bool {
         let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
             return false;
         };
@@ -297,7 +327,7 @@ impl AdapterRx {
             round.touched.push((port, q));
         }
         if let Err(reason) = placed {
-            self.refused_plain(port, f, meta, priority, reason, round);
+            self.refused_plain((port, q), f, meta, priority, reason, round);
         }
         true
     }
@@ -306,7 +336,7 @@ impl AdapterRx {
     #[inline(never)]
     fn refused_plain(
         &mut self,
-        port: PortId,
+        (port, q): (PortId, u8),
         f: &RawFrame<'_>,
         meta: &Metadata,
         priority: u8,
@@ -318,7 +348,7 @@ impl AdapterRx {
             arrived: None,
             ..meta.clone()
         };
-        self.refused(port, self.direct, &f.plain(), &meta, reason, &mut round.waiting);
+        self.refused(port, q, &f.plain(), &meta, reason, &mut round.waiting);
     }
 
     /// Offloads that the adapter accepts for a frame with this head: its RDMA function takes only complete frames.
