@@ -54,6 +54,7 @@ pub mod srq;
 mod sync;
 pub mod sysfs;
 pub mod transport;
+pub mod work_queue;
 pub mod wr;
 
 pub use attributes::{
@@ -67,17 +68,18 @@ pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE, now_at, p
 pub use driver::{NoFork, block_signals};
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
+pub use flow::Flow;
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
 pub use qp::{
-    ConnectOptions, DcInitiator, DcTarget, Endpoint, Flow, QpAttributes, QpBuilder, QpKind, QpMask,
-    QueuePair, RateLimit, RawPacket, Rc, RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator,
-    XrcTarget,
+    ConnectOptions, DcInitiator, DcTarget, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair,
+    RateLimit, RawPacket, Rc, RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,
 };
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqBuilder};
 pub use vnic_device::queue::{CompletionKind, Operation};
 pub use vnic_device::status::CommandStatus;
 pub use vnic_device::verbs::{AtomicScope, CompletionStatus, QpState, QpType};
+pub use work_queue::{HashQueuePair, HashRule, WorkQueue};
 pub use wr::{Data, RecvWr, SendWr};
 
 #[cfg(test)]

@@ -41,10 +41,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering::Acquire};
 use std::sync::{Arc, Mutex};
 
+use vnic_device::command::Opcode;
 use vnic_device::command::device::JudgePost;
-use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::qp::Multicast;
-use vnic_device::command::{Object, Opcode};
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::SendLimits;
 use vnic_device::verbs::{Post, QpState, QpType};
@@ -59,7 +58,7 @@ pub use sending::{SendQueue, Sending};
 use crate::cq::Consumed;
 use crate::driver::Core;
 use crate::driver::doorbells::bell;
-use crate::flow::FlowRule;
+use crate::flow::{Flow, FlowRule};
 use crate::sync::lock;
 use crate::wr::{Data, RecvWr, SendWr};
 use crate::{
@@ -177,27 +176,6 @@ impl Drop for Qp {
         for cq in self.send_cq.iter().chain(&self.receive_cq) {
             cq.detach(self.number);
         }
-    }
-}
-
-/// Frames that a queue pair has.
-#[derive(Debug)]
-pub struct Flow {
-    handle: u32,
-    of: Arc<Qp>,
-}
-
-impl Flow {
-    /// Number of the flow.
-    pub fn number(&self) -> u32 {
-        self.handle
-    }
-}
-
-impl Drop for Flow {
-    fn drop(&mut self) {
-        let Qp { core, epoch, .. } = &*self.of;
-        core.end(*epoch, Opcode::DestroyFlow, self.handle, Box::new(()));
     }
 }
 
@@ -432,19 +410,7 @@ impl QueuePair<RawPacket> {
     /// ```
     pub fn create_flow(&self, rule: &FlowRule) -> Result<Flow, Error> {
         let qp = &self.inner;
-        let body = CreateFlow {
-            qp: qp.number,
-            kind: rule.kind.number(),
-            priority: rule.priority.into(),
-            headers: rule.headers,
-            value: rule.value,
-            mask: rule.mask,
-        };
-        let made: Object = qp.core.call(qp.epoch, Opcode::CreateFlow, &body)?;
-        Ok(Flow {
-            handle: made.handle,
-            of: Arc::clone(qp),
-        })
+        Flow::new(&qp.core, qp.epoch, qp.number, rule, Arc::clone(qp) as _)
     }
 }
 

@@ -6,6 +6,7 @@ use vnic_verbs::{AtomicScope, Capabilities, DeviceAttributes, GidEntry, GidKind,
 
 use crate::abi::*;
 use crate::devices::fill;
+use crate::objects::wq;
 
 /// Frequency of the device's clock in kHz: it counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -167,6 +168,22 @@ pub fn device_ex(attributes: &DeviceAttributes, on_demand: bool) -> ibv_device_a
             }
         } else {
             zeros()
+        },
+        rss_caps: if has(Capabilities::RSS) {
+            ibv_rss_caps {
+                supported_qpts: 1 << IBV_QPT_RAW_PACKET,
+                max_rwq_indirection_tables: attributes.max_hash_qp,
+                max_rwq_indirection_table_size: attributes.max_hash_entries,
+                rx_hash_fields_mask: wq::FIELDS.into(),
+                rx_hash_function: IBV_RX_HASH_FUNC_TOEPLITZ as u8,
+            }
+        } else {
+            zeros()
+        },
+        max_wq_type_rq: if has(Capabilities::RSS) {
+            attributes.max_qp
+        } else {
+            0
         },
         raw_packet_caps: if has(Capabilities::RAW_PACKET) {
             IBV_RAW_PACKET_CAP_IP_CSUM

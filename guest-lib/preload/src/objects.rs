@@ -10,6 +10,7 @@ pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod srq;
+pub mod wq;
 pub mod xrcd;
 
 pub use ah::Ah;
@@ -22,6 +23,7 @@ pub use mw::Mw;
 pub use pd::{Pd, Td};
 pub use qp::Qp;
 pub use srq::Srq;
+pub use wq::{RwqIndTable, Wq};
 pub use xrcd::Xrcd;
 
 use crate::errno::Errno;

@@ -104,8 +104,8 @@ impl Core {
         })?;
         let room = size_of::<DeviceReply>();
         let mut reply = self.command(None, Opcode::QueryDevice, &[], &[], room)?;
-        if reply.len() == DeviceReply::LEN_1_0 {
-            // A device of version 1.0 answers less: what it does not say is zero.
+        if [DeviceReply::LEN_1_0, DeviceReply::LEN_1_1].contains(&reply.len()) {
+            // A device of an older version answers less: what it does not say is zero.
             reply.resize(room, 0);
         }
         let device: DeviceReply = parse(Opcode::QueryDevice, &reply)?;

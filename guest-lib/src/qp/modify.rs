@@ -328,6 +328,12 @@ impl QueuePair<RawPacket> {
         self.to(QpState::Rtr, QpAttributes::default(), QpMask::empty())?;
         self.to(QpState::Rts, QpAttributes::default(), QpMask::empty())
     }
+
+    /// Makes the queue pair ready to receive only: INIT, RTR.
+    pub(crate) fn receive_only(&self) -> Result<(), Error> {
+        self.to(QpState::Init, init(), QpMask::PORT)?;
+        self.to(QpState::Rtr, QpAttributes::default(), QpMask::empty())
+    }
 }
 
 impl QueuePair<Ud> {

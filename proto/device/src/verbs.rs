@@ -255,8 +255,40 @@ pub mod flow_headers {
     pub const UDP: u32 = 1 << 3;
     /// VXLAN (UDP port 4789).
     pub const VXLAN: u32 = 1 << 4;
+    /// IPv4 inside of the tunnel.
+    pub const INNER_IPV4: u32 = 1 << 5;
+    /// IPv6 inside of the tunnel.
+    pub const INNER_IPV6: u32 = 1 << 6;
+    /// TCP inside of the tunnel.
+    pub const INNER_TCP: u32 = 1 << 7;
+    /// UDP inside of the tunnel.
+    pub const INNER_UDP: u32 = 1 << 8;
     /// Every bit there is.
-    pub const ALL: u32 = 31;
+    pub const ALL: u32 = 511;
+    /// Bits of version 1.6.
+    pub const ALL_1_6: u32 = 31;
+    /// From an outer header to the same one inside.
+    pub const INNER_SHIFT: u32 = 5;
+}
+
+/// What of a frame a hash queue pair hashes: numbers of virtio 1.3, section 5.1.6.4.3.1, and [`INNER`](hash_types::INNER).
+pub mod hash_types {
+    /// Addresses of IPv4.
+    pub const IPV4: u32 = 1 << 0;
+    /// Addresses and ports of TCP over IPv4.
+    pub const TCPV4: u32 = 1 << 1;
+    /// Addresses and ports of UDP over IPv4.
+    pub const UDPV4: u32 = 1 << 2;
+    /// Addresses of IPv6.
+    pub const IPV6: u32 = 1 << 3;
+    /// Addresses and ports of TCP over IPv6.
+    pub const TCPV6: u32 = 1 << 4;
+    /// Addresses and ports of UDP over IPv6.
+    pub const UDPV6: u32 = 1 << 5;
+    /// Of a packet in a tunnel the inner headers.
+    pub const INNER: u32 = 1 << 6;
+    /// Every bit there is.
+    pub const ALL: u32 = 127;
 }
 
 /// Bits of `ibv_rereg_mr_flags`.

@@ -16,7 +16,7 @@ use vnic_device::queue::{
 };
 use vnic_device::ring::{self, Extent, ExtentList};
 use vnic_device::status::CommandStatus;
-use vnic_device::verbs::{self, access, flow_headers, pages, qp_mask, reregister, srq_mask};
+use vnic_device::verbs::{self, access, flow_headers, hash_types, pages, qp_mask, reregister, srq_mask};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_device::{LAYOUTS, doorbell};
 
@@ -119,8 +119,10 @@ fn bits_are_the_same() {
             RETRY_COUNT, RNR_RETRY, RQ_PSN, MAX_RD_ATOMIC, MIN_RNR_TIMER, SQ_PSN, MAX_DEST_RD_ATOMIC, DESTINATION_QP,
             UDP_SOURCE_PORT),
         bits!(capabilities: UC, UD, XRC, SRQ, MW_TYPE_1, MW_TYPE_2, MULTICAST, INVALIDATE, SET_GID, RESOLVE,
-            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC, RAW_PACKET, SEGMENTS),
-        bits!(flow_headers: IPV4, IPV6, TCP, UDP, VXLAN),
+            COMPLETION_TIME, DEVICE_MEMORY, RATE_LIMIT, NULL_MR, ON_DEMAND, CONNECTIONS, DC, RAW_PACKET, SEGMENTS,
+            RSS),
+        bits!(flow_headers: IPV4, IPV6, TCP, UDP, VXLAN, INNER_IPV4, INNER_IPV6, INNER_TCP, INNER_UDP),
+        bits!(hash_types: IPV4, TCPV4, UDPV4, IPV6, TCPV6, UDPV6, INNER),
         bits!(message_flags: FLOW_CONTROL, SRQ),
     ]);
     let spec = tables("bits");

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::vhost_user::message::VhostUserConfigFlags;
-use vnic_backend::MacAddr;
 use vnic_backend::settings::{AdapterSettings, TunnelKeys};
+use vnic_backend::{MacAddr, PortKind, PortSpec};
 use vnic_tests::driver::packets::{eth, udp, udp_partial};
 use vnic_tests::driver::rig::{Copies, Rig};
 use vnic_tests::driver::{Guest, NetHdr, OFFLOADS, Options, feature};
@@ -218,4 +218,54 @@ fn the_checksum_inside_is_the_nics_work() -> Result<()> {
         rig.finish(Copies::Extra(0))?;
     }
     Ok(())
+}
+
+/// `*VxlanUDPPortNumber` is the adapter's: frames of both uplinks follow, and another adapter's go by its own.
+#[test]
+fn the_port_of_vxlan_counts_on_every_uplink() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let mut ends = Vec::new();
+    for name in ["p0", "p1"] {
+        let kind = PortKind::Mesh { label: name.into() };
+        ends.push(rig.nic.add_port_exchange(PortSpec::new(name, kind))?.1);
+        rig.nic.set_port_link(name, true, None)?;
+    }
+    let mut guests = Vec::new();
+    for (name, port) in [("a", 8472), ("b", 4789)] {
+        let mac = rig.add_with(name, |spec| (spec.control_queue, spec.queue_pairs) = (true, 4))?;
+        let mut settings = AdapterSettings::default();
+        settings.offloads.tunnels.vxlan_port = port;
+        rig.nic.configure_adapter(name, &settings)?;
+        rig.nic.restart_adapter(name)?;
+        let features = feature::CTRL_VQ | feature::MQ | feature::RSS;
+        let options = Options {
+            pairs: 4,
+            ..Options::default().with(features)
+        };
+        let mut guest = rig.attach(name, options)?;
+        assert_eq!(guest.rss(&[0, 1, 2, 3], &key())?, OK);
+        guests.push((guest, mac, port));
+    }
+    for (i, end) in ends.iter_mut().enumerate() {
+        let outside = MacAddr([2, 0, 0, 0, 9, i as u8]);
+        for (guest, mac, own) in &mut guests {
+            for port in [4789, 8472] {
+                let mut used = BTreeSet::new();
+                for inner in 1000..1040 {
+                    let frame = vxlan([outside, *mac], port, &inside(inner));
+                    assert!(end.tx.put_or_lose(&frame));
+                    end.tx.flush();
+                    rig.settle()?;
+                    let (queue, _, got) = guest.try_recv_any().expect("a frame");
+                    assert_eq!(got, frame);
+                    used.insert(queue);
+                }
+                assert_eq!(used.len() > 1, port == *own, "port {port} on uplink {i}");
+            }
+        }
+    }
+    for (mut guest, ..) in guests {
+        guest.detach()?;
+    }
+    rig.finish(Copies::Unknown)
 }

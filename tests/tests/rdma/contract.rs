@@ -2,6 +2,7 @@
 //! and a row of it that no test has seen is a failure.
 
 mod connections;
+mod flows;
 mod framing;
 mod memory;
 mod pairs;

@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, ensure};
 use vnic_appliance::config::scenario_from_text;
 use vnic_appliance::scenarios::Player;
 use vnic_backend::settings::AdapterSettings;
-use vnic_backend::{GidKind, GidSetting};
-use vnic_tests::driver::Options;
-use vnic_tests::driver::packets::parse;
+use vnic_backend::{GidKind, GidSetting, MacAddr};
+use vnic_tests::driver::packets::{Flow, parse, udp};
 use vnic_tests::driver::rdma::World;
 use vnic_tests::driver::rig::deadline;
+use vnic_tests::driver::{Guest, NetHdr, Options};
 use vnic_tests::lab::{built, skip};
 
 /// After this a program hangs. Never a statement about speed.
@@ -152,8 +152,16 @@ fn frames_are_cut_into_segments() -> Result<()> {
     guest.post(0, 200);
     let place = tempfile::tempdir()?;
     let program = compile("segments", place.path())?;
-    Program::start(&program, &world.socket("vf0"), "segments")?.finish("segments")?;
     let sent: Vec<u8> = (0..4000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    for case in ["segments", "calls"] {
+        Program::start(&program, &world.socket("vf0"), case)?.finish(case)?;
+        came_in_segments(&mut guest, &sent)?;
+        guest.post(0, 120);
+    }
+    Ok(())
+}
+
+fn came_in_segments(guest: &mut Guest, sent: &[u8]) -> Result<()> {
     for request in 0..40u8 {
         let mut got = Vec::new();
         for (i, len) in [1400, 1400, 1200].into_iter().enumerate() {
@@ -168,6 +176,29 @@ fn frames_are_cut_into_segments() -> Result<()> {
         assert!(got == sent, "request {request}");
     }
     Ok(())
+}
+
+#[test]
+fn frames_are_spread_over_work_queues() -> Result<()> {
+    let mut world = World::new(1, &["vf0", "vf1"])?;
+    let mut guest = world.rig.attach("vf1", Options::default())?;
+    world.rig.up("vf1")?;
+    let place = tempfile::tempdir()?;
+    let program = compile("spread", place.path())?;
+    Program::start(&program, &world.socket("vf0"), "objects")?.finish("objects")?;
+    let mut frames = Program::start(&program, &world.socket("vf0"), "frames")?;
+    frames.says("ready")?;
+    for port in 1000..1064 {
+        let flow = Flow {
+            to: MacAddr([2, 0, 0, 0, 0, 1]),
+            from: MacAddr([2, 0, 0, 0, 0, 2]),
+            v6: false,
+            vlan: None,
+            port,
+        };
+        guest.send_wait(0, &udp(&flow, b"spread"), NetHdr::default());
+    }
+    frames.finish("frames")
 }
 
 #[test]

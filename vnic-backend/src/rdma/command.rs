@@ -9,6 +9,7 @@ mod queues;
 use vnic_device::command::{CommandHead, Opcode, ReplyHead};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::zerocopy::IntoBytes;
+use vnic_engine::rdma::QpNumber;
 use vnic_fabric::Instant;
 
 use super::account::COMMAND;
@@ -251,6 +252,7 @@ impl Function {
             | O::CreateAh
             | O::CreateQp
             | O::CreateFlow
+            | O::CreateHashQp
             | O::AttachMulticast
             | O::Connect => self.room(0)?,
             // What ends an object: what it took may go to others. (A refusal has no meaning then.)
@@ -320,6 +322,8 @@ impl Function {
             O::AttachMulticast | O::DetachMulticast => self.multicast(request),
             O::CreateFlow => self.create_flow(request),
             O::DestroyFlow => self.flows.remove(request.object()?),
+            O::CreateHashQp => self.create_hash_qp(request),
+            O::DestroyHashQp => self.flows.remove_hash_qp(QpNumber(request.object()?)),
             O::CreateDoorbells => self.create_doorbells(request),
             O::DestroyDoorbells => self.destroy_doorbells(request),
             O::Listen

@@ -1,11 +1,11 @@
 //! Flows: frames that come for an adapter and are for raw packet queue pairs of the processes that share its function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vnic_device::command::NONE;
-use vnic_device::command::flow::CreateFlow;
+use vnic_device::command::flow::{CreateFlow, CreateHashQp};
 use vnic_device::status::CommandStatus as S;
 use vnic_engine::rdma::QpNumber;
 use vnic_engine::rdma::steering::{FlowError, Steering, Taken};
@@ -50,6 +50,18 @@ pub struct Flows {
     all: Arc<All>,
     /// Number and queue pair, by handle.
     own: BTreeMap<u32, (u64, QpNumber)>,
+    /// Hash queue pairs of this process.
+    hash_qps: BTreeSet<QpNumber>,
+}
+
+/// Why the driver does not get what it asked for.
+fn refused<T>(error: FlowError) -> Result<T, Failure> {
+    let status = match error {
+        FlowError::Invalid(_) => S::Invalid,
+        FlowError::Priority(_) | FlowError::Entries(_) => S::OutOfRange,
+        FlowError::Flows | FlowError::Sets | FlowError::Sniffers | FlowError::HashQps => S::LimitReached,
+    };
+    fail(status, error.to_string())
 }
 
 impl Flows {
@@ -58,6 +70,7 @@ impl Flows {
         Flows {
             all: self.all.clone(),
             own: BTreeMap::new(),
+            hash_qps: BTreeSet::new(),
         }
     }
 
@@ -87,6 +100,57 @@ impl Flows {
         self.own.values().any(|(_, of)| *of == qp)
     }
 
+    /// Whether a hash queue pair has a queue pair in its table.
+    pub fn spread_over(&self, qp: QpNumber) -> bool {
+        let all = self.all.steering();
+        self.hash_qps.iter().any(|number| all.spreads_over(*number, qp))
+    }
+
+    /// Number of hash queue pairs of this process.
+    pub fn hash_qps(&self) -> usize {
+        self.hash_qps.len()
+    }
+
+    /// Whether this is a hash queue pair of this process.
+    pub fn has_hash_qp(&self, number: QpNumber) -> bool {
+        self.hash_qps.contains(&number)
+    }
+
+    /// Makes a hash queue pair, of queue pairs of this process. Returns its number.
+    pub fn insert_hash_qp(&mut self, wanted: &CreateHashQp) -> Result<QpNumber, Failure> {
+        let made = self.all.steering().insert_hash_qp(wanted);
+        match made {
+            Ok(Some(number)) => {
+                self.hash_qps.insert(number);
+                Ok(number)
+            }
+            Ok(None) => fail(
+                S::NotSupported,
+                format!(
+                    "there are hash types among {:#x} that there are not",
+                    wanted.hash_types
+                ),
+            ),
+            Err(error) => refused(error),
+        }
+    }
+
+    /// Ends a hash queue pair. Refused while flows lead to it.
+    pub fn remove_hash_qp(&mut self, number: QpNumber) -> Outcome {
+        if !self.has_hash_qp(number) {
+            return fail(
+                S::NoSuchObject,
+                format!("no such hash queue pair as {:#x}", number.0),
+            );
+        }
+        if self.lead_to(number) {
+            return fail(S::InUse, "flows lead to it");
+        }
+        self.hash_qps.remove(&number);
+        self.all.steering().remove_hash_qp(number);
+        Ok(())
+    }
+
     /// Makes a flow. Returns its handle.
     pub fn insert(&mut self, flow: &CreateFlow) -> Result<u32, Failure> {
         let made = self.all.change(|all| all.insert(flow));
@@ -99,14 +163,7 @@ impl Flows {
                 );
                 return fail(S::NotSupported, text);
             }
-            Err(error) => {
-                let status = match error {
-                    FlowError::Invalid(_) => S::Invalid,
-                    FlowError::Priority(_) => S::OutOfRange,
-                    FlowError::Flows | FlowError::Sets | FlowError::Sniffers => S::LimitReached,
-                };
-                return fail(status, error.to_string());
-            }
+            Err(error) => return refused(error),
         };
         let handle = (id % u64::from(NONE)) as u32;
         if self.own.contains_key(&handle) {
@@ -131,10 +188,14 @@ impl Flows {
     /// Ends all.
     pub fn end_all(&mut self) {
         let own = std::mem::take(&mut self.own);
-        if !own.is_empty() {
+        let hash_qps = std::mem::take(&mut self.hash_qps);
+        if !own.is_empty() || !hash_qps.is_empty() {
             self.all.change(|all| {
                 for (id, _) in own.into_values() {
                     all.remove(id);
+                }
+                for number in hash_qps {
+                    all.remove_hash_qp(number);
                 }
             });
         }
@@ -172,5 +233,35 @@ mod tests {
         assert_eq!(all.find(&frame).by, Some(QpNumber(8)));
         second.end_all();
         assert!(all.find(&frame).is_nobody() && second.of_all().is_none());
+    }
+
+    #[test]
+    fn a_hash_queue_pair_is_its_process_own_and_ends_with_it() {
+        let mut wanted = CreateHashQp {
+            entries: 1,
+            ..CreateHashQp::default()
+        };
+        wanted.table[0] = 7;
+        let mut first = Flows::default();
+        let mut second = first.beside();
+        let number = first.insert_hash_qp(&wanted).expect("room");
+        assert!(first.spread_over(QpNumber(7)) && !first.spread_over(QpNumber(8)));
+        assert!(!second.spread_over(QpNumber(7)) && !second.has_hash_qp(number));
+        assert!(second.remove_hash_qp(number).is_err());
+        let flow = CreateFlow {
+            qp: number.0,
+            kind: 1,
+            ..CreateFlow::default()
+        };
+        let handle = first.insert(&flow).expect("room");
+        let all = second.of_all().expect("flows");
+        assert_eq!(all.find(&[2; 60]).by, Some(QpNumber(7)));
+        assert!(first.remove_hash_qp(number).is_err(), "a flow leads to it");
+        assert!(first.remove(handle).is_ok() && first.remove_hash_qp(number).is_ok());
+        // All processes together have room for so many.
+        while first.insert_hash_qp(&wanted).is_ok() {}
+        assert!(second.insert_hash_qp(&wanted).is_err());
+        drop(first);
+        assert!(second.insert_hash_qp(&wanted).is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vnic_device::event::EventKind;
 use vnic_engine::gids::{GidError, GidSource};
 use vnic_engine::rdma::GidEntry;
-use vnic_engine::rdma::steering::FLOWS_MAX;
+use vnic_engine::rdma::steering::{FLOWS_MAX, HASH_QPS_MAX};
 use vnic_fabric::{Instant, VlanMode};
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -239,6 +239,11 @@ impl Function {
             name: "flow",
             used: self.flows.len() as u32,
             limit: FLOWS_MAX as u32,
+        });
+        rows.push(ResourceRow {
+            name: "hash_qp",
+            used: self.flows.hash_qps() as u32,
+            limit: HASH_QPS_MAX as u32,
         });
         let doorbells = self.session.bells.iter().flatten().count() as u32;
         rows.push(ResourceRow {

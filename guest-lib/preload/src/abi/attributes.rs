@@ -82,6 +82,31 @@ interface! {
         sq_sig_all: c_int,
     }
 
+    struct ibv_wq_init_attr {
+        wq_context: *mut c_void,
+        wq_type: c_uint,
+        max_wr: u32,
+        max_sge: u32,
+        pd: *mut ibv_pd,
+        cq: *mut ibv_cq,
+        comp_mask: u32,
+        create_flags: u32,
+    }
+
+    struct ibv_wq_attr {
+        attr_mask: u32,
+        wq_state: c_uint,
+        curr_wq_state: c_uint,
+        flags: u32,
+        flags_mask: u32,
+    }
+
+    struct ibv_rwq_ind_table_init_attr {
+        log_ind_tbl_size: u32,
+        ind_tbl: *mut *mut ibv_wq,
+        comp_mask: u32,
+    }
+
     struct ibv_rx_hash_conf {
         rx_hash_function: u8,
         rx_hash_key_len: u8,
@@ -102,7 +127,7 @@ interface! {
         xrcd: *mut ibv_xrcd,
         create_flags: u32,
         max_tso_header: u16,
-        rwq_ind_tbl: *mut c_void,
+        rwq_ind_tbl: *mut ibv_rwq_ind_table,
         rx_hash_conf: ibv_rx_hash_conf,
         source_qpn: u32,
         send_ops_flags: u64,

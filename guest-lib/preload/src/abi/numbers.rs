@@ -53,6 +53,7 @@ pub const IBV_FLOW_SPEC_IPV4_EXT: c_uint = 50;
 pub const IBV_FLOW_SPEC_TCP: c_uint = 64;
 pub const IBV_FLOW_SPEC_UDP: c_uint = 65;
 pub const IBV_FLOW_SPEC_VXLAN_TUNNEL: c_uint = 80;
+pub const IBV_FLOW_SPEC_INNER: c_uint = 256;
 
 // ibv_fork_status
 pub const IBV_FORK_UNNEEDED: c_uint = 2;
@@ -95,6 +96,7 @@ pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_uint = 15;
 pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_uint = 16;
 pub const IBV_EVENT_CLIENT_REREGISTER: c_uint = 17;
 pub const IBV_EVENT_GID_CHANGE: c_uint = 18;
+pub const IBV_EVENT_WQ_FATAL: c_uint = 19;
 
 // ibv_wc_status
 pub const IBV_WC_SUCCESS: c_uint = 0;
@@ -224,7 +226,35 @@ pub const IBV_QP_INIT_ATTR_PD: c_uint = 1;
 pub const IBV_QP_INIT_ATTR_XRCD: c_uint = 2;
 pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: c_uint = 4;
 pub const IBV_QP_INIT_ATTR_MAX_TSO_HEADER: c_uint = 8;
+pub const IBV_QP_INIT_ATTR_IND_TABLE: c_uint = 16;
+pub const IBV_QP_INIT_ATTR_RX_HASH: c_uint = 32;
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: c_uint = 64;
+
+// ibv_wq_type, ibv_wq_init_attr_mask
+pub const IBV_WQT_RQ: c_uint = 0;
+pub const IBV_WQ_INIT_ATTR_FLAGS: c_uint = 1;
+
+// ibv_wq_state
+pub const IBV_WQS_RESET: c_uint = 0;
+pub const IBV_WQS_RDY: c_uint = 1;
+pub const IBV_WQS_ERR: c_uint = 2;
+
+// ibv_wq_attr_mask
+pub const IBV_WQ_ATTR_STATE: c_uint = 1;
+pub const IBV_WQ_ATTR_CURR_STATE: c_uint = 2;
+pub const IBV_WQ_ATTR_FLAGS: c_uint = 4;
+
+// ibv_rx_hash_function_flags, ibv_rx_hash_fields
+pub const IBV_RX_HASH_FUNC_TOEPLITZ: c_uint = 1;
+pub const IBV_RX_HASH_SRC_IPV4: c_uint = 1;
+pub const IBV_RX_HASH_DST_IPV4: c_uint = 2;
+pub const IBV_RX_HASH_SRC_IPV6: c_uint = 4;
+pub const IBV_RX_HASH_DST_IPV6: c_uint = 8;
+pub const IBV_RX_HASH_SRC_PORT_TCP: c_uint = 16;
+pub const IBV_RX_HASH_DST_PORT_TCP: c_uint = 32;
+pub const IBV_RX_HASH_SRC_PORT_UDP: c_uint = 64;
+pub const IBV_RX_HASH_DST_PORT_UDP: c_uint = 128;
+pub const IBV_RX_HASH_INNER: c_uint = 0x80000000;
 
 // ibv_qp_create_send_ops_flags
 pub const IBV_QP_EX_WITH_RDMA_WRITE: c_uint = 1;

@@ -124,6 +124,29 @@ interface! {
         events_completed: u32,
     }
 
+    struct ibv_wq {
+        context: *mut ibv_context,
+        wq_context: *mut c_void,
+        pd: *mut ibv_pd,
+        cq: *mut ibv_cq,
+        wq_num: u32,
+        handle: u32,
+        state: c_uint,
+        wq_type: c_uint,
+        post_recv: op!(fn(*mut ibv_wq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int),
+        mutex: libc::pthread_mutex_t,
+        cond: libc::pthread_cond_t,
+        events_completed: u32,
+        comp_mask: u32,
+    }
+
+    struct ibv_rwq_ind_table {
+        context: *mut ibv_context,
+        ind_tbl_handle: c_int,
+        ind_tbl_num: c_int,
+        comp_mask: u32,
+    }
+
     struct ibv_qp {
         context: *mut ibv_context,
         qp_context: *mut c_void,
@@ -155,7 +178,7 @@ interface! {
         wr_send: op!(fn(*mut ibv_qp_ex)),
         wr_send_imm: op!(fn(*mut ibv_qp_ex, u32)),
         wr_send_inv: op!(fn(*mut ibv_qp_ex, u32)),
-        wr_send_tso: *const c_void,
+        wr_send_tso: op!(fn(*mut ibv_qp_ex, *mut c_void, u16, u16)),
         wr_set_ud_addr: op!(fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)),
         wr_set_xrc_srqn: op!(fn(*mut ibv_qp_ex, u32)),
         wr_set_inline_data: op!(fn(*mut ibv_qp_ex, *mut c_void, size_t)),

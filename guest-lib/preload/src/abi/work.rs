@@ -135,7 +135,7 @@ interface! {
         cq: *mut ibv_cq,
         qp: *mut ibv_qp,
         srq: *mut ibv_srq,
-        wq: *mut c_void,
+        wq: *mut ibv_wq,
         port_num: c_int,
     }
 

@@ -13,7 +13,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::the;
-use crate::objects::{Cq, Qp, Srq};
+use crate::objects::{Cq, Qp, Srq, Wq};
 
 /// The kind of the object that an event is about, if it is about one.
 fn about(event: u32) -> Option<Kind> {
@@ -27,6 +27,7 @@ fn about(event: u32) -> Option<Kind> {
         | IBV_EVENT_PATH_MIG
         | IBV_EVENT_PATH_MIG_ERR
         | IBV_EVENT_QP_LAST_WQE_REACHED => Some(Kind::Qp),
+        IBV_EVENT_WQ_FATAL => Some(Kind::Wq),
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => Some(Kind::Srq),
         _ => None,
     }
@@ -59,6 +60,7 @@ pub unsafe fn context_of(event: *const ibv_async_event) -> *mut ibv_context {
             Some(Kind::Cq) => (*(*event).element.cq).context,
             Some(Kind::Qp) => (*(*event).element.qp).context,
             Some(Kind::Srq) => (*(*event).element.srq).context,
+            Some(Kind::Wq) => (*(*event).element.wq).context,
             None => std::ptr::null_mut(),
         }
     }
@@ -90,6 +92,10 @@ pub unsafe fn acknowledge(event: *const ibv_async_event) {
             Some(Kind::Srq) => {
                 let srq = element.srq;
                 (&the::<Srq>(srq).asynchronous, &raw mut (*srq).events_completed)
+            }
+            Some(Kind::Wq) => {
+                let wq = element.wq;
+                (&the::<Wq>(wq).asynchronous, &raw mut (*wq).events_completed)
             }
             None => return,
         }

@@ -21,6 +21,8 @@ pub enum Kind {
     Cq,
     Qp,
     Srq,
+    /// A work queue; the device has it as a queue pair.
+    Wq,
 }
 
 /// Takes the events of a device and puts each into the mailboxes that it concerns.
@@ -207,6 +209,14 @@ impl Lists {
         let state = lock(&self.0);
         match address(event) {
             To::Object(kind, number, event) => {
+                let is_work_queue = kind == Kind::Qp && state.objects.contains_key(&(Kind::Wq, number));
+                let (kind, event) = match event {
+                    _ if !is_work_queue => (kind, event),
+                    IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
+                        (Kind::Wq, IBV_EVENT_WQ_FATAL)
+                    }
+                    _ => return,
+                };
                 for (subject, mailbox) in state.objects.get(&(kind, number)).into_iter().flatten() {
                     if let Some(mailbox) = mailbox.upgrade() {
                         mailbox.put(Letter {
@@ -285,6 +295,16 @@ mod tests {
         let port = (IBV_EVENT_PORT_ERR, None);
         assert_eq!(taken(&first), [established, port]);
         assert_eq!(taken(&second), [port, (IBV_EVENT_CQ_ERR, Some(128))]);
+    }
+
+    #[test]
+    fn of_a_work_queue_only_its_end_is_told() {
+        let (dispatcher, [first, _second]) = with_two();
+        dispatcher.register(Kind::Wq, 7, subject(64), &first);
+        let lists = &dispatcher.lists;
+        lists.dispatch(AsyncEvent::CommunicationEstablished { qp: 7 });
+        lists.dispatch(AsyncEvent::QpFatal { qp: 7, fault: None });
+        assert_eq!(taken(&first), [(IBV_EVENT_WQ_FATAL, Some(64))]);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{end, maybe, the};
 use crate::objects::qp::{Dynamic, Extended, Wanted};
-use crate::objects::{Channel, Cq, Dm, Flow, Mr, Mw, Pd, Qp, Srq, Td, Xrcd, cq, only, qp};
+use crate::objects::{
+    Channel, Cq, Dm, Flow, Mr, Mw, Pd, Qp, RwqIndTable, Srq, Td, Wq, Xrcd, cq, only, qp, wq,
+};
 use crate::work::fields;
 use crate::work::poll::poll_cq;
 use crate::work::post::{bind_mw, elements, post_recv, post_send, post_srq_recv};
@@ -184,6 +186,33 @@ operation! {
         qp::open(Context::of(context), xrcd, wanted.qp_num, program)
     }
 
+    /// `man 3 ibv_create_wq`.
+    fn create_wq(context: *mut ibv_context, attributes: *mut ibv_wq_init_attr) -> *mut ibv_wq, as pointer {
+        Wq::create(Context::of(context), &mut *attributes)
+    }
+
+    /// `man 3 ibv_modify_wq`.
+    fn modify_wq(wq: *mut ibv_wq, attributes: *mut ibv_wq_attr) -> c_int, as code {
+        the::<Wq>(wq).modify(&*attributes)
+    }
+
+    /// `man 3 ibv_create_wq`.
+    fn destroy_wq(wq: *mut ibv_wq) -> c_int, as code {
+        Wq::destroy(wq)
+    }
+
+    /// `man 3 ibv_create_rwq_ind_table`.
+    fn create_rwq_ind_table(context: *mut ibv_context, attributes: *mut ibv_rwq_ind_table_init_attr)
+        -> *mut ibv_rwq_ind_table, as pointer {
+        RwqIndTable::create(Context::of(context), &*attributes)
+    }
+
+    /// `man 3 ibv_create_rwq_ind_table`.
+    fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int, as code {
+        the::<RwqIndTable>(table).uses.none()?;
+        end::<RwqIndTable>(table)
+    }
+
     /// `man 3 ibv_create_flow`.
     fn ibv_create_flow(qp: *mut ibv_qp, attributes: *mut ibv_flow_attr) -> *mut ibv_flow, as pointer {
         Flow::create(Context::of((*qp).context), the::<Qp>(qp.cast()), attributes)
@@ -227,6 +256,14 @@ pub unsafe fn create_extended(
             },
         };
         extended.check()?;
+        let spread = match (has(IBV_QP_INIT_ATTR_IND_TABLE), has(IBV_QP_INIT_ATTR_RX_HASH)) {
+            (false, false) => None,
+            (true, true) => {
+                let table = maybe::<RwqIndTable>(attributes.rwq_ind_tbl).ok_or(Errno::INVALID)?;
+                Some((table, wq::rule(&attributes.rx_hash_conf)?))
+            }
+            _ => return Err(Errno::INVALID.because("an indirection table and a hash (RSS) come together")),
+        };
         let mut wanted = Wanted {
             context: attributes.qp_context,
             pd: if has(IBV_QP_INIT_ATTR_PD) {
@@ -248,6 +285,7 @@ pub unsafe fn create_extended(
             operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags),
             dynamic,
             tso_header: extended.tso_header,
+            spread,
         };
         let qp = Qp::create(Context::of(context), &mut wanted)?;
         attributes.cap = wanted.capacity;
@@ -268,7 +306,8 @@ pub fn operations() -> verbs_context {
         all;
         query_port query_device_ex query_rt_values advise_mr alloc_null_mr reg_dm_mr alloc_dm free_dm
         modify_qp_rate_limit alloc_parent_domain dealloc_td alloc_td modify_cq create_cq_ex open_qp create_qp_ex
-        get_srq_num create_srq_ex open_xrcd close_xrcd ibv_create_flow ibv_destroy_flow
+        get_srq_num create_srq_ex open_xrcd close_xrcd ibv_create_flow ibv_destroy_flow create_wq modify_wq destroy_wq
+        create_rwq_ind_table destroy_rwq_ind_table
     }
     all
 }

@@ -108,6 +108,7 @@ export! {
             operations: None,
             dynamic: None,
             tso_header: 0,
+            spread: None,
         };
         let qp = Qp::create(Context::of((*pd).context), &mut wanted)?;
         attributes.cap = wanted.capacity;

@@ -36,12 +36,13 @@ impl Flow {
         qp: &Qp,
         attributes: *const ibv_flow_attr,
     ) -> Result<*mut ibv_flow, Errno> {
-        let AnyQp::Raw(queue) = &qp.inner else {
-            return Err(Errno::INVALID);
-        };
         // SAFETY: by the caller's promise.
-        let rule = unsafe { rule(attributes) }?;
-        let inner = queue.create_flow(&rule)?;
+        let rule = || unsafe { rule(attributes) };
+        let inner = match &qp.inner {
+            AnyQp::Raw(queue) => queue.create_flow(&rule()?)?,
+            AnyQp::Hash(spread) => spread.create_flow(&rule()?)?,
+            _ => return Err(Errno::INVALID),
+        };
         Ok(publish(Flow {
             base: UnsafeCell::new(ibv_flow {
                 comp_mask: 0,
@@ -125,24 +126,38 @@ fn layer<T: Plain>(bytes: &[u8]) -> Result<T, Errno> {
 
 /// Adds a layer to a rule. EINVAL: there are two of a kind.
 fn add(rule: &mut FlowRule, seen: &mut u32, kind: u32, bytes: &[u8]) -> Result<(), Errno> {
+    let inside = kind & IBV_FLOW_SPEC_INNER != 0;
+    let kind = kind & !IBV_FLOW_SPEC_INNER;
+    if inside && kind == IBV_FLOW_SPEC_VXLAN_TUNNEL {
+        return Err(Errno::UNSUPPORTED.because("flows look into one tunnel"));
+    }
+    let (value, mask, shift) = match inside {
+        false => (&mut rule.value, &mut rule.mask, 0),
+        true => (
+            &mut rule.inner_value,
+            &mut rule.inner_mask,
+            flow_headers::INNER_SHIFT,
+        ),
+    };
     let mut once = |bit: u32| {
+        let bit = bit << shift;
         let first = *seen & bit == 0;
         *seen |= bit;
         if first { Ok(()) } else { Err(Errno::INVALID) }
     };
-    const ETH: u32 = 1 << 31;
+    const ETH: u32 = 1 << 20;
     match kind {
         IBV_FLOW_SPEC_ETH => {
             let layer: ibv_flow_spec_eth = layer(bytes)?;
             once(ETH)?;
-            for (fields, filter) in [(&mut rule.value, layer.val), (&mut rule.mask, layer.mask)] {
+            for (fields, filter) in [(value, layer.val), (mask, layer.mask)] {
                 (fields.destination_mac, fields.source_mac) = (filter.dst_mac, filter.src_mac);
                 fields.ethertype = u16::from_be(filter.ether_type);
                 fields.tag = u16::from_be(filter.vlan_tag);
             }
         }
         IBV_FLOW_SPEC_IPV4 | IBV_FLOW_SPEC_IPV4_EXT => {
-            let [value, mask] = match kind {
+            let [values, masks] = match kind {
                 IBV_FLOW_SPEC_IPV4 => {
                     let layer: ibv_flow_spec_ipv4 = layer(bytes)?;
                     [layer.val, layer.mask].map(|plain| ibv_flow_ipv4_ext_filter {
@@ -157,11 +172,11 @@ fn add(rule: &mut FlowRule, seen: &mut u32, kind: u32, bytes: &[u8]) -> Result<(
                 }
             };
             once(flow_headers::IPV4)?;
-            if mask.flags != 0 {
+            if masks.flags != 0 {
                 return Err(Errno::UNSUPPORTED.because("flows do not look at the flags of IPv4"));
             }
-            rule.headers |= flow_headers::IPV4;
-            for (fields, filter) in [(&mut rule.value, value), (&mut rule.mask, mask)] {
+            rule.headers |= flow_headers::IPV4 << shift;
+            for (fields, filter) in [(value, values), (mask, masks)] {
                 // In memory they are as on the wire.
                 fields.source[..4].copy_from_slice(&filter.src_ip.to_ne_bytes());
                 fields.destination[..4].copy_from_slice(&filter.dst_ip.to_ne_bytes());
@@ -172,8 +187,8 @@ fn add(rule: &mut FlowRule, seen: &mut u32, kind: u32, bytes: &[u8]) -> Result<(
         IBV_FLOW_SPEC_IPV6 => {
             let layer: ibv_flow_spec_ipv6 = layer(bytes)?;
             once(flow_headers::IPV6)?;
-            rule.headers |= flow_headers::IPV6;
-            for (fields, filter) in [(&mut rule.value, layer.val), (&mut rule.mask, layer.mask)] {
+            rule.headers |= flow_headers::IPV6 << shift;
+            for (fields, filter) in [(value, layer.val), (mask, layer.mask)] {
                 (fields.source, fields.destination) = (filter.src_ip, filter.dst_ip);
                 fields.flow_label = u32::from_be(filter.flow_label);
                 (fields.protocol, fields.traffic_class) = (filter.next_hdr, filter.traffic_class);
@@ -187,8 +202,8 @@ fn add(rule: &mut FlowRule, seen: &mut u32, kind: u32, bytes: &[u8]) -> Result<(
                 _ => flow_headers::UDP,
             };
             once(header)?;
-            rule.headers |= header;
-            for (fields, filter) in [(&mut rule.value, layer.val), (&mut rule.mask, layer.mask)] {
+            rule.headers |= header << shift;
+            for (fields, filter) in [(value, layer.val), (mask, layer.mask)] {
                 fields.source_port = u16::from_be(filter.src_port);
                 fields.destination_port = u16::from_be(filter.dst_port);
             }
@@ -201,7 +216,7 @@ fn add(rule: &mut FlowRule, seen: &mut u32, kind: u32, bytes: &[u8]) -> Result<(
             rule.mask.tunnel = u32::from_be(layer.mask.tunnel_id);
         }
         _ => {
-            return Err(Errno::UNSUPPORTED.because("flows look at Ethernet, IPv4, IPv6, TCP, UDP and the identifier of VXLAN: at nothing inside of tunnels, and they have no actions"));
+            return Err(Errno::UNSUPPORTED.because("flows look at Ethernet, IPv4, IPv6, TCP and UDP, at the identifier of VXLAN and what is inside, and they have no actions"));
         }
     }
     Ok(())
@@ -263,6 +278,31 @@ mod tests {
             (7, 0xffff, 0)
         );
         assert_eq!(rule.headers, flow_headers::UDP);
+    }
+
+    #[test]
+    fn layers_inside_of_a_tunnel_are_their_own() {
+        let mut tunnel = vec![0; size_of::<ibv_flow_spec_tunnel>()];
+        tunnel[..4].copy_from_slice(&IBV_FLOW_SPEC_VXLAN_TUNNEL.to_ne_bytes());
+        tunnel[4] = tunnel.len() as u8;
+        let mut inner = udp(8);
+        inner[..4].copy_from_slice(&(IBV_FLOW_SPEC_UDP | IBV_FLOW_SPEC_INNER).to_ne_bytes());
+        let layers: [&[u8]; 3] = [&udp(7), &tunnel, &inner];
+        let rule = of(&attributes(IBV_FLOW_ATTR_NORMAL, &layers)).expect("a rule");
+        assert_eq!(
+            (rule.value.destination_port, rule.inner_value.destination_port),
+            (7, 8)
+        );
+        assert_eq!((rule.mask.tunnel, rule.inner_mask.destination_port), (0, 0xffff));
+        let expected = flow_headers::UDP | flow_headers::VXLAN | flow_headers::INNER_UDP;
+        assert_eq!(rule.headers, expected);
+        let twice: [&[u8]; 2] = [&inner, &inner];
+        assert_eq!(of(&attributes(IBV_FLOW_ATTR_NORMAL, &twice)), Err(Errno::INVALID));
+        tunnel[1] |= 1;
+        assert_eq!(
+            of(&attributes(IBV_FLOW_ATTR_NORMAL, &[&tunnel])),
+            Err(Errno::UNSUPPORTED)
+        );
     }
 
     #[test]

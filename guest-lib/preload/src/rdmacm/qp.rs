@@ -95,6 +95,9 @@ unsafe fn make(id: &Id, wanted: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
             tso_header: if tso { wanted.max_tso_header } else { 0 },
         };
         extended.check()?;
+        if wanted.comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) != 0 {
+            return Err(Errno::UNSUPPORTED.because("queue pairs of connections spread no frames (RSS)"));
+        }
         let mut all = qp::Wanted {
             context: wanted.qp_context,
             pd: maybe::<Pd>(wanted.pd),
@@ -108,6 +111,7 @@ unsafe fn make(id: &Id, wanted: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
             operations: operations.then_some(wanted.send_ops_flags),
             dynamic: None,
             tso_header: extended.tso_header,
+            spread: None,
         };
         let qp = Qp::create(Context::of(context), &mut all)?;
         wanted.cap = all.capacity;

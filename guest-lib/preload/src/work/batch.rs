@@ -29,6 +29,8 @@ pub struct Request {
     pub wr: SendWr<'static>,
     place: Place,
     operands: Option<(u64, u64)>,
+    /// Headers of a frame that is cut into segments: these bytes of [`Requests::bytes`].
+    headers: Range<usize>,
 }
 
 /// Where the bytes of a request are.
@@ -62,7 +64,23 @@ impl Requests {
     /// Begins a request.
     #[inline]
     pub fn begin(&mut self, wr: SendWr<'static>, place: Place, operands: Option<(u64, u64)>) {
-        self.all.push(Request { wr, place, operands });
+        self.all.push(Request {
+            wr,
+            place,
+            operands,
+            headers: 0..0,
+        });
+    }
+
+    /// Gives the request that was begun last headers, which are in front of its elements.
+    pub fn set_headers(&mut self, headers: &[u8]) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(headers);
+        let range = from..self.bytes.len();
+        self.set(|request| {
+            request.headers = range;
+            Some(())
+        });
     }
 
     /// Changes the request that was begun last.
@@ -105,9 +123,12 @@ impl Requests {
         self.place(Place::Inline(from..self.bytes.len()));
     }
 
-    /// Shows all requests in order, as long as `post` takes them.
+    /// Shows all requests in order, with the headers and elements of those that are cut into segments, as long as `post` takes them.
     #[inline]
-    pub fn each(&self, mut post: impl FnMut(&SendWr<'_>) -> Result<(), Errno>) -> Result<(), Errno> {
+    pub fn each(
+        &self,
+        mut post: impl FnMut(&SendWr<'_>, Option<(&[u8], &[Sge])>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         if let Some(errno) = self.error {
             return Err(errno);
         }
@@ -122,12 +143,18 @@ impl Requests {
                 (_, Some(_), _) => return Err(Errno::INVALID),
                 (Place::Inline(range), ..) => Data::inline(self.bytes.get(range.clone()).unwrap_or(&[])),
                 (Place::Whole, ..) => {
-                    post(&request.wr)?;
+                    post(&request.wr, None)?;
                     continue;
                 }
                 _ => Data::from(elements),
             };
-            post(&request.wr.with_data(data))?;
+            let headers = self.bytes.get(request.headers.clone()).unwrap_or(&[]);
+            let segments = match (headers, &request.place) {
+                ([], _) => None,
+                (_, Place::Inline(_)) => return Err(Errno::INVALID),
+                _ => Some((headers, elements)),
+            };
+            post(&request.wr.with_data(data), segments)?;
         }
         Ok(())
     }
@@ -147,7 +174,8 @@ mod tests {
 
     fn all(requests: &Requests) -> Result<Vec<String>, Errno> {
         let mut all = Vec::new();
-        requests.each(|wr| {
+        requests.each(|wr, segments| {
+            assert_eq!(segments, None);
             all.push(format!("{wr:?}"));
             Ok(())
         })?;
@@ -199,7 +227,12 @@ mod tests {
     #[test]
     fn mistakes_are_remembered() {
         type Mistake = fn(&mut Requests);
-        let mistakes: [(&str, Mistake); 5] = [
+        let mistakes: [(&str, Mistake); 6] = [
+            ("headers in front of inline bytes", |r| {
+                r.begin(SendWr::send(Data::NONE), Place::None, None);
+                r.set_headers(b"headers");
+                r.set_inline([&b"payload"[..]].into_iter());
+            }),
             ("elements of nothing", |r| r.set_elements(&[SGE])),
             ("elements where there are none", |r| {
                 r.begin(SendWr::local_invalidate(9), Place::Whole, None);

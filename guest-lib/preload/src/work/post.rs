@@ -15,7 +15,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{maybe, the};
 use crate::objects::qp::AnyQp;
-use crate::objects::{Ah, Mr, Mw, Qp, Srq};
+use crate::objects::{Ah, Mr, Mw, Qp, Srq, Wq};
 
 // The layout of elements is the same, so that lists are passed on.
 const _: () = {
@@ -47,7 +47,11 @@ operation! {
             AnyQp::Uc(qp) => qp.post_recv_from(wrs),
             AnyQp::Ud(qp) => qp.post_recv_from(wrs),
             AnyQp::Raw(qp) => qp.post_recv_from(wrs),
-            AnyQp::XrcSend(_) | AnyQp::XrcRecv(_) | AnyQp::DcInitiator(_) | AnyQp::DcTarget(_) => Err(PostError {
+            AnyQp::XrcSend(_)
+            | AnyQp::XrcRecv(_)
+            | AnyQp::DcInitiator(_)
+            | AnyQp::DcTarget(_)
+            | AnyQp::Hash(_) => Err(PostError {
                 posted: 0,
                 reason: PostReason::NoQueue,
             }),
@@ -58,6 +62,12 @@ operation! {
     /// `ibv_post_srq_recv`. Errors are those of [`post_send`].
     fn post_srq_recv(srq: *mut ibv_srq, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int, as code {
         let result = the::<Srq>(srq).inner.post_from(Receives { next: first });
+        received(result, first, bad)
+    }
+
+    /// `ibv_post_wq_recv`. Errors are those of [`post_send`].
+    fn post_wq_recv(wq: *mut ibv_wq, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int, as code {
+        let result = the::<Wq>(wq).inner.post_recv_from(Receives { next: first });
         received(result, first, bad)
     }
 
@@ -129,7 +139,7 @@ pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
         AnyQp::Raw(qp) => qp.send_queue(),
         AnyQp::XrcSend(qp) => qp.send_queue(),
         AnyQp::DcInitiator(qp) => qp.send_queue(),
-        AnyQp::XrcRecv(_) | AnyQp::DcTarget(_) => return Err(PostReason::NoQueue),
+        AnyQp::XrcRecv(_) | AnyQp::DcTarget(_) | AnyQp::Hash(_) => return Err(PostReason::NoQueue),
     };
     queue.sending()
 }
@@ -243,22 +253,15 @@ unsafe fn post_segmented(
     wr: &ibv_send_wr,
     list: &[Sge],
 ) -> Result<(), Errno> {
-    let headers = qp.headers.as_ref().ok_or_else(|| {
-        Errno::UNSUPPORTED
-            .because("IBV_WR_TSO takes a raw packet queue pair that was made with max_tso_header")
-    })?;
     // SAFETY: by the caller's promise.
     let (wanted, bytes) = unsafe {
         let tso = &wr.extra.tso;
         let at = tso.hdr.expose_provenance() as u64;
         (tso, bytes(at, usize::from(tso.hdr_sz)))
     };
-    if bytes.is_empty() || bytes.len() > headers.most() || wanted.mss == 0 {
+    if bytes.is_empty() || wanted.mss == 0 {
         return Err(Errno::INVALID);
     }
-    let mut elements = ArrayVec::<Sge, { RECEIVE_ELEMENTS_MAX as usize }>::new();
-    elements.push(headers.put(bytes));
-    elements.try_extend_from_slice(list).map_err(|_| Errno::INVALID)?;
     let head = SendHead {
         wr_id: wr.wr_id,
         operation: Operation::Send.number(),
@@ -267,8 +270,28 @@ unsafe fn post_segmented(
         remote_srq: wanted.mss.into(),
         ..SendHead::default()
     };
-    sending.post_list(head, &elements)?;
-    headers.posted();
+    post_headed(qp, bytes, list, |elements| sending.post_list(head, elements))
+}
+
+/// Posts a frame of headers and what the list has.
+pub fn post_headed(
+    qp: &Qp,
+    headers: &[u8],
+    list: &[Sge],
+    post: impl FnOnce(&[Sge]) -> Result<(), PostReason>,
+) -> Result<(), Errno> {
+    let room = qp.headers.as_ref().ok_or_else(|| {
+        Errno::UNSUPPORTED
+            .because("segments (TSO) take a raw packet queue pair that was made with max_tso_header")
+    })?;
+    if headers.len() > room.most() {
+        return Err(Errno::INVALID);
+    }
+    let mut elements = ArrayVec::<Sge, { RECEIVE_ELEMENTS_MAX as usize }>::new();
+    elements.push(room.put(headers));
+    elements.try_extend_from_slice(list).map_err(|_| Errno::INVALID)?;
+    post(&elements)?;
+    room.posted();
     Ok(())
 }
 

@@ -44,6 +44,16 @@ impl Headers {
         self.region.slice(at..at + headers.len())
     }
 
+    /// Takes back requests that were not posted after all: those since [`Headers::place`] gave this. The caller has the send queue's lock.
+    pub fn take_back(&self, place: u32) {
+        self.next.store(place, Relaxed);
+    }
+
+    /// Place of the next request's headers.
+    pub fn place(&self) -> u32 {
+        self.next.load(Relaxed)
+    }
+
     /// The request was posted.
     pub fn posted(&self) {
         self.next

@@ -14,6 +14,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{maybe, the};
 use crate::objects::{Ah, Qp};
+use crate::work::segments::Headers;
 
 /// The requests of a queue pair.
 ///
@@ -70,8 +71,18 @@ const NOWHERE: (u64, u32) = (0, 0);
 /// Posts all requests, or none.
 fn post_all(qp: &Qp, requests: &Requests) -> Result<(), Errno> {
     let mut sending = post::sending(qp)?;
-    requests.each(|wr| Ok(sending.post(wr)?))?;
-    Ok(sending.ring()?)
+    let place = qp.headers.as_ref().map(Headers::place);
+    let posted = requests.each(|wr, segments| match segments {
+        None => Ok(sending.post(wr)?),
+        Some((headers, list)) => post::post_headed(qp, headers, list, |all| {
+            sending.post(&wr.with_data(Data::from(all)))
+        }),
+    });
+    let rung = posted.and_then(|()| Ok(sending.ring()?));
+    if let (Some(headers), Some(place), true) = (&qp.headers, place, rung.is_err()) {
+        headers.take_back(place);
+    }
+    rung
 }
 
 /// Bytes that the program wants inline; of more than any request may have, one more than that.
@@ -121,8 +132,31 @@ beginnings! {
     /// `ibv_wr_atomic_fetch_add`.
     fn wr_atomic_fetch_add(qp, rkey: u32, addr: u64, add: u64)
         => begin_atomic(qp, Operation::FetchAdd, (add, 0), (addr, rkey));
+    /// `ibv_wr_send_tso`. The headers are copied now, and the payload follows by elements.
+    fn wr_send_tso(qp, headers: *mut c_void, length: u16, size: u16) => begin_segments(qp, headers, length, size);
     /// `ibv_wr_local_inv`.
     fn wr_local_inv(qp, key: u32) => begin(qp, SendWr::local_invalidate(key), Place::Whole, None);
+}
+
+/// Begins a frame that the device cuts into segments of `size` bytes.
+///
+/// # Safety
+/// As [`requests`], and the headers are there.
+unsafe fn begin_segments(qp: *mut ibv_qp_ex, headers: *mut c_void, length: u16, size: u16) {
+    let wr = SendWr::of(Operation::Send, Data::NONE);
+    // SAFETY: by the caller's promise.
+    unsafe {
+        begin(qp, wr, Place::None, None);
+        let requests = requests(qp);
+        if length == 0 || size == 0 {
+            return requests.fail(Errno::INVALID);
+        }
+        requests.set(|request| {
+            request.wr = request.wr.segments(size);
+            Some(())
+        });
+        requests.set_headers(bytes(headers, length.into()));
+    }
 }
 
 operation! {
@@ -238,7 +272,7 @@ pub fn operations(kind: c_uint) -> u64 {
         IBV_QPT_RC | IBV_QPT_XRC_SEND | IBV_QPT_DRIVER => SENDS | WRITES | KEYS | ANSWERED,
         IBV_QPT_UC => SENDS | WRITES | KEYS,
         IBV_QPT_UD => SENDS,
-        IBV_QPT_RAW_PACKET => IBV_QP_EX_WITH_SEND,
+        IBV_QPT_RAW_PACKET => IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO,
         _ => 0,
     })
 }
@@ -275,6 +309,7 @@ pub fn equip(qp: &mut ibv_qp_ex, kind: c_uint, wanted: u64) -> Result<(), Errno>
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add;
         IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv;
         IBV_QP_EX_WITH_BIND_MW: wr_bind_mw;
+        IBV_QP_EX_WITH_TSO: wr_send_tso;
     }
     Ok(())
 }
@@ -292,7 +327,7 @@ mod tests {
             (IBV_QPT_DRIVER, 10),
             (IBV_QPT_UC, 6),
             (IBV_QPT_UD, 2),
-            (IBV_QPT_RAW_PACKET, 1),
+            (IBV_QPT_RAW_PACKET, 2),
             (IBV_QPT_XRC_RECV, 0),
         ] {
             assert_eq!(operations(kind).count_ones(), count);

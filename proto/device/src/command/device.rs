@@ -41,6 +41,8 @@ bits! {
         RAW_PACKET = 1 << 17,
         /// Raw packets that the device cuts into segments (1.7).
         SEGMENTS = 1 << 18,
+        /// Hash queue pairs (1.8).
+        RSS = 1 << 19,
     } + {
         /// Bits of version 1.0.
         ALL_1_0 = (1 << 12) - 1,
@@ -56,6 +58,8 @@ bits! {
         ALL_1_5 = (1 << 17) - 1,
         /// Bits of version 1.6.
         ALL_1_6 = (1 << 18) - 1,
+        /// Bits of version 1.7.
+        ALL_1_7 = (1 << 19) - 1,
     }
 }
 
@@ -85,7 +89,7 @@ layouts! {
     }
 
     /// Reply to [`Opcode::QueryDevice`](super::Opcode::QueryDevice).
-    struct DeviceReply: 184 {
+    struct DeviceReply: 192 {
         /// [`Capabilities`].
         0 capabilities: u64,
         /// Most bytes of a region.
@@ -156,6 +160,10 @@ layouts! {
         176 max_qp_rate: u32,
         /// Posts that the device wants to be asked about: a [`Post::bit`](crate::verbs::Post::bit) for each kind. Since 1.3.
         180 watched_posts: u32,
+        /// Most hash queue pairs. Since 1.8.
+        184 max_hash_qp: u32,
+        /// Most entries of the table of one. Since 1.8.
+        188 max_hash_entries: u32,
     }
 
     /// Reply to [`Opcode::QueryPort`](super::Opcode::QueryPort).
@@ -252,4 +260,6 @@ layouts! {
 impl DeviceReply {
     /// Bytes of the reply in version 1.0.
     pub const LEN_1_0: usize = 176;
+    /// Bytes of the reply in versions 1.1 to 1.7.
+    pub const LEN_1_1: usize = 184;
 }

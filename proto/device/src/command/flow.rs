@@ -1,4 +1,4 @@
-//! Commands about flows: which of the frames that come a raw packet queue pair has.
+//! Commands about flows: which of the frames that come a raw packet queue pair has, and how several share them.
 
 layouts! {
     /// Fields of a frame. Numbers are little-endian, as everywhere; addresses are bytes, the first byte first.
@@ -34,8 +34,8 @@ layouts! {
     }
 
     /// Body of [`Opcode::CreateFlow`](super::Opcode::CreateFlow).
-    struct CreateFlow: 144 {
-        /// The raw packet queue pair.
+    struct CreateFlow: 272 {
+        /// The raw packet queue pair, or since 1.8 a hash queue pair.
         0 qp: u32,
         /// [`FlowKind`](crate::verbs::FlowKind).
         4 kind: u32,
@@ -47,5 +47,29 @@ layouts! {
         16 value: FlowFields,
         /// Bits of these that count.
         80 mask: FlowFields,
+        /// Values of fields inside of the tunnel. Since 1.8.
+        144 inner_value: FlowFields,
+        /// Bits of these that count. Since 1.8.
+        208 inner_mask: FlowFields,
+    }
+
+    /// Body of [`Opcode::CreateHashQp`](super::Opcode::CreateHashQp).
+    struct CreateHashQp: 560 {
+        /// What is hashed: [`hash_types`](crate::verbs::hash_types).
+        0 hash_types: u32,
+        /// Entries of the table: a power of two.
+        4 entries: u32,
+        /// Key of the Toeplitz hash.
+        8 key: [u8; 40],
+        /// Raw packet queue pairs, by the low bits of the hash; zeros behind the last entry.
+        48 table: [u32; 128],
     }
 }
+
+impl CreateFlow {
+    /// Bytes of the body in version 1.6.
+    pub const LEN_1_6: usize = 144;
+}
+
+/// Bit of numbers of hash queue pairs, which are beyond those of others.
+pub const HASH_QP: u32 = 1 << 24;

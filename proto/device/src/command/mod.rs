@@ -112,6 +112,11 @@ numbers! {
         CreateFlow = 56,
         /// End that: [`Object`]. Since 1.6.
         DestroyFlow = 57,
+        /// Make a hash queue pair, which spreads its frames over others: [`CreateHashQp`](flow::CreateHashQp) → [`Object`].
+        /// Since 1.8.
+        CreateHashQp = 58,
+        /// End a hash queue pair: [`Object`]. Since 1.8.
+        DestroyHashQp = 59,
         /// Make a doorbell ring: [`CreateDoorbells`](queues::CreateDoorbells) and its extents → [`Object`].
         CreateDoorbells = 64,
         /// End a doorbell ring: [`Object`].
@@ -156,6 +161,7 @@ impl Opcode {
             | Opcode::QueryConnection
             | Opcode::TakeConnectionEvents => 4,
             Opcode::CreateFlow | Opcode::DestroyFlow => 6,
+            Opcode::CreateHashQp | Opcode::DestroyHashQp => 8,
             _ => 0,
         }
     }

@@ -1,7 +1,8 @@
 //! A frame that may be RoCE, v1 or v2: what can be read can be written, and is the same then. A frame of a raw packet queue pair:
-//! checksums that are filled in are right, and a flow by all of its fields takes it.
+//! checksums that are filled in are right, and a flow by all of its fields takes it, whoever of several queue pairs has
+//! it then.
 
-use vnic_device::command::flow::CreateFlow;
+use vnic_device::command::flow::{CreateFlow, CreateHashQp};
 use vnic_engine::checksums;
 use vnic_engine::rdma::steering::Steering;
 use vnic_wire::roce::{self, Frame, Path};
@@ -46,4 +47,30 @@ fn raw(bytes: &[u8]) {
     assert_eq!(steering.find(&frame).by.is_some(), frame.len() >= 14);
     assert!(made.is_some_and(|id| steering.remove(id)) && steering.is_empty());
     assert!(steering.find(&frame).is_nobody());
+    spread(bytes);
+}
+
+/// The key and the chosen hashes are the frame's first bytes, too.
+fn spread(bytes: &[u8]) {
+    let mut wanted = CreateHashQp {
+        hash_types: u32::from(bytes.first().copied().unwrap_or(0)) & 127,
+        entries: 4,
+        ..CreateHashQp::default()
+    };
+    wanted.table[..4].copy_from_slice(&[2, 3, 4, 5]);
+    for (to, from) in wanted.key.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    let mut steering = Steering::default();
+    let number = steering
+        .insert_hash_qp(&wanted)
+        .expect("room")
+        .expect("hash types");
+    let flow = CreateFlow {
+        qp: number.0,
+        ..CreateFlow::default()
+    };
+    steering.insert(&flow).expect("room");
+    let taker = steering.find(bytes).by.map(|qp| qp.0);
+    assert!(taker.is_none() == (bytes.len() < 14) && taker.is_none_or(|qp| (2..6).contains(&qp)));
 }

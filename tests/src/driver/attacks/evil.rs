@@ -308,7 +308,8 @@ impl Evil {
             O::CreateSrq => SRQ,
             O::CreateAh => AH,
             O::OpenXrcd => XRCD,
-            O::CreateQp => QP,
+            // Flows and what ends a queue pair name either kind.
+            O::CreateQp | O::CreateHashQp => QP,
             O::CreateDoorbells => BELLS,
             O::Connect => CONNECTION,
             O::TakeConnectionEvents => {

@@ -112,8 +112,9 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
             (size_of::<Object>(), false)
         }
         O::ModifyQpRate => (size_of::<qp::QpRate>(), false),
-        O::CreateFlow => (size_of::<flow::CreateFlow>(), false),
-        O::DestroyFlow => (size_of::<Object>(), false),
+        O::CreateFlow => (flow::CreateFlow::LEN_1_6, false),
+        O::CreateHashQp => (size_of::<flow::CreateHashQp>(), false),
+        O::DestroyFlow | O::DestroyHashQp => (size_of::<Object>(), false),
         O::DestroyDoorbells | O::QueryQpRate | O::RegisterNullMr => (size_of::<Object>(), false),
         O::Listen | O::Unlisten => (size_of::<connection::Listen>(), false),
         O::Connect | O::Accept | O::Reject | O::Disconnect => (size_of::<connection::Message>(), false),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use vnic_device::command::connection::Listen;
-use vnic_device::command::device::{GidRecord, Hello, JudgePost};
+use vnic_device::command::device::{DeviceReply, GidRecord, Hello, JudgePost};
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
 };
@@ -55,14 +55,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 8, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 9, 10), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
-    let reply = fine(d, O::Hello, &hello(1, 0, 8), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (7, &[0; 15][..]));
+    let reply = fine(d, O::Hello, &hello(1, 0, 9), &[]);
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (8, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -84,6 +84,25 @@ fn versions(d: &mut Driver) {
     version_6(d);
     fine(d, O::Reset, &[0u8; 0], &[]);
     fine(d, O::Hello, &hello(1, 7, 7), &[]);
+    version_7(d);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 8, 8), &[]);
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    assert_eq!(reply.bytes.len(), size_of::<DeviceReply>());
+}
+
+/// A driver of version 1.7 has no hash queue pairs, and hears less of the device.
+fn version_7(d: &mut Driver) {
+    let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
+    let capabilities = u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes"));
+    assert_eq!((capabilities, reply.bytes.len()), ((1 << 19) - 1, 184));
+    refused(d, O::CreateHashQp, &[0u8; 560], &[], S::NotSupported);
+    // Nor has it fields inside of tunnels.
+    let mut flow = [0u8; 272];
+    refused(d, O::CreateFlow, &flow, &[], S::NoSuchObject);
+    flow[208] = 1;
+    refused(d, O::CreateFlow, &flow, &[], S::NotSupported);
+    refused(d, O::DestroyHashQp, &[0u8; 8], &[], S::NotSupported);
 }
 
 /// A driver of version 1.6 has no segments.
@@ -482,6 +501,7 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
         (O::QueryQpRate, qp.number),
         (O::DestroyQp, qp.number),
         (O::DestroyFlow, 1),
+        (O::DestroyHashQp, 1),
         (O::DestroyDoorbells, s.bells.handle),
     ];
     for (opcode, handle) in handles {

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use vnic_device::command::device::capabilities;
-use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::qp::{AddressVector, CreateAh, CreateQp, Multicast, QpRate, QpReply};
 use vnic_device::command::{NONE, Object, Opcode as O};
 use vnic_device::ring::{Extent, ExtentList};
@@ -11,7 +10,7 @@ use vnic_device::verbs::{QpState, QpType};
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
 use vnic_tests::driver::rdma::{Driver, Qp, QpSpec, ReceiveRing, SendRing, Side, World, Wr, fill, link};
 
-use super::{fine, refused, states};
+use super::{fine, flows, refused, states};
 
 pub const NOBODY: u32 = 0x00ff_0000;
 
@@ -27,7 +26,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
     rates(&mut s);
     states::modify(&mut s);
     states::draining(&mut s);
-    flows(&mut s);
+    flows::all(&mut s);
     groups(&mut s);
     Ok(s.d)
 }
@@ -703,63 +702,6 @@ fn by_chunks(s: &mut Side) {
         assert_eq!(s.mr.area.bytes(8192, 600), bytes);
     }
     fine(&mut s.d, O::DestroyQp, &handle(number), &[]);
-}
-
-/// Flows of raw packet queue pairs.
-fn flows(s: &mut Side) {
-    assert_ne!(s.d.device().capabilities & capabilities::RAW_PACKET, 0);
-    let (qp, ud) = (s.qp(QpType::RawPacket), s.qp(QpType::Ud));
-    let d = &mut s.d;
-    let plain = CreateFlow {
-        qp: qp.number,
-        ..CreateFlow::default()
-    };
-    let mut ports = plain;
-    ports.mask.source_port = 1;
-    let mut marked = plain;
-    marked.value.reserved = 1;
-    for (body, status) in [
-        (CreateFlow { qp: NOBODY, ..plain }, S::NoSuchObject),
-        (
-            CreateFlow {
-                qp: ud.number,
-                ..plain
-            },
-            S::Invalid,
-        ),
-        (ports, S::Invalid),
-        (marked, S::NotSupported),
-        (CreateFlow { kind: 4, ..plain }, S::NotSupported),
-        (CreateFlow { headers: 32, ..plain }, S::NotSupported),
-        (
-            CreateFlow {
-                priority: 1 << 16,
-                ..plain
-            },
-            S::OutOfRange,
-        ),
-    ] {
-        refused(d, O::CreateFlow, &body, &[], status);
-    }
-    let mut made = Vec::new();
-    for priority in 0..16 {
-        let reply = fine(d, O::CreateFlow, &CreateFlow { priority, ..plain }, &[]);
-        made.push(Object::read_from_bytes(&reply.bytes).expect("an object"));
-    }
-    let one_more = CreateFlow {
-        priority: 16,
-        ..plain
-    };
-    refused(d, O::CreateFlow, &one_more, &[], S::LimitReached);
-    refused(d, O::DestroyQp, &handle(qp.number), &[], S::InUse);
-    refused(d, O::DestroyFlow, &handle(NOBODY), &[], S::NoSuchObject);
-    for flow in made {
-        fine(d, O::DestroyFlow, &flow, &[]);
-        refused(d, O::DestroyFlow, &flow, &[], S::NoSuchObject);
-    }
-    for qp in [qp, ud] {
-        fine(d, O::DestroyQp, &handle(qp.number), &[]);
-    }
 }
 
 fn groups(s: &mut Side) {

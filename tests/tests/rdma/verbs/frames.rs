@@ -1,5 +1,7 @@
 //! Raw packet queue pairs: whole frames into the adapter's switch port, and out of it by flows.
 
+mod spread;
+
 use vnic_backend::DropReason;
 use vnic_tests::driver::rig::deadline;
 use vnic_tests::driver::{Guest, Options};
@@ -329,7 +331,7 @@ fn what_contradicts_itself_costs_an_error() -> Result<()> {
         assert_eq!(status(rule), Some(CommandStatus::Invalid), "{rule:?}");
     }
     let unknown = FlowRule {
-        headers: 1 << 5,
+        headers: 1 << 9,
         ..FlowRule::default()
     };
     assert_eq!(status(&unknown), Some(CommandStatus::NotSupported));

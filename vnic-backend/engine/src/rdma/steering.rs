@@ -5,16 +5,22 @@
 //! as many steps as there are sets, however many flows there are (tuple space search: Srinivasan, Suri, Varghese, Packet
 //! Classification using Tuple Space Search, SIGCOMM 1999).
 
+mod rss;
+
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
-use vnic_device::command::flow::{CreateFlow, FlowFields};
+use vnic_device::command::flow::{CreateFlow, CreateHashQp, FlowFields, HASH_QP};
 use vnic_device::verbs::{FlowKind, flow_headers as headers};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_wire::{EtherType, udp, vxlan};
 
 use super::types::QpNumber;
+use crate::virtio_net::steering::Tunnels;
+use rss::Spread;
+pub use rss::{ENTRIES_MAX, HASH_QPS_MAX};
 
 /// Most flows of an adapter.
 pub const FLOWS_MAX: usize = 1024;
@@ -22,8 +28,13 @@ pub const FLOWS_MAX: usize = 1024;
 pub const SETS_MAX: usize = 16;
 /// Most sniffers: copies that a frame may cost.
 pub const SNIFFERS_MAX: usize = 4;
-/// Bytes of a frame in which all fields are: Ethernet, a tag, IPv4 with options, UDP, VXLAN.
-pub const LOOKED_AT: usize = 14 + 4 + 60 + 8 + 8;
+/// Bytes of a frame in which all fields are: Ethernet, a tag, IPv4 with options, UDP, VXLAN; and for hash queue pairs the headers in a
+/// tunnel.
+pub const LOOKED_AT: usize = {
+    let fields = 14 + 4 + 60 + 8 + 8;
+    assert!(fields <= Tunnels::LOOKED_AT);
+    Tunnels::LOOKED_AT
+};
 /// Lowest priority.
 const PRIORITY_MAX: u32 = u16::MAX as u32;
 
@@ -47,9 +58,17 @@ pub enum FlowError {
     /// There is no room for another sniffer.
     #[error("the adapter has {SNIFFERS_MAX} sniffers, which is the limit")]
     Sniffers,
+    /// A table has no entries, or too many.
+    #[error("entries is {0}; it must be between 1 and {ENTRIES_MAX}")]
+    Entries(u32),
+    /// There is no room for another hash queue pair.
+    #[error("the adapter has {HASH_QPS_MAX} hash queue pairs, which is the limit")]
+    HashQps,
 }
 
-type Key = [u8; size_of::<FlowFields>()];
+/// Fields of a frame, and of the one in its tunnel.
+type Fields = [FlowFields; 2];
+type Key = [u8; size_of::<Fields>()];
 
 /// A flow: who has its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,15 +88,19 @@ struct Set {
     flows: BTreeMap<Key, Vec<Flow>>,
 }
 
+/// The set and the fields of a flow.
+#[derive(Debug, Clone)]
+struct InSet {
+    priority: u16,
+    headers: u32,
+    mask: Key,
+    key: Key,
+}
+
 /// Where a flow is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Place {
-    Set {
-        priority: u16,
-        headers: u32,
-        mask: Key,
-        key: Key,
-    },
+    Set(Box<InSet>),
     Default(FlowKind),
 }
 
@@ -109,9 +132,12 @@ pub struct Steering {
     multicast: Vec<Flow>,
     sniffers: Vec<Flow>,
     last: u64,
+    /// Hash queue pairs by number, which flows name as others.
+    spreads: BTreeMap<u32, Spread>,
+    last_spread: u32,
 }
 
-fn masked(fields: &FlowFields, mask: &Key) -> Key {
+fn masked(fields: &Fields, mask: &Key) -> Key {
     let mut key = *mask;
     for (byte, value) in key.iter_mut().zip(fields.as_bytes()) {
         *byte &= value;
@@ -127,20 +153,34 @@ fn check(flow: &CreateFlow) -> Result<Option<FlowKind>, FlowError> {
     if flow.priority > PRIORITY_MAX {
         return Err(FlowError::Priority(flow.priority));
     }
-    let (mask, has) = (&flow.mask, |bits| flow.headers & bits != 0);
-    let invalid = |what| Err(FlowError::Invalid(what));
+    let none = FlowFields::default();
     if kind != FlowKind::Normal {
-        return match flow.headers != 0 || *mask != FlowFields::default() {
-            true => invalid("only a flow of kind NORMAL looks at headers"),
+        return match flow.headers != 0 || flow.mask != none || flow.inner_mask != none {
+            true => Err(FlowError::Invalid("only a flow of kind NORMAL looks at headers")),
             false => Ok(Some(kind)),
         };
     }
+    let inner = (flow.headers & headers::ALL) >> headers::INNER_SHIFT;
+    if flow.headers & headers::VXLAN == 0 && (inner != 0 || flow.inner_mask != none) {
+        return Err(FlowError::Invalid("fields inside of a tunnel without VXLAN"));
+    }
+    if flow.headers & (headers::VXLAN | headers::UDP) == headers::VXLAN {
+        return Err(FlowError::Invalid("VXLAN is behind UDP"));
+    }
+    let (outer_bits, inner_bits) = (flow.headers & headers::ALL_1_6, inner);
+    for (mask, bits) in [(&flow.mask, outer_bits), (&flow.inner_mask, inner_bits)] {
+        check_fields(mask, bits)?;
+    }
+    Ok(Some(kind))
+}
+
+/// Checks that the fields of a frame are of headers that it must have.
+fn check_fields(mask: &FlowFields, bits: u32) -> Result<(), FlowError> {
+    let has = |wanted: u32| bits & wanted != 0;
+    let invalid = |what| Err(FlowError::Invalid(what));
     let both = |a, b| has(a) && has(b);
     if both(headers::IPV4, headers::IPV6) || both(headers::TCP, headers::UDP) {
         return invalid("no frame has two of these headers");
-    }
-    if has(headers::VXLAN) && !has(headers::UDP) {
-        return invalid("VXLAN is behind UDP");
     }
     let ip = mask.source != [0; 16]
         || mask.destination != [0; 16]
@@ -165,7 +205,7 @@ fn check(flow: &CreateFlow) -> Result<Option<FlowKind>, FlowError> {
     if mask.flow_label >> 20 != 0 || mask.tunnel >> 24 != 0 {
         return invalid("a flow label has 20 bits, a tunnel 24");
     }
-    Ok(Some(kind))
+    Ok(())
 }
 
 impl Default for Steering {
@@ -178,6 +218,8 @@ impl Default for Steering {
             multicast: Vec::new(),
             sniffers: Vec::new(),
             last: 0,
+            spreads: BTreeMap::new(),
+            last_spread: 0,
         }
     }
 }
@@ -223,18 +265,18 @@ impl Steering {
     }
 
     fn insert_into_set(&mut self, flow: &CreateFlow, new: Flow) -> Result<Place, FlowError> {
-        let mut mask = [0; size_of::<FlowFields>()];
-        mask.copy_from_slice(flow.mask.as_bytes());
-        let key = masked(&flow.value, &mask);
+        let mut mask = [0; size_of::<Fields>()];
+        mask.copy_from_slice([flow.mask, flow.inner_mask].as_bytes());
+        let key = masked(&[flow.value, flow.inner_value], &mask);
         // (It was checked.)
         let priority = flow.priority as u16;
         let headers = flow.headers;
-        let place = Place::Set {
+        let place = Place::Set(Box::new(InSet {
             priority,
             headers,
             mask,
             key,
-        };
+        }));
         let known = self
             .sets
             .iter_mut()
@@ -270,12 +312,13 @@ impl Steering {
         match self.places.remove(&id) {
             None => return false,
             Some(Place::Default(kind)) => self.defaults(kind).retain(|flow| flow.id != id),
-            Some(Place::Set {
-                priority,
-                headers,
-                mask,
-                key,
-            }) => {
+            Some(Place::Set(at)) => {
+                let InSet {
+                    priority,
+                    headers,
+                    mask,
+                    key,
+                } = *at;
                 let same = |s: &Set| (s.priority, s.headers, s.mask) == (priority, headers, mask);
                 if let Some(at) = self.sets.iter().position(same) {
                     let flows = &mut self.sets[at].flows;
@@ -294,11 +337,55 @@ impl Steering {
         true
     }
 
+    /// Makes a hash queue pair. Returns its number; `None`: there are no such hash types.
+    pub fn insert_hash_qp(&mut self, wanted: &CreateHashQp) -> Result<Option<QpNumber>, FlowError> {
+        let Some(spread) = Spread::new(wanted)? else {
+            return Ok(None);
+        };
+        if self.spreads.len() >= HASH_QPS_MAX {
+            return Err(FlowError::HashQps);
+        }
+        // (One is free: they are fewer than numbers.)
+        loop {
+            self.last_spread = (self.last_spread + 1) % HASH_QP;
+            if !self.spreads.contains_key(&(HASH_QP | self.last_spread)) {
+                break;
+            }
+        }
+        let number = HASH_QP | self.last_spread;
+        self.spreads.insert(number, spread);
+        Ok(Some(QpNumber(number)))
+    }
+
+    /// Ends a hash queue pair. Frames that flows still give it are nobody's.
+    pub fn remove_hash_qp(&mut self, number: QpNumber) {
+        self.spreads.remove(&number.0);
+    }
+
+    /// Whether a hash queue pair has another one in its table.
+    pub fn spreads_over(&self, number: QpNumber, qp: QpNumber) -> bool {
+        self.spreads
+            .get(&number.0)
+            .is_some_and(|spread| spread.leads_to(qp))
+    }
+
+    /// The queue pair that receives a frame of a flow.
+    fn receiver(&self, flow: &Flow, head: &[u8]) -> Option<QpNumber> {
+        match flow.qp.0 < HASH_QP {
+            true => Some(flow.qp),
+            false => self.spreads.get(&flow.qp.0)?.queue_pair(head, self.vxlan_port),
+        }
+    }
+
     /// Who has a frame that begins with these bytes: the first [`LOOKED_AT`], or all.
     pub fn find(&self, head: &[u8]) -> Taken {
         let mut taken = Taken {
             by: None,
-            copies: self.sniffers.iter().map(|flow| flow.qp).collect(),
+            copies: self
+                .sniffers
+                .iter()
+                .filter_map(|flow| self.receiver(flow, head))
+                .collect(),
         };
         let Some((fields, has)) = parse(head, self.vxlan_port) else {
             return taken;
@@ -327,7 +414,8 @@ impl Steering {
             .first()
             .or(self.multicast.first().filter(|_| group))
             .copied();
-        taken.by = best.map(|(_, flow)| flow).or(default).map(|flow| flow.qp);
+        let first = best.map(|(_, flow)| flow).or(default);
+        taken.by = first.and_then(|flow| self.receiver(&flow, head));
         taken
     }
 }
@@ -336,8 +424,28 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Fields of a frame, and the headers that it has. `None`: it is no frame.
-fn parse(head: &[u8], vxlan_port: u16) -> Option<(FlowFields, u32)> {
+/// Fields of a frame and of the one in its tunnel, and the headers that they have. `None`: it is no frame.
+fn parse(head: &[u8], vxlan_port: u16) -> Option<(Fields, u32)> {
+    let (mut fields, mut has, behind) = parse_frame(head)?;
+    let mut inner = FlowFields::default();
+    if let Some(behind) = behind
+        && has & headers::UDP != 0
+        && fields.destination_port == vxlan_port
+        && let Some(payload) = head.get(behind + udp::HEADER_LEN..)
+        && let Ok(tunnel) = vxlan::Header::parse(payload)
+    {
+        fields.tunnel = tunnel.vni;
+        has |= headers::VXLAN;
+        if let Some((inside, inside_has, _)) = payload.get(vxlan::HEADER_LEN..).and_then(parse_frame) {
+            inner = inside;
+            has |= inside_has << headers::INNER_SHIFT;
+        }
+    }
+    Some(([fields, inner], has))
+}
+
+/// Fields of one frame, the headers that it has, and where that of TCP or UDP begins.
+fn parse_frame(head: &[u8]) -> Option<(FlowFields, u32, Option<usize>)> {
     let mut fields = FlowFields {
         destination_mac: *head.first_chunk()?,
         source_mac: *head.get(6..)?.first_chunk()?,
@@ -347,21 +455,14 @@ fn parse(head: &[u8], vxlan_port: u16) -> Option<(FlowFields, u32)> {
     let mut at = 14;
     if EtherType(fields.ethertype).is_vlan() {
         let (Some(tag), Some(inner)) = (word(head, 14), word(head, 16)) else {
-            return Some((fields, 0));
+            return Some((fields, 0, None));
         };
         (fields.tag, fields.ethertype, at) = (tag, inner, 18);
     }
     let mut has = 0;
     // What is missing of a header that is cut short is as if the header was not there.
-    if let Some(behind) = parse_network(head, at, &mut fields, &mut has)
-        && has & headers::UDP != 0
-        && fields.destination_port == vxlan_port
-        && let Some(Ok(tunnel)) = head.get(behind + udp::HEADER_LEN..).map(vxlan::Header::parse)
-    {
-        fields.tunnel = tunnel.vni;
-        has |= headers::VXLAN;
-    }
-    Some((fields, has))
+    let behind = parse_network(head, at, &mut fields, &mut has);
+    Some((fields, has, behind))
 }
 
 /// Reads the headers of IP and of TCP or UDP. Returns where the latter begins.
@@ -414,6 +515,8 @@ mod tests {
     use super::*;
     use std::vec;
     use std::vec::Vec;
+
+    use vnic_device::verbs::hash_types;
 
     fn frame(tag: Option<u16>, protocol: u8, ports: [u16; 2], behind: &[u8]) -> Vec<u8> {
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
@@ -541,6 +644,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_a_tunnel_has_fields_of_its_own() {
+        let mut steering = Steering::default();
+        let tunnel = headers::IPV4 | headers::UDP | headers::VXLAN;
+        let mut to_inner_port = flow(1);
+        to_inner_port.headers = tunnel | headers::INNER_IPV4 | headers::INNER_TCP;
+        to_inner_port.inner_value.destination_port = 80;
+        to_inner_port.inner_mask.destination_port = u16::MAX;
+        let mut to_inner_mac = flow(2);
+        to_inner_mac.headers = tunnel;
+        to_inner_mac.inner_value.source_mac = [2, 0, 0, 0, 0, 2];
+        to_inner_mac.inner_mask.source_mac = [0xff; 6];
+        steering.insert(&to_inner_port).unwrap().unwrap();
+        steering.insert(&to_inner_mac).unwrap().unwrap();
+        let vxlan = |inner: &[u8]| {
+            let payload = [&[8, 0, 0, 0, 0, 0, 5, 0], inner].concat();
+            frame(None, 17, [7, vxlan::UDP_PORT], &payload)
+        };
+        let inner = frame(Some(3), 6, [9, 80], &[]);
+        assert_eq!(by(&steering, &vxlan(&inner)), Some(1));
+        assert_eq!(by(&steering, &vxlan(&frame(None, 6, [9, 81], &[]))), Some(2));
+        assert_eq!(by(&steering, &vxlan(&frame(None, 17, [9, 80], &[]))), Some(2));
+        // Without a tunnel, and with one that is cut short.
+        assert_eq!(by(&steering, &inner), None);
+        assert_eq!(by(&steering, &vxlan(&inner[..13])), None);
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
         let mut steering = Steering::default();
         let mut refused = |change: &dyn Fn(&mut CreateFlow)| {
@@ -566,7 +696,22 @@ mod tests {
         })));
         assert_eq!(refused(&|f| f.priority = 65536), Err(FlowError::Priority(65536)));
         assert_eq!(refused(&|f| f.kind = 4), Ok(None));
-        assert_eq!(refused(&|f| f.headers = 32), Ok(None));
+        assert_eq!(refused(&|f| f.headers = 512), Ok(None));
+        // Inside of a tunnel, which must be there.
+        let tunnel = headers::UDP | headers::VXLAN;
+        assert!(invalid(refused(&|f| f.headers = headers::INNER_TCP)));
+        assert!(invalid(refused(&|f| f.inner_mask.ethertype = 1)));
+        assert!(invalid(refused(&|f| {
+            f.headers = tunnel | headers::INNER_IPV4 | headers::INNER_IPV6;
+        })));
+        assert!(invalid(refused(&|f| {
+            f.headers = tunnel | headers::INNER_IPV4;
+            f.inner_mask.source_port = 1;
+        })));
+        assert!(invalid(refused(&|f| {
+            f.headers = tunnel;
+            f.inner_mask.tunnel = 1;
+        })));
         assert!(steering.is_empty());
     }
 
@@ -596,5 +741,94 @@ mod tests {
             assert!(steering.remove(id));
         }
         assert!(steering.is_empty() && steering.sets.is_empty() && steering.sniffers.is_empty());
+    }
+
+    /// The hash as Microsoft describes it: for each bit of the input that is set the 32 bits of the key that begin at it.
+    fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
+        let bit = |bytes: &[u8], at: usize| u32::from(bytes[at / 8] >> (7 - at % 8) & 1);
+        let window = |at: usize| (at..at + 32).fold(0, |sum, i| sum << 1 | bit(key, i));
+        (0..8 * input.len())
+            .filter(|at| bit(input, *at) == 1)
+            .fold(0, |sum, at| sum ^ window(at))
+    }
+
+    fn spread(hash_types: u32, table: &[u32]) -> CreateHashQp {
+        let mut wanted = CreateHashQp {
+            hash_types,
+            entries: table.len() as u32,
+            key: core::array::from_fn(|i| (i * 37 + 11) as u8),
+            ..CreateHashQp::default()
+        };
+        wanted.table[..table.len()].copy_from_slice(table);
+        wanted
+    }
+
+    /// Of frames in VXLAN the inner headers decide, if the driver says so.
+    #[test]
+    fn a_hash_queue_pair_spreads_by_the_hash() {
+        let table = [10, 11, 12, 13, 14, 15, 16, 17];
+        let wanted = spread(hash_types::IPV4 | hash_types::TCPV4 | hash_types::INNER, &table);
+        let mut steering = Steering::default();
+        let number = steering.insert_hash_qp(&wanted).unwrap().unwrap();
+        steering.insert(&flow(number.0)).unwrap().unwrap();
+        let expected = |input: &[u8]| Some(table[toeplitz(&wanted.key, input) as usize % 8]);
+        let mut used = BTreeMap::new();
+        for n in 0..64_u16 {
+            let (addresses, ports) = ([10, 0, 0, 1, 10, 0, 0, 2], [1000 + n, 80]);
+            let tcp = frame(None, 6, ports, &[]);
+            let input = [&addresses[..], &ports.map(u16::to_be_bytes).concat()].concat();
+            let taker = by(&steering, &tcp);
+            assert_eq!(taker, expected(&input), "{n}");
+            *used.entry(taker).or_insert(0) += 1;
+            // A type that was not chosen: addresses only.
+            assert_eq!(by(&steering, &frame(None, 17, ports, &[])), expected(&addresses));
+            let header = [[8, 0, 0, 0, 0, 0, 5, 0].as_slice(), &tcp].concat();
+            let outer = frame(Some(7), 17, [n, vxlan::UDP_PORT], &header);
+            assert!(outer.len() <= LOOKED_AT);
+            assert_eq!(by(&steering, &outer), expected(&input), "the inner packet");
+        }
+        assert_eq!(used.len(), 8, "{used:?}");
+        // What is no IP has the hash 0.
+        assert_eq!(by(&steering, &[2; 60]), Some(10));
+        // Sniffers of it are led on as well.
+        let sniffer = CreateFlow {
+            kind: FlowKind::Sniffer.number(),
+            ..flow(number.0)
+        };
+        steering.insert(&sniffer).unwrap().unwrap();
+        assert_eq!(steering.find(&[2; 60]).copies.as_slice(), [QpNumber(10)]);
+        steering.remove_hash_qp(number);
+        assert!(steering.find(&[2; 60]).is_nobody());
+    }
+
+    #[test]
+    fn a_table_that_is_none_is_refused() {
+        let mut steering = Steering::default();
+        let mut made = |wanted: &CreateHashQp| steering.insert_hash_qp(wanted);
+        let good = spread(hash_types::ALL, &[1; 4]);
+        let with = |change: &dyn Fn(&mut CreateHashQp)| {
+            let mut wanted = good;
+            change(&mut wanted);
+            wanted
+        };
+        for entries in [0, 129, u32::MAX] {
+            assert_eq!(
+                made(&with(&|w| w.entries = entries)),
+                Err(FlowError::Entries(entries))
+            );
+        }
+        assert!(matches!(
+            made(&with(&|w| w.entries = 3)),
+            Err(FlowError::Invalid(_))
+        ));
+        assert!(matches!(
+            made(&with(&|w| w.entries = 2)),
+            Err(FlowError::Invalid(_))
+        ));
+        assert_eq!(made(&with(&|w| w.hash_types = 128)), Ok(None));
+        for _ in 0..HASH_QPS_MAX {
+            assert!(made(&good).unwrap().is_some_and(|number| number.0 >> 24 == 1));
+        }
+        assert_eq!(made(&good), Err(FlowError::HashQps));
     }
 }

@@ -9,6 +9,7 @@ use vnic_device::config::{ABI_MAJOR, ABI_MINOR};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{AtomicScope, GidKind as Kind, PortState};
 use vnic_engine::gids::{GidError, GidSource};
+use vnic_engine::rdma::steering::{ENTRIES_MAX, HASH_QPS_MAX};
 use vnic_engine::rdma::{
     Counters, GidEntry, GidKind, MESSAGE_MAX, Mtu, PdHandle, RATE_MAX_KBPS, RATE_MIN_KBPS, XrcdHandle,
 };
@@ -67,12 +68,13 @@ impl Function {
         let limits = self.device.limits();
         let (known, len) = match self.session.minor {
             0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
-            1 => (capabilities::ALL_1_1, size_of::<DeviceReply>()),
-            2 => (capabilities::ALL_1_2, size_of::<DeviceReply>()),
-            3 => (capabilities::ALL_1_3, size_of::<DeviceReply>()),
-            4 => (capabilities::ALL_1_4, size_of::<DeviceReply>()),
-            5 => (capabilities::ALL_1_5, size_of::<DeviceReply>()),
-            6 => (capabilities::ALL_1_6, size_of::<DeviceReply>()),
+            1 => (capabilities::ALL_1_1, DeviceReply::LEN_1_1),
+            2 => (capabilities::ALL_1_2, DeviceReply::LEN_1_1),
+            3 => (capabilities::ALL_1_3, DeviceReply::LEN_1_1),
+            4 => (capabilities::ALL_1_4, DeviceReply::LEN_1_1),
+            5 => (capabilities::ALL_1_5, DeviceReply::LEN_1_1),
+            6 => (capabilities::ALL_1_6, DeviceReply::LEN_1_1),
+            7 => (capabilities::ALL_1_7, DeviceReply::LEN_1_1),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
         let (min_qp_rate, max_qp_rate) = match self.session.minor {
@@ -117,6 +119,8 @@ impl Function {
             min_qp_rate,
             max_qp_rate,
             watched_posts,
+            max_hash_qp: HASH_QPS_MAX as u32,
+            max_hash_entries: ENTRIES_MAX as u32,
         };
         r.reply_cut(&reply, len)
     }

@@ -1,6 +1,6 @@
 //! Commands about queue pairs, address handles and multicast (`SPEC.md`, section 5.5).
 
-use vnic_device::command::flow::CreateFlow;
+use vnic_device::command::flow::{CreateFlow, CreateHashQp, FlowFields};
 use vnic_device::command::qp::{
     AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate, QpReply, create_flags,
 };
@@ -8,7 +8,7 @@ use vnic_device::command::{Object, Opcode};
 use vnic_device::queue::{SendLimits, receive_stride, send_blocks_max};
 use vnic_device::ring::{self, ExtentList};
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{Mtu, QpState, QpType, qp_mask};
+use vnic_device::verbs::{Mtu, QpState, QpType, flow_headers, qp_mask};
 use vnic_engine::rdma as engine;
 use vnic_engine::rdma::{
     AhHandle, AttributeMask as Mask, CqHandle, PdHandle, QpNumber, SrqHandle, XrcdHandle,
@@ -458,6 +458,9 @@ impl Function {
         if self.flows.lead_to(qp) {
             return fail(S::InUse, "flows lead to the queue pair");
         }
+        if self.flows.spread_over(qp) {
+            return fail(S::InUse, "the queue pair is in the table of a hash queue pair");
+        }
         let waits = state == QpState::Rts && self.device.held(qp).0 > 0 || self.device.has_answers(qp);
         if waits && !r.goes_on {
             // What was posted before, and what is acknowledged, may leave in this turn, as it leaves a card while a program makes
@@ -482,11 +485,21 @@ impl Function {
     }
 
     pub(super) fn create_flow(&mut self, mut r: Request<'_>) -> Outcome {
-        let body: CreateFlow = r.only_body()?;
+        let body: CreateFlow = r.body_since(CreateFlow::LEN_1_6)?;
+        r.no_list()?;
         r.room_for::<Object>()?;
-        reserved(body.value.reserved | body.mask.reserved)?;
-        if self.device.query_qp_init(QpNumber(body.qp))?.qp_type != QpType::RawPacket {
-            return fail(S::Invalid, "only raw packet queue pairs have flows");
+        for fields in [body.value, body.mask, body.inner_value, body.inner_mask] {
+            reserved(fields.reserved)?;
+        }
+        let inside = body.headers & !flow_headers::ALL_1_6 != 0
+            || body.inner_value != FlowFields::default()
+            || body.inner_mask != FlowFields::default();
+        if self.session.minor < 8 && inside {
+            return fail(S::NotSupported, "this version has no fields inside of tunnels");
+        }
+        let qp = QpNumber(body.qp);
+        if !self.flows.has_hash_qp(qp) {
+            self.takes_frames(qp, "flows")?;
         }
         if !self.identity.flows {
             return fail(
@@ -496,6 +509,25 @@ impl Function {
         }
         let flow = self.flows.insert(&body)?;
         r.reply_object(flow);
+        Ok(())
+    }
+
+    /// Refuses what is no raw packet queue pair.
+    fn takes_frames(&self, qp: QpNumber, what: &str) -> Outcome {
+        match self.device.query_qp_init(qp)?.qp_type {
+            QpType::RawPacket => Ok(()),
+            _ => fail(S::Invalid, format!("only raw packet queue pairs have {what}")),
+        }
+    }
+
+    pub(super) fn create_hash_qp(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: CreateHashQp = r.only_body()?;
+        r.room_for::<Object>()?;
+        for number in body.table.iter().take(body.entries as usize) {
+            self.takes_frames(QpNumber(*number), "hash queue pairs")?;
+        }
+        let number = self.flows.insert_hash_qp(&body)?;
+        r.reply_object(number.0);
         Ok(())
     }
 

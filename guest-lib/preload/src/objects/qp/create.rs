@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use vnic_device::queue::{BLOCK_LEN, SendHead, SendLimits, Target, send_blocks_max};
 use vnic_device::verbs::QpType;
-use vnic_verbs::{Capabilities, QpBuilder, QpKind, QueuePair, XrcTarget};
+use vnic_verbs::{Capabilities, HashRule, QpBuilder, QpKind, QueuePair, XrcTarget};
 
 use super::{AnyQp, Qp};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{Object, Uses};
-use crate::objects::{Cq, Pd, Srq, Xrcd, only};
+use crate::objects::{Cq, Pd, RwqIndTable, Srq, Xrcd, only};
 use crate::work::segments::{HEADERS_MAX, Headers};
 use crate::work::wr;
 
@@ -33,6 +33,8 @@ pub struct Wanted<'a> {
     pub dynamic: Option<Dynamic>,
     /// Bytes of headers of frames that the device cuts into segments; 0: it cuts none.
     pub tso_header: u16,
+    /// Work queues that it spreads frames over, and how.
+    pub spread: Option<(&'a RwqIndTable, HashRule)>,
 }
 
 /// An end of dynamic connections (`mlx5dv_dc_init_attr`).
@@ -55,13 +57,15 @@ const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
     | IBV_QP_INIT_ATTR_XRCD
     | IBV_QP_INIT_ATTR_CREATE_FLAGS
     | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+    | IBV_QP_INIT_ATTR_IND_TABLE
+    | IBV_QP_INIT_ATTR_RX_HASH
     | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
 impl Extended {
     /// Refuses features that our devices do not have.
     pub fn check(&self) -> Result<(), Errno> {
         only(self.mask, KNOWN, Errno::UNSUPPORTED).map_err(|e| {
-            e.because("no attributes of queue pairs beyond PD, XRCD, flags, TSO header and operations")
+            e.because("no attributes of queue pairs beyond PD, XRCD, flags, TSO header, RSS and operations")
         })?;
         let flags = self.mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && self.flags != 0;
         if flags {
@@ -111,6 +115,7 @@ impl Qp {
             wanted.send_cq.map(|o| &o.uses),
             wanted.recv_cq.map(|o| &o.uses),
             wanted.srq.map(|o| &o.uses),
+            wanted.spread.map(|(table, _)| &table.uses),
         ];
         let needs = needs.into_iter().flatten().map(Uses::one).collect();
         let qp = Qp {
@@ -176,6 +181,10 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
         IBV_QPT_RC => plain(context, wanted, AnyQp::Rc),
         IBV_QPT_UC => plain(context, wanted, AnyQp::Uc),
         IBV_QPT_UD => plain(context, wanted, AnyQp::Ud),
+        IBV_QPT_RAW_PACKET if let Some((table, rule)) = &wanted.spread => spread(wanted, table, rule),
+        _ if wanted.spread.is_some() => {
+            Err(Errno::INVALID.because("only raw packets are spread by a hash (RSS)"))
+        }
         IBV_QPT_RAW_PACKET => plain(context, wanted, AnyQp::Raw),
         IBV_QPT_XRC_SEND => {
             let (Some(pd), Some(cq), None) = (wanted.pd, wanted.send_cq, wanted.srq) else {
@@ -214,6 +223,25 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
         }
         _ => Err(Errno::UNSUPPORTED.because("queue pairs are RC, UC, UD, RAW_PACKET, XRC or DC")),
     }
+}
+
+/// A queue pair that only spreads frames: it has no queues of its own.
+fn spread(wanted: &Wanted<'_>, table: &RwqIndTable, rule: &HashRule) -> Made {
+    let cap = &wanted.capacity;
+    let own = wanted.send_cq.is_some()
+        || wanted.recv_cq.is_some()
+        || wanted.srq.is_some()
+        || wanted.operations.is_some()
+        || wanted.tso_header != 0
+        || (cap.max_send_wr, cap.max_recv_wr) != (0, 0);
+    let Some(pd) = wanted.pd.filter(|_| !own) else {
+        return Err(Errno::INVALID
+            .because("a queue pair with an indirection table has a PD, and no queues of its own"));
+    };
+    Ok((
+        AnyQp::Hash(pd.inner.hash_queue_pair(rule, table.queues())?),
+        zeros(),
+    ))
 }
 
 fn plain<K: vnic_verbs::qp::Plain>(

@@ -2,7 +2,7 @@
 
 use crate::driver::rdma::spec;
 use vnic_device::command::connection::{Listen, Message};
-use vnic_device::command::flow::{CreateFlow, FlowFields};
+use vnic_device::command::flow::{CreateFlow, CreateHashQp, FlowFields};
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, RegisterOnDemandMr, ReregisterMr, SetPages,
 };
@@ -35,7 +35,7 @@ impl Evil {
             O::QuerySrq | O::DestroySrq => (handle(self.any(SRQ)), none()),
             O::QueryAh | O::DestroyAh => (handle(self.any(AH)), none()),
             O::CloseXrcd => (handle(self.any(XRCD)), none()),
-            O::QueryQp | O::DestroyQp => (handle(self.any(QP)), none()),
+            O::QueryQp | O::DestroyQp | O::DestroyHashQp => (handle(self.any(QP)), none()),
             O::DestroyDoorbells => (handle(self.any(BELLS)), none()),
             O::RegisterMr | O::ReregisterMr => {
                 let len = self.dice.below(1 << 18);
@@ -199,7 +199,7 @@ impl Evil {
                 (body.as_bytes().to_vec(), none())
             }
             O::CreateFlow => {
-                let mut fields = [FlowFields::default(); 2];
+                let mut fields = [FlowFields::default(); 4];
                 if self.one_in(2) {
                     for byte in fields.iter_mut().flat_map(|f| f.as_mut_bytes()) {
                         *byte = self.dice.below(2) as u8;
@@ -209,10 +209,27 @@ impl Evil {
                     qp: self.any(QP),
                     kind: self.dice.below(5) as u32,
                     priority: self.dice.below(20) as u32,
-                    headers: self.dice.below(33) as u32,
+                    headers: self.dice.below(513) as u32,
                     value: fields[0],
                     mask: fields[1],
+                    inner_value: fields[2],
+                    inner_mask: fields[3],
                 };
+                (body.as_bytes().to_vec(), none())
+            }
+            O::CreateHashQp => {
+                let mut body = CreateHashQp {
+                    hash_types: self.dice.below(129) as u32,
+                    entries: 1 << self.dice.below(9),
+                    ..CreateHashQp::default()
+                };
+                let qp = self.any(QP);
+                for entry in body.table.iter_mut().take(body.entries as usize) {
+                    *entry = qp;
+                }
+                if self.one_in(10) {
+                    (body.entries, body.table[5]) = (self.odd(), self.any(QP));
+                }
                 (body.as_bytes().to_vec(), none())
             }
             O::AttachMulticast | O::DetachMulticast => {
