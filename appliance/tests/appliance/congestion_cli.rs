@@ -244,8 +244,8 @@ async fn the_verbs_of_mlx5cmd() {
     lab.said(&[&words[..], &enable].concat()).await;
     let said = dcqcn(&["-Get"]).await;
     for line in [
-        "DcqcnEnablePrio3: 1\n",
-        "DcqcnEnablePrio0: 0\n",
+        "DcqcnRPEnablePrio3: 1\n",
+        "DcqcnRPEnablePrio0: 0\n",
         "DcqcnCnpDscp: 9\n",
     ] {
         assert!(said.contains(line), "{line}{said}");
@@ -367,9 +367,9 @@ async fn nv_parameters_of_congestion_control() {
                 .said(&["mlx5cmd", "-QosConfig", "-Dcqcn", "-Name", adapter, "-Get"])
                 .await;
             for line in [
-                "DcqcnEnablePrio3: 1\n".to_owned(),
-                format!("DcqcnEnablePrio4: {four}\n"),
-                "DcqcnEnablePrio5: 0\n".to_owned(),
+                "DcqcnRPEnablePrio3: 1\n".to_owned(),
+                format!("DcqcnRPEnablePrio4: {four}\n"),
+                "DcqcnRPEnablePrio5: 0\n".to_owned(),
             ] {
                 assert!(said.contains(&line), "{adapter} {line}{said}");
             }
