@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vnic_backend::AlgorithmLimits;
+use vnic_backend::settings::{self, Chosen};
 
-use table::{LEGACY_DCQCN, PROGRAMMABLE, WOL_MAGIC};
-pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF, SELECTIVE_REPEAT};
+use table::{CNP_DSCP, CNP_DSCP_MODE, LEGACY_DCQCN, PRIORITIES, PROGRAMMABLE, WOL_MAGIC};
+pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
 
 use crate::check::nearest;
 use crate::store::{Batch, Store, StoreError};
@@ -56,8 +57,10 @@ pub struct NvView {
 pub struct NvActing {
     /// Whether adapters have no RDMA function.
     pub roce_off: bool,
-    /// Whether they repeat selectively where the operator has not said otherwise.
-    pub selective_repeat: bool,
+    /// Parameters of congestion control where the operator has not said otherwise.
+    pub congestion: Chosen,
+    /// Priorities with congestion control where the operator has not said otherwise, a bit each.
+    pub priorities: u8,
     /// Whether magic packets mean nothing.
     pub wake_off: bool,
 }
@@ -235,15 +238,34 @@ impl Nv {
         let current = &self.lock().current;
         NvActing {
             roce_off: current.get(ROCE_CONTROL) == Some(&ROCE_OFF),
-            selective_repeat: current.get(SELECTIVE_REPEAT) == Some(&1),
+            congestion: congestion(current),
+            priorities: current
+                .get(PRIORITIES)
+                .map_or(0, |mask| u8::try_from(*mask).unwrap_or(u8::MAX)),
             wake_off: current.get(WOL_MAGIC) == Some(&0),
         }
     }
 }
 
+/// Parameters of congestion control that these values set.
+fn congestion(values: &BTreeMap<&'static str, u32>) -> Chosen {
+    let mut chosen = Chosen::default();
+    let dscp = values.get(CNP_DSCP_MODE) == Some(&1);
+    for def in PARAMETERS.iter().filter(|def| dscp || def.name != CNP_DSCP) {
+        if let (Some(sets), Some(nv)) = (def.sets, values.get(def.name))
+            && let (Some(parameter), Some(value)) = (settings::parameter(sets.parameter), sets.value(*nv))
+        {
+            chosen.put(parameter, Some(value));
+        }
+    }
+    chosen
+}
+
 #[cfg(test)]
 mod tests {
+    use super::table::Follows;
     use super::*;
+    use vnic_backend::settings::Value;
 
     #[test]
     fn the_table_is_in_order_and_complete() {
@@ -252,8 +274,68 @@ mod tests {
         }
         for def in PARAMETERS {
             assert!(!def.help.is_empty() && !def.source.is_empty(), "{}", def.name);
-            assert_eq!(def.waits_for.is_none(), def.default.is_some(), "{}", def.name);
+            let set = def.sets.is_some() || def.name == PRIORITIES;
+            assert!(
+                def.waits_for.is_none() || (def.default.is_none() && !set),
+                "{}",
+                def.name
+            );
+            assert!(
+                def.waits_for.is_some() || def.default.is_some() || set,
+                "{}",
+                def.name
+            );
         }
+    }
+
+    /// Whatever a parameter allows, the one that it sets can have.
+    #[test]
+    fn what_is_set_is_allowed() {
+        for def in PARAMETERS {
+            let Some(sets) = def.sets else { continue };
+            let parameter = settings::parameter(sets.parameter).expect(def.name);
+            let (least, most) = match def.kind {
+                NvKind::Number { min, max } => (min, max),
+                NvKind::Enum(choices) => (0, choices.len() as u32 - 1),
+                NvKind::Bool => (0, 1),
+            };
+            for nv in [least, most] {
+                let Some(value) = sets.value(nv) else { continue };
+                // Bytes go beyond what the key holds, and rates beyond the line rate, which they then are.
+                let fits = matches!(sets.value, Follows::Blocks);
+                let checked = parameter.def.check_value(&Value::Dword(value), u32::MAX);
+                assert!(fits || checked.is_ok(), "{} {nv}: {checked:?}", def.name);
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_of_congestion_control_are_set() {
+        let of = |values: &[(&'static str, u32)]| {
+            let chosen = congestion(&values.iter().copied().collect());
+            let set = chosen.iter().map(|(p, value)| (p.def.name, value));
+            set.collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), []);
+        assert_eq!(
+            of(&[("RPG_AI_RATE", 7), ("RDMA_SELECTIVE_REPEAT_EN", 0)]),
+            [("DcqcnRpgAiRate", 7)]
+        );
+        assert_eq!(
+            of(&[("DCE_TCP_G", 1019), ("RPG_BYTE_RESET", 32_767)]),
+            [("DcqcnRpgByteReset", 512), ("DcqcnDceTcpG", 5)]
+        );
+        assert_eq!(of(&[("CNP_DSCP", 48)]), []);
+        assert_eq!(
+            of(&[("CNP_DSCP", 48), ("CNP_DSCP_MODE", 1)]),
+            [("DcqcnCnpDscp", 48)]
+        );
+        assert_eq!(of(&[("ROCE_CC_CNP_MODERATION", 0)]), []);
+        assert_eq!(of(&[("ROCE_CC_CNP_MODERATION", 1)]), [("np_cnp_scope", 3)]);
+        assert_eq!(
+            of(&[("RDMA_SELECTIVE_REPEAT_EN", 1)]),
+            [("selective_repeat_forced_en", 1)]
+        );
     }
 
     #[test]

@@ -23,7 +23,9 @@ use std::time::SystemTime;
 use crossbeam_channel::Receiver;
 use tokio::sync::broadcast;
 use vnic_backend::rehearsal::rehearses;
-use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
+use vnic_backend::settings::{
+    self, AdapterSettings, Apply, Built, CongestionKeys, KEYS, KeyDef, Origin, Points, Value,
+};
 use vnic_backend::{Nic, NicError};
 
 use crate::nv::NvActing;
@@ -453,8 +455,11 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acti
             }
             false => next.or_else(|| key.unset.map(Value::Dword)),
         };
-        // Parameters of congestion control do not wait for a restart: one that differs from the stored value is limited by the line rate.
-        let waits = key.apply == Apply::Restart || settings::parameter(key.name).is_none();
+        // Keys of congestion control do not wait for a restart: one that differs from the stored value is limited by the line rate, or
+        // NV configuration says it.
+        let enable = (0..8).any(|priority| CongestionKeys::enable_key(priority) == Some(key));
+        let congestion = enable || settings::parameter(key.name).is_some();
+        let waits = key.apply == Apply::Restart || !congestion;
         view.pending = next.filter(|next| waits && Some(next) != view.effective.as_ref());
     }
     view

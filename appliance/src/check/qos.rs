@@ -113,6 +113,17 @@ pub fn up_to(text: &str, max: u32) -> Checked<u32> {
         .ok_or_else(|| format!("{text:?} is out of range: 0 to {max}"))
 }
 
+/// Critical watermark of storm prevention in milliseconds: a number, or a word of `pfc_stall_prevention` in the cards' sysfs.
+pub fn watermark(text: &str) -> Checked<u32> {
+    match text {
+        "auto" => Ok(100),
+        "default" => Ok(8000),
+        _ => text
+            .parse()
+            .map_err(|_| format!("{text:?}: milliseconds, auto and default are allowed")),
+    }
+}
+
 /// EtherType: a number, decimal or with 0x.
 pub fn ethertype(text: &str) -> Checked<u32> {
     let number = match text.strip_prefix("0x") {
@@ -127,6 +138,21 @@ pub fn ethertype(text: &str) -> Checked<u32> {
 /// Traffic class of each priority: eight of 0 to 7.
 pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "priority", |t| up_to(t, 7))
+}
+
+/// Priority of each of Linux' socket priorities: sixteen of 0 to 7.
+pub fn sixteen(text: &str) -> Checked<Vec<u32>> {
+    let all: Vec<&str> = text.trim_end_matches(',').split(',').map(str::trim).collect();
+    if all.len() != 16 {
+        return Err(format!(
+            "{} values; 16 are needed, separated by commas: one for each socket priority, 0 to 15",
+            all.len()
+        ));
+    }
+    let one = |(i, text): (usize, &&str)| {
+        up_to(text, 7).map_err(|problem| format!("socket priority {i}: {problem}"))
+    };
+    all.iter().enumerate().map(one).collect()
 }
 
 /// Switch of each priority or traffic class: eight of 0 and 1.

@@ -29,7 +29,7 @@ Examples:
   vnicctl mlx5cmd -Dcqcn -Name vf0 -Restore
   vnicctl mlx5cmd -ZtRoce -Name vf0 -Get
   vnicctl mlx5cmd -ZtRoce -Name vf0 -Set -AdpRetrans 0 -TxWindow 1 -SlowStart 1
-  vnicctl mlx5cmd -Features -Name vf0
+  vnicctl mlx5cmd -Features
   vnicctl mlx5cmd -Stat
   vnicctl mlx5cmd -NdStat -ece
 
@@ -50,7 +50,8 @@ enum Wish {
     PrioritySet(String, String),
     Dcqcn(String, dcqcn::Act),
     ZtRoce(String, zt_roce::Act),
-    Features(String),
+    /// Of one adapter, or of all.
+    Features(Option<String>),
     Stat,
     /// Connections; whether with their ECE.
     NdStat(bool),
@@ -102,20 +103,20 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
         }
         Wish::Dcqcn(name, act) => dcqcn::run(&name, act, client, out).await,
         Wish::ZtRoce(name, act) => zt_roce::run(&name, act, client, out).await,
-        Wish::Features(name) => {
+        Wish::Features(Some(name)) => {
             let adapter = adapter_mac::list(client, &name).await?;
-            let mut registry = client.registry().await?;
-            let mut keys = [None, None];
-            for (key, value) in ["*QoSOffload", "EceSupportEnabled"].into_iter().zip(&mut keys) {
-                let request = v1::GetEntryRequest {
-                    scope: resource(ADAPTERS, &name),
-                    key: key.to_owned(),
-                };
-                *value = registry.get_entry(request).await?.into_inner().effective;
+            let (qos, text) = features_of(client, &adapter).await?;
+            out.message("Qos", &qos, || text + DONE)
+        }
+        Wish::Features(None) => {
+            let (mut all, mut text) = (v1::ListQosResponse::default(), String::new());
+            for adapter in adapter::list(client).await?.adapters {
+                let (qos, of) = features_of(client, &adapter).await?;
+                all.qos.push(qos);
+                text += &of;
+                text.push('\n');
             }
-            let qos = qos(client, &name).await?;
-            let [offload, ece] = keys.each_ref().map(Option::as_deref);
-            out.message("Qos", &qos, || features(&adapter, &qos, offload, ece))
+            out.message("ListQosResponse", &all, || text + DONE)
         }
         Wish::Stat => {
             let all = adapter::list(client).await?;
@@ -128,6 +129,23 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
             })
         }
     }
+}
+
+/// Quality of service of an adapter, and its features in words.
+async fn features_of(client: &Client, adapter: &v1::Adapter) -> Result<(v1::Qos, String), Failure> {
+    let mut registry = client.registry().await?;
+    let mut keys = [None, None];
+    for (key, value) in ["*QoSOffload", "EceSupportEnabled"].into_iter().zip(&mut keys) {
+        let request = v1::GetEntryRequest {
+            scope: adapter.name.clone(),
+            key: key.to_owned(),
+        };
+        *value = registry.get_entry(request).await?.into_inner().effective;
+    }
+    let qos = qos(client, names::last(&adapter.name)).await?;
+    let [offload, ece] = keys.each_ref().map(Option::as_deref);
+    let text = features(adapter, &qos, offload, ece);
+    Ok((qos, text))
 }
 
 async fn qos(client: &Client, adapter: &str) -> Result<v1::Qos, Failure> {
@@ -223,7 +241,7 @@ fn parse(words: &[String]) -> Result<Wish, String> {
         };
     }
     if is(verb, "-Features") && !other {
-        return Ok(Wish::Features(named(name)?));
+        return Ok(Wish::Features(name));
     }
     if is(verb, "-RegKeys") && !other {
         return Ok(Wish::RegKeys(named(name)?));
@@ -290,7 +308,7 @@ fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>, ece: Op
     let _ = writeln!(text, "QoS offload: {offload}");
     let _ = writeln!(text, "Schedule queue: {queue}");
     let _ = writeln!(text, "Send queue per priority: {per_priority}");
-    text + DONE
+    text
 }
 
 /// Connections, one a line; at its end the ECE if it is asked for. (Programs and virtual machines alike: the tool tells those of
@@ -380,7 +398,10 @@ mod tests {
             ok("-qosconfig -defaultuntaggedpriority -name vf0 -set 3"),
             Wish::PrioritySet("vf0".to_owned(), "3".to_owned())
         );
-        assert_eq!(ok("-Features -Name vf0"), Wish::Features("vf0".to_owned()));
+        assert_eq!(
+            [ok("-Features -Name vf0"), ok("-features")],
+            [Wish::Features(Some("vf0".to_owned())), Wish::Features(None)]
+        );
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod args;
 mod mlxreg;
-mod roce_accl;
 mod show;
 
 use prost_types::FieldMask;
@@ -13,11 +12,11 @@ use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 use super::Failure;
 use super::client::{Client, resource};
 use super::congestion;
-use super::output::Output;
+use super::output::{self, Output};
 use super::paging;
 use crate::check::qos as check;
 use crate::names::{self, ADAPTERS};
-use args::{PolicyAdd, Protocol, QosLimit, QosSet, Register};
+use args::{Mlxreg, PolicyAdd, Protocol, QosLimit, QosSet, Register};
 pub use args::{PolicyVerb, QosVerb};
 
 /// Runs a command.
@@ -64,28 +63,7 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             service.set_queue_pair_rate(request).await?;
             return Ok(());
         }
-        QosVerb::Mlxreg(access) if access.register == Register::RoceAccl => {
-            let now = match &access.set {
-                Some(fields) => {
-                    let wanted = congestion::parameters(&access.name, roce_accl::parameters(fields)?);
-                    congestion::set(client, wanted).await?
-                }
-                None => congestion::get(client, &access.name).await?,
-            };
-            return out.message("Congestion", &now, || roce_accl::text(&now));
-        }
-        QosVerb::Mlxreg(access) => {
-            let owner = client.present(&access.name).await?;
-            let mut now = get(client, &owner).await?;
-            let indexes = access.indexes.as_deref().map_or(&[][..], Vec::as_slice);
-            let class = mlxreg::class(indexes)?;
-            if let Some(fields) = &access.set {
-                mlxreg::write(access.register, class, fields, &mut now)?;
-                now = update(client, now, vec!["ecn"]).await?;
-            }
-            let shown = || mlxreg::text(access.register, class, indexes, &now);
-            return out.message("Qos", &now, shown);
-        }
+        QosVerb::Mlxreg(access) => return registers(access, client, out).await,
         QosVerb::Enable { name } => switch(client, &name, false).await?,
         QosVerb::Disable { name } => switch(client, &name, true).await?,
         QosVerb::Reset { name } => {
@@ -95,6 +73,32 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
         }
     };
     out.message("Qos", &done, || show::text(&done))
+}
+
+/// Reads or writes a register, or shows its fields.
+async fn registers(access: Mlxreg, client: &Client, out: &Output) -> Result<(), Failure> {
+    let Some(register) = access.register.filter(|_| access.layout.is_none()) else {
+        let shown = access.layout.map_or_else(String::new, mlxreg::layout);
+        return output::print(&shown);
+    };
+    let indexes = access.indexes.as_deref().map_or(&[][..], Vec::as_slice);
+    let indexes = mlxreg::Indexes::of(register, indexes)?;
+    if register == Register::RoceAccl {
+        let now = match &access.set {
+            Some(fields) => {
+                let wanted = congestion::parameters(&access.name, mlxreg::roce_accl::parameters(fields)?);
+                congestion::set(client, wanted).await?
+            }
+            None => congestion::get(client, &access.name).await?,
+        };
+        return out.message("Congestion", &now, || mlxreg::roce_accl::text(&now));
+    }
+    let mut now = get(client, &client.present(&access.name).await?).await?;
+    if let Some(fields) = &access.set {
+        let changed = mlxreg::write(register, &indexes, fields, &mut now)?;
+        now = update(client, now, changed).await?;
+    }
+    out.message("Qos", &now, || mlxreg::text(register, &indexes, &now))
 }
 
 /// Gets the quality of service of `adapters/{adapter}` or `ports/{port}`.

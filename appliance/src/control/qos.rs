@@ -234,9 +234,11 @@ impl Qos<'_> {
         keys.guard = keys.acting_watermarks();
         write(&fields, &mut spec, &mut keys)?;
         if fields.contains(&"cable_length_m") && !fields.contains(&"buffer_headroom") {
-            let needed = Buffer::headroom_for(spec.rate, spec.buffer.cable_len, self.mtu(owner)?);
-            // The headroom has a floor: guests send more at a time than a wire holds.
-            spec.buffer.headroom = needed.max(Buffer::default().headroom);
+            let (plain, mtu) = (Buffer::default(), self.mtu(owner)?);
+            let needed = |metres| Buffer::headroom_for(spec.rate, metres, mtu);
+            // The default holds what guests send at a time, and a short cable: a longer one adds what it holds.
+            let holds = plain.headroom + needed(spec.buffer.cable_len);
+            spec.buffer.headroom = holds.saturating_sub(needed(plain.cable_len));
         }
         if fields.contains(&"storm_critical_ms") && !fields.contains(&"storm_minor_ms") {
             // As in Linux, the minor watermark follows the critical one.

@@ -56,11 +56,11 @@ pub enum Refused {
         next = if *.1 { "ROCE_CC_LEGACY_DCQCN=0" } else { "USER_PROGRAMMABLE_CC=1" }
     )]
     NotProgrammable(String, bool),
-    /// The line rate is stored instead of a rate above it.
+    /// The line rate is stored instead of rates above it.
     #[error("{text}")]
     AboveLineRate {
-        /// Registry key of the rate.
-        key: &'static str,
+        /// Names of the rates.
+        keys: Vec<&'static str>,
         /// Stored rate.
         stored: u32,
         text: String,

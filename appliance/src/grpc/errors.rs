@@ -86,8 +86,8 @@ impl From<Refused> for Status {
                 status(Code::FailedPrecondition, "IN_TEAM", text, facts)
             }
             Refused::NotProgrammable(..) => status(Code::FailedPrecondition, "NOT_PROGRAMMABLE", text, []),
-            Refused::AboveLineRate { key, stored, .. } => {
-                let facts = [("key", key.to_owned()), ("stored", stored.to_string())];
+            Refused::AboveLineRate { keys, stored, .. } => {
+                let facts = [("key", keys.join(", ")), ("stored", stored.to_string())];
                 status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts)
             }
             Refused::File(_) => {

@@ -31,19 +31,69 @@ pub struct NvDef {
     pub name: &'static str,
     /// Type of the values.
     pub kind: NvKind,
-    /// Default, if the documents have one.
+    /// Default. One that is built and has none: while nothing is set, presets of congestion control say what acts.
     pub default: Option<u32>,
     /// Unit of a number; may be empty.
     pub unit: &'static str,
     pub scope: NvScope,
     /// What the parameter waits for; `None`: it is built.
     pub waits_for: Option<&'static str>,
+    /// Parameter of congestion control that it sets for adapters that have none of their own.
+    pub sets: Option<Sets>,
     /// Effect in words.
     pub help: &'static str,
     /// Document that has the parameter.
     pub source: &'static str,
 }
 
+/// A parameter of congestion control that an NV parameter sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sets {
+    /// Its name.
+    pub parameter: &'static str,
+    /// How its value follows from that of the NV parameter.
+    pub value: Follows,
+}
+
+/// How a value follows from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    /// It is the same.
+    Same,
+    /// Blocks of 64 bytes, rounded up, of bytes.
+    Blocks,
+    /// The weight of what is new, of the weight of what was (1024 in all).
+    NewWeight,
+    /// Nothing is set by 0.
+    UnlessZero,
+    /// Scope of notifications: 1 is the port, 2 the flow.
+    CnpScope,
+}
+
+impl Sets {
+    /// Value of the parameter, if any is set.
+    pub fn value(self, nv: u32) -> Option<u32> {
+        match self.value {
+            Follows::Same => Some(nv),
+            Follows::Blocks => Some(nv.div_ceil(64)),
+            Follows::NewWeight => Some(1024 - nv.min(1023)),
+            Follows::UnlessZero => Some(nv).filter(|nv| *nv != 0),
+            // Choices of `np_cnp_scope`: 0 is the queue pair, 3 the port.
+            Follows::CnpScope => match nv {
+                1 => Some(3),
+                2 => Some(0),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Parameter that makes the DSCP of notifications that of [`CNP_DSCP`].
+pub const CNP_DSCP_MODE: &str = "CNP_DSCP_MODE";
+/// Parameter with the DSCP of notifications.
+pub const CNP_DSCP: &str = "CNP_DSCP";
+/// Parameter with the priorities that have congestion control.
+pub const PRIORITIES: &str = "ROCE_CC_PRIO_MASK";
 /// Parameter that leaves DCQCN as the only algorithm of congestion control.
 pub const LEGACY_DCQCN: &str = "ROCE_CC_LEGACY_DCQCN";
 /// Parameter that allows programs of congestion control.
@@ -61,8 +111,8 @@ pub const SELECTIVE_REPEAT: &str = "RDMA_SELECTIVE_REPEAT_EN";
 const LLDP: &[(u32, &str)] = &[(0, "off"), (1, "mandatory"), (2, "all")];
 const U17: u32 = 131_071;
 
-const CC: &str = "congestion control";
-const QOS: &str = "traffic classes and PFC on ports";
+const QOS: &str = "limits of classes and priorities";
+const PROBES: &str = "round-trip probes on the wire";
 const DCBX: &str = "LLDP and DCBX on ports";
 const PCI: &str = "a PCI function of its own";
 
@@ -83,7 +133,8 @@ const fn number(name: &'static str, min: u32, max: u32, unit: &'static str) -> N
         default: None,
         unit,
         scope: NvScope::Device,
-        waits_for: Some(CC),
+        waits_for: None,
+        sets: None,
         help: "",
         source: DB_ECN,
     }
@@ -117,16 +168,30 @@ impl NvDef {
         NvDef { help, ..self }
     }
 
-    const fn port(self) -> NvDef {
+    const fn sets(self, parameter: &'static str) -> NvDef {
+        self.follows(parameter, Follows::Same)
+    }
+
+    const fn follows(self, parameter: &'static str, value: Follows) -> NvDef {
         NvDef {
-            scope: NvScope::Port,
+            sets: Some(Sets { parameter, value }),
             ..self
         }
     }
 
-    const fn default(self, value: u32) -> NvDef {
+    /// A parameter that acts, with its default.
+    const fn acts(self, source: &'static str, default: u32, help: &'static str) -> NvDef {
         NvDef {
-            default: Some(value),
+            source,
+            default: Some(default),
+            help,
+            ..self
+        }
+    }
+
+    const fn port(self) -> NvDef {
+        NvDef {
+            scope: NvScope::Port,
             ..self
         }
     }
@@ -138,14 +203,14 @@ const NB_DCBX: &str = "DCBX by the device itself; valid while both LLDP modes ar
 
 /// All parameters, by name.
 pub static PARAMETERS: &[NvDef] = &[
-    number("CNP_802P_PRIO", 0, 7, "PCP").help("Priority of CNPs."),
-    number("CNP_DSCP", 0, 63, "DSCP").help("DSCP of CNPs, while CNP_DSCP_MODE is 1."),
-    choice(
-        "CNP_DSCP_MODE",
-        &[(0, "default"), (1, "fixed"), (2, "from the packet")],
-    )
-    .help("Where the DSCP of CNPs comes from."),
-    flag("CNP_RES_PRIO_MODE").help("1: the priority of CNPs is that of the packet they answer."),
+    number("CNP_802P_PRIO", 0, 7, "PCP").sets("DcqcnCnp802pPrio").help("Priority of CNPs."),
+    number(CNP_DSCP, 0, 63, "DSCP").sets("DcqcnCnpDscp").help("DSCP of CNPs, while CNP_DSCP_MODE is 1."),
+    choice(CNP_DSCP_MODE, &[(0, "default"), (1, "fixed")]).acts(
+        DB_ECN,
+        0,
+        "Where the DSCP of CNPs comes from: a preset, or CNP_DSCP. (2, the packet, is not built.)",
+    ),
+    flag("CNP_RES_PRIO_MODE").sets("DcqcnCnpPrioMode").help("1: the priority of CNPs is that of the packet they answer."),
     choice("CQE_COMPRESSION", &[(0, "balanced"), (1, "aggressive")]).of(
         "compressed completions",
         DB_SW,
@@ -154,9 +219,9 @@ pub static PARAMETERS: &[NvDef] = &[
     flag("DCBX_CEE").of(DCBX, DB_DCBX, "DCBX in its version before IEEE 802.1Qaz."),
     flag("DCBX_IEEE").of(DCBX, DB_DCBX, "DCBX as of IEEE 802.1Qaz."),
     flag("DCBX_WILLING").of(DCBX, DB_DCBX, "Take over what the neighbour says."),
-    number("DCE_TCP_G", 1, 1023, "1/1024").help("Weight of the alpha filter."),
-    number("DCE_TCP_RTT", 1, U17, "us").help("Period of the alpha filter."),
-    number("INITIAL_ALPHA_VALUE", 0, 1023, "1/1024").help("Alpha when a flow is first marked."),
+    number("DCE_TCP_G", 1, 1023, "1/1024").follows("DcqcnDceTcpG", Follows::NewWeight).help("Weight of what alpha was in its filter."),
+    number("DCE_TCP_RTT", 1, U17, "us").sets("DcqcnDceTcpRtt").help("Period of the alpha filter."),
+    number("INITIAL_ALPHA_VALUE", 0, 1023, "1/1024").sets("DcqcnInitialAlphaValue").help("Alpha when a flow is first marked."),
     flag("KEEP_ETH_LINK_UP").of(
         "ports with a physical link",
         "mstflint mlxconfig_dbs host.db, nv_keep_link_up",
@@ -176,7 +241,7 @@ pub static PARAMETERS: &[NvDef] = &[
     choice("LLDP_NB_TX_MODE_P2", LLDP)
         .of(DCBX, SEED_DCBX, TX_MODE)
         .port(),
-    number("MIN_TIME_BETWEEN_CNPS", 0, U17, "us").help("Shortest gap between CNPs of a port."),
+    number("MIN_TIME_BETWEEN_CNPS", 0, U17, "us").sets("np_min_time_between_cnps").help("Shortest gap between CNPs."),
     number("NUM_OF_PFC", 0, 8, "priorities").of(QOS, DB_QOS, "Priorities that can have PFC at a time."),
     number("NUM_OF_TC", 0, 7, "classes").of(QOS, DB_QOS, "Traffic classes; 0 stands for 8."),
     number("NUM_OF_VFS", 0, 65_535, "functions").of(PCI, DB_PCI, "Virtual functions."),
@@ -190,35 +255,26 @@ pub static PARAMETERS: &[NvDef] = &[
         DB_HCA,
         "Whether writes on the bus may overtake each other.",
     ),
-    number("RATE_REDUCE_MONITOR_PERIOD", 1, U17, "us").help("At most one cut of the rate in this time."),
-    number("RATE_TO_SET_ON_FIRST_CNP", 0, u32::MAX, "Mbit/s").help("Rate after the first CNP."),
-    NvDef {
-        waits_for: None,
-        source: SEED_ECE,
-        ..flag(SELECTIVE_REPEAT)
-    }
-    .help("Lost packets of READ and WRITE are repeated one by one.")
-    .default(0),
-    flag("REAL_TIME_CLOCK_ENABLE").of("time stamps", DB_SW, "Time stamps are in real time."),
+    number("RATE_REDUCE_MONITOR_PERIOD", 1, U17, "us").sets("DcqcnRateReduceMonitorPeriod").help("At most one cut of the rate in this time."),
+    number("RATE_TO_SET_ON_FIRST_CNP", 0, u32::MAX, "Mbit/s").sets("DcqcnRateToSetOnFirstCnp").help("Rate after the first CNP."),
+    flag(SELECTIVE_REPEAT)
+        .follows("selective_repeat_forced_en", Follows::UnlessZero)
+        .acts(SEED_ECE, 0, "Lost packets of READ and WRITE are repeated one by one."),
+    flag("REAL_TIME_CLOCK_ENABLE").of("a choice: all time stamps are in real time", DB_SW, "Time stamps are in real time."),
     flag("ROCE_ADAPTIVE_ROUTING_EN").of("adaptive routing", DB_SW, "Packets may take several paths."),
-    choice("ROCE_CC_ALGORITHM", &[(0, "ECN"), (1, "QCN")]).of(CC, DB_CC, "Algorithm of congestion control."),
+    choice("ROCE_CC_ALGORITHM", &[(0, "ECN"), (1, "QCN")]).of("QCN (IEEE 802.1Qau)", DB_CC, "Algorithm of congestion control."),
     choice(
         "ROCE_CC_CNP_MODERATION",
         &[(0, "default"), (1, "by port"), (2, "by flow")],
     )
-    .of(CC, DB_CC, "For what MIN_TIME_BETWEEN_CNPS counts."),
+    .follows("np_cnp_scope", Follows::CnpScope)
+    .acts(DB_CC, 0, "For what MIN_TIME_BETWEEN_CNPS counts."),
+    flag(LEGACY_DCQCN).acts(SEED_ECE, 0, "1: adapters use DCQCN, whatever algorithm they are configured for."),
     NvDef {
-        waits_for: None,
-        source: SEED_ECE,
-        ..flag(LEGACY_DCQCN)
+        source: DB_CC,
+        ..number(PRIORITIES, 0, 255, "bits")
     }
-    .help("1: adapters use DCQCN, whatever algorithm they are configured for.")
-    .default(0),
-    number("ROCE_CC_PRIO_MASK", 0, 255, "bits").of(
-        CC,
-        DB_CC,
-        "Priorities with congestion control, a bit each.",
-    ),
+    .help("Priorities with congestion control, a bit each, where DcqcnEnablePrio is not set."),
     choice(
         "ROCE_CC_SHAPER_COALESCE",
         &[
@@ -228,16 +284,10 @@ pub static PARAMETERS: &[NvDef] = &[
             (3, "five-tuple"),
         ],
     )
-    .of(CC, DB_CC, "Who shares a rate limiter."),
-    NvDef {
-        waits_for: None,
-        source: DB_HCA,
-        ..choice(ROCE_CONTROL, &[(0, "default"), (ROCE_OFF, "off"), (2, "on")])
-    }
-    .help("Whether adapters have an RDMA function; the default is on.")
-    .default(0),
+    .of("rate limiters that flows share", DB_CC, "Who shares a rate limiter."),
+    choice(ROCE_CONTROL, &[(0, "default"), (ROCE_OFF, "off"), (2, "on")]).acts(DB_HCA, 0, "Whether adapters have an RDMA function; the default is on."),
     number("ROCE_RTT_RESP_DSCP", 0, 63, "DSCP").of(
-        CC,
+        PROBES,
         "mstflint mlxconfig_dbs host.db, nv_roce_conf",
         "DSCP of answers to round-trip probes.",
     ),
@@ -246,32 +296,20 @@ pub static PARAMETERS: &[NvDef] = &[
         &[(0, "default"), (1, "fixed"), (2, "from the packet")],
     )
     .of(
-        CC,
+        PROBES,
         "mstflint mlxconfig_dbs host.db, nv_roce_conf",
         "Where the DSCP of answers to round-trip probes comes from.",
     ),
-    number("RPG_AI_RATE", 0, u32::MAX, "Mbit/s").help("Additive increase."),
-    number("RPG_BYTE_RESET", 0, u32::MAX, "bytes").help("Bytes between increases; 0: they do not count."),
-    number("RPG_GD", 0, 15, "log2").help("Divisor of a cut."),
-    number("RPG_HAI_RATE", 0, u32::MAX, "Mbit/s").help("Hyper increase."),
-    number("RPG_MAX_RATE", 0, u32::MAX, "Mbit/s").help("A limiter ends at this rate; 0: that of the port."),
-    number("RPG_MIN_DEC_FAC", 1, 100, "percent").help("What a cut leaves at least."),
-    number("RPG_MIN_RATE", 0, u32::MAX, "Mbit/s").help("Lowest rate."),
-    number("RPG_THRESHOLD", 0, 31, "stages").help("Stages of fast recovery."),
-    number("RPG_TIME_RESET", 0, U17, "us").help("Time between increases."),
+    number("RPG_AI_RATE", 1, u32::MAX, "Mbit/s").sets("DcqcnRpgAiRate").help("Additive increase."),
+    number("RPG_BYTE_RESET", 0, u32::MAX, "bytes").follows("DcqcnRpgByteReset", Follows::Blocks).help("Bytes between increases; 0: they do not count."),
+    number("RPG_GD", 0, 11, "log2").sets("DcqcnAlphaToRateShift").help("Divisor of a cut."),
+    number("RPG_HAI_RATE", 1, u32::MAX, "Mbit/s").sets("DcqcnRpgHaiRate").help("Hyper increase."),
+    number("RPG_MAX_RATE", 0, u32::MAX, "Mbit/s").sets("rp_max_rate").help("A limiter ends at this rate; 0: that of the port."),
+    number("RPG_MIN_DEC_FAC", 1, 100, "percent").sets("DcqcnRpgMinDecFac").help("What a cut leaves at least."),
+    number("RPG_MIN_RATE", 0, u32::MAX, "Mbit/s").sets("DcqcnRpgMinRate").help("Lowest rate."),
+    number("RPG_THRESHOLD", 1, 31, "stages").sets("DcqcnRpgThreshold").help("Stages of fast recovery."),
+    number("RPG_TIME_RESET", 0, U17, "us").sets("DcqcnRpgTimeReset").help("Time between increases."),
     flag("SRIOV_EN").of(PCI, DB_PCI, "The device has virtual functions."),
-    NvDef {
-        waits_for: None,
-        source: SEED_ECE,
-        ..flag(PROGRAMMABLE)
-    }
-    .help("1: congestion control of the user's own (vnicctl cc load); valid while ROCE_CC_LEGACY_DCQCN is 0.")
-    .default(0),
-    NvDef {
-        waits_for: None,
-        source: "WinOF-2 Ethernet Network, Wake-on-LAN",
-        ..flag(WOL_MAGIC)
-    }
-    .help("1: a magic packet for a guest that does not run is an event, and wakes it as its adapter says (vnicctl adapter set --wake).")
-    .default(1),
+    flag(PROGRAMMABLE).acts(SEED_ECE, 0, "1: congestion control of the user's own (vnicctl cc load); valid while ROCE_CC_LEGACY_DCQCN is 0."),
+    flag(WOL_MAGIC).acts("WinOF-2 Ethernet Network, Wake-on-LAN", 1, "1: a magic packet for a guest that does not run is an event, and wakes it as its adapter says (vnicctl adapter set --wake)."),
 ];

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::rehearsal::rehearses;
-use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of, parameter};
+use vnic_backend::settings::{AdapterSettings, Apply, CongestionKeys, KEYS, KeyDef, Value, key as key_of};
 use vnic_backend::{AdapterSetup, AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
@@ -28,9 +28,6 @@ pub struct Applied {
     pub time: SystemTime,
 }
 
-/// Parameter that NV parameter RDMA_SELECTIVE_REPEAT_EN sets where nobody else has.
-const SELECTIVE_REPEAT_FORCED: &str = "selective_repeat_forced_en";
-
 impl Inner {
     /// Settings that would act on an adapter after a restart.
     fn settings(&self, adapter: &str) -> AdapterSettings {
@@ -44,10 +41,17 @@ impl Inner {
         }
         settings.network_direct &= !self.nv.roce_off;
         settings.wake_on_magic &= !self.nv.wake_off;
-        if self.nv.selective_repeat
-            && let Some(forced) = parameter(SELECTIVE_REPEAT_FORCED)
-        {
-            settings.congestion.parameters.put(forced, Some(1));
+        for priority in (0..8).filter(|priority| self.nv.priorities >> priority & 1 != 0) {
+            let key = CongestionKeys::enable_key(priority);
+            if key.is_some_and(|key| stored(key.name).is_none()) {
+                settings.congestion.enable |= 1 << priority;
+            }
+        }
+        let parameters = &mut settings.congestion.parameters;
+        for (parameter, value) in self.nv.congestion.iter() {
+            if parameters.get(parameter).is_none() {
+                parameters.put(parameter, Some(value));
+            }
         }
         settings
     }

@@ -126,6 +126,11 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
             [] => TagMaps::default().pcp,
             all => read.numbers(all, 7)?,
         };
+    skprio_to_priority: spec.tags.by_socket.map_or_else(Vec::new, |map| numbers(&map))
+        => spec.tags.by_socket = match from.as_slice() {
+            [] => None,
+            all => Some(read.numbers(all, 7)?),
+        };
     buffer_beta_percent: spec.buffer.beta.into()
         => spec.buffer.beta = match *from {
             0 => Buffer::default().beta,
@@ -621,6 +626,7 @@ pub(crate) mod tests {
                 priority: [7; 16],
                 colour: [Colour::Red; 16],
                 pcp: [1; 8],
+                by_socket: Some([4; 16]),
             },
             dscp_to_colour: DscpColours([Colour::Yellow; 64]),
             disabled: true,

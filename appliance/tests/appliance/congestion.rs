@@ -384,14 +384,44 @@ async fn no_rate_is_above_that_of_the_line() {
                 assert_eq!(values(&get(&lab).await)[p.def.name], mbps);
                 reset(&lab).await;
             }
-            // With others nothing of it is stored.
+            // Others that are given with it are stored.
             let refused = set(&lab, parameters(&[(p.def.name, "100001"), ("np_cnp_ecn", "1")])).await;
-            let refused = refused.expect_err(p.def.name);
-            assert_eq!(fields(&refused), [format!("parameters[{}]", p.def.name)]);
-            assert!(refused.message().contains(mbps), "{refused}");
-            assert!(get(&lab).await.parameters.iter().all(|p| !p.set));
+            assert_eq!(stored(&refused.expect_err(p.def.name)).as_deref(), Some(mbps));
+            let now = values(&get(&lab).await);
+            assert_eq!((&*now[p.def.name], &*now["np_cnp_ecn"]), (mbps, "1"));
+            reset(&lab).await;
+            // Unless one of them is not allowed, or a preset is chosen.
+            let wrong = parameters(&[(p.def.name, "100001"), ("np_cnp_ecn", "4")]);
+            let preset = v1::SetCongestionRequest {
+                preset: "paper".to_owned(),
+                ..parameters(&[(p.def.name, "100001")])
+            };
+            for (wanted, field) in [(wrong, "np_cnp_ecn"), (preset, p.def.name)] {
+                let refused = set(&lab, wanted).await.expect_err(p.def.name);
+                assert_eq!(fields(&refused), [format!("parameters[{field}]")]);
+                assert!(get(&lab).await.parameters.iter().all(|p| !p.set));
+            }
         }
     }
+    // Several of them at once.
+    let refused = set(
+        &lab,
+        parameters(&[
+            ("DcqcnRpgAiRate", "100001"),
+            ("DcqcnRpgHaiRate", "4000000000"),
+            ("DcqcnCnpDscp", "7"),
+        ]),
+    );
+    let refused = refused.await.expect_err("above the line rate");
+    for word in ["DcqcnRpgAiRate", "DcqcnRpgHaiRate"] {
+        assert!(refused.message().contains(word), "{refused}");
+    }
+    let now = values(&get(&lab).await);
+    assert_eq!(
+        ["DcqcnRpgAiRate", "DcqcnRpgHaiRate", "DcqcnCnpDscp"].map(|name| &*now[name]),
+        ["10000", "10000", "7"]
+    );
+    reset(&lab).await;
     // The line becomes slower under what was set, and faster again.
     limit(0).await;
     set(&lab, parameters(&[("DcqcnRpgAiRate", "50000")]))

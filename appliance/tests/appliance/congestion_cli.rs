@@ -232,6 +232,28 @@ async fn the_verbs_of_mlx5cmd() {
     assert!(refused.contains("is above the line rate"), "{refused}");
     assert!(dcqcn(&["-Get"]).await.contains("DcqcnRpgHaiRate: 100000\n"));
     lab.refused(2, &words).await;
+    // The priorities are parameters as well.
+    let enable = [
+        "-DcqcnEnablePrio3",
+        "1",
+        "-dcqcnenableprio0",
+        "0",
+        "-DcqcnCnpDscp",
+        "9",
+    ];
+    lab.said(&[&words[..], &enable].concat()).await;
+    let said = dcqcn(&["-Get"]).await;
+    for line in [
+        "DcqcnRPEnablePrio3: 1\n",
+        "DcqcnRPEnablePrio0: 0\n",
+        "DcqcnCnpDscp: 9\n",
+    ] {
+        assert!(said.contains(line), "{line}{said}");
+    }
+    let refused = lab
+        .refused(1, &[&words[..], &["-DcqcnEnablePrio3", "2"]].concat())
+        .await;
+    assert!(refused.contains("0 and 1 are allowed"), "{refused}");
     lab.end().await;
 }
 
@@ -274,6 +296,95 @@ async fn selective_repeat_by_nv_parameter_and_by_adapter() {
         .await;
     assert_eq!(now(&lab, "vf0").await, "=1");
     assert_eq!(now(&lab, "vf1").await, "=0");
+    lab.end().await;
+}
+
+/// mlxconfig's parameters of congestion control: they act from the device's reset on, where nobody has said otherwise of an adapter.
+#[tokio::test(flavor = "multi_thread")]
+async fn nv_parameters_of_congestion_control() {
+    let mut lab = Lab::start(2).await;
+    async fn value(lab: &Lab, adapter: &str, name: &str) -> u32 {
+        let said = lab.said(&["cc", "get", adapter, name]).await;
+        let value = said.trim_end().split_once('=').expect(name).1;
+        value.parse().expect(name)
+    }
+    // Everything that sets a parameter, with its parameter's name and value.
+    const ALL: [(&str, &str, u32); 20] = [
+        ("CNP_802P_PRIO=5", "DcqcnCnp802pPrio", 5),
+        ("CNP_DSCP=40", "DcqcnCnpDscp", 40),
+        ("CNP_RES_PRIO_MODE=0", "DcqcnCnpPrioMode", 0),
+        ("DCE_TCP_G=1019", "DcqcnDceTcpG", 5),
+        ("DCE_TCP_RTT=2", "DcqcnDceTcpRtt", 2),
+        ("INITIAL_ALPHA_VALUE=1000", "DcqcnInitialAlphaValue", 1000),
+        ("MIN_TIME_BETWEEN_CNPS=33", "np_min_time_between_cnps", 33),
+        ("RATE_REDUCE_MONITOR_PERIOD=9", "DcqcnRateReduceMonitorPeriod", 9),
+        ("RATE_TO_SET_ON_FIRST_CNP=77", "DcqcnRateToSetOnFirstCnp", 77),
+        ("RDMA_SELECTIVE_REPEAT_EN=1", "selective_repeat_forced_en", 1),
+        ("ROCE_CC_CNP_MODERATION=1", "np_cnp_scope", 3),
+        ("RPG_AI_RATE=11", "DcqcnRpgAiRate", 11),
+        ("RPG_BYTE_RESET=6400", "DcqcnRpgByteReset", 100),
+        ("RPG_GD=9", "DcqcnAlphaToRateShift", 9),
+        ("RPG_HAI_RATE=4000000000", "DcqcnRpgHaiRate", 100_000),
+        ("RPG_MAX_RATE=50000", "rp_max_rate", 50_000),
+        ("RPG_MIN_DEC_FAC=60", "DcqcnRpgMinDecFac", 60),
+        ("RPG_MIN_RATE=3", "DcqcnRpgMinRate", 3),
+        ("RPG_THRESHOLD=7", "DcqcnRpgThreshold", 7),
+        ("RPG_TIME_RESET=250", "DcqcnRpgTimeReset", 250),
+    ];
+    let words: Vec<&str> = ALL.iter().map(|(assignment, ..)| *assignment).collect();
+    let set = [
+        &[
+            "nvconfig",
+            "set",
+            "-y",
+            "CNP_DSCP_MODE=1",
+            "ROCE_CC_PRIO_MASK=0x18",
+        ],
+        &words[..],
+    ]
+    .concat();
+    lab.said(&set).await;
+    lab.said(&["cc", "set", "vf1", "DcqcnRpgAiRate=8", "rp_max_rate=9"])
+        .await;
+    lab.said(&["registry", "set", "vf1", "DcqcnEnablePrio4", "0"])
+        .await;
+    assert_eq!(value(&lab, "vf0", "DcqcnRpgTimeReset").await, 100);
+    lab.said(&["nvconfig", "device-reset", "-y"]).await;
+    for restarted in [false, true] {
+        if restarted {
+            // The start of the daemon is a reset, too.
+            lab = lab.restart(2).await;
+        }
+        for (_, name, wanted) in ALL {
+            assert_eq!(value(&lab, "vf0", name).await, wanted, "{name}");
+        }
+        // What is said of an adapter counts more.
+        assert_eq!(value(&lab, "vf1", "DcqcnRpgAiRate").await, 8);
+        assert_eq!(value(&lab, "vf1", "rp_max_rate").await, 9);
+        assert_eq!(value(&lab, "vf1", "DcqcnRpgThreshold").await, 7);
+        for (adapter, four) in [("vf0", "1"), ("vf1", "0")] {
+            let said = lab
+                .said(&["mlx5cmd", "-QosConfig", "-Dcqcn", "-Name", adapter, "-Get"])
+                .await;
+            for line in [
+                "DcqcnRPEnablePrio3: 1\n".to_owned(),
+                format!("DcqcnRPEnablePrio4: {four}\n"),
+                "DcqcnRPEnablePrio5: 0\n".to_owned(),
+            ] {
+                assert!(said.contains(&line), "{adapter} {line}{said}");
+            }
+        }
+    }
+    // A key that NV configuration decides does not wait for anything.
+    let said = lab.json(&["registry", "get", "vf0", "DcqcnEnablePrio3"]).await;
+    assert_eq!(
+        (&said["effective"], &said["pending"]),
+        (&json!("1"), &serde_json::Value::Null)
+    );
+    lab.said(&["nvconfig", "reset", "-y"]).await;
+    lab.said(&["nvconfig", "device-reset", "-y"]).await;
+    assert_eq!(value(&lab, "vf0", "DcqcnRpgTimeReset").await, 100);
+    assert_eq!(value(&lab, "vf0", "selective_repeat_forced_en").await, 0);
     lab.end().await;
 }
 
@@ -327,28 +438,28 @@ async fn zero_touch_roce_by_all_its_words() {
     let said = lab
         .said(&[&register[..], &["--set", fields, "-y"]].concat())
         .await;
-    let ruler = "=".repeat(53);
+    let ruler = "=".repeat(56);
     assert_eq!(
         said,
         format!(
             "Sending access register...\n\
-             Field Name                              | Data\n{ruler}\n\
-             roce_adp_retrans_field_select           | 0x00000001\n\
-             roce_tx_window_field_select             | 0x00000001\n\
-             roce_slow_restart_field_select          | 0x00000001\n\
-             roce_slow_restart_idle_field_select     | 0x00000001\n\
-             selective_repeat_forced_field_select    | 0x00000001\n\
-             roce_adp_retrans_en                     | 0x00000000\n\
-             roce_tx_window_en                       | 0x00000001\n\
-             roce_slow_restart_en                    | 0x00000000\n\
-             roce_slow_restart_idle_en               | 0x00000001\n\
-             selective_repeat_forced_en              | 0x00000000\n{ruler}\n"
+             Field Name                                 | Data\n{ruler}\n\
+             roce_adp_retrans_field_select              | 0x00000001\n\
+             roce_tx_window_field_select                | 0x00000001\n\
+             roce_slow_restart_field_select             | 0x00000001\n\
+             roce_slow_restart_idle_field_select        | 0x00000001\n\
+             selective_repeat_forced_en_field_select    | 0x00000001\n\
+             roce_adp_retrans_en                        | 0x00000000\n\
+             roce_tx_window_en                          | 0x00000001\n\
+             roce_slow_restart_en                       | 0x00000000\n\
+             roce_slow_restart_idle_en                  | 0x00000001\n\
+             selective_repeat_forced_en                 | 0x00000000\n{ruler}\n"
         )
     );
     let refused = lab
         .refused(2, &[&register[..], &["--set", "adp_retx_profile_id=1"]].concat())
         .await;
-    assert!(refused.contains("no field of ROCE_ACCL"), "{refused}");
+    assert!(refused.contains("is no field"), "{refused}");
     // All of it stays over the daemon's end; congestion control is restored without it.
     lab = lab.restart(2).await;
     lab.said(&["cc", "restore", "vf0"]).await;

@@ -144,6 +144,7 @@ fn everything() -> v1::Qos {
         tag_to_color: (0..16).map(|i| 1 + i % 3).collect(),
         dscp_to_color: (0..64).map(|i| 1 + i % 3).collect(),
         priority_to_pcp: vec![7, 6, 5, 4, 3, 2, 1, 0],
+        skprio_to_priority: (0..16).map(|i| i % 8).collect(),
         buffer_beta_percent: 800,
         receive_buffers: Some(v1::ReceiveBuffers {
             sizes: vec![1 << 19, 0, 0, 1 << 19, 0, 0, 0, 0],

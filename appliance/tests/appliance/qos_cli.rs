@@ -4,6 +4,7 @@ use crate::common::lab::{Lab, fields};
 use serde_json::json;
 use tonic::transport::Channel;
 use vnic_control::v1;
+use vnic_control::v1::qos::Trust;
 use vnic_control::v1::qos_service_client::QosServiceClient;
 use vnic_control::v1::registry_service_client::RegistryServiceClient;
 
@@ -100,6 +101,8 @@ async fn the_command_line_in_the_shape_of_mlnx_qos() {
     .await;
     assert_eq!((now.forced_traffic_class, now.default_priority), (Some(106), 4));
     assert_eq!(now.cable_length_m, 100);
+    // 100 m hold 12,500 bytes at 100 Gbit/s, 7 m 875; with what else is under way, 42 KiB and 31 KiB.
+    assert_eq!(now.buffer_headroom, (256 << 10) + (11 << 10));
     let now = set(&["--traffic-class", "-1", "--pause", "rx", "--headroom", "9000"]).await;
     assert_eq!(
         (now.forced_traffic_class, now.pause_tx, now.pause_rx),
@@ -401,7 +404,18 @@ ew               | 0x00000000
         profiles[5].yellow.map(|c| (c.min_bytes, c.max_bytes)),
         Some((5, 30))
     );
+    let fours = "4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4";
+    set(&["-u", fours]).await;
+    assert_eq!(get(&lab, VF0).await.skprio_to_priority, [4; 16]);
+    let refused = lab.refused(2, &["qos", "set", "vf0", "--skprio-up", "4,4"]).await;
+    assert!(refused.contains("16 are needed"), "{refused}");
     let shown = lab.said(&["qos", "disable", "vf0"]).await;
+    assert!(
+        shown.contains(&format!("skprio_to_priority = {fours}\n")),
+        "{shown}"
+    );
+    set(&["--skprio-up", "flush"]).await;
+    assert!(get(&lab, VF0).await.skprio_to_priority.is_empty());
     for line in [
         "\t ecn:  marks from 10 to 60% up to 20%; yellow from 5 to 30% up to 20%; red from 0 to 20% up to 20%, beyond it all, at dequeue\n",
         "tag_to_priority = 0,0,1,1,2,2,3,3,4,4,1,0,6,6,7,7\n",
@@ -436,6 +450,94 @@ ew               | 0x00000000
     assert_eq!(
         lab.said(&["qos", "show", "vf0"]).await,
         include_str!("../data/qos_show.txt")
+    );
+    lab.end().await;
+}
+
+/// Registers of flow control, priorities and traffic classes; the commands on PFCC are those of a document, slip of the pen included.
+#[tokio::test(flavor = "multi_thread")]
+async fn registers_by_field() {
+    let lab = Lab::start(1).await;
+    let register = async |name: &str, access: &[&str]| {
+        lab.said(&[&["qos", "mlxreg", "vf0", "--reg_name", name], access].concat())
+            .await
+    };
+    let indexes = "pnat=0x0,local_port=0x1,ddbx_operation_type=0x0";
+    let said = register(
+        "PFCC",
+        &[
+            "--indexes",
+            indexes,
+            "--set",
+            "critical_stall_mask=0x1,prio_mask_tx=0xff,prio_mask_rx=0xff,device_stall_critical_watermark=0x64",
+        ],
+    )
+    .await;
+    assert!(
+        said.contains("device_stall_critical_watermark    | 0x00000064\n"),
+        "{said}"
+    );
+    register("pfcc", &["--set", "pfctx=8,pfcrx=8,cable_length=0x54"]).await;
+    register("QPTS", &["--indexes", "local_port=1", "--set", "trust_state=2"]).await;
+    register("QPDPM", &["--set", "dscp[30]=0x8005"]).await;
+    register(
+        "QTCT",
+        &["--indexes", "local_port=1,switch_prio=5", "--set", "tclass=3"],
+    )
+    .await;
+    register(
+        "QETCR",
+        &[
+            "--set",
+            "tc_configuration[2].group=1,tc_configuration[0].group=0,tc_configuration[1].group=0,\
+             tc_configuration[0].bw_allocation=30,tc_configuration[1].bw_allocation=70,\
+             tc_configuration[7].max_bw_units=4,tc_configuration[7].max_bw_value=5",
+        ],
+    )
+    .await;
+    let now = get(&lab, VF0).await;
+    assert_eq!(
+        (now.storm_critical_ms, now.storm_minor_ms, now.cable_length_m),
+        (100, 85, 20)
+    );
+    assert_eq!(now.pfc.iter().position(|on| *on), Some(3));
+    assert_eq!((now.trust(), now.dscp_to_priority[30]), (Trust::Dscp, 5));
+    assert_eq!((now.priority_to_tc[5], now.tc_bandwidth_percent[1]), (3, 70));
+    assert_eq!(now.tc_rate_limit_bps[7], 5_000_000_000);
+    use v1::qos::Algorithm::{Ets, Strict, Vendor};
+    let algorithms: Vec<_> = now.tc_algorithm().collect();
+    assert_eq!(
+        algorithms,
+        [Ets, Ets, Strict, Vendor, Vendor, Vendor, Vendor, Vendor]
+    );
+    // The words of sysfs.
+    for (word, ms) in [("auto", 100), ("default", 8000)] {
+        lab.said(&["qos", "set", "vf0", "--pfc_stall_prevention", word])
+            .await;
+        assert_eq!(get(&lab, VF0).await.storm_critical_ms, ms);
+    }
+    // Names of fields, without a register's value.
+    let said = lab.said(&["qos", "mlxreg", "vf0", "--show_reg", "QTCT"]).await;
+    assert!(
+        said.contains("tclass               | 0x00000004 |      0 |    4 | RW"),
+        "{said}"
+    );
+    let refused = lab.refused(
+        1,
+        &[
+            "qos",
+            "mlxreg",
+            "vf0",
+            "--reg_name",
+            "PFCC",
+            "--set",
+            "device_stall_critical_watermark=9000",
+        ],
+    );
+    let refused = refused.await;
+    assert!(
+        refused.contains("storm_critical_ms") || refused.contains("8000"),
+        "{refused}"
     );
     lab.end().await;
 }
@@ -580,6 +682,12 @@ async fn verbs_of_mlx5cmd() {
     let features = lab.said(&["mlx5cmd", "-features", "-name", "vf0"]).await;
     assert!(
         features.contains("QoS offload: Disabled (*QoSOffload is 0)"),
+        "{features}"
+    );
+    // Without a name: all adapters.
+    let features = lab.said(&["mlx5cmd", "-Features"]).await;
+    assert!(
+        features.contains("Features of adapter 'vf0':\n") && features.contains("Enhanced connection"),
         "{features}"
     );
     let said = lab.json(&[&config[..], &["-Get"]].concat()).await;

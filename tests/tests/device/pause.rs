@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use vnic_backend::settings::{FlowControl, QosKeys, Trust};
+use vnic_backend::settings::{AdapterSettings, FlowControl, QosKeys, Trust};
 use vnic_backend::{DropReason, MacAddr, QosSpec, VirtualClock};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, tagged, udp};
 use vnic_tests::driver::rig::{Copies, Rig, wait_for};
@@ -238,7 +238,12 @@ fn global_pause_stops_everything() -> Result<()> {
 /// it is over.
 #[test]
 fn who_is_congested_tells_the_wire() -> Result<()> {
-    for (cores, pfc) in [(1, 0b1000), (2, 0b1000), (1, 0)] {
+    for (cores, pfc, negotiated) in [
+        (1, 0b1000, false),
+        (2, 0b1000, false),
+        (1, 0, false),
+        (2, 0, true),
+    ] {
         let mut rig = Rig::new(cores)?;
         let b = rig.add("b")?;
         let Some(wire) = wire_of(&rig, &format!("t{cores}{pfc}x"), cores - 1)? else {
@@ -249,14 +254,20 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
             ..QosSpec::default()
         };
         (congested.buffer.xoff, congested.buffer.xon) = (4 << 10, 2 << 10);
-        if pfc == 0 {
-            // Global pause does not make frames wait for a guest's buffers, a slow link does.
+        let waits = pfc != 0 || negotiated;
+        if !waits {
+            // Global pause that is on by default does not make frames wait for a guest's buffers, a slow link does.
             congested.rate = 1_000_000;
         }
         rig.nic.set_qos("b", congested)?;
+        if negotiated {
+            let mut settings = AdapterSettings::default();
+            settings.qos.flow_control = FlowControl::Negotiated;
+            rig.nic.apply_qos_keys("b", &settings)?;
+        }
         rig.nic.set_qos("p0", uplink(pfc, 0))?;
         let mut gb = rig.attach("b", Options { post: 0, ..wide() })?;
-        if pfc == 0 {
+        if !waits {
             gb.post(0, 1024);
         }
         let n = |seq| Number {
@@ -284,7 +295,7 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
         assert_eq!(bytes[6] & 3, 2);
         let (again, repeated) = pause(&wire)?;
         assert_eq!((again, &repeated[6..12]), (xoff, &bytes[6..12]));
-        if pfc != 0 {
+        if waits {
             gb.post(0, 1024);
         }
         let mut got = 0;
@@ -400,6 +411,86 @@ fn who_has_not_heard_is_told_again() -> Result<()> {
     rig.settle()?;
     assert_eq!(told(), before);
     rig.finish(Copies::Unknown)
+}
+
+/// Lets so little time pass that nothing has waited for long, and so much that the uplinks are looked at.
+fn looks(clock: &VirtualClock) {
+    for _ in 0..10 {
+        clock.pass(Duration::from_micros(30));
+    }
+}
+
+/// Dropless mode: a frame from the wire that waits for a receive buffer keeps those behind it on the wire, which is told so: all of it,
+/// or the frame's priority; when it goes, or the mode ends, the wire is told that as well.
+#[test]
+fn dropless_mode_tells_the_wire() -> Result<()> {
+    for (pfc, posted) in [(0, true), (0, false), (0b1000, true)] {
+        let clock = VirtualClock::new(Duration::from_micros(1));
+        let mut rig = Rig::with_clock(clock.clone())?;
+        let b = rig.add("b")?;
+        let Some(wire) = wire_of(&rig, &format!("d{pfc}{}x", u8::from(posted)), 0)? else {
+            return Ok(());
+        };
+        rig.nic.set_qos("p0", uplink(pfc, 0))?;
+        let mut gb = rig.attach("b", Options { post: 0, ..wide() })?;
+        rig.nic.set_dropless("b", 100)?;
+        for number in 0..20 {
+            let flow = Flow {
+                to: b,
+                from: HOST,
+                v6: false,
+                vlan: None,
+                port: 1000 + number,
+            };
+            let mut f = udp(&flow, &[9; 60]);
+            f[15] = 3 << 5;
+            wire.send(&f)?;
+        }
+        looks(&clock);
+        let xoff = match pfc {
+            0 => Frame::Global(0xffff),
+            _ => Frame::Priorities {
+                enabled: 0b1000,
+                quanta: [0, 0, 0, 0xffff, 0, 0, 0, 0],
+            },
+        };
+        assert_eq!(pause(&wire)?.0, xoff);
+        assert!(rig.nic.dropless("b")?.on);
+        if posted {
+            gb.post(0, 1024);
+            looks(&clock);
+        } else {
+            // The first frame has waited too long.
+            clock.pass(Duration::from_millis(11));
+        }
+        let end = match pfc {
+            0 => Frame::Global(0),
+            _ => Frame::Priorities {
+                enabled: 0b1000,
+                quanta: [0; 8],
+            },
+        };
+        let (mut last, _) = pause(&wire)?;
+        while last == xoff {
+            last = pause(&wire)?.0;
+        }
+        assert_eq!(last, end);
+        assert_eq!(rig.nic.dropless("b")?.on, posted);
+        let mut got = 0;
+        assert!(wait_for(|| {
+            looks(&clock);
+            while let Some((_, _, f)) = gb.try_recv(0) {
+                got += u64::from(f.get(12..14) == Some(&[8, 0][..]));
+            }
+            match posted {
+                true => got == 20,
+                false => rig.drops("b", DropReason::NoRxBuffer) >= 20,
+            }
+        }));
+        assert_eq!(got, if posted { 20 } else { 0 });
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
 }
 
 /// A peer that never stops saying wait: other priorities go on, what waits is bounded, and when it stops all is well.

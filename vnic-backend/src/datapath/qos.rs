@@ -56,7 +56,7 @@ impl Default for PortsQos {
             uplink: plain(PauseSettings {
                 global_tx: true,
                 global_rx: true,
-                pfc: 0,
+                ..PauseSettings::default()
             }),
         }
     }

@@ -44,6 +44,23 @@ struct UplinkRx {
     bridged: bool,
     /// A frame that was read and waits for a receiver's buffer: no frame behind it is read.
     kept: Option<OwnedFrame>,
+    /// Its priority, of which the wire was told, a bit.
+    held: u8,
+}
+
+impl UplinkRx {
+    /// Tells the wire whether a frame waits: the frames behind it would fill the device's queue, and be lost there.
+    #[inline]
+    fn tell(&mut self, core: &mut Core, now: Instant) {
+        let held = self.kept.as_ref().map_or(0, |kept| {
+            let change = core.out.qos.get(self.port);
+            1 << change.map_or(0, |change| change.qos.classification.priority(&kept.bytes))
+        });
+        if held != self.held {
+            self.held = held;
+            core.out.hold_link(self.port, held, now);
+        }
+    }
 }
 
 /// The uplinks of a data core, by the index with which their devices wake it.
@@ -231,6 +248,7 @@ impl Uplinks {
         }
         core.out.end_burst();
         up.device.release();
+        up.tell(core, now);
         if work > 0 {
             core.flush();
         } else if up.device.looks_cost() {
@@ -285,6 +303,7 @@ impl Uplinks {
             lldp: false,
             bridged: false,
             kept: None,
+            held: 0,
         });
     }
 

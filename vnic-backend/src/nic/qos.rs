@@ -5,7 +5,7 @@ mod marking;
 
 use std::sync::Arc;
 
-use vnic_engine::settings::{AdapterSettings, QosKeys, SendRules};
+use vnic_engine::settings::{AdapterSettings, FlowControl, QosKeys, SendRules};
 
 use super::Nic;
 use super::state::not_found;
@@ -172,6 +172,7 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
         pause: PauseSettings {
             global_tx: keys.flow_control.is_sent(),
             global_rx: keys.flow_control.is_obeyed(),
+            global_waits: keys.flow_control == FlowControl::Negotiated,
             pfc: spec.pfc,
         },
         buffer: spec.buffer,

@@ -62,6 +62,9 @@ pub struct TagMaps {
     pub colour: [Colour; 16],
     /// Priority code point by priority, 0..=7: in tags that the NIC writes, and in pause frames.
     pub pcp: [u8; 8],
+    /// Priority by a socket's priority, which follows from the ToS byte (Linux, `rt_tos2priority`), 0..=7: of RDMA packets whose
+    /// program names no service level (`tc_wrap -u` of MLNX_OFED). None: 0.
+    pub by_socket: Option<[u8; 16]>,
 }
 
 impl TagMaps {
@@ -75,6 +78,16 @@ impl TagMaps {
     #[inline]
     pub const fn colour_of(&self, tci: u8) -> Colour {
         self.colour[(tci >> 4) as usize]
+    }
+
+    /// Service level of RDMA packets with this ToS byte whose program has this one, 0..=7: 0 names none.
+    #[inline]
+    pub const fn level_of(&self, tos: u8, service_level: u8) -> u8 {
+        const SOCKET: [u8; 4] = [0, 2, 6, 4];
+        match self.by_socket {
+            Some(map) if service_level & 7 == 0 => map[SOCKET[(tos >> 3 & 3) as usize] as usize] & 7,
+            _ => service_level & 7,
+        }
     }
 
     /// Code point that is written for a priority; excess bits are cut off.
@@ -113,6 +126,7 @@ impl Default for TagMaps {
             priority: [0; 16],
             colour: [Colour::Green; 16],
             pcp: [0, 1, 2, 3, 4, 5, 6, 7],
+            by_socket: None,
         };
         for (i, (priority, colour)) in (0u8..).zip(maps.priority.iter_mut().zip(&mut maps.colour)) {
             *priority = i >> 1;
@@ -246,6 +260,21 @@ impl Default for Lifetimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn socket_priorities_are_levels() {
+        let mut map = [0; 16];
+        (map[0], map[2], map[4], map[6]) = (1, 2, 3, 4);
+        let maps = TagMaps {
+            by_socket: Some(map),
+            ..TagMaps::default()
+        };
+        // As the tool shows it: "skprio: 2 (tos: 8)", "skprio: 4 (tos: 24)", "skprio: 6 (tos: 16)"; ECN and the rest say nothing.
+        assert_eq!([0, 8, 16, 24].map(|tos| maps.level_of(tos, 0)), [1, 2, 4, 3]);
+        assert_eq!([0xe3, 0x0b].map(|tos| maps.level_of(tos, 0)), [1, 2]);
+        // Who names a level has it.
+        assert_eq!((maps.level_of(8, 5), TagMaps::default().level_of(8, 0)), (5, 0));
+    }
 
     #[test]
     fn pause_frames_go_by_code_points() {

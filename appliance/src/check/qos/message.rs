@@ -5,14 +5,17 @@ use std::sync::LazyLock;
 use prost_reflect::{DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, Value};
 use vnic_control::{FILE_DESCRIPTOR_SET, v1};
 
-/// Numbers of the writable fields.
-const WRITABLE: std::ops::Range<u32> = 2..40;
+/// Number of the first writable field.
+const FIRST: u32 = 2;
+/// Numbers of fields behind it that are not.
+const OUTPUT: std::ops::Range<u32> = 40..43;
 
 static FIELDS: LazyLock<Vec<FieldDescriptor>> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap_or_default();
     let message = pool.get_message_by_name("vnic.v1.Qos");
     let fields = message.iter().flat_map(|m| m.fields().collect::<Vec<_>>());
-    fields.filter(|f| WRITABLE.contains(&f.number())).collect()
+    let writable = |number| number >= FIRST && !OUTPUT.contains(&number);
+    fields.filter(|f| writable(f.number())).collect()
 });
 
 static NAMES: LazyLock<Vec<&'static str>> =

@@ -34,7 +34,7 @@ pub enum CcVerb {
                       vnicctl cc set vf0 --algorithm swift swift.base=30us\n  vnicctl cc set vf0 np_cnp_scope=ip-pair\n  vnicctl cc set vf0 \
                       DcqcnRpgAiRate=      (as the preset has it)\n\nNames are those of WinOF-2 (DcqcnRpgAiRate), of sysfs \
                       (rpg_ai_rate) or of debugfs (rp_ai_rate); those of other algorithms begin with the algorithm (swift.base). A preset forgets what was set before, but for zero touch RoCE. A rate above the line \
-                      rate fails; alone, the line rate is stored instead, as WinOF-2 has it."
+                      rate fails, and the line rate is stored instead, as WinOF-2 has it; with an algorithm or a preset beside it nothing is."
     )]
     Set(CcSet),
     /// Load a program of one's own as the algorithm, at once and under traffic; it is stored

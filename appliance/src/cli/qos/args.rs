@@ -60,15 +60,18 @@ pub enum QosVerb {
         #[arg(value_parser = read::rate)]
         rate: Option<u64>,
     },
-    /// Read or write the registers CWTP and CWTPM, the congestion point of a traffic class, and ROCE_ACCL, as mlxreg does
+    /// Read or write registers of the cards by field, as mlxreg does
     #[command(
         after_help = "Examples:\n  vnicctl qos mlxreg p0 --reg_name CWTP --get --indexes local_port=0,pnat=2,traffic_class=5\n  \
                       vnicctl qos mlxreg p0 --reg_name CWTP --indexes local_port=0,pnat=2,traffic_class=5 --set \
                       mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20\n  vnicctl qos mlxreg p0 --reg_name \
                       CWTPM --indexes local_port=0,pnat=2,traffic_class=5 --set ee=1,ew=0\n  vnicctl qos mlxreg vf0 --reg_name ROCE_ACCL \
-                      --set roce_slow_restart_idle_en=1\n\nThresholds are in cells of 128 \
+                      --set roce_slow_restart_idle_en=1\n  vnicctl qos mlxreg p0 --reg_name PFCC --set \
+                      critical_stall_mask=1,device_stall_critical_watermark=0x64\n  vnicctl qos mlxreg p0 --show_reg \
+                      QETCR\n\nThresholds are in cells of 128 \
                       bytes, or with mode=1 in per cent of the port's buffer. local_port and pnat are taken and say nothing: NAME \
-                      is the port. Profile 1 is for green packets, 2 for yellow and 3 for red ones (qos set --tag2color)."
+                      is the port. Profile 1 is for green packets, 2 for yellow and 3 for red ones (qos set --tag2color). Fields \
+                      that are not named stay, and a field whose mask is named as 0."
     )]
     Mlxreg(Mlxreg),
     /// Let what is stored act again (Enable-NetAdapterQos)
@@ -214,6 +217,14 @@ impl DscpColor {
     }
 }
 
+/// Priorities by a socket's priority, or none.
+fn sockets(text: &str) -> Checked<Arc<Vec<u32>>> {
+    match text {
+        "flush" => Ok(Arc::default()),
+        _ => read::sixteen(text).map(Into::into),
+    }
+}
+
 /// Sizes of the receive buffers, or none.
 #[derive(Debug, Clone)]
 pub struct Sizes(Option<Eight<u32>>);
@@ -298,6 +309,10 @@ flags! { |now, v|
         /// Priority code point by priority, in tags that the NIC writes and in pause frames: eight of 0 to 7
         #[arg(long, value_name = "LIST", value_parser = eight(read::classes), help_heading = "Priorities")]
         prio2pcp: Option<Eight<u32>> => priority_to_pcp { now.priority_to_pcp = v.to_vec() };
+        /// Priority by a socket's priority (kernel priority), of RDMA packets whose program names no service level: sixteen of 0 to 7, as
+        /// tc_wrap has it; flush
+        #[arg(short = 'u', long, value_name = "LIST", value_parser = sockets, help_heading = "Priorities")]
+        skprio_up: Option<Arc<Vec<u32>>> => skprio_to_priority { now.skprio_to_priority = v.to_vec() };
         /// EtherType that says "tag" on a port's wire, such as 0x88a8 or 0x9100; 0x8100 within the NIC
         #[arg(long, value_name = "TPID", value_parser = read::ethertype, help_heading = "Priorities")]
         tpid: Option<u32> => tpid { now.tpid = *v };
@@ -365,8 +380,8 @@ flags! { |now, v|
         /// Metres of cable, from which the headroom follows
         #[arg(long, alias = "cable_len", value_name = "METRES", value_parser = clap::value_parser!(u32).range(0..256), help_heading = "Flow control")]
         cable_len: Option<u32> => cable_length_m { now.cable_length_m = *v };
-        /// Milliseconds of standstill after which pause stops: 80 to 8000; 0: never
-        #[arg(long, value_name = "MS", help_heading = "Flow control")]
+        /// Milliseconds of standstill after which pause stops: 80 to 8000; 0: never; auto: 100, default: 8000
+        #[arg(long, alias = "pfc_stall_prevention", value_name = "MS", value_parser = read::watermark, help_heading = "Flow control")]
         storm_critical: Option<u32> => storm_critical_ms { now.storm_critical_ms = *v };
         /// Milliseconds of standstill after which that is told; 0: never
         #[arg(long, value_name = "MS", help_heading = "Flow control")]
@@ -383,7 +398,7 @@ flags! { |now, v|
     }
 }
 
-/// Registers of the congestion point.
+/// Registers of the cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPER")]
 pub enum Register {
@@ -394,6 +409,16 @@ pub enum Register {
     /// RoCE accelerations: zero touch RoCE of an adapter
     #[value(name = "ROCE_ACCL")]
     RoceAccl,
+    /// Port Flow Control Configuration: pause, PFC, storm prevention, cable
+    Pfcc,
+    /// QoS Priority Trust State: trust
+    Qpts,
+    /// QoS Port DSCP to Priority Mapping
+    Qpdpm,
+    /// QoS ETS Configuration: turns, shares and limits of traffic classes
+    Qetcr,
+    /// QoS Switch Traffic Class Table: traffic class by priority
+    Qtct,
 }
 
 fn assignments(text: &str) -> Result<Arc<Vec<(String, u32)>>, String> {
@@ -410,16 +435,26 @@ pub struct Mlxreg {
         long = "reg_name",
         alias = "reg-name",
         value_name = "REGISTER",
-        ignore_case = true
+        ignore_case = true,
+        required_unless_present = "layout"
     )]
-    pub register: Register,
+    pub register: Option<Register>,
+    /// Show which fields a register has; nobody is asked
+    #[arg(
+        long = "show_reg",
+        alias = "show-reg",
+        value_name = "REGISTER",
+        ignore_case = true,
+        group = "access"
+    )]
+    pub layout: Option<Register>,
     /// Read it
     #[arg(long, group = "access")]
     pub get: bool,
     /// Write these fields, such as ee=1,ew=0; others stay
     #[arg(long, value_name = "FIELDS", value_parser = assignments, group = "access")]
     pub set: Option<Arc<Vec<(String, u32)>>>,
-    /// traffic_class=0 to 7; local_port and pnat. ROCE_ACCL needs none
+    /// traffic_class=0 to 7 (CWTP, CWTPM), switch_prio=0 to 7 (QTCT); local_port and pnat. The others need none
     #[arg(long, value_name = "FIELDS", value_parser = assignments)]
     pub indexes: Option<Arc<Vec<(String, u32)>>>,
     /// Taken, as mlxreg has it: nobody is asked

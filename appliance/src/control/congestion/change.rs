@@ -39,7 +39,7 @@ pub struct Change {
     /// Registry operations.
     pub operations: Vec<Operation>,
     pub words: Vec<String>,
-    /// Error of a call that stores the line rate instead of a rate above it.
+    /// Error of a call that stores the line rate instead of rates above it.
     pub above: Option<Refused>,
 }
 
@@ -71,7 +71,10 @@ pub fn forget_keys(adapter: &str) -> Vec<Operation> {
 struct Reader<'a> {
     adapter: &'a str,
     line_rate_mbps: u32,
-    alone: bool,
+    /// Whether nothing but parameters and priorities is to be changed.
+    plain: bool,
+    /// Priorities that parameters enable and disable, a bit each.
+    by_key: (u32, u32),
     wrong: Violations,
     change: Change,
 }
@@ -87,10 +90,8 @@ impl Change {
         let mut reader = Reader {
             adapter,
             line_rate_mbps,
-            alone: wish.parameters.len() == 1
-                && wish.algorithm.is_none()
-                && wish.preset.is_none()
-                && wish.program.is_none(),
+            plain: wish.algorithm.is_none() && wish.preset.is_none() && wish.program.is_none(),
+            by_key: (0, 0),
             wrong: Violations::default(),
             change: Change {
                 spec: now.spec.clone(),
@@ -228,7 +229,7 @@ impl Reader<'_> {
 
     fn parameter(&mut self, name: &str, text: &str) {
         let field = format!("parameters[{name}]");
-        if self.of_algorithm(&field, name, text) {
+        if self.of_algorithm(&field, name, text) || self.enable(&field, name, text) {
             return;
         }
         if let Some(key) = name.strip_prefix(PROGRAM) {
@@ -272,13 +273,9 @@ impl Reader<'_> {
             Err(Refusal::AboveLineRate {
                 store: Value::Dword(rate),
                 text,
-            }) if self.alone => {
+            }) if self.plain => {
                 self.store(p, Some(rate));
-                self.change.above = Some(Refused::AboveLineRate {
-                    key: p.def.name,
-                    stored: rate,
-                    text,
-                });
+                self.above(p.def.name, rate, text);
             }
             Err(Refusal::AboveLineRate { .. }) => self.wrong.add(
                 field,
@@ -292,6 +289,42 @@ impl Reader<'_> {
                 .wrong
                 .add(field, format!("{}: allowed: {}", p.def.name, p.def.allowed())),
         }
+    }
+
+    /// Adds a parameter to the error about rates above the line rate.
+    fn above(&mut self, key: &'static str, rate: u32, text: String) {
+        match &mut self.change.above {
+            Some(Refused::AboveLineRate {
+                keys, text: texts, ..
+            }) => {
+                keys.push(key);
+                *texts = format!("{texts}; {text}");
+            }
+            above => {
+                *above = Some(Refused::AboveLineRate {
+                    keys: vec![key],
+                    stored: rate,
+                    text,
+                });
+            }
+        }
+    }
+
+    /// A key that enables a priority at both ends. False: it is none.
+    fn enable(&mut self, field: &str, name: &str, text: &str) -> bool {
+        let mut keys =
+            (0u8..8).filter_map(|priority| Some((priority, CongestionKeys::enable_key(priority)?)));
+        let Some((priority, def)) = keys.find(|(_, def)| def.name.eq_ignore_ascii_case(name)) else {
+            return false;
+        };
+        match text {
+            "1" => self.by_key.0 |= 1 << priority,
+            "0" | "" => self.by_key.1 |= 1 << priority,
+            _ => self
+                .wrong
+                .add(field, format!("{}: {text:?}: 0 and 1 are allowed", def.name)),
+        }
+        true
     }
 
     fn store(&mut self, p: &'static Parameter, number: Option<u32>) {
@@ -311,6 +344,7 @@ impl Reader<'_> {
     }
 
     fn priorities(&mut self, wish: &Wish, now: &CongestionStatus) {
+        let (by_key, not_by_key) = self.by_key;
         let mut mask = |field: &str, value: u32| {
             u8::try_from(value).unwrap_or_else(|_| {
                 let problem = format!("{value} is out of range: 0 to 255, a bit for each priority");
@@ -319,12 +353,12 @@ impl Reader<'_> {
             })
         };
         let on = (
-            mask("enable_reaction", wish.enable.0),
-            mask("enable_notification", wish.enable.1),
+            mask("enable_reaction", wish.enable.0 | by_key),
+            mask("enable_notification", wish.enable.1 | by_key),
         );
         let off = (
-            mask("disable_reaction", wish.disable.0),
-            mask("disable_notification", wish.disable.1),
+            mask("disable_reaction", wish.disable.0 | not_by_key),
+            mask("disable_notification", wish.disable.1 | not_by_key),
         );
         for (field, both) in [
             ("disable_reaction", on.0 & off.0),

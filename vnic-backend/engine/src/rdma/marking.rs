@@ -111,7 +111,7 @@ impl Marking {
     /// `tagged`: packets have a VLAN tag.
     pub fn mark(&self, port: u16, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
         let (policy_priority, policy_dscp) = self.policy(port);
-        let level = service_level & 7;
+        let level = self.tags.level_of(traffic_class, service_level);
         let ecn = traffic_class & ECN;
         let by_dscp = ip && matches!(self.priorities.trust, Trust::Dscp | Trust::Both);
         let by_level = match self.priorities.trust {
@@ -272,6 +272,20 @@ mod tests {
     }
 
     /// A service level is written as its code point, and read as the priority of that code point and DEI.
+    /// All sockets' priorities are 4, as in MLNX_OFED's example; a program that names a service level keeps it.
+    #[test]
+    fn socket_priorities_go_by_their_map() {
+        let mut marking = by(Trust::Pcp);
+        marking.tags.by_socket = Some([4; 16]);
+        for (class, level, wanted) in [(0, 0, 4), (106, 0, 4), (0, 3, 3)] {
+            let marked = marking.mark(0, class, level, true, true);
+            assert_eq!(
+                (marked.traffic_class, marked.pcp, marked.priority),
+                (class, wanted, wanted)
+            );
+        }
+    }
+
     #[test]
     fn code_points_go_by_the_maps() {
         let mut marking = by(Trust::Pcp);

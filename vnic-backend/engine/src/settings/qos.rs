@@ -14,7 +14,8 @@ pub enum FlowControl {
     /// Pause frames are sent and obeyed.
     #[default]
     Both = 3,
-    /// As `Both`: a link here has no partner for autonegotiation.
+    /// As `Both`, and a frame that finds no receive buffer of the guest waits for one, while its senders are paused. (A link here
+    /// has no partner for autonegotiation.)
     Negotiated = 4,
 }
 

@@ -156,6 +156,10 @@ fn classification(c: &Classification) -> Checked {
     for (priority, pcp) in c.tags.pcp.into_iter().enumerate() {
         up_to("priority_to_pcp", &format!("priority {priority}: "), pcp, 7)?;
     }
+    for (socket, priority) in c.tags.by_socket.into_iter().flatten().enumerate() {
+        let of = format!("socket priority {socket}: ");
+        up_to("skprio_to_priority", &of, priority, 7)?;
+    }
     for (dscp, priority) in c.dscp_to_priority.into_iter().enumerate() {
         up_to("dscp_to_priority", &format!("DSCP {dscp}: "), priority, 7)?;
     }

@@ -54,8 +54,20 @@ pub struct PauseSettings {
     pub global_tx: bool,
     /// Whether global pause is obeyed. Without effect while `pfc` names a priority.
     pub global_rx: bool,
+    /// Whether a frame waits for a guest's receive buffers while global pause is sent, as frames of priorities in `pfc` do.
+    pub global_waits: bool,
     /// Priorities with priority flow control (IEEE 802.1Q clause 36), sent and obeyed, a bit each. They are lossless.
     pub pfc: u8,
+}
+
+impl PauseSettings {
+    /// Priorities whose frames wait for a guest's receive buffers, a bit each.
+    pub const fn waiting(self) -> u8 {
+        match self {
+            PauseSettings { pfc: 0, .. } if self.global_tx && self.global_waits => 0xff,
+            PauseSettings { pfc, .. } => pfc,
+        }
+    }
 }
 
 /// Room for frames that wait at a port, and the part of it for frames that are under way when senders are told to wait.
@@ -225,7 +237,7 @@ impl PortQos {
     pub fn queues(&self) -> bool {
         self.rate != 0
             || self.classes.limit.iter().any(|l| *l != 0)
-            || self.pause.pfc != 0
+            || self.pause.waiting() != 0
             || self.lifetimes.enable != 0
             || self.hint.enable
             || self.marks()

@@ -25,6 +25,7 @@ fn ms(ms: u64) -> Instant {
 const OFF: PauseSettings = PauseSettings {
     global_tx: false,
     global_rx: false,
+    global_waits: false,
     pfc: 0,
 };
 const GLOBAL: PauseSettings = PauseSettings {

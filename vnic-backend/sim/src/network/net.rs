@@ -131,6 +131,7 @@ impl Port {
 const ALL: PauseSettings = PauseSettings {
     global_tx: false,
     global_rx: false,
+    global_waits: false,
     pfc: 0xff,
 };
 

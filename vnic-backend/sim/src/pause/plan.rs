@@ -183,12 +183,13 @@ impl Plan {
             Control::Global => PauseSettings {
                 global_tx: true,
                 global_rx: true,
-                pfc: 0,
+                ..PauseSettings::default()
             },
             Control::Priorities(pfc) => PauseSettings {
                 global_tx: true,
                 global_rx: true,
                 pfc,
+                ..PauseSettings::default()
             },
         };
         PortQos {

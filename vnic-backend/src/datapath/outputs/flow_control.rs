@@ -5,6 +5,8 @@
 //!              │ no: switch
 //!              ▼
 //!  wire ◀─ PauseTx ◀─ Pauses: pause states that receivers of all cores signal to the uplink
+//!              ▲
+//!              └───── a frame of this wire waits for a receive buffer (dropless mode): no further one is read
 //! ```
 
 use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
@@ -27,6 +29,8 @@ pub struct Link {
     pub(super) stopped: u8,
     /// Priorities that the peer is told to pause, a bit each.
     pub(super) pausing: u8,
+    /// Priority of a frame from the wire that waits for its receiver, a bit.
+    pub(super) held: u8,
     waits: PauseSpans,
     tells: PauseSpans,
 }
@@ -41,6 +45,7 @@ impl Link {
             pause: Default::default(),
             stopped: 0,
             pausing: 0,
+            held: 0,
             waits: PauseSpans::default(),
             tells: PauseSpans::default(),
         }

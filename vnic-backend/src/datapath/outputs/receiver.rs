@@ -94,8 +94,9 @@ pub struct Receiver {
     pub change: Arc<QosChange>,
     /// Whether the configuration can make a frame wait.
     configured: bool,
-    /// Priorities with priority flow control, a bit each: their frames also wait for the guest's receive buffers. Global
-    /// pause, which is on by default, does not: a guest that posts no buffers must not stop all its senders.
+    /// Priorities whose frames also wait for the guest's receive buffers, a bit each: those with priority flow control, and all with
+    /// global pause if it was asked for by name (`*FlowControl` 4). On by default it does not make them wait: a guest that posts no
+    /// buffers must not stop all its senders.
     pub(super) lossless: u8,
     /// Priorities whose frames need [`Receiver::may_pass`] before they go at once, a bit each.
     careful: u8,
@@ -121,8 +122,8 @@ impl Receiver {
         Receiver {
             port,
             configured: qos.queues(),
-            lossless: qos.pause.pfc,
-            careful: careful(qos, qos.pause.pfc),
+            lossless: qos.pause.waiting(),
+            careful: careful(qos, qos.pause.waiting()),
             closed: 0,
             blocked: 0,
             queues: Queues::new(qos, now),
@@ -172,7 +173,7 @@ impl Receiver {
     pub(super) fn settle(&mut self) {
         if self.is_active() || self.queues.is_empty() {
             self.buffers.configure(&self.change.qos);
-            self.lossless = self.change.qos.pause.pfc;
+            self.lossless = self.change.qos.pause.waiting();
         }
         self.careful = careful(&self.change.qos, self.lossless);
     }
@@ -250,10 +251,15 @@ impl Receiver {
     /// Priority of a frame if frames without a tag are lossless (`RxUntaggedMapToLossless`).
     fn with_untagged(&self, c: &Classification, head: &[u8]) -> u8 {
         let tagged = matches!(head.get(12..14), Some([0x81, 0x00]));
-        if tagged || c.priorities.trust != Trust::Pcp || self.lossless == 0 {
+        let lossless = match self.change.qos.pause.pfc {
+            // With global pause all are, and none has to change.
+            0 => 0,
+            _ => self.lossless,
+        };
+        if tagged || c.priorities.trust != Trust::Pcp || lossless == 0 {
             return c.priority(head);
         }
-        self.lossless.trailing_zeros() as u8
+        lossless.trailing_zeros() as u8
     }
 
     /// Signals changed pause states to the senders.

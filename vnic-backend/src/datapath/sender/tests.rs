@@ -350,7 +350,7 @@ fn pause_is_obeyed_as_configured() {
     let pause = |pfc, global_rx| PauseSettings {
         pfc,
         global_rx,
-        global_tx: false,
+        ..PauseSettings::default()
     };
     for (settings, says, paused) in [
         (pause(0, false), state(0xff, true), 0),

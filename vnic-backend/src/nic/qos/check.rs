@@ -11,6 +11,7 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
     for (field, absent) in [
         ("policies", spec.policies.is_empty()),
         ("forced_traffic_class", spec.forced_traffic_class.is_none()),
+        ("skprio_to_priority", spec.tags.by_socket.is_none()),
         ("schedule_queue", spec.queue.is_none()),
         ("send_queue_per_priority", !spec.keys.sending.queue_per_priority),
         ("congestion_monitoring", !spec.keys.hint.enable),
@@ -93,6 +94,7 @@ mod tests {
                 });
             }),
             ("forced_traffic_class", |s| s.forced_traffic_class = Some(106)),
+            ("skprio_to_priority", |s| s.tags.by_socket = Some([0; 16])),
             ("send_queue_per_priority", |s| {
                 s.keys.sending.queue_per_priority = true
             }),

@@ -20,8 +20,9 @@ pub(super) const KEYS: &[KeyDef] = &[
     .sz()
     .help("Global pause (IEEE 802.3 annex 31B): pause frames are sent (transmit), obeyed (receive), or both.")
     .note(
-        "Documents differ on the default: 3 for clients, 0 for servers. A link here has nobody to negotiate with: 4 counts as \
-         3. Without effect while priority flow control is on.",
+        "Documents differ on the default: 3 for clients, 0 for servers. With 3 a frame without a receive buffer is dropped: on by \
+         default, pause must not let a guest that is busy stop all that send to it. With 4 it waits, and pause goes to its senders and \
+         to the wire. (A link here has nobody to negotiate with.) Without effect while priority flow control is on.",
     )
     .source("WinOF-2 Ethernet Network, Global Pause (Flow Control)"),
     KeyDef::number("DefaultUntaggedPriority", 0, 7)

@@ -77,18 +77,21 @@ impl Outputs {
         }
     }
 
+    /// Tells the wire of an uplink that frames of these priorities wait for their receiver, a bit each; 0: none does any more.
+    #[cold]
+    pub fn hold_link(&mut self, port: PortId, held: u8, now: Instant) {
+        if let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) {
+            p.link.held = held;
+            self.link_round(port, now);
+        }
+    }
+
     fn link_round(&mut self, port: PortId, now: Instant) {
         let change = self.acting(port);
         let (pause, rate) = (change.qos.pause, change.qos.rate);
-        let xoff = match self.round.waiting.pauses().of(port) {
+        let told = match self.round.waiting.pauses().of(port) {
             PauseState { global: true, .. } => 0xff,
             PauseState { priorities, .. } => priorities,
-        };
-        // Priorities that the settings let this uplink pause.
-        let xoff = match pause.pfc {
-            0 if pause.global_tx && xoff != 0 => 0xff,
-            0 => 0,
-            pfc => xoff & pfc,
         };
         let Outputs {
             slots,
@@ -98,6 +101,11 @@ impl Outputs {
         } = self;
         let Some(Slot::Uplink(p)) = slots.get_mut(usize::from(port.0)) else {
             return;
+        };
+        // Priorities that the settings let this uplink pause.
+        let xoff = match (pause.pfc, told | p.link.held) {
+            (0, xoff) if pause.global_tx && xoff != 0 => 0xff,
+            (pfc, xoff) => xoff & pfc,
         };
         let counters = p.counters.clone();
         p.set_tpid(change.qos.tpid);
