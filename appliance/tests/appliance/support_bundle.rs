@@ -83,6 +83,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "adapters",
         "captures",
         "clock",
+        "subnet",
         "config",
         "congestion",
         "counters-1",
