@@ -151,7 +151,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.SubnetService/GetSubnetPolicy", Viewer),
     call("/vnic.v1.SubnetService/SetSubnetPolicy", Operator),
     call("/vnic.v1.SubnetService/CheckSubnetPolicy", Viewer),
-    call("/vnic.v1.SubnetService/QueryPaths", Viewer),
+    call("/vnic.v1.SubnetService/ResolvePaths", Viewer),
     call("/vnic.v1.SwitchService/GetSwitch", Viewer),
     call("/vnic.v1.SwitchService/ListFdbEntries", Viewer),
     call("/vnic.v1.SwitchService/TraceFrame", Viewer),

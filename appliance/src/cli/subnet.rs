@@ -101,7 +101,7 @@ pub async fn run(verb: SubnetVerb, client: &Client, out: &Output) -> Result<(), 
     let policy = match verb {
         SubnetVerb::Path(args) => {
             let adapters = |names: Vec<String>| names.iter().map(|name| resource(ADAPTERS, name)).collect();
-            let request = v1::QueryPathsRequest {
+            let request = v1::ResolvePathsRequest {
                 sources: adapters(args.from),
                 destinations: adapters(args.to),
                 service_id: args.service_id,
@@ -109,7 +109,11 @@ pub async fn run(verb: SubnetVerb, client: &Client, out: &Output) -> Result<(), 
                 pkey: args.pkey,
                 service_level: args.sl,
             };
-            return out.answer("QueryPathsResponse", service.query_paths(request).await?, paths);
+            return out.answer(
+                "ResolvePathsResponse",
+                service.resolve_paths(request).await?,
+                paths,
+            );
         }
         SubnetVerb::Policy(PolicyVerb::Check { file }) => {
             let text = read(&file)?;
@@ -182,7 +186,7 @@ fn shown(policy: &v1::SubnetPolicy) -> String {
     )
 }
 
-fn paths(found: &v1::QueryPathsResponse) -> String {
+fn paths(found: &v1::ResolvePathsResponse) -> String {
     text::table! { p in &found.paths, "no paths";
         let show = |text: String| if p.refusal.is_empty() { text } else { "-".to_owned() };
         "FROM": names::last(&p.source),

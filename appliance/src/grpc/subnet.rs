@@ -102,7 +102,7 @@ fn adapters(field: &str, names: &[String]) -> Result<Vec<String>, Status> {
 }
 
 /// What the query says of its paths.
-fn sought(request: &v1::QueryPathsRequest) -> Result<Sought, Violations> {
+fn sought(request: &v1::ResolvePathsRequest) -> Result<Sought, Violations> {
     let mut wrong = Violations::default();
     let within = |lo: u32, hi: u32| {
         move |n: u32| match (lo..=hi).contains(&n) {
@@ -158,7 +158,10 @@ impl v1::subnet_service_server::SubnetService for Subnets {
         .await
     }
 
-    async fn query_paths(&self, request: Request<v1::QueryPathsRequest>) -> Answer<v1::QueryPathsResponse> {
+    async fn resolve_paths(
+        &self,
+        request: Request<v1::ResolvePathsRequest>,
+    ) -> Answer<v1::ResolvePathsResponse> {
         let request = request.into_inner();
         let sources = adapters("sources", &request.sources)?;
         let destinations = adapters("destinations", &request.destinations)?;
@@ -170,7 +173,7 @@ impl v1::subnet_service_server::SubnetService for Subnets {
         let sought = sought(&request)?;
         answer(&self.0, move |control| {
             let paths = Subnet(control).paths([&sources, &destinations], &sought, path)?;
-            Ok(v1::QueryPathsResponse { paths })
+            Ok(v1::ResolvePathsResponse { paths })
         })
         .await
     }
