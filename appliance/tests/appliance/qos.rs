@@ -150,6 +150,16 @@ fn everything() -> v1::Qos {
             priority_to_buffer: vec![0, 0, 0, 3, 0, 0, 0, 0],
         }),
         disabled: true,
+        vl_arbitration: Some(v1::VlArbitration {
+            high: vec![v1::VlWeight { lane: 7, weight: 255 }],
+            low: (0..8)
+                .map(|lane| v1::VlWeight {
+                    lane,
+                    weight: 8 - lane,
+                })
+                .collect(),
+            high_limit: 9,
+        }),
         // (Only ports have another.)
         tpid: 0x8100,
         policies: vec![

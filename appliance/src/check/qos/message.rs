@@ -5,14 +5,16 @@ use std::sync::LazyLock;
 use prost_reflect::{DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, Value};
 use vnic_control::{FILE_DESCRIPTOR_SET, v1};
 
-/// Numbers of the writable fields.
-const WRITABLE: std::ops::Range<u32> = 2..40;
+/// Whether the field of this number can be written.
+fn writable(number: u32) -> bool {
+    matches!(number, 2..40 | 43)
+}
 
 static FIELDS: LazyLock<Vec<FieldDescriptor>> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap_or_default();
     let message = pool.get_message_by_name("vnic.v1.Qos");
     let fields = message.iter().flat_map(|m| m.fields().collect::<Vec<_>>());
-    fields.filter(|f| WRITABLE.contains(&f.number())).collect()
+    fields.filter(|f| writable(f.number())).collect()
 });
 
 static NAMES: LazyLock<Vec<&'static str>> =
@@ -73,6 +75,15 @@ pub fn text(name: &str, of: &v1::Qos) -> String {
         ("policies", ..) if of.policies.is_empty() => "none".to_owned(),
         ("policies", ..) => list(of.policies.iter().map(|p| p.name.clone())),
         ("ecn", ..) => list(of.ecn.iter().map(profile_text)),
+        ("vl_arbitration", ..) => of.vl_arbitration.as_ref().map_or_else(
+            || "none".to_owned(),
+            |tables| {
+                let table =
+                    |all: &[v1::VlWeight]| list(all.iter().map(|e| format!("{}:{}", e.lane, e.weight)));
+                let (high, low) = (table(&tables.high), table(&tables.low));
+                format!("high {high}; low {low}; high limit {}", tables.high_limit)
+            },
+        ),
         ("tpid", ..) => format!("{:#06x}", of.tpid),
         ("receive_buffers", ..) => of.receive_buffers.as_ref().map_or_else(
             || "none".to_owned(),

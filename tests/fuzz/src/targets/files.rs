@@ -56,7 +56,10 @@ pub fn policy(bytes: &[u8]) {
         rate: 3,
         pkeys,
     };
-    let ends = [port("vs1", 0x10_0001, &[0xffff, 0x8123]), port("st1", 0x10_0005, &[0xffff, 0x0123])];
+    let ends = [
+        port("vs1", 0x10_0001, &[0xffff, 0x8123]),
+        port("st1", 0x10_0005, &[0xffff, 0x0123]),
+    ];
     assert!(subnet::notes(&policy, &ends).len() <= 100, "as many as are told");
     for n in [0u16, 77, 0x123, 0x7fff] {
         let query = Query {

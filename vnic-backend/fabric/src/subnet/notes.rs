@@ -32,7 +32,7 @@ pub fn notes(policy: &Policy, ports: &[Port<'_>]) -> Vec<Note> {
         .map(|s| s.line)
         .chain(setup.lanes.iter().map(|s| s.line));
     if let Some(line) = scopes.min() {
-        let text = "qos-setup is read and has no effect: the ports here have no virtual lanes";
+        let text = "qos-setup is read and has no effect, as in OpenSM: each port has tables of its own (vnicctl qos set)";
         notes.push(Note {
             line,
             text: text.into(),
