@@ -232,11 +232,17 @@ fn lanes(text: &str) -> Result<Lanes, String> {
     text.split(',').map(entry).collect::<Result<_, _>>().map(Lanes)
 }
 
-/// Takes tables without entries away.
-fn drop_empty(tables: &mut Option<v1::VlArbitration>) {
-    *tables = tables
-        .take()
-        .filter(|tables| !(tables.high.is_empty() && tables.low.is_empty()));
+impl Lanes {
+    /// Makes it one of the tables. Tables without entries are none.
+    fn put(
+        &self,
+        now: &mut Option<v1::VlArbitration>,
+        table: impl Fn(&mut v1::VlArbitration) -> &mut Vec<v1::VlWeight>,
+    ) {
+        let mut tables = now.take().unwrap_or_default();
+        *table(&mut tables) = self.0.to_vec();
+        *now = Some(tables).filter(|tables| !(tables.high.is_empty() && tables.low.is_empty()));
+    }
 }
 
 /// Sizes of the receive buffers, or none.
@@ -348,10 +354,10 @@ flags! { |now, v|
         /// Virtual lanes of high priority, in their turns: TC:WEIGHT,... with weights of 64 bytes, 0 to 255; none. Each traffic class in use
         /// needs a weight here or in --vlarb-low, which take the place of --tsa and --tcbw
         #[arg(long, value_name = "TABLE", value_parser = lanes, help_heading = "Traffic classes")]
-        vlarb_high: Option<Lanes> => vl_arbitration { now.vl_arbitration.get_or_insert_default().high = v.0.to_vec(); drop_empty(&mut now.vl_arbitration) };
+        vlarb_high: Option<Lanes> => vl_arbitration { v.put(&mut now.vl_arbitration, |tables| &mut tables.high) };
         /// Virtual lanes of low priority, likewise
         #[arg(long, value_name = "TABLE", value_parser = lanes, help_heading = "Traffic classes")]
-        vlarb_low: Option<Lanes> => vl_arbitration { now.vl_arbitration.get_or_insert_default().low = v.0.to_vec(); drop_empty(&mut now.vl_arbitration) };
+        vlarb_low: Option<Lanes> => vl_arbitration { v.put(&mut now.vl_arbitration, |tables| &mut tables.low) };
         /// Units of 4096 bytes of high priority after which low priority may send a packet: 0 to 255; 255: no limit
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=255), help_heading = "Traffic classes")]
         vl_high_limit: Option<u32> => vl_arbitration { now.vl_arbitration.as_mut().ok_or("there are no tables: give them, too (--vlarb-high, --vlarb-low)")?.high_limit = *v };
