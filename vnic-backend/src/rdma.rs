@@ -44,7 +44,7 @@ mod verbs_rules;
 mod work_queue;
 
 pub use account::{PACKET, RUN_PACKET, of_a_packet_that_leaves, of_a_turn, of_bytes};
-pub use config::{EVENT_QUEUES, SPEED_MBPS, VIRTQUEUES, WAKE_QUEUES, device_config};
+pub use config::{EVENT_QUEUES, SPEED_MBPS, VIRTQUEUES, WAKE_QUEUES, device_config, guid};
 pub use events::EventQueue;
 pub use flows::AdapterFlows;
 pub use function::{Attachment, Function, RdmaCounters, RdmaRings, RdmaSnapshot};

@@ -117,6 +117,9 @@ pub enum Noun {
     /// Congestion control of RDMA: DCQCN and others, by adapter and priority; flows that are limited now
     #[command(subcommand)]
     Cc(super::congestion::CcVerb),
+    /// Quality of service by path, as a subnet manager of InfiniBand has it
+    #[command(subcommand)]
+    Subnet(super::subnet::SubnetVerb),
     /// The embedded switch
     #[command(subcommand)]
     Switch(SwitchVerb),

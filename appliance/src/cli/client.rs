@@ -171,6 +171,7 @@ clients! {
     adapters: adapter_service_client::AdapterServiceClient,
     ports: port_service_client::PortServiceClient,
     teams: team_service_client::TeamServiceClient,
+    subnet: subnet_service_client::SubnetServiceClient,
     switch: switch_service_client::SwitchServiceClient,
     counters: counter_service_client::CounterServiceClient,
     captures: capture_service_client::CaptureServiceClient,

@@ -36,6 +36,7 @@ mod scenario;
 mod screen;
 mod server;
 mod status;
+mod subnet;
 mod support;
 mod switch;
 mod team;
@@ -130,6 +131,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Team(verb) => team::run(verb, &client, &out).await,
         Noun::Qos(verb) => qos::run(verb, &client, &out).await,
         Noun::Cc(verb) => congestion::run(verb, &client, &out).await,
+        Noun::Subnet(verb) => subnet::run(verb, &client, &out).await,
         Noun::Switch(verb) => switch::run(verb, &client, &out).await,
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,

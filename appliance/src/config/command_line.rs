@@ -226,6 +226,7 @@ pub(super) fn settings(
         access: Access::default(),
         metrics: overrides.metrics.unwrap_or(Some(metrics_default())),
         events: Keep::default(),
+        policy_file: None,
         adapters,
         ports,
         meshes: std::collections::BTreeMap::new(),

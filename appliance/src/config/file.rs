@@ -38,6 +38,7 @@ struct File {
     metrics: MetricsTable,
     tracing: TracingTable,
     events: EventsTable,
+    subnet: SubnetTable,
     adapter: Vec<Spanned<AdapterTable>>,
     port: Vec<Spanned<PortTable>>,
     team: Vec<Spanned<TeamTable>>,
@@ -84,6 +85,12 @@ struct EventsTable {
     days: Option<Spanned<i64>>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct SubnetTable {
+    policy_file: Option<Spanned<String>>,
+}
+
 /// Parses and checks the text of a configuration file.
 pub(super) fn parse(
     path: &Path,
@@ -101,6 +108,7 @@ pub(super) fn parse(
         .unwrap_or(Some(metrics_default()));
     let traces = sink.text(tables.tracing.otlp, check::collector).flatten();
     let events = events(&sink, tables.events);
+    let policy_file = sink.text(tables.subnet.policy_file, file);
 
     let mut taken = Taken::default();
     limit(&sink, &mut tables.adapter, ADAPTERS_MAX, "adapters");
@@ -147,6 +155,7 @@ pub(super) fn parse(
         access,
         metrics: overrides.metrics.unwrap_or(metrics),
         events,
+        policy_file,
         adapters,
         meshes: meshes.collect(),
         ports: ports.into_iter().map(|(port, _)| port).collect(),

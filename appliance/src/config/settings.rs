@@ -18,6 +18,7 @@ use crate::traces::Collector;
 /// Settings of the daemon: complete and checked.
 // Wide: the parts of the file, each a type of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
+// Wide: the tables of the configuration file, each once.
 pub struct Settings {
     /// Path of the configuration file, if there is one.
     pub config_file: Option<PathBuf>,
@@ -35,6 +36,8 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// Limits of the event log.
     pub events: Keep,
+    /// Policy of quality of service by path to start with.
+    pub policy_file: Option<PathBuf>,
     /// Adapters to start with.
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.

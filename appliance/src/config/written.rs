@@ -34,6 +34,7 @@ pub fn daemon(settings: &Settings) -> Keys {
     keys.must("metrics.listen", metrics);
     keys.must("events.keep", number(settings.events.events));
     keys.must("events.days", number(settings.events.age.as_secs() / DAY));
+    keys.optional("subnet.policy_file", settings.policy_file.as_deref().map(path));
     keys
 }
 

@@ -33,6 +33,7 @@ mod registry;
 mod reload;
 mod scenarios;
 mod state;
+mod subnet;
 mod teams;
 mod verbs_faults;
 
@@ -60,5 +61,7 @@ pub use registry::Keys;
 pub use reload::Reload;
 pub use scenarios::{PlayNow, Scenarios};
 pub use state::{Control, Endpoints, Kept};
+pub(crate) use subnet::file as policy_file;
+pub use subnet::{Found, Loaded, Sought, Subnet};
 pub use teams::{TeamNow, Teams};
 pub use verbs_faults::VerbsFaults;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use vnic_backend::{FdbEntry, Nic};
 
 use super::scenarios::Stage;
+use super::subnet::Loaded;
 use super::teams::Book;
 use crate::capture::CaptureFiles;
 use crate::check::{self, Checked};
@@ -84,6 +85,8 @@ pub struct Control {
     /// Held during each change of an adapter, quality of service or congestion control, so that changes are one after the other.
     change_order: Mutex<()>,
     teams: Mutex<Book>,
+    /// Quality of service by path.
+    pub(super) subnet: Mutex<Loaded>,
     /// Held while a file is applied, so that files are one after the other.
     pub(super) applying: Mutex<()>,
     /// Reads certificates and roles of the control interface again; see [`super::Reload`].
@@ -142,6 +145,7 @@ impl Control {
             life: Life::default(),
             change_order: Mutex::default(),
             teams: Mutex::default(),
+            subnet: Mutex::default(),
             applying: Mutex::default(),
             doors: OnceLock::new(),
         }

@@ -19,7 +19,9 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-use crate::control::{Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Teams};
+use crate::control::{
+    Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Subnet, Teams, policy_file,
+};
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
 use crate::pulse::Pulse;
@@ -64,6 +66,9 @@ pub enum StartError {
     /// The certificates of the control interface cannot be used; the file and the cause.
     #[error("{0}")]
     Certificates(String),
+    /// The policy of quality of service by path cannot be used; the file and the cause.
+    #[error("subnet.policy_file: {0}")]
+    Policy(String),
     /// The NIC refused something.
     #[error("{what}: {source}")]
     Nic {
@@ -96,7 +101,14 @@ fn check_files(settings: &Settings) -> Vec<StartError> {
             source,
         })
     });
-    let all = std::iter::once(load_tls(settings).map(drop)).chain(meshes);
+    let policy = settings
+        .policy_file
+        .iter()
+        .map(|path| policy_file(path).map(drop));
+    let policy = policy.map(|read| read.map_err(StartError::Policy));
+    let all = std::iter::once(load_tls(settings).map(drop))
+        .chain(policy)
+        .chain(meshes);
     all.filter_map(Result::err).collect()
 }
 
@@ -250,6 +262,7 @@ impl Daemon {
             }
             adapters.bring_back()?;
             Mirrors(&control).bring_back()?;
+            Subnet(&control).bring_back()?.map_err(StartError::Policy)?;
             let faults = control.settings.faults.clone();
             let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
             control

@@ -28,6 +28,7 @@ mod recordings;
 mod registry;
 mod scenarios;
 mod server_info;
+mod subnet;
 mod switch;
 mod teams;
 mod verbs_faults;
@@ -93,6 +94,7 @@ services! {
     nv_config_service_server::NvConfigServiceServer: nvconfig::NvConfig,
     registry_service_server::RegistryServiceServer: registry::Registry,
     server_service_server::ServerServiceServer: server_info::Info,
+    subnet_service_server::SubnetServiceServer: subnet::Subnets,
     switch_service_server::SwitchServiceServer: switch::EmbeddedSwitch,
     team_service_server::TeamServiceServer: teams::Together,
 }

@@ -8,7 +8,7 @@ use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
 use vnic_backend::settings::{self, AdapterSettings, FlowControl, KEYS, KeyDef, QosKeys};
 use vnic_backend::{
     Buffer, BufferParts, Capable, Colour, Curve, DscpColours, MarkAt, Match, NotCapable, Policy, QosSpec,
-    QueueStatus, Red, ScheduleQueue, TagMaps, Tpid, Tsa,
+    QueueStatus, Red, ScheduleQueue, TagMaps, Tpid, Tsa, VlArbitration,
 };
 use vnic_control::v1;
 use vnic_control::v1::qos::{Algorithm, Color};
@@ -32,6 +32,21 @@ fn plain<T>(is: bool, list: impl FnOnce() -> Vec<T>) -> Vec<T> {
 
 fn colors(colours: &[Colour]) -> Vec<i32> {
     colours.iter().map(|c| color(*c).into()).collect()
+}
+
+fn arbitration(tables: &VlArbitration) -> v1::VlArbitration {
+    let table = |entries: &[(u8, u8)]| {
+        let entry = |(lane, weight): &(u8, u8)| v1::VlWeight {
+            lane: u32::from(*lane),
+            weight: u32::from(*weight),
+        };
+        entries.iter().map(entry).collect()
+    };
+    v1::VlArbitration {
+        high: table(&tables.high),
+        low: table(&tables.low),
+        high_limit: tables.high_limit.into(),
+    }
 }
 
 /// Conversion of a field that is not a registry key, or whose form differs from its key's.
@@ -145,6 +160,15 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
             Some(parts) => Some(BufferParts {
                 size: read.list(&parts.sizes)?,
                 of_priority: read.numbers(&parts.priority_to_buffer, 7)?,
+            }),
+        };
+    vl_arbitration: spec.classes.arbitration.as_ref().map(arbitration)
+        => spec.classes.arbitration = match from {
+            None => None,
+            Some(tables) => Some(VlArbitration {
+                high: read.lanes("high", &tables.high)?,
+                low: read.lanes("low", &tables.low)?,
+                high_limit: read.number("high_limit: ", tables.high_limit, 255)?,
             }),
         };
     disabled: spec.disabled => spec.disabled = *from;
@@ -338,6 +362,16 @@ impl Reader<'_> {
             self.add(format!("{n} elements; {N} are needed, one for each"));
         }
         all
+    }
+
+    /// Entries of an arbitration table. The NIC checks their number and what they serve.
+    fn lanes(&mut self, table: &str, entries: &[v1::VlWeight]) -> Option<Vec<(u8, u8)>> {
+        let mut one = |(i, entry): (usize, &v1::VlWeight)| {
+            let lane = self.number(&format!("{table}[{i}].lane: "), entry.lane, 7);
+            let weight = self.number(&format!("{table}[{i}].weight: "), entry.weight, 255);
+            lane.zip(weight)
+        };
+        entries.iter().enumerate().map(&mut one).collect()
     }
 
     fn numbers<const N: usize>(&mut self, values: &[u32], max: u32) -> Option<[u8; N]> {
@@ -608,6 +642,11 @@ pub(crate) mod tests {
                 ],
                 share: [10, 20, 0, 0, 30, 0, 0, 40],
                 limit: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| n * 1_000_000),
+                arbitration: Some(VlArbitration {
+                    high: vec![(7, 255), (0, 0), (7, 1)],
+                    low: (0..8).map(|lane| (lane, 8 - lane)).collect(),
+                    high_limit: 9,
+                }),
             },
             pfc: 0x0a,
             buffer: Buffer {

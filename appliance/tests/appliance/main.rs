@@ -44,6 +44,7 @@ mod scenario;
 mod socket_access;
 mod status;
 mod store;
+mod subnet;
 mod support_bundle;
 mod team;
 mod team_refusals;

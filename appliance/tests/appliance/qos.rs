@@ -151,6 +151,16 @@ fn everything() -> v1::Qos {
             priority_to_buffer: vec![0, 0, 0, 3, 0, 0, 0, 0],
         }),
         disabled: true,
+        vl_arbitration: Some(v1::VlArbitration {
+            high: vec![v1::VlWeight { lane: 7, weight: 255 }],
+            low: (0..8)
+                .map(|lane| v1::VlWeight {
+                    lane,
+                    weight: 8 - lane,
+                })
+                .collect(),
+            high_limit: 9,
+        }),
         // (Only ports have another.)
         tpid: 0x8100,
         policies: vec![
@@ -180,7 +190,7 @@ fn everything() -> v1::Qos {
 fn all() -> Vec<String> {
     let pool = prost_reflect::DescriptorPool::decode(vnic_control::FILE_DESCRIPTOR_SET).expect("descriptors");
     let message = pool.get_message_by_name("vnic.v1.Qos").expect("the message");
-    let writable = message.fields().filter(|f| (2..40).contains(&f.number()));
+    let writable = message.fields().filter(|f| matches!(f.number(), 2..40 | 43));
     writable.map(|f| f.name().to_owned()).collect()
 }
 

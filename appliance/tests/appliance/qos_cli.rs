@@ -397,6 +397,12 @@ ew               | 0x00000000
         "2048Ki,0,0,2048Ki,0,0,0,0",
         "--prio2buffer",
         "0,0,0,3,0,0,0,0",
+        "--vlarb-high",
+        "3:100",
+        "--vlarb-low",
+        "0:64,1:64,2:64,3:32,4:1,5:1,6:1,7:1",
+        "--vl-high-limit",
+        "4",
     ])
     .await;
     assert!(profiles[5].thresholds_in_percent);
@@ -423,6 +429,7 @@ ew               | 0x00000000
         "priority_to_pcp = 0,1,2,3,4,5,7,6\n",
         "buffer_beta_percent = 800\n",
         "receive_buffers = sizes 2097152,0,0,2097152,0,0,0,0, of priorities 0,0,0,3,0,0,0,0\n",
+        "vl_arbitration = high 3:100; low 0:64,1:64,2:64,3:32,4:1,5:1,6:1,7:1; high limit 4\n",
         "disabled = true\n",
         "Note: disabled: ",
     ] {
@@ -430,6 +437,14 @@ ew               | 0x00000000
     }
     for (arguments, problem) in [
         (["--tpid", "0x9100"], "tpid: only ports have it"),
+        (
+            ["--vlarb-low", "0:1,1:1"],
+            "vl_arbitration: virtual lane 2, which priority 2 has, has no weight in either table",
+        ),
+        (
+            ["--vlarb-high", "8:1"],
+            "vl_arbitration: high[0].lane: 8 is out of range: 0 to 7",
+        ),
         (
             ["--buffer-sizes", "1,0,0,0,0,0,0,0"],
             "receive_buffers: priority 0: buffer 0 has 1 bytes: 2048 are needed",

@@ -47,6 +47,7 @@ targets! {
     reg: "client: .reg files", files::reg;
     config: "operator: vnicd.toml", files::config;
     faults: "operator: files of fault rules", files::faults;
+    policy: "operator: policies of a subnet", files::policy;
 }
 
 /// The target of this name.

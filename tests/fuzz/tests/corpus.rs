@@ -68,4 +68,5 @@ targets! {
     reg 2000,
     config 2000,
     faults 2000,
+    policy 2000,
 }

@@ -15,6 +15,7 @@ pub mod lag;
 pub mod lldp;
 pub mod network;
 pub mod qos;
+pub mod subnet;
 pub mod switch;
 pub mod vlan;
 pub mod wake;

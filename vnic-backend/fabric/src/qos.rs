@@ -15,6 +15,7 @@
 //! what the guest sends, and for what the switch sends to the guest. The configuration of an uplink counts for what is sent
 //! to the wire; the other direction is the peer's.
 
+pub mod arbiter;
 pub mod away;
 pub mod bucket;
 pub mod buffers;
@@ -31,6 +32,7 @@ pub mod shared;
 pub mod stall;
 pub mod strict;
 
+pub use arbiter::VlArbitration;
 pub use away::Away;
 pub use bucket::Bucket;
 pub use buffers::{Buffers, Change};

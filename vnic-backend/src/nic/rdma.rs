@@ -7,15 +7,17 @@ use vnic_engine::gids::GidError;
 use vnic_engine::rdma::{OBSERVED_MAX, QpObservation, QpPage, QpStatus, VerbsError};
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
+use vnic_wire::bth::DEFAULT_PKEY;
 
 use super::state::Running;
 use super::{Nic, recording};
 use crate::datapath::{Answer, Functions};
-use crate::rdma::{Function, RdmaSnapshot};
+use crate::rdma::{Function, RdmaSnapshot, SPEED_MBPS, device_config, guid};
 use crate::rehearsal::{acts, rehearses};
 use crate::types::{
     AdapterStatus, ConnectionPage, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX,
-    RdmaEvent, RdmaOwners, RdmaPort, RdmaStatus, Recorded, RecordingStatus, SocketRole, invalid,
+    RdmaEvent, RdmaOwners, RdmaPort, RdmaStatus, Recorded, RecordingStatus, SocketRole, SubnetPort, invalid,
+    subnet,
 };
 use crate::vhost::Endpoint;
 
@@ -29,6 +31,30 @@ impl Nic {
         let (status, owners) = (rdma.status(), rdma.owners());
         let snapshot = self.start_snapshot(&adapter).wait().flatten();
         Ok(snapshot.map(|s| rdma_status(socket, &status, owners, s)))
+    }
+
+    /// Ports of all RDMA functions in the subnet, by the adapter's name. A port is as fast as the adapter's link.
+    pub fn subnet_ports(&self) -> Vec<SubnetPort> {
+        let state = self.inner.lock();
+        let functions = state.adapters.iter().filter(|(_, entry)| entry.rdma.is_some());
+        let port = functions.filter_map(|(name, entry)| {
+            let spec = entry.adapter.spec();
+            let config = device_config(*spec.macs.first()?, spec.mtu, spec.rdma_memory_mib);
+            let link = u32::try_from(entry.qos.rate / 1_000_000).unwrap_or(u32::MAX);
+            let speed = if entry.qos.rate == 0 {
+                SPEED_MBPS
+            } else {
+                link.min(SPEED_MBPS)
+            };
+            Some(SubnetPort {
+                adapter: name.clone(),
+                guid: guid(config.mac),
+                mtu: subnet::mtu_code(config.mtu.bytes()),
+                rate: subnet::rate_code(speed),
+                pkeys: vec![DEFAULT_PKEY],
+            })
+        });
+        port.collect()
     }
 
     /// Status of all RDMA functions, by the adapter's name. All are asked before the first answer is waited for: no data core

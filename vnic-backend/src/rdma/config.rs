@@ -60,6 +60,12 @@ pub fn for_objects(limits: &Limits) -> u64 {
     limits.memory(&beside) - Device::memory_of_none(limits, &beside)
 }
 
+/// GUID of the adapter with this address, as node and as port: its EUI-64 (RFC 4291, appendix A).
+pub fn guid(mac: MacAddr) -> u64 {
+    let MacAddr([a, b, c, d, e, f]) = mac;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
 /// Configuration of an adapter's engine.
 pub fn device_config(mac: MacAddr, ethernet_mtu: u16, memory_mib: u32) -> DeviceConfig {
     let room = u32::from(ethernet_mtu).saturating_sub(HEADERS_MAX);

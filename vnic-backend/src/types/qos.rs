@@ -5,7 +5,7 @@ use vnic_fabric::qos::QosError;
 pub use vnic_fabric::qos::{
     Buffer, BufferParts, Capable, Classes, Classification, Colour, Curve, Guard, Lifetimes, MarkAt, Match,
     NotCapable, PauseSettings, Policy, PortQos, RATE_RANGE as QOS_RATE_RANGE, Red, ScheduleQueue, TagMaps,
-    Tpid, Trust, Tsa,
+    Tpid, Trust, Tsa, VlArbitration,
 };
 
 use super::NicError;

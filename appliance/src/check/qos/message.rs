@@ -76,6 +76,15 @@ pub fn text(name: &str, of: &v1::Qos) -> String {
         ("policies", ..) if of.policies.is_empty() => "none".to_owned(),
         ("policies", ..) => list(of.policies.iter().map(|p| p.name.clone())),
         ("ecn", ..) => list(of.ecn.iter().map(profile_text)),
+        ("vl_arbitration", ..) => of.vl_arbitration.as_ref().map_or_else(
+            || "none".to_owned(),
+            |tables| {
+                let table =
+                    |all: &[v1::VlWeight]| list(all.iter().map(|e| format!("{}:{}", e.lane, e.weight)));
+                let (high, low) = (table(&tables.high), table(&tables.low));
+                format!("high {high}; low {low}; high limit {}", tables.high_limit)
+            },
+        ),
         ("tpid", ..) => format!("{:#06x}", of.tpid),
         ("receive_buffers", ..) => of.receive_buffers.as_ref().map_or_else(
             || "none".to_owned(),

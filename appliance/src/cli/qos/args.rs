@@ -225,6 +225,37 @@ fn sockets(text: &str) -> Checked<Arc<Vec<u32>>> {
     }
 }
 
+/// Entries of an arbitration table.
+#[derive(Debug, Clone)]
+pub struct Lanes(Arc<[v1::VlWeight]>);
+
+fn lanes(text: &str) -> Result<Lanes, String> {
+    if text == "none" {
+        return Ok(Lanes(Arc::default()));
+    }
+    let entry = |text: &str| {
+        let both = text.split_once(':');
+        let both =
+            both.and_then(|(lane, weight)| Some((lane.trim().parse().ok()?, weight.trim().parse().ok()?)));
+        let both = both.map(|(lane, weight)| v1::VlWeight { lane, weight });
+        both.ok_or_else(|| format!("{text:?} is no entry: TC:WEIGHT"))
+    };
+    text.split(',').map(entry).collect::<Result<_, _>>().map(Lanes)
+}
+
+impl Lanes {
+    /// Makes it one of the tables. Tables without entries are none.
+    fn put(
+        &self,
+        now: &mut Option<v1::VlArbitration>,
+        table: impl Fn(&mut v1::VlArbitration) -> &mut Vec<v1::VlWeight>,
+    ) {
+        let mut tables = now.take().unwrap_or_default();
+        *table(&mut tables) = self.0.to_vec();
+        *now = Some(tables).filter(|tables| !(tables.high.is_empty() && tables.low.is_empty()));
+    }
+}
+
 /// Sizes of the receive buffers, or none.
 #[derive(Debug, Clone)]
 pub struct Sizes(Option<Eight<u32>>);
@@ -335,6 +366,16 @@ flags! { |now, v|
         /// Shares need not add up to 100: less counts as weights
         #[arg(long, help_heading = "Traffic classes")]
         weights: bool;
+        /// Virtual lanes of high priority, in their turns: TC:WEIGHT,... with weights of 64 bytes, 0 to 255; none. Each traffic class in use
+        /// needs a weight here or in --vlarb-low, which take the place of --tsa and --tcbw
+        #[arg(long, value_name = "TABLE", value_parser = lanes, help_heading = "Traffic classes")]
+        vlarb_high: Option<Lanes> => vl_arbitration { v.put(&mut now.vl_arbitration, |tables| &mut tables.high) };
+        /// Virtual lanes of low priority, likewise
+        #[arg(long, value_name = "TABLE", value_parser = lanes, help_heading = "Traffic classes")]
+        vlarb_low: Option<Lanes> => vl_arbitration { v.put(&mut now.vl_arbitration, |tables| &mut tables.low) };
+        /// Units of 4096 bytes of high priority after which low priority may send a packet: 0 to 255; 255: no limit
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=255), help_heading = "Traffic classes")]
+        vl_high_limit: Option<u32> => vl_arbitration { now.vl_arbitration.as_mut().ok_or("there are no tables: give them, too (--vlarb-high, --vlarb-low)")?.high_limit = *v };
         /// Most that each traffic class sends: eight rates, such as 5G; 0: no limit
         #[arg(short = 'r', long, value_name = "LIST", value_parser = eight(read::rates), help_heading = "Traffic classes")]
         ratelimit: Option<Eight<u64>> => tc_rate_limit_bps { now.tc_rate_limit_bps = v.to_vec() };

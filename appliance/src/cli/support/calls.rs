@@ -145,6 +145,11 @@ pub static CALLS: &[Call] = &[
     call("mirrors", "MirrorService/ListMirrors", "mirror sessions"),
     call("clock", "ClockService/GetClock", "the NIC's clock"),
     call(
+        "subnet",
+        "SubnetService/GetSubnetPolicy",
+        "the policy of quality of service by path",
+    ),
+    call(
         "histograms",
         "CounterService/ListHistograms",
         "times and depths of the data path",

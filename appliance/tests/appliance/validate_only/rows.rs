@@ -241,6 +241,11 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
             (InvalidArgument, json!({"frequency_ppb": 100_000_001})),
         ),
         row(
+            "/vnic.v1.SubnetService/SetSubnetPolicy",
+            Does(json!({"policy": {"text": "qos-ulps\ndefault: 1\nend-qos-ulps\n"}})),
+            (InvalidArgument, json!({"policy": {"text": "qos-ulps\n"}})),
+        ),
+        row(
             "/vnic.v1.MirrorService/CreateMirror",
             Does(
                 json!({"mirror_id": "new", "mirror": {"source": "adapters/vf0", "destination": "adapters/vf1", "direction": "DIRECTION_RX"}}),

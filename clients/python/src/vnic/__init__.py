@@ -61,6 +61,7 @@ _SERVICES = {
     "rdma": v1.RdmaServiceStub,
     "registry": v1.RegistryServiceStub,
     "server": v1.ServerServiceStub,
+    "subnet": v1.SubnetServiceStub,
     "switch": v1.SwitchServiceStub,
     "teams": v1.TeamServiceStub,
 }
@@ -89,6 +90,7 @@ class Client:
     rdma: v1.RdmaServiceStub
     registry: v1.RegistryServiceStub
     server: v1.ServerServiceStub
+    subnet: v1.SubnetServiceStub
     switch: v1.SwitchServiceStub
     teams: v1.TeamServiceStub
 

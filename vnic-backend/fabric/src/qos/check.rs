@@ -88,7 +88,10 @@ fn classes(c: &Classes) -> Checked {
     for (tc, limit) in c.limit.into_iter().enumerate() {
         rate("tc_rate_limit_bps", &format!("traffic class {tc}: "), limit)?;
     }
-    Ok(())
+    match &c.arbitration {
+        Some(tables) => tables.check(&c.of_priority),
+        None => Ok(()),
+    }
 }
 
 fn buffer(b: &Buffer) -> Checked {

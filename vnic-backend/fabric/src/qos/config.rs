@@ -7,7 +7,7 @@ use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
 use vnic_wire::qos::{Guard, HintSettings, Lifetimes, SendRules};
 
 use super::classify::Classification;
-use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
+use super::{PRIORITIES, Red, VlArbitration, WIRE_OVERHEAD, check};
 
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -33,6 +33,8 @@ pub struct Classes {
     pub share: [u8; PRIORITIES],
     /// Most that each class may send, in bit/s on the wire; 0: no limit.
     pub limit: [u64; PRIORITIES],
+    /// Classes are virtual lanes and get their turns by these tables; [`tsa`](Classes::tsa) and shares have no effect.
+    pub arbitration: Option<VlArbitration>,
 }
 
 impl Default for Classes {
@@ -43,6 +45,7 @@ impl Default for Classes {
             tsa: [Tsa::Vendor; PRIORITIES],
             share: [0; PRIORITIES],
             limit: [0; PRIORITIES],
+            arbitration: None,
         }
     }
 }

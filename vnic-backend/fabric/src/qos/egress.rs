@@ -1,7 +1,8 @@
 //! Queues of a port, and which of them sends next: strict classes, then ETS by deficit in bytes on the wire; within a class,
 //! guaranteed rates of sources, then all in turn.
 //!
-//! [`ClassOrder`] says which class is next.
+//! [`ClassOrder`] says which class is next. With tables of [`VlArbitration`](super::VlArbitration) a class is a virtual lane, and the
+//! tables say it.
 //!
 //! In a class a source gets its guaranteed rate, and its turn in what is left of the class.
 //!
@@ -14,9 +15,11 @@ mod fifo;
 mod tests;
 mod turns;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::arbiter::{Arbiter, Turn};
 use super::order::{ClassOrder, bits};
 use super::{Away, Bucket, Colour, PRIORITIES, PortQos};
 use crate::Instant;
@@ -55,6 +58,8 @@ pub struct Pick {
     pub(super) queue: u32,
     /// Whether it goes by the source's guaranteed rate.
     sure: bool,
+    /// The turn of its virtual lane, where there are arbitration tables.
+    turn: Option<Turn>,
 }
 
 /// Queues of a port, by class and source. `T` is an item that waits.
@@ -73,6 +78,8 @@ pub struct Egress<T> {
     /// Classes with a limit, a bit each.
     limited: u8,
     order: ClassOrder,
+    /// Turns of virtual lanes, where the port has tables.
+    arbiter: Option<Box<Arbiter>>,
     away: Away,
     /// Until then the port had credit, and nothing that might have gone.
     idle_until: Instant,
@@ -97,6 +104,7 @@ impl<T> Egress<T> {
             limits: [Bucket::new(0, SLACK); PRIORITIES],
             limited: 0,
             order: ClassOrder::default(),
+            arbiter: None,
             away: Away::default(),
             idle_until: now,
             nodes: Nodes::new(),
@@ -123,6 +131,11 @@ impl<T> Egress<T> {
             self.limited |= u8::from(classes.limit[c] != 0) << c;
         }
         self.order.configure(classes);
+        match (&classes.arbitration, &self.arbiter) {
+            (None, _) => self.arbiter = None,
+            (Some(tables), Some(arbiter)) if arbiter.has(tables) => {}
+            (Some(tables), _) => self.arbiter = Some(Box::new(Arbiter::new(tables))),
+        }
         let class_of = classes.of_priority.map(|c| c % PRIORITIES as u8);
         if class_of != self.class_of || self.priorities == [0; PRIORITIES] {
             self.reclass(class_of);
@@ -268,13 +281,15 @@ impl<T> Egress<T> {
             self.idle_until = now;
             return None;
         }
-        let class = self.order.choose(ready);
+        let turn = self.arbiter.as_deref().and_then(|arbiter| arbiter.choose(ready));
+        let class = turn.map_or_else(|| self.order.choose(ready), |(_, lane)| lane);
         let open = self.turns.heads() & !closed & self.priorities[class];
         let (queue, sure) = self.turns.next(now, open);
         Some(Pick {
             class: class as u8,
             queue,
             sure,
+            turn: turn.map(|(turn, _)| turn),
         })
     }
 
@@ -291,6 +306,9 @@ impl<T> Egress<T> {
         let entry = *self.nodes.front(&q.fifo)?.0;
         self.pay(now, entry.since, entry.wire, class);
         self.order.charge(class, entry.wire.into());
+        if let Some((arbiter, turn)) = self.arbiter.as_deref_mut().zip(pick.turn) {
+            arbiter.sent(turn, entry.wire);
+        }
         self.turns.charge(now, pick.queue, pick.sure, entry.wire);
         self.remove(pick)
     }
@@ -317,6 +335,7 @@ impl<T> Egress<T> {
             class,
             queue: at as u32,
             sure: false,
+            turn: None,
         };
         Some((pick, entry))
     }

@@ -1,4 +1,5 @@
-//! The switch compared with a naive model, and flow control in tables.
+//! The switch compared with a naive model, flow control in tables, and quality of service by path beside OpenSM.
 
 mod flow_control;
 mod model;
+mod subnet;

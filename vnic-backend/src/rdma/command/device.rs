@@ -15,7 +15,7 @@ use vnic_engine::rdma::{
 };
 use vnic_wire::gid::Gid;
 
-use crate::rdma::config::SPEED_MBPS;
+use crate::rdma::config::{SPEED_MBPS, guid};
 use crate::rdma::device_memory::DEVICE_MEMORY_MAX;
 use crate::rdma::doorbells::DOORBELL_RINGS_MAX;
 use crate::rdma::function::Function;
@@ -56,10 +56,9 @@ impl Function {
         Ok(())
     }
 
-    /// EUI-64 of the adapter's address (RFC 4291, appendix A), first byte first.
+    /// GUID of the node, first byte first.
     pub(super) fn node_guid(&self) -> [u8; 8] {
-        let m = self.identity.claimant.mac.0;
-        [m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]]
+        guid(self.identity.claimant.mac).to_be_bytes()
     }
 
     pub(super) fn query_device(&mut self, mut r: Request<'_>) -> Outcome {

@@ -28,6 +28,7 @@ fn qos(rate: u64, tsa: [Tsa; 8], share: [u8; 8]) -> PortQos {
             tsa,
             share,
             limit: [0; 8],
+            arbitration: None,
         },
         ..PortQos::default()
     }
