@@ -47,6 +47,13 @@ packages_for() {
         done
         PATH=$PATH:$LAB_DIR/lldpad/usr/sbin
     fi
+    if [[ $wanted == *' unit '* ]] && ! command -v lldpd >/dev/null; then
+        # The same: another one.
+        for package in libwrap0 libsensors5 libevent-2.1-7 libsnmp40 lldpd; do
+            [[ -e $LAB_DIR/lldpd/$package ]] || { lab_unpack "$package" "$LAB_DIR/lldpd" && : >"$LAB_DIR/lldpd/$package"; }
+        done
+        PATH=$PATH:$LAB_DIR/lldpd/usr/sbin
+    fi
     if [[ $wanted == *' unit '* || $wanted == *' e2e '* ]]; then
         # Python on gRPC's C core, as python3-grpcio. (The one of Debian 12 is older than 1.57, which sends another authority.)
         packages_grpcio || lab_note "Python's grpcio could not be installed"

@@ -16,8 +16,9 @@ pub use violations::Violations;
 use crate::http::Url;
 use crate::traces::Collector;
 use vnic_backend::{
-    LldpMode, MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE,
-    TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE, WakeAction,
+    ApplicationRow, DcbxMode, DcbxWilling, LldpMode, MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE,
+    RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE, TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
+    WakeAction,
 };
 
 /// Default MTU of an adapter or a port.
@@ -233,6 +234,50 @@ pub fn cpu_list(text: &str) -> Checked<Vec<usize>> {
 pub fn lldp(text: &str) -> Checked<LldpMode> {
     let names = LldpMode::ALL.map(LldpMode::name);
     LldpMode::of(text).ok_or_else(|| format!("{text:?}; allowed are {}", names.join(", ")))
+}
+
+/// The version of data center bridging exchange of a port.
+pub fn dcbx(text: &str) -> Checked<DcbxMode> {
+    let names = DcbxMode::ALL.map(DcbxMode::name);
+    DcbxMode::of(text).ok_or_else(|| format!("{text:?}; allowed are {}", names.join(", ")))
+}
+
+/// Names of the attributes of data center bridging exchange.
+const ATTRIBUTES: [&str; 3] = ["ets", "pfc", "applications"];
+
+/// The name of an attribute of data center bridging exchange.
+pub fn attribute(text: &str) -> Checked<&'static str> {
+    let found = ATTRIBUTES.into_iter().find(|name| *name == text);
+    found.ok_or_else(|| format!("{text:?}; allowed are {}", ATTRIBUTES.join(", ")))
+}
+
+/// Willing bits of the attributes that are named.
+pub fn willing<'n>(names: impl IntoIterator<Item = &'n str>) -> DcbxWilling {
+    let mut all = DcbxWilling {
+        ets: false,
+        pfc: false,
+        applications: false,
+    };
+    for name in names {
+        match name {
+            "ets" => all.ets = true,
+            "pfc" => all.pfc = true,
+            _ => all.applications = true,
+        }
+    }
+    all
+}
+
+/// Names of the attributes whose willing bit is set.
+pub fn willing_names(to: DcbxWilling) -> Vec<&'static str> {
+    let bits = [to.ets, to.pfc, to.applications];
+    let named = ATTRIBUTES.into_iter().zip(bits).filter(|(_, is)| *is);
+    named.map(|(name, _)| name).collect()
+}
+
+/// A row of a port's table of applications, such as `udp:4791=3`.
+pub fn application(text: &str) -> Checked<ApplicationRow> {
+    text.parse()
 }
 
 /// Name of a network interface (Linux: 1 to 15 bytes, no `/`, no white space, not `.` or `..`).

@@ -5,8 +5,8 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vnic_backend::AlgorithmLimits;
 use vnic_backend::settings::{self, Chosen};
+use vnic_backend::{AlgorithmLimits, LldpExtent, PRESETS, PortPreset};
 
 use table::{CNP_DSCP, CNP_DSCP_MODE, LEGACY_DCQCN, PRIORITIES, PROGRAMMABLE, WOL_MAGIC};
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
@@ -231,6 +231,33 @@ impl Nv {
             only_dcqcn: on(LEGACY_DCQCN),
             programs: on(PROGRAMMABLE),
         }
+    }
+
+    /// What acts on ports: parameters that end in `_P1` on the first one by name, and so on.
+    pub fn presets(&self) -> [PortPreset; PRESETS] {
+        let current = &self.lock().current;
+        let mut place = 0;
+        [(); PRESETS].map(|()| {
+            place += 1;
+            let value = |name: &str| {
+                let def = PARAMETERS
+                    .iter()
+                    .find(|def| def.name == format!("{name}_P{place}"));
+                def.and_then(|def| current.get(def.name).copied().or(def.default))
+            };
+            let extent = |name| match value(name) {
+                Some(2) => LldpExtent::All,
+                Some(1) => LldpExtent::Mandatory,
+                _ => LldpExtent::Off,
+            };
+            let on = |name| value(name) == Some(1);
+            PortPreset {
+                receive: extent("LLDP_NB_RX_MODE"),
+                transmit: extent("LLDP_NB_TX_MODE"),
+                dcbx: on("LLDP_NB_DCBX") && on("DCBX_IEEE"),
+                willing: on("DCBX_WILLING"),
+            }
+        })
     }
 
     /// What acts on adapters.

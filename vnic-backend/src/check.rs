@@ -178,6 +178,7 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     core(spec.data_core, nic)?;
     speed(spec.speed_mbps)?;
     storm(spec.storm)?;
+    dcbx(&spec.dcbx)?;
     if spec.bridge.as_ref() == Some(&spec.name) {
         return invalid("bridge", format!("{} is the port itself", spec.name));
     }
@@ -226,6 +227,31 @@ pub fn storm(limits: StormControl) -> Result<(), NicError> {
             let (least, most) = (STORM_RANGE.start(), STORM_RANGE.end());
             let problem = format!("{pps} is out of range: {least} to {most} frames a second");
             return invalid(field, problem);
+        }
+    }
+    Ok(())
+}
+
+/// Checks what the operator wants of data center bridging exchange on a port.
+pub fn dcbx(wanted: &DcbxSpec) -> Result<(), NicError> {
+    const FIELD: &str = "dcbx_applications";
+    let rows = &wanted.applications;
+    if rows.len() > APPLICATIONS_MAX {
+        let n = rows.len();
+        return invalid(FIELD, format!("{n} rows; a port has at most {APPLICATIONS_MAX}"));
+    }
+    for (i, row) in rows.iter().enumerate() {
+        let text = ApplicationRow(*row);
+        let most = if row.selector == 5 { 63 } else { u16::MAX };
+        if !(1..=5).contains(&row.selector) || row.protocol > most || row.priority > 7 {
+            let problem = format!("{text} is out of range: selector 1 to 5, protocol 0 to {most}, priority 0 to 7");
+            return invalid(FIELD, problem);
+        }
+        let before = rows.get(..i).unwrap_or_default();
+        let same = |other: &&dcbx::Application| (other.selector, other.protocol) == (row.selector, row.protocol);
+        if let Some(other) = before.iter().find(same) {
+            let problem = format!("{text}: the protocol has a row already, {}", ApplicationRow(*other));
+            return invalid(FIELD, problem);
         }
     }
     Ok(())

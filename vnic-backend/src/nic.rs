@@ -1,5 +1,6 @@
 //! Handle of the control plane on the running NIC.
 
+mod acting;
 mod adapters;
 mod bonds;
 mod bridges;

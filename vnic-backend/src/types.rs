@@ -5,6 +5,7 @@ mod budget;
 mod clock;
 mod congestion;
 mod connections;
+mod dcb;
 mod event;
 pub mod lag;
 mod lldp;
@@ -64,6 +65,7 @@ pub use congestion::*;
 pub use connections::*;
 pub use event::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
+pub use dcb::*;
 pub use lldp::*;
 pub use mirror::*;
 pub use moves::*;
@@ -492,6 +494,8 @@ pub struct PortSpec {
     pub bridge: Option<String>,
     /// Link layer discovery.
     pub lldp: LldpMode,
+    /// Data center bridging exchange.
+    pub dcbx: DcbxSpec,
 }
 
 impl PortSpec {
@@ -507,6 +511,7 @@ impl PortSpec {
             storm: StormControl::default(),
             bridge: None,
             lldp: LldpMode::Disabled,
+            dcbx: DcbxSpec::default(),
         }
     }
 }

@@ -111,6 +111,9 @@ pub enum Noun {
     /// Teams: several ports that are one, as mlx5muxtool and bonding have them; which flow is on which port
     #[command(subcommand)]
     Team(super::team::TeamVerb),
+    /// Data center bridging exchange of ports (DCBX): what the operator wants, what the peer says, and what acts
+    #[command(subcommand)]
+    Dcbx(super::dcbx::DcbxVerb),
     /// Quality of service and flow control of adapters and ports, as mlnx_qos has them: trust, traffic classes, rates, PFC
     #[command(subcommand)]
     Qos(super::qos::QosVerb),
@@ -312,21 +315,24 @@ pub enum PortVerb {
                       /etc/vnic/node1.key --ca /etc/vnic/mesh-ca.pem"
     )]
     Add(Box<PortAdd>),
-    /// Change the speed of a port, its storm control or its link layer discovery, under traffic; a port of the configuration has the configured ones when
-    /// the daemon starts again
+    /// Change the speed of a port, its storm control, link layer discovery or data center bridging exchange, under traffic; a port of the
+    /// configuration has the configured ones when the daemon starts again
     #[command(
         after_help = "Examples:\n  vnicctl port set p0 --speed 25G\n  vnicctl port set p0 --storm-broadcast 1000 --storm-unknown-unicast 10000\n  \
-                      vnicctl port set p0 --lldp rx-and-tx"
+                      vnicctl port set p0 --lldp rx-and-tx --dcbx ieee\n  vnicctl port set p0 --dcbx-willing pfc --dcbx-application \
+                      udp:4791=3"
     )]
     Set {
         /// Name of the port
         name: String,
         /// Line rate in Mbit/s, 1 to 400000, or with a unit (10G); 0: that of the device, and no limit
-        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps, required_unless_present_any = ["broadcast", "unknown_unicast", "lldp"])]
+        #[arg(long, value_name = "MBPS", value_parser = check::qos::speed_mbps, required_unless_present_any = ["broadcast", "unknown_unicast", "lldp", "mode", "willing", "applications"])]
         speed: Option<u32>,
         /// Link layer discovery: disabled, tx-only, rx-only or rx-and-tx
         #[arg(long, value_name = "MODE", value_parser = check::lldp)]
         lldp: Option<LldpMode>,
+        #[command(flatten)]
+        dcbx: super::dcbx::DcbxArgs,
         #[command(flatten)]
         storm: StormArgs,
     },
@@ -403,6 +409,8 @@ pub struct PortAdd {
     /// Link layer discovery: disabled, tx-only, rx-only or rx-and-tx [default: disabled]
     #[arg(long, value_name = "MODE", value_parser = check::lldp)]
     pub lldp: Option<LldpMode>,
+    #[command(flatten)]
+    pub dcbx: super::dcbx::DcbxArgs,
     #[command(flatten)]
     pub vlan: VlanArgs,
     /// The data core that serves it [default: the first]

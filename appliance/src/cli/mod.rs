@@ -12,6 +12,7 @@ mod config;
 mod congestion;
 mod connection;
 mod counter;
+mod dcbx;
 mod docs;
 mod event;
 mod failure;
@@ -129,6 +130,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Rdma(verb) => connection::run(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
         Noun::Team(verb) => team::run(verb, &client, &out).await,
+        Noun::Dcbx(verb) => dcbx::run(verb, &client, &out).await,
         Noun::Qos(verb) => qos::run(verb, &client, &out).await,
         Noun::Cc(verb) => congestion::run(verb, &client, &out).await,
         Noun::Subnet(verb) => subnet::run(verb, &client, &out).await,

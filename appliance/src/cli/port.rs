@@ -7,7 +7,7 @@ use super::args::{PortAdd, PortVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts};
-use super::{Failure, mesh, paging, vlan};
+use super::{Failure, dcbx, mesh, paging, vlan};
 use crate::names::{self, PORTS};
 use crate::stored::ports::lldp_message;
 
@@ -39,6 +39,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
                     storm_broadcast_pps: add.storm.broadcast.filter(|pps| *pps > 0),
                     storm_unknown_unicast_pps: add.storm.unknown_unicast.filter(|pps| *pps > 0),
                     lldp: add.lldp.map_or(0, |mode| lldp_message(mode).into()),
+                    dcbx: add.dcbx.changed(&v1::DcbxSettings::default()),
                     ..v1::Port::default()
                 }),
             };
@@ -48,16 +49,27 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
             name,
             speed,
             lldp,
+            dcbx,
             storm,
         } => {
+            let name = resource(PORTS, &name);
+            let (dcbx, etag) = match dcbx.is_empty() {
+                true => (None, String::new()),
+                false => {
+                    let port = v1::GetPortRequest { name: name.clone() };
+                    let port = service.get_port(port).await?.into_inner();
+                    (dcbx.changed(&port.dcbx.unwrap_or_default()), port.etag)
+                }
+            };
             let request = v1::UpdatePortRequest {
-                name: resource(PORTS, &name),
+                name,
                 speed_mbps: speed,
                 storm_broadcast_pps: storm.broadcast,
                 storm_unknown_unicast_pps: storm.unknown_unicast,
                 bridge: None,
                 lldp: lldp.map(|mode| lldp_message(mode).into()),
-                etag: String::new(),
+                dcbx,
+                etag,
             };
             out.answer("Port", service.update_port(request).await?, facts)
         }
@@ -173,7 +185,10 @@ fn table(ports: &[v1::Port]) -> String {
 /// Link layer discovery of a port, in words.
 fn lldp(p: &v1::Port) -> String {
     let mode = match p.lldp() {
-        v1::LldpMode::Unspecified | v1::LldpMode::Disabled => return "disabled".to_owned(),
+        v1::LldpMode::Unspecified | v1::LldpMode::Disabled if p.lldp_counters.is_none() => {
+            return "disabled".to_owned();
+        }
+        v1::LldpMode::Unspecified | v1::LldpMode::Disabled => "as the NV configuration has it",
         v1::LldpMode::TxOnly => "tx-only",
         v1::LldpMode::RxOnly => "rx-only",
         v1::LldpMode::RxAndTx => "rx-and-tx",
@@ -188,54 +203,18 @@ fn lldp(p: &v1::Port) -> String {
 
 /// What a station says of priorities, a line each.
 fn priorities(said: &v1::DcbxExchange) -> Facts {
-    let list = |all: &[u32]| all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let willing = |yes| if yes { ", willing" } else { "" };
-    let classes = |c: &v1::dcbx_exchange::Classes| {
-        let (mut of, rest) = (Vec::new(), c.class_share.iter().zip(&c.class_algorithm));
-        for ((class, (share, algorithm)), n) in rest.enumerate().zip(0..) {
-            let has: Vec<u32> = (0..)
-                .zip(&c.priority_class)
-                .filter(|(_, of)| **of == n)
-                .map(|(p, _)| p)
-                .collect();
-            let share = if algorithm == "ets" {
-                format!(" {share} %")
-            } else {
-                String::new()
-            };
-            if !has.is_empty() {
-                of.push(format!("class {class} ({algorithm}{share}): {}", list(&has)));
-            }
-        }
-        of.join("; ")
-    };
     let mut facts = Facts::default();
-    if said.has_pfc {
-        let of = match &said.pfc_priorities[..] {
-            [] => "no priority".to_owned(),
-            some => format!("priorities {}", list(some)),
-        };
-        facts.add("pfc", format!("{of}{}", willing(said.pfc_willing)));
-    }
-    if let Some(ets) = &said.ets {
-        facts.add("ets", format!("{}{}", classes(ets), willing(said.ets_willing)));
-    }
-    facts.add(
-        "recommends",
-        said.recommendation.as_ref().map(classes).unwrap_or_default(),
-    );
-    let applications = said.applications.iter().map(|a| {
-        let what = match a.selector {
-            1 => format!("EtherType {:#06x}", a.protocol),
-            2 => format!("TCP or SCTP port {}", a.protocol),
-            3 => format!("UDP or DCCP port {}", a.protocol),
-            4 => format!("port {}", a.protocol),
-            5 => format!("DSCP {}", a.protocol),
-            other => format!("selector {other}, {}", a.protocol),
-        };
-        format!("{what}: {}", a.priority)
-    });
-    facts.add("applications", applications.collect::<Vec<_>>().join("; "));
+    facts
+        .add("pfc", dcbx::pfc(said))
+        .add("ets", dcbx::ets(said))
+        .add(
+            "recommends",
+            said.recommendation
+                .as_ref()
+                .map(dcbx::classes)
+                .unwrap_or_default(),
+        )
+        .add("applications", dcbx::applications(&said.applications));
     facts
 }
 
@@ -293,6 +272,7 @@ fn facts(p: &v1::Port) -> String {
         .add("bridge", names::last(p.bridge()))
         .add("lldp", lldp(p))
         .add("lldp problem", p.lldp_problem.clone())
+        .add("dcbx", dcbx::state(p))
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))
         .add(

@@ -6,8 +6,8 @@ use toml::Value;
 use vnic_backend::fault::{ALWAYS, Action, Opcodes, opcode_name};
 use vnic_backend::lag::TeamType;
 use vnic_backend::{
-    AdapterSpec, FaultSpec, LldpMode, PortKind, PortSpec, RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole,
-    VerbsFaultSpec, VlanMode, VmmLimits,
+    AdapterSpec, ApplicationRow, DcbxSpec, FaultSpec, LldpMode, PortKind, PortSpec, RDMA_MEMORY_DEFAULT,
+    SocketAccess, SocketRole, VerbsFaultSpec, VlanMode, VmmLimits,
 };
 
 use super::command_line::{eth_socket, rdma_socket};
@@ -191,6 +191,12 @@ fn port(spec: &PortSpec, mesh: Option<&MeshSpec>) -> Keys {
     keys.optional("storm_unknown_unicast_pps", storm.unknown_unicast_pps.map(number));
     keys.optional("bridge", spec.bridge.as_ref().map(text));
     keys.plain("lldp", text(spec.lldp), text(LldpMode::default()));
+    let (dcbx, plain) = (&spec.dcbx, DcbxSpec::default());
+    keys.plain("dcbx", text(dcbx.mode), text(plain.mode));
+    let willing = |to| list(check::willing_names(to).into_iter().map(text));
+    keys.plain("dcbx_willing", willing(dcbx.willing), willing(plain.willing));
+    let rows = dcbx.applications.iter().map(|row| text(ApplicationRow(*row)));
+    keys.several("dcbx_applications", rows);
     keys
 }
 

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
-use vnic_backend::{PortKind, PortSpec, StormControl};
+use vnic_backend::{
+    APPLICATIONS_MAX, ApplicationRow, DcbxSpec, DcbxWilling, PortKind, PortSpec, StormControl, dcbx,
+};
 
 use super::diagnostics::Sink;
 use super::taken::Taken;
@@ -30,6 +32,9 @@ pub(super) struct PortTable {
     storm_unknown_unicast_pps: Option<Spanned<i64>>,
     bridge: Option<Spanned<String>>,
     lldp: Option<Spanned<String>>,
+    dcbx: Option<Spanned<String>>,
+    dcbx_willing: Option<Vec<Spanned<String>>>,
+    dcbx_applications: Vec<Spanned<String>>,
     queues: Option<Spanned<i64>>,
     listen: Option<Spanned<String>>,
     certificate: Option<Spanned<String>>,
@@ -112,8 +117,38 @@ pub(super) fn port(
         },
         bridge: sink.text(table.bridge, check::name),
         lldp: sink.text(table.lldp, check::lldp).unwrap_or_default(),
+        dcbx: DcbxSpec {
+            mode: sink.text(table.dcbx, check::dcbx).unwrap_or_default(),
+            willing: table.dcbx_willing.map_or_else(DcbxWilling::default, |names| {
+                check::willing(sink.texts(names, check::attribute))
+            }),
+            applications: applications(sink, table.dcbx_applications),
+        },
     };
     (port, mesh)
+}
+
+/// Reads the table of applications, of which each protocol has one row.
+fn applications(sink: &Sink<'_>, rows: Vec<Spanned<String>>) -> Vec<dcbx::Application> {
+    let mut all: Vec<dcbx::Application> = Vec::new();
+    for row in rows {
+        all.extend(sink.text(Some(row), |text| {
+            let new = check::application(text)?.0;
+            let same =
+                |row: &&dcbx::Application| (row.selector, row.protocol) == (new.selector, new.protocol);
+            match all.iter().find(same) {
+                Some(row) => Err(format!(
+                    "the protocol has a row already, {}",
+                    ApplicationRow(*row)
+                )),
+                None if all.len() == APPLICATIONS_MAX => {
+                    Err(format!("a port has at most {APPLICATIONS_MAX} rows"))
+                }
+                None => Ok(new),
+            }
+        }));
+    }
+    all
 }
 
 /// Reads the specification of a mesh. The files themselves are checked when the daemon starts.

@@ -64,7 +64,7 @@ impl NvConfig<'_> {
         Ok(changed)
     }
 
-    /// Resets the device: all adapters restart. Returns the parameters whose acting value changed and the restarted adapters. May block.
+    /// Resets the device: all adapters restart, and ports are as the parameters have them. Returns the parameters whose acting value changed and the restarted adapters. May block.
     pub fn reset_device(&self, by: &str) -> Result<(Vec<&'static NvDef>, Vec<String>), Refused> {
         acts()?;
         let changed = self.0.nv.reset_device();
@@ -72,6 +72,10 @@ impl NvConfig<'_> {
         self.0
             .nic
             .limit_algorithms(self.0.nv.algorithms())
+            .map_err(Refused::Nic)?;
+        self.0
+            .nic
+            .preset_ports(self.0.nv.presets())
             .map_err(Refused::Nic)?;
         let mut adapters = Vec::new();
         let mut wrong = Violations::default();

@@ -129,8 +129,8 @@ impl Ports<'_> {
         fields::etag(&stored::ports::encode(spec, mesh.as_ref()))
     }
 
-    /// Sets what can change under traffic as a specification has it: the speed that the port reports, its storm control, and the port
-    /// that it is joined to; unless its settings have changed since an etag; empty: in any case. May block.
+    /// Sets what can change under traffic as a specification has it: the speed that the port reports, its storm control, the port
+    /// that it is joined to, its link layer discovery and data center bridging exchange; unless its settings have changed since an etag; empty: in any case. May block.
     pub fn set(&self, since: &str, wanted: PortSpec) -> Result<PortStatus, Refused> {
         let _order = self.0.change_order();
         let name = wanted.name.as_str();
@@ -142,6 +142,7 @@ impl Ports<'_> {
         }
         nic.set_port_bridge(name, wanted.bridge).map_err(refused)?;
         nic.set_port_lldp(name, wanted.lldp).map_err(refused)?;
+        nic.set_port_dcbx(name, wanted.dcbx).map_err(refused)?;
         nic.set_port_speed(name, wanted.speed_mbps).map_err(refused)?;
         let status = nic.set_port_storm(name, wanted.storm).map_err(refused)?;
         if self.0.origins.is_stored(name) {

@@ -50,6 +50,7 @@ impl Kept {
         registry.set_nv(nv.acting());
         // A NIC that has ended already has no adapter either.
         let _ = nic.limit_algorithms(nv.algorithms());
+        let _ = nic.preset_ports(nv.presets());
         Ok(Kept { store, registry, nv })
     }
 }

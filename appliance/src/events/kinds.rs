@@ -179,6 +179,12 @@ kinds! {
     LLDP_NEIGHBOR_FOUND = 0x1137, "lldp_neighbor_found", Outside, [Info], "A port hears a station by link layer discovery.";
     LLDP_NEIGHBOR_LOST = 0x1138, "lldp_neighbor_lost", Outside, [Info],
         "A port does not hear a station any more: it left, was silent for too long, or the link went down.";
+    DCBX_CHANGED = 0x1139, "dcbx_changed", Outside, [Info],
+        "What acts on a port by data center bridging exchange (classes, flow control, applications) is the peer's now, or the operator's again.";
+    DCBX_SEVERAL_PEERS = 0x113a, "dcbx_several_peers", Outside, [Warn],
+        "Several stations on a link speak data center bridging exchange: none of them counts, and the operator's values act.";
+    DCBX_REFUSED = 0x113b, "dcbx_refused", Outside, [Warn],
+        "The peer recommends classes that a port cannot have, and why. The operator's act.";
     MESH_PEER = 0x1140, "mesh_peer", Outside, [Info, Warn], "A daemon joined the mesh behind a port. A warning if it left.";
     MESH_REFUSED = 0x1141, "mesh_refused", Outside, [Warn],
         "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";

@@ -81,7 +81,10 @@ impl Record {
             | NicEventKind::LacpPartnerFound { .. }
             | NicEventKind::LacpPartnerLost { .. }
             | NicEventKind::LldpNeighbourFound { .. }
-            | NicEventKind::LldpNeighbourLost { .. } => Owner::Port(name()),
+            | NicEventKind::LldpNeighbourLost { .. }
+            | NicEventKind::DcbxChanged { .. }
+            | NicEventKind::DcbxSeveralPeers { .. }
+            | NicEventKind::DcbxRefused { .. } => Owner::Port(name()),
             _ if is_bond => Owner::Nic,
             _ if either && is_port(&event.owner) => Owner::Port(name()),
             _ => Owner::Adapter(name()),

@@ -3,8 +3,8 @@
 use std::net::Ipv6Addr;
 
 use vnic_backend::{
-    AttachState, Caller, Claim, ConnectionOutcome, ConnectionReport, FaultInjection, Injected, LldpLost,
-    MovePart, NicEvent, NicEventKind, RdmaGaveUp,
+    AttachState, Caller, Claim, ConnectionOutcome, ConnectionReport, DcbxSource, FaultInjection, Injected,
+    LldpLost, MovePart, NicEvent, NicEventKind, RdmaGaveUp,
 };
 
 use super::kinds::{self, Kind};
@@ -339,6 +339,31 @@ pub fn describe(event: &NicEvent) -> Told {
             tell! { LLDP_NEIGHBOR_LOST, chassis, port, system, why;
                 "does not hear port {port:?} of chassis {chassis}, system {system:?}, any more: {why}"
             }
+        }
+        NicEventKind::DcbxChanged { outcome } => {
+            let whose = |source: DcbxSource| match source {
+                DcbxSource::Local => "own",
+                DcbxSource::Peer => "peer",
+            };
+            let pfc = match outcome.operational.pfc {
+                0 => "none".to_owned(),
+                some => {
+                    let all = (0..8).filter(|p| some >> p & 1 == 1);
+                    all.map(|p| p.to_string()).collect::<Vec<_>>().join(",")
+                }
+            };
+            let pfc_of = whose(outcome.sources.pfc);
+            let classes_of = whose(outcome.sources.ets);
+            let applications_of = whose(outcome.sources.applications);
+            tell! { DCBX_CHANGED, pfc, pfc_of, classes_of, applications_of;
+                "DCBX: flow control for priorities {pfc} ({pfc_of}), classes ({classes_of}), applications ({applications_of})"
+            }
+        }
+        NicEventKind::DcbxSeveralPeers { peers } => {
+            tell! { DCBX_SEVERAL_PEERS, peers; "{peers} stations speak DCBX on the link: none of them counts" }
+        }
+        NicEventKind::DcbxRefused { why } => {
+            tell! { DCBX_REFUSED, why; "DCBX: the peer's classes are not taken: {why}" }
         }
         NicEventKind::FaultAdded { id, name, action } => {
             let (fault_id, fault) = (id, name);

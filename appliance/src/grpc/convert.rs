@@ -6,8 +6,9 @@ use std::net::Ipv6Addr;
 use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterStatus, AttachState, Budget, BurstStatus, Caller, DroplessStatus, EthernetDriver, GidKind, GidRow,
-    GidSource, LldpNeighbour, MacAddr, PortStatus, RdmaStatus, ResourceRow, Sample, dcbx, feature, hash_type,
+    AdapterStatus, AttachState, Budget, BurstStatus, Caller, DcbxParameters, DcbxSource, DcbxStatus,
+    DroplessStatus, EthernetDriver, GidKind, GidRow, GidSource, LldpNeighbour, MacAddr, PortStatus,
+    RdmaStatus, ResourceRow, Sample, dcbx, feature, hash_type,
 };
 use vnic_control::v1;
 
@@ -274,6 +275,43 @@ pub fn port(control: &Control, status: &PortStatus) -> v1::Port {
         lldp_neighbors: Vec::new(),
         lldp_counters: None,
         lldp_problem: String::new(),
+        dcbx: Some(ports::dcbx_message(&spec.dcbx)),
+        dcbx_state: None,
+    }
+}
+
+/// Message of what data center bridging exchange came to.
+pub fn dcbx_state(status: &DcbxStatus) -> v1::DcbxState {
+    let values = |p: &DcbxParameters| {
+        dcbx(&dcbx::Exchange {
+            ets: Some(dcbx::Ets {
+                willing: status.willing.ets,
+                classes_max: 8,
+                classes: p.classes,
+            }),
+            recommendation: None,
+            pfc: Some(dcbx::Pfc {
+                willing: status.willing.pfc,
+                capability: 8,
+                priorities: p.pfc,
+            }),
+            applications: p.applications.clone(),
+        })
+    };
+    let (outcome, counters) = (&status.outcome, status.counters);
+    let peers = |source| source == DcbxSource::Peer;
+    v1::DcbxState {
+        administrative: values(&status.administrative),
+        operational: values(&outcome.operational),
+        peer: status.peer.as_ref().and_then(dcbx),
+        ets_from_peer: peers(outcome.sources.ets),
+        pfc_from_peer: peers(outcome.sources.pfc),
+        applications_from_peer: peers(outcome.sources.applications),
+        peers: u32::try_from(outcome.peers).unwrap_or(u32::MAX),
+        problem: outcome.refused.unwrap_or_default().to_owned(),
+        sent: counters.sent,
+        received: counters.received,
+        changes: counters.changes,
     }
 }
 
@@ -304,11 +342,7 @@ fn dcbx(said: &dcbx::Exchange) -> Option<v1::DcbxExchange> {
         class_algorithm: c.algorithm.map(|a| a.name().to_owned()).to_vec(),
     };
     let pfc = said.pfc.unwrap_or_default();
-    let applications = said.applications.iter().map(|a| v1::dcbx_exchange::Application {
-        selector: a.selector.into(),
-        protocol: a.protocol.into(),
-        priority: a.priority.into(),
-    });
+    let applications = said.applications.iter().map(ports::application);
     (*said != dcbx::Exchange::default()).then(|| v1::DcbxExchange {
         ets: said.ets.map(|ets| classes(ets.classes)),
         ets_willing: said.ets.is_some_and(|ets| ets.willing),

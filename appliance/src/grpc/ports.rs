@@ -48,6 +48,7 @@ fn with_statistics(control: &Control, status: &PortStatus) -> v1::Port {
             discarded: c.discarded,
             ageouts: c.ageouts,
         });
+        port.dcbx_state = lldp.dcbx.as_ref().map(convert::dcbx_state);
     }
     port
 }
@@ -109,9 +110,13 @@ impl v1::port_service_server::PortService for Ports {
                 request.storm_broadcast_pps,
                 request.storm_unknown_unicast_pps,
             );
-            if asked == (None, None, None) && request.bridge.is_none() && request.lldp.is_none() {
+            if asked == (None, None, None)
+                && request.bridge.is_none()
+                && request.lldp.is_none()
+                && request.dcbx.is_none()
+            {
                 let fields =
-                    "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps, bridge, lldp";
+                    "one of speed_mbps, storm_broadcast_pps, storm_unknown_unicast_pps, bridge, lldp, dcbx";
                 wrong.add("speed_mbps", format!("required: {fields}"));
             }
             // Absent: as it is; 0: no limit.
@@ -137,8 +142,13 @@ impl v1::port_service_server::PortService for Ports {
                 None => Some(spec.lldp),
                 Some(mode) => stored::ports::lldp(mode, "lldp", &mut wrong),
             };
-            let all = speed.zip(bridge).zip(lldp).zip(broadcast.zip(unknown));
-            let (((speed_mbps, bridge), lldp), (broadcast_pps, unknown_unicast_pps)) = wrong.finish(all)?;
+            let dcbx = match &request.dcbx {
+                None => Some(spec.dcbx.clone()),
+                Some(wanted) => stored::ports::dcbx(wanted, "dcbx", &mut wrong),
+            };
+            let all = speed.zip(bridge).zip(lldp.zip(dcbx)).zip(broadcast.zip(unknown));
+            let (((speed_mbps, bridge), (lldp, dcbx)), (broadcast_pps, unknown_unicast_pps)) =
+                wrong.finish(all)?;
             let storm = StormControl {
                 broadcast_pps,
                 unknown_unicast_pps,
@@ -148,6 +158,7 @@ impl v1::port_service_server::PortService for Ports {
                 storm,
                 bridge,
                 lldp,
+                dcbx,
                 ..spec
             };
             let status = ports.set(&request.etag, wanted)?;

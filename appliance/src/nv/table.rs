@@ -113,7 +113,7 @@ const U17: u32 = 131_071;
 
 const QOS: &str = "limits of classes and priorities";
 const PROBES: &str = "round-trip probes on the wire";
-const DCBX: &str = "LLDP and DCBX on ports";
+const CEE: &str = "DCBX of CEE on ports";
 const PCI: &str = "a PCI function of its own";
 
 const DB_ECN: &str = "mstflint mlxconfig_dbs host.db, nv_roce_cc_ecn";
@@ -197,9 +197,12 @@ impl NvDef {
     }
 }
 
-const RX_MODE: &str = "Whether the device listens to LLDP; 2 is needed for DCBX.";
-const TX_MODE: &str = "Whether the device sends LLDP; 2 is needed for DCBX.";
-const NB_DCBX: &str = "DCBX by the device itself; valid while both LLDP modes are 2.";
+const RX_MODE: &str = "What the port reads of LLDP, while its own `lldp` is disabled: nothing, what a message must have, all. 2 is needed for DCBX.";
+const TX_MODE: &str = "What the port tells by LLDP, while its own `lldp` is disabled: nothing, what a message must have, all. 2 is needed for DCBX.";
+const NB_DCBX: &str = "DCBX by the device itself; valid while both LLDP modes are 2, and with DcbxMode 2 in the registry of an adapter.";
+const IEEE_HELP: &str = "Which DCBX that is: as of IEEE 802.1Qaz. With 0 there is none.";
+const WILLING_HELP: &str = "Take over what the neighbour says.";
+const CEE_HELP: &str = "DCBX in its version before IEEE 802.1Qaz.";
 
 /// All parameters, by name.
 pub static PARAMETERS: &[NvDef] = &[
@@ -216,9 +219,12 @@ pub static PARAMETERS: &[NvDef] = &[
         DB_SW,
         "How eagerly completions are compressed.",
     ),
-    flag("DCBX_CEE").of(DCBX, DB_DCBX, "DCBX in its version before IEEE 802.1Qaz."),
-    flag("DCBX_IEEE").of(DCBX, DB_DCBX, "DCBX as of IEEE 802.1Qaz."),
-    flag("DCBX_WILLING").of(DCBX, DB_DCBX, "Take over what the neighbour says."),
+    flag("DCBX_CEE_P1").of(CEE, DB_DCBX, CEE_HELP).port(),
+    flag("DCBX_CEE_P2").of(CEE, DB_DCBX, CEE_HELP).port(),
+    flag("DCBX_IEEE_P1").acts(DB_DCBX, 1, IEEE_HELP).port(),
+    flag("DCBX_IEEE_P2").acts(DB_DCBX, 1, IEEE_HELP).port(),
+    flag("DCBX_WILLING_P1").acts(DB_DCBX, 1, WILLING_HELP).port(),
+    flag("DCBX_WILLING_P2").acts(DB_DCBX, 1, WILLING_HELP).port(),
     number("DCE_TCP_G", 1, 1023, "1/1024").follows("DcqcnDceTcpG", Follows::NewWeight).help("Weight of what alpha was in its filter."),
     number("DCE_TCP_RTT", 1, U17, "us").sets("DcqcnDceTcpRtt").help("Period of the alpha filter."),
     number("INITIAL_ALPHA_VALUE", 0, 1023, "1/1024").sets("DcqcnInitialAlphaValue").help("Alpha when a flow is first marked."),
@@ -227,20 +233,12 @@ pub static PARAMETERS: &[NvDef] = &[
         "mstflint mlxconfig_dbs host.db, nv_keep_link_up",
         "The link stays up while no driver runs.",
     ),
-    flag("LLDP_NB_DCBX_P1").of(DCBX, SEED_DCBX, NB_DCBX).port(),
-    flag("LLDP_NB_DCBX_P2").of(DCBX, SEED_DCBX, NB_DCBX).port(),
-    choice("LLDP_NB_RX_MODE_P1", LLDP)
-        .of(DCBX, SEED_DCBX, RX_MODE)
-        .port(),
-    choice("LLDP_NB_RX_MODE_P2", LLDP)
-        .of(DCBX, SEED_DCBX, RX_MODE)
-        .port(),
-    choice("LLDP_NB_TX_MODE_P1", LLDP)
-        .of(DCBX, SEED_DCBX, TX_MODE)
-        .port(),
-    choice("LLDP_NB_TX_MODE_P2", LLDP)
-        .of(DCBX, SEED_DCBX, TX_MODE)
-        .port(),
+    flag("LLDP_NB_DCBX_P1").acts(SEED_DCBX, 0, NB_DCBX).port(),
+    flag("LLDP_NB_DCBX_P2").acts(SEED_DCBX, 0, NB_DCBX).port(),
+    choice("LLDP_NB_RX_MODE_P1", LLDP).acts(SEED_DCBX, 0, RX_MODE).port(),
+    choice("LLDP_NB_RX_MODE_P2", LLDP).acts(SEED_DCBX, 0, RX_MODE).port(),
+    choice("LLDP_NB_TX_MODE_P1", LLDP).acts(SEED_DCBX, 0, TX_MODE).port(),
+    choice("LLDP_NB_TX_MODE_P2", LLDP).acts(SEED_DCBX, 0, TX_MODE).port(),
     number("MIN_TIME_BETWEEN_CNPS", 0, U17, "us").sets("np_min_time_between_cnps").help("Shortest gap between CNPs."),
     number("NUM_OF_PFC", 0, 8, "priorities").of(QOS, DB_QOS, "Priorities that can have PFC at a time."),
     number("NUM_OF_TC", 0, 7, "classes").of(QOS, DB_QOS, "Traffic classes; 0 stands for 8."),

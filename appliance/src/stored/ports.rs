@@ -1,7 +1,7 @@
 //! Ports as `vnic.v1.Port`: the values of a request, without those that the daemon fills in.
 
 use prost::Message as _;
-use vnic_backend::{LldpMode, PortKind, PortSpec, StormControl};
+use vnic_backend::{DcbxMode, DcbxSpec, DcbxWilling, LldpMode, PortKind, PortSpec, StormControl, dcbx};
 use vnic_control::v1;
 
 use super::values;
@@ -84,7 +84,73 @@ fn read_spec(id: &str, port: &v1::Port, data_cores: &[usize], wrong: &mut Violat
         },
         bridge: bridge?,
         lldp: lldp(port.lldp, "port.lldp", wrong)?,
+        dcbx: match &port.dcbx {
+            None => DcbxSpec::default(),
+            Some(wanted) => dcbx(wanted, "port.dcbx", wrong)?,
+        },
     })
+}
+
+/// Reads settings of data center bridging exchange. The NIC checks rows of applications.
+pub fn dcbx(wanted: &v1::DcbxSettings, field: &str, wrong: &mut Violations) -> Option<DcbxSpec> {
+    let mode = v1::DcbxMode::try_from(wanted.mode)
+        .map_err(|_| format!("{} is no mode; allowed are 0 to 2", wanted.mode));
+    let mode = wrong.check(format!("{field}.mode"), mode);
+    let applications = wanted.applications.iter().enumerate().map(|(i, row)| {
+        let read = || {
+            Some(dcbx::Application {
+                selector: row.selector.try_into().ok()?,
+                protocol: row.protocol.try_into().ok()?,
+                priority: row.priority.try_into().ok()?,
+            })
+        };
+        let limits = "out of range: selector 1 to 5, protocol 0 to 65535, priority 0 to 7";
+        wrong.check(
+            format!("{field}.applications[{i}]"),
+            read().ok_or(limits.to_owned()),
+        )
+    });
+    let applications = applications.collect::<Option<Vec<_>>>();
+    Some(DcbxSpec {
+        mode: match mode? {
+            v1::DcbxMode::Unspecified | v1::DcbxMode::Off => DcbxMode::Off,
+            v1::DcbxMode::Ieee => DcbxMode::Ieee,
+        },
+        willing: DcbxWilling {
+            ets: wanted.ets_willing.unwrap_or(true),
+            pfc: wanted.pfc_willing.unwrap_or(true),
+            applications: wanted.applications_willing.unwrap_or(true),
+        },
+        applications: applications?,
+    })
+}
+
+/// Settings of data center bridging exchange in messages.
+pub fn dcbx_message(spec: &DcbxSpec) -> v1::DcbxSettings {
+    v1::DcbxSettings {
+        mode: dcbx_mode(spec.mode).into(),
+        ets_willing: Some(spec.willing.ets),
+        pfc_willing: Some(spec.willing.pfc),
+        applications_willing: Some(spec.willing.applications),
+        applications: spec.applications.iter().map(application).collect(),
+    }
+}
+
+/// The version of data center bridging exchange in messages.
+pub fn dcbx_mode(mode: DcbxMode) -> v1::DcbxMode {
+    match mode {
+        DcbxMode::Off => v1::DcbxMode::Off,
+        DcbxMode::Ieee => v1::DcbxMode::Ieee,
+    }
+}
+
+/// A row of a table of applications in messages.
+pub fn application(row: &dcbx::Application) -> v1::dcbx_exchange::Application {
+    v1::dcbx_exchange::Application {
+        selector: row.selector.into(),
+        protocol: row.protocol.into(),
+        priority: row.priority.into(),
+    }
 }
 
 /// Reads the mode of link layer discovery.
@@ -208,6 +274,7 @@ pub fn encode(port: &PortSpec, mesh: Option<&MeshSpec>) -> Vec<u8> {
             LldpMode::Disabled => 0,
             mode => lldp_message(mode).into(),
         },
+        dcbx: (port.dcbx != DcbxSpec::default()).then(|| dcbx_message(&port.dcbx)),
         ..v1::Port::default()
     };
     message.encode_to_vec()
@@ -223,7 +290,7 @@ pub fn decode(name: &str, bytes: &[u8], data_cores: &[usize]) -> Result<NewPort,
 
 #[cfg(test)]
 mod tests {
-    use vnic_backend::VlanMode;
+    use vnic_backend::{ApplicationRow, VlanMode};
 
     use super::*;
 
@@ -242,6 +309,14 @@ mod tests {
             },
             bridge: Some("p1".to_owned()),
             lldp: LldpMode::RxOnly,
+            dcbx: DcbxSpec {
+                mode: DcbxMode::Ieee,
+                willing: DcbxWilling {
+                    pfc: false,
+                    ..DcbxWilling::default()
+                },
+                applications: vec!["udp:4791=3".parse::<ApplicationRow>().expect("a row").0],
+            },
         };
         let ifname = || "eth0".to_owned();
         let tap = PortKind::Tap {

@@ -14,6 +14,7 @@ mod congestion_guide;
 mod congestion_program;
 mod control;
 mod counter;
+mod dcbx;
 mod declared;
 mod etags;
 mod event;

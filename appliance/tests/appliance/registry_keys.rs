@@ -455,6 +455,7 @@ async fn all_keys_together_survive_the_daemon() {
         ("EnableGpuDirect", "1"),
         ("*FlowControl", "1"),
         ("DefaultUntaggedPriority", "4"),
+        ("DcbxMode", "2"),
         ("*QoSOffload", "0"),
         ("*QosOffloadSupportedTCs", "15"),
         ("SendQueuePerPrio", "1"),

@@ -11,6 +11,7 @@ mod control_queue;
 mod cores;
 mod counters;
 mod crash;
+mod dcbx;
 mod dropless;
 mod ecn;
 mod fault;

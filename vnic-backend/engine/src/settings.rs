@@ -332,6 +332,8 @@ pub struct AdapterSettings {
     pub ptp: bool,
     /// NV parameter `WOL_MAGIC_EN`: whether magic packets for a guest that does not run are of interest.
     pub wake_on_magic: bool,
+    /// `DcbxMode`: 2: the driver lets the device run data center bridging exchange.
+    pub dcbx: Option<u8>,
     /// Quality of service and flow control.
     pub qos: QosKeys,
     /// Congestion control.
@@ -480,6 +482,7 @@ impl Default for AdapterSettings {
             vlan_prio: 0,
             tx_untag_priority_tag: false,
             ptp: false,
+            dcbx: None,
             wake_on_magic: true,
             delay_drop: DelayDrop::default(),
             macs: Vec::new(),

@@ -1,4 +1,4 @@
-//! The fabric: embedded switch, quality of service, link aggregation, link layer discovery, faults, a network in virtual time.
+//! The fabric: embedded switch, quality of service, link aggregation, link layer discovery, data center bridging exchange, faults, a network in virtual time.
 //! Sans-I/O: time, frames and randomness are arguments; decisions are return values.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod access_list;
 pub mod conformance;
+pub mod dcbx;
 pub mod drop_reason;
 pub mod fault;
 pub mod lag;

@@ -19,6 +19,7 @@ use vnic_wire::dcbx::Exchange;
 use vnic_wire::lldp::{self, Id, Lldpdu, capability, kind, text};
 
 use crate::Instant;
+use crate::dcbx::{Administrative, Negotiation, Outcome};
 
 /// Time between messages (msgTxInterval).
 pub const INTERVAL: Duration = Duration::from_secs(30);
@@ -113,6 +114,8 @@ pub enum Output {
     Found(Neighbour),
     /// A neighbour is gone.
     Lost(Neighbour, Lost),
+    /// DCBX has come to something else; this is what it was before.
+    Negotiated(Outcome),
 }
 
 /// Counters (clause 9.2.6).
@@ -136,6 +139,10 @@ pub struct Agent {
     local: Local,
     transmits: bool,
     receives: bool,
+    /// Whether it tells more than a message must have, and reads more.
+    optional: (bool, bool),
+    /// Data center bridging exchange, while the port has it. It acts while the port speaks and listens.
+    dcbx: Option<Negotiation>,
     up: bool,
     neighbours: Vec<Entry>,
     counters: Counters,
@@ -155,6 +162,8 @@ impl Agent {
             local,
             transmits,
             receives,
+            optional: (true, true),
+            dcbx: None,
             up: false,
             neighbours: Vec::new(),
             counters: Counters::default(),
@@ -181,6 +190,30 @@ impl Agent {
         if !receives {
             self.forget_all();
         }
+        self.negotiate(now);
+    }
+
+    /// Sets whether the port tells more than a message must have, and whether it reads more of a neighbour.
+    pub fn set_optional(&mut self, tells: bool, reads: bool) {
+        self.optional = (tells, reads);
+    }
+
+    /// Sets what the operator wants of data center bridging exchange; `None`: the port has none, and the operator's values act.
+    pub fn set_dcbx(&mut self, now: Instant, wanted: Option<Administrative>) {
+        let said = self.dcbx.as_ref().map(Negotiation::says);
+        match (&mut self.dcbx, wanted) {
+            (Some(dcbx), Some(wanted)) => dcbx.set(wanted),
+            (dcbx, wanted) => *dcbx = wanted.map(|wanted| Negotiation::new(self.local.mac, wanted)),
+        }
+        self.negotiate(now);
+        if said != self.dcbx.as_ref().map(Negotiation::says) {
+            self.changed(now);
+        }
+    }
+
+    /// Data center bridging exchange, if the port has it.
+    pub fn dcbx(&self) -> Option<&Negotiation> {
+        self.dcbx.as_ref()
     }
 
     /// Sets whether the link is up.
@@ -195,12 +228,14 @@ impl Agent {
             false => {
                 self.due = None;
                 self.forget_all();
+                self.negotiate(now);
             }
         }
     }
 
     /// The port ends: the others are told so, if it speaks and the link is up.
     pub fn end(&mut self) {
+        self.dcbx = None;
         if self.transmits {
             self.shut_down();
         }
@@ -214,12 +249,18 @@ impl Agent {
             return;
         }
         self.counters.received += 1;
-        let Ok(pdu) = Lldpdu::parse(frame) else {
+        let Ok(mut pdu) = Lldpdu::parse(frame) else {
             self.counters.errors += 1;
             return;
         };
+        if !self.optional.1 {
+            pdu = pdu.mandatory();
+        }
         let known = self.neighbours.iter().position(|entry| entry.is(&pdu));
         let new = Neighbour::of(&pdu, now);
+        if let Some(dcbx) = self.dcbx.as_mut().filter(|_| new.exchange != Exchange::default()) {
+            dcbx.counters.received += 1;
+        }
         match (known, pdu.ttl) {
             (Some(i), 0) => {
                 let entry = self.neighbours.remove(i);
@@ -247,6 +288,7 @@ impl Agent {
                 }
             }
         }
+        self.negotiate(now);
     }
 
     /// Lets time pass.
@@ -260,6 +302,7 @@ impl Agent {
             }
             holds
         });
+        self.negotiate(now);
         let Some(due) = self.due.filter(|due| *due <= now) else {
             return;
         };
@@ -306,6 +349,31 @@ impl Agent {
         (self.fast, self.due) = (FAST, Some(now));
     }
 
+    /// What is told has changed.
+    fn changed(&mut self, now: Instant) {
+        if self.transmits && self.up {
+            self.hurry(now);
+        }
+    }
+
+    /// Decides anew what acts by DCBX.
+    fn negotiate(&mut self, now: Instant) {
+        let Some(dcbx) = &mut self.dcbx else { return };
+        let acts = self.transmits && self.receives;
+        let says = |n: &&Neighbour| acts && n.exchange != Exchange::default();
+        let all = self.neighbours.iter().map(|entry| &entry.neighbour);
+        let stations: Vec<_> = all.filter(says).map(|n| (n.source, &n.exchange)).collect();
+        let said = dcbx.says();
+        let Some(before) = dcbx.hear(&stations) else {
+            return;
+        };
+        let news = dcbx.says() != said;
+        self.outputs.push_back(Output::Negotiated(before));
+        if news {
+            self.changed(now);
+        }
+    }
+
     fn forget_all(&mut self) {
         for entry in core::mem::take(&mut self.neighbours) {
             self.outputs.push_back(Output::Lost(entry.neighbour, Lost::Link));
@@ -322,7 +390,7 @@ impl Agent {
         let l = &self.local;
         let mut more = Vec::new();
         // A shutdown has nothing else (clause 9.2.7.3).
-        if ttl > 0 {
+        if ttl > 0 && self.optional.0 {
             lldp::put(&mut more, kind::PORT_DESCRIPTION, &[l.description.as_bytes()]);
             if !l.system_name.is_empty() {
                 lldp::put(&mut more, kind::SYSTEM_NAME, &[l.system_name.as_bytes()]);
@@ -334,6 +402,10 @@ impl Agent {
             );
             let bridge = capability::BRIDGE.to_be_bytes();
             lldp::put(&mut more, kind::CAPABILITIES, &[&bridge, &bridge]);
+            if let Some(dcbx) = self.dcbx.as_mut().filter(|_| self.receives) {
+                dcbx.says().emit(&mut more);
+                dcbx.counters.sent += 1;
+            }
         }
         let id = |subtype, bytes| Id { subtype, bytes };
         let (chassis, port) = (
@@ -416,6 +488,7 @@ mod tests {
                         }
                         Output::Found(n) => std::format!("finds {}", n.system_name),
                         Output::Lost(n, why) => std::format!("loses {}: {why:?}", n.system_name),
+                        Output::Negotiated(_) => "negotiates".to_string(),
                     };
                     story.push(std::format!("{:.2} {i} {what}", quarter as f64 / 4.0));
                 }
@@ -496,6 +569,20 @@ mod tests {
         );
         both[1].configure(Instant(5 * S), false, false);
         assert_eq!(talk(&mut both, 5, 6), ["5.00 1 loses host0: Link"]);
+    }
+
+    #[test]
+    fn no_more_is_told_or_read_than_a_message_must_have() {
+        for (tells, reads) in [(true, false), (false, true), (true, true)] {
+            let mut both = [agent(0, true, false), agent(1, false, true)];
+            both[0].set_optional(tells, true);
+            both[1].set_optional(true, reads);
+            talk(&mut both, 0, 1);
+            let n = both[1].neighbours().next().cloned().expect("a neighbour");
+            assert_eq!((&n.port[..], n.ttl), ("p0", TTL));
+            let all = if tells && reads { "host0" } else { "" };
+            assert_eq!((&n.system_name[..], n.capabilities != 0), (all, tells && reads));
+        }
     }
 
     #[test]

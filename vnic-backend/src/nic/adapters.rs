@@ -7,7 +7,7 @@ use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 use vnic_fabric::access_list::AccessList;
 
 use super::state::{AdapterEntry, ListEntry, RdmaEntry, State, not_found};
-use super::{Inner, Nic, congestion, mirrors, qos, settings};
+use super::{Inner, Nic, acting, congestion, mirrors, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
 use crate::rdma::{Function, Identity, RdmaCounters, device_config};
@@ -81,6 +81,7 @@ impl Nic {
         state.adapters.insert(name.clone(), entry);
         self.inner.bind_faults(&state, &name);
         mirrors::bind(&self.inner, &state);
+        self.inner.preset(&mut state);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
         Ok(status)
@@ -123,6 +124,7 @@ impl Nic {
         self.inner.lock().lists.remove(name);
         self.inner.end_adapter(&mut entry);
         self.inner.forget(entry.adapter.id, name);
+        self.inner.preset(&mut self.inner.lock());
         self.inner.hub.publish(name, NicEventKind::AdapterRemoved);
         Ok(())
     }
@@ -134,10 +136,12 @@ impl Nic {
         self.inner.state()?.adapter(name)?;
         acts()?;
         if let Some(status) = self.inner.make_anew(name)? {
+            self.inner.preset(&mut self.inner.lock());
             return Ok(status);
         }
         let (adapter, rdma) = self.inner.endpoints(name)?;
         self.apply_waiting(name)?;
+        self.inner.preset(&mut self.inner.lock());
         adapter.restart();
         if let Some(rdma) = rdma {
             rdma.restart();
@@ -269,7 +273,7 @@ impl Inner {
             qos,
             congestion,
         } = setup;
-        let change = qos::change(&qos, &settings.qos)?;
+        let change = acting::change(&qos, &settings.qos)?;
         acts()?;
         let plain =
             congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();

@@ -1,12 +1,14 @@
 //! Link layer discovery: each port that speaks or listens has an agent, under the lock of the state. Received frames and link
-//! changes go to it where they are noticed; the thread of LACP tells it the time.
+//! changes go to it where they are noticed; the thread of LACP tells it the time. What data center bridging exchange comes to acts at
+//! once.
 
 use std::time::Duration;
 
 use vnic_fabric::Instant;
 use vnic_fabric::lldp::{Agent, Output};
 
-use super::state::{Discovery, PortEntry, State};
+use super::acting::of_port;
+use super::state::{Discovery, PortEntry, State, Wanted, wanted};
 use crate::datapath::WorkerHandle;
 use crate::hub::EventHub;
 use crate::types::*;
@@ -19,11 +21,12 @@ pub struct Means<'a> {
     pub hub: &'a EventHub,
 }
 
-/// Brings the agent of a port in line with its specification.
+/// Brings the agent of a port in line with what the operator and the NV configuration want.
 pub fn discover(nic: &Means<'_>, entry: &mut PortEntry) {
-    let mode = entry.spec.lldp;
+    let Wanted { mode, optional, .. } = wanted(entry);
     let listens = mode.receives();
     let id = entry.id;
+    let before = entry.operational();
     match (&mut entry.lldp, mode) {
         (None, LldpMode::Disabled) => return,
         (Some(of), LldpMode::Disabled) => of.agent.end(),
@@ -31,13 +34,30 @@ pub fn discover(nic: &Means<'_>, entry: &mut PortEntry) {
             let now = of.now();
             of.agent.configure(now, mode.transmits(), listens);
         }
-        (none, _) => *none = Some(Discovery::new(&entry.spec, entry.up)),
+        (none, _) => *none = Some(Discovery::new(&entry.spec, mode, entry.up)),
     }
+    if let Some(of) = &mut entry.lldp {
+        of.agent.set_optional(optional.0, optional.1);
+    }
+    administer(nic, entry);
     act(nic, entry);
     if mode == LldpMode::Disabled {
         entry.lldp = None;
     }
+    if entry.operational() != before {
+        carry_out(nic, entry);
+    }
     nic.workers[entry.core].post(move |w| w.set_lldp(id, listens));
+}
+
+/// Tells the agent of a port what the operator wants of its quality of service.
+pub fn administer(nic: &Means<'_>, entry: &mut PortEntry) {
+    let Wanted { dcbx, .. } = wanted(entry);
+    if let Some(of) = &mut entry.lldp {
+        let now = of.now();
+        of.agent.set_dcbx(now, dcbx);
+        act(nic, entry);
+    }
 }
 
 /// Runs the agents whose time has come. Returns how long the next one can wait.
@@ -94,11 +114,20 @@ pub fn part(nic: &Means<'_>, entry: &mut PortEntry) {
 /// Does what the agent of a port wants.
 fn act(nic: &Means<'_>, entry: &mut PortEntry) {
     let Some(of) = &mut entry.lldp else { return };
+    let mut negotiated = false;
     while let Some(output) = of.agent.poll() {
         let kind = match output {
             Output::Send(frame) => {
                 let id = entry.id;
                 nic.workers[entry.core].post(move |w| w.core.out.send_control(id, &frame));
+                continue;
+            }
+            Output::Negotiated(before) => {
+                negotiated = true;
+                let Some(dcbx) = of.agent.dcbx() else { continue };
+                for kind in news(&before, dcbx.outcome()) {
+                    nic.hub.publish(&entry.spec.name, kind);
+                }
                 continue;
             }
             Output::Found(n) => NicEventKind::LldpNeighbourFound {
@@ -115,4 +144,36 @@ fn act(nic: &Means<'_>, entry: &mut PortEntry) {
         };
         nic.hub.publish(&entry.spec.name, kind);
     }
+    if negotiated {
+        carry_out(nic, entry);
+    }
+}
+
+/// Lets what the operator and the peer want act on all cores, without waiting for them: a core may wait for the caller.
+fn carry_out(nic: &Means<'_>, entry: &PortEntry) {
+    let Ok(change) = of_port(entry) else { return };
+    let id = entry.id;
+    for worker in nic.workers {
+        let change = change.clone();
+        worker.post(move |w| w.set_qos(id, change));
+    }
+}
+
+/// Events about what data center bridging exchange came to.
+fn news(before: &DcbxOutcome, after: &DcbxOutcome) -> Vec<NicEventKind> {
+    let mut all = Vec::new();
+    if after.peers > 1 && before.peers < 2 {
+        all.push(NicEventKind::DcbxSeveralPeers { peers: after.peers });
+    }
+    if let Some(why) = after.refused.filter(|_| after.refused != before.refused) {
+        all.push(NicEventKind::DcbxRefused { why });
+    }
+    // What the operator alone changes is told where it is changed.
+    let own = |outcome: &DcbxOutcome| outcome.sources == Default::default();
+    let acts = |outcome: &DcbxOutcome| (outcome.operational.clone(), outcome.sources);
+    if acts(before) != acts(after) && !(own(before) && own(after)) {
+        let outcome = after.clone();
+        all.push(NicEventKind::DcbxChanged { outcome });
+    }
+    all
 }

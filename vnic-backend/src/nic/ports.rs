@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::state::{PortEntry, State, limited, not_found};
-use super::{Inner, Nic, bridges, lldp, mirrors, qos};
+use super::{Inner, Nic, acting, bridges, lldp, mirrors};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::rehearsal::acts;
@@ -92,12 +92,13 @@ impl Nic {
         let plain = QosSpec::default();
         let change = match spec.speed_mbps {
             None => None,
-            speed => Some(qos::change(&limited(&plain, speed), &plain.keys)?),
+            speed => Some(acting::change(&limited(&plain, speed), &plain.keys)?),
         };
         let name = spec.name.clone();
         if spec.lldp != LldpMode::Disabled {
             self.inner.set_alarm(state)?;
         }
+        self.inner.alarm_for_presets(state)?;
         let mut entry = PortEntry {
             spec,
             id,
@@ -106,6 +107,7 @@ impl Nic {
             up,
             qos: QosSpec::default(),
             lldp: None,
+            preset: PortPreset::default(),
             index: Some(index),
             problem: None,
             mode,
@@ -126,7 +128,7 @@ impl Nic {
         if state.bridged_with(&name).is_some() {
             bridges::bind(&self.inner, state);
         }
-        state.ring_alarm();
+        self.inner.preset(state);
         Ok(status)
     }
 
@@ -141,13 +143,14 @@ impl Nic {
             }
             state.port(name)?;
             acts()?;
+            self.inner.alarm_for_presets(&mut state)?;
             let bridged = state.bridged_with(name).is_some();
             let mut entry = state.ports.remove(name).ok_or_else(|| not_found("port", name))?;
             lldp::part(&self.inner.lldp(), &mut entry);
-            self.inner.silence(&mut state);
             if bridged {
                 bridges::bind(&self.inner, &state);
             }
+            self.inner.preset(&mut state);
             entry
         };
         self.inner.remove_from_cores(entry.id);
@@ -162,9 +165,10 @@ impl Nic {
         {
             let mut state = self.inner.state()?;
             let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
-            let change = qos::change(&limited(&entry.qos, mbps), &entry.qos.keys)?;
+            acting::change(&limited(&entry.qos, mbps), &entry.qos.keys)?;
             acts()?;
             entry.spec.speed_mbps = mbps;
+            let change = acting::of_port(entry)?;
             self.inner.send_qos(entry.id, change);
         }
         self.port(name)
@@ -191,6 +195,7 @@ impl Nic {
             if let Some(other) = &other {
                 state.may_bridge(name, other)?;
             }
+            self.inner.alarm_for_presets(&mut state)?;
             if let Some(entry) = state.ports.get_mut(name)
                 && entry.spec.bridge != other
             {
@@ -198,6 +203,7 @@ impl Nic {
                 entry.spec.bridge = other;
                 bridges::bind(&self.inner, &state);
             }
+            self.inner.preset(&mut state);
         }
         self.port(name)
     }
@@ -223,6 +229,32 @@ impl Nic {
             state.ring_alarm();
         }
         self.port(name)
+    }
+
+    /// Sets what the operator wants of data center bridging exchange on a port, at once and under traffic.
+    pub fn set_port_dcbx(&self, name: &str, wanted: DcbxSpec) -> Result<PortStatus, NicError> {
+        check::dcbx(&wanted)?;
+        {
+            let mut state = self.inner.state()?;
+            let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
+            acts()?;
+            if entry.spec.dcbx != wanted {
+                entry.spec.dcbx = wanted;
+                lldp::discover(&self.inner.lldp(), entry);
+                state.ring_alarm();
+            }
+        }
+        self.port(name)
+    }
+
+    /// Sets what the NV configuration wants of the first ports by name, also of those that come later. What the operator wants of a
+    /// port goes before it.
+    pub fn preset_ports(&self, presets: [PortPreset; PRESETS]) -> Result<(), NicError> {
+        let mut state = self.inner.state()?;
+        state.presets = presets;
+        self.inner.alarm_for_presets(&mut state)?;
+        self.inner.preset(&mut state);
+        Ok(())
     }
 
     /// Status of an uplink port.
@@ -258,6 +290,38 @@ impl Nic {
 }
 
 impl Inner {
+    /// Starts the thread that tells the time, if the NV configuration wants link layer discovery of ports.
+    fn alarm_for_presets(self: &Arc<Inner>, state: &mut State) -> Result<(), NicError> {
+        match state.presets == <[PortPreset; PRESETS]>::default() {
+            true => Ok(()),
+            false => self.set_alarm(state),
+        }
+    }
+
+    /// Gives ports what the NV configuration wants of them. A bump in the wire has nothing of its own to say.
+    pub(super) fn preset(&self, state: &mut State) {
+        let driver = state
+            .adapters
+            .values()
+            .any(|e| e.adapter.settings().dcbx.is_some());
+        let free = |name: &String| state.bridged_with(name).is_none();
+        let free: Vec<bool> = state.ports.keys().map(free).collect();
+        let presets = state
+            .presets
+            .into_iter()
+            .chain(std::iter::repeat_with(PortPreset::default));
+        for ((entry, preset), free) in state.ports.values_mut().zip(presets).zip(free) {
+            let mut new = if free { preset } else { PortPreset::default() };
+            new.dcbx &= driver;
+            if entry.preset != new {
+                entry.preset = new;
+                lldp::discover(&self.lldp(), entry);
+            }
+        }
+        self.silence(state);
+        state.ring_alarm();
+    }
+
     /// Looks once at the devices of all ports. False: the NIC has ended.
     fn look_at_ports(&self, watch: &mut Watch) -> bool {
         let watched: Vec<Watched> = {

@@ -1,15 +1,13 @@
 //! Quality of service of adapters and ports.
 
 mod check;
-mod marking;
 
-use std::sync::Arc;
+use vnic_engine::settings::{AdapterSettings, QosKeys};
 
-use vnic_engine::settings::{AdapterSettings, FlowControl, QosKeys, SendRules};
-
-use super::Nic;
+use super::acting::{acts, change, merge, of_port};
 use super::state::not_found;
-use crate::datapath::{PauseState, QosChange};
+use super::{Nic, lldp};
+use crate::datapath::PauseState;
 use crate::rehearsal;
 use crate::types::*;
 
@@ -38,10 +36,13 @@ impl Nic {
             .get_mut(name)
             .ok_or_else(|| not_found("adapter or port", name))?;
         check::port(&spec)?;
-        let change = change(&entry.limited(&spec), &spec.keys)?;
+        change(&entry.limited(&spec), &spec.keys)?;
         rehearsal::acts()?;
         entry.qos = spec;
+        lldp::administer(&self.inner.lldp(), entry);
+        let change = of_port(entry)?;
         self.inner.send_qos(entry.id, change);
+        state.ring_alarm();
         Ok(())
     }
 
@@ -95,21 +96,23 @@ impl Nic {
 
     /// Configuration and state of an adapter's or a port's quality of service.
     pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
-        let (spec, acting, keys, id, core) = {
+        let (spec, acts_of, keys, id, core) = {
             let state = self.inner.state()?;
             match (state.adapters.get(name), state.ports.get(name)) {
-                (Some(e), _) => (
-                    e.qos.clone(),
-                    e.qos.clone(),
-                    e.adapter.settings().qos,
-                    e.adapter.id,
-                    e.adapter.core,
-                ),
-                (None, Some(p)) => (p.qos.clone(), p.limited(&p.qos), p.qos.keys.clone(), p.id, p.core),
+                (Some(e), _) => {
+                    let keys = e.adapter.settings().qos;
+                    let acting = (e.qos.clone(), keys.clone());
+                    (e.qos.clone(), acting, keys, e.adapter.id, e.adapter.core)
+                }
+                (None, Some(p)) => {
+                    let acts = p.operational();
+                    let acting = (acts.clone(), acts.keys);
+                    (p.qos.clone(), acting, p.qos.keys.clone(), p.id, p.core)
+                }
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
         };
-        let acting = acts(merge(&acting, &keys), acting.disabled);
+        let acting = acts(merge(&acts_of.0, &acts_of.1), acts_of.0.disabled);
         let queues = self.inner.workers[core].ask(move |w| w.qos_status(id));
         Ok(QosStatus {
             spec,
@@ -139,89 +142,5 @@ fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), N
     match &spec.queue {
         Some(queue) if spec.queue != before.queue => check::new_queue(queue, keys),
         _ => Ok(()),
-    }
-}
-
-/// Quality of service for the cores.
-pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, NicError> {
-    let whole = merge(spec, keys);
-    whole.check()?;
-    let qos = acts(whole, spec.disabled);
-    let (plain, keys) = match spec.disabled {
-        true => (None, &QosKeys::default()),
-        false => (spec.forced_traffic_class, keys),
-    };
-    let marking = marking::marking(&qos.classification, keys, plain);
-    Ok(Arc::new(QosChange { qos, marking }))
-}
-
-/// The operator's configuration and the keys together.
-fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
-    PortQos {
-        ecn: spec.ecn,
-        rate: spec.rate,
-        tpid: spec.tpid,
-        classification: Classification {
-            priorities: keys.priorities,
-            dscp_to_priority: keys.acting_dscp_map(),
-            dscp_to_colour: spec.dscp_to_colour.0,
-            tags: spec.tags,
-            policies: spec.policies.clone(),
-        },
-        classes: spec.classes.clone(),
-        pause: PauseSettings {
-            global_tx: keys.flow_control.is_sent(),
-            global_rx: keys.flow_control.is_obeyed(),
-            global_waits: keys.flow_control == FlowControl::Negotiated,
-            pfc: spec.pfc,
-        },
-        buffer: spec.buffer,
-        guard: keys.acting_watermarks(),
-        lifetimes: keys.lifetimes,
-        hint: keys.hint,
-        queue: spec.queue.clone(),
-        sending: keys.sending,
-    }
-}
-
-/// The part that acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports; thresholds in
-/// bytes. While quality of service is disabled, of the rest the link's speed, its buffer and global pause.
-fn acts(whole: PortQos, disabled: bool) -> PortQos {
-    let SendRules {
-        offload,
-        offload_classes,
-        ..
-    } = whole.sending;
-    let supported = |rates: [u64; 8]| {
-        std::array::from_fn(|tc| {
-            if offload_classes & (1 << tc) != 0 {
-                rates[tc]
-            } else {
-                0
-            }
-        })
-    };
-    let queue = whole.queue.filter(|_| offload).map(|queue| ScheduleQueue {
-        limit: supported(queue.limit),
-        guarantee: supported(queue.guarantee),
-    });
-    let ecn = whole.ecn.map(|red| red.in_bytes(whole.buffer.size));
-    let on = PortQos { queue, ecn, ..whole };
-    if !disabled {
-        return on;
-    }
-    PortQos {
-        rate: on.rate,
-        tpid: on.tpid,
-        pause: PauseSettings { pfc: 0, ..on.pause },
-        buffer: Buffer {
-            parts: None,
-            ..on.buffer
-        },
-        guard: on.guard,
-        hint: on.hint,
-        queue: on.queue,
-        sending: on.sending,
-        ..PortQos::default()
     }
 }

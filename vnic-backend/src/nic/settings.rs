@@ -5,7 +5,7 @@ use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
 use super::state::{AdapterEntry, State};
-use super::{Inner, Nic, qos};
+use super::{Inner, Nic, acting};
 use crate::check;
 use crate::rehearsal::acts;
 use crate::types::*;
@@ -72,7 +72,7 @@ impl State {
         let entry = self.adapter(name)?;
         let spec = &*entry.adapter.wanted();
         check::settings(settings, spec)?;
-        qos::change(&entry.qos, &settings.qos)?;
+        acting::change(&entry.qos, &settings.qos)?;
         check::free_macs("mac-address-list", &settings.macs, self.others(spec))
     }
 }
@@ -87,7 +87,7 @@ impl Inner {
         }
         let spec = adapter.spec();
         self.voices.configure(adapter.id, port_config(&spec, &settings));
-        let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
+        let qos = (before.qos != settings.qos).then(|| acting::change(&entry.qos, &settings.qos));
         let congestion = before.congestion != settings.congestion;
         self.start_with(adapter, settings, anew);
         if congestion {

@@ -25,7 +25,7 @@ use crate::types::*;
 use crate::vhost::Endpoint;
 pub use access_list::ListEntry;
 pub use bond::{BondEntry, MemberEntry};
-pub use discovery::Discovery;
+pub use discovery::{Discovery, Wanted, wanted};
 pub use faults::{FaultEntry, FaultTable};
 pub use mirror::MirrorEntry;
 pub use port::{PortEntry, limited};
@@ -41,6 +41,8 @@ pub struct State {
     pub adapters: BTreeMap<String, AdapterEntry>,
     /// Uplink ports.
     pub ports: BTreeMap<String, PortEntry>,
+    /// What the NV configuration wants of the first ports by name.
+    pub presets: [PortPreset; PRESETS],
     /// Names of adapters, uplink ports and bonds, by their ports of the switch.
     pub names: BTreeMap<PortId, String>,
     /// The number that the next capture gets.

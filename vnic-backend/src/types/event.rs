@@ -192,6 +192,21 @@ pub enum NicEventKind {
         /// Why.
         why: LldpLost,
     },
+    /// What acts on a port by data center bridging exchange has changed.
+    DcbxChanged {
+        /// What acts now, and whose it is.
+        outcome: DcbxOutcome,
+    },
+    /// Several stations on the link of a port speak data center bridging exchange: none of them counts.
+    DcbxSeveralPeers {
+        /// How many.
+        peers: usize,
+    },
+    /// A port is willing, and cannot have the classes that its peer recommends.
+    DcbxRefused {
+        /// Why.
+        why: &'static str,
+    },
     /// A member port of a bond has an LACP partner.
     LacpPartnerFound {
         /// The bond.

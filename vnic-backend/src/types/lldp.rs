@@ -2,8 +2,9 @@
 
 use std::time::SystemTime;
 
+use super::DcbxStatus;
+
 pub use vnic_fabric::lldp::{Counters as LldpCounters, Lost as LldpLost};
-pub use vnic_wire::dcbx;
 pub use vnic_wire::lldp::capability as lldp_capability;
 
 vnic_wire::named! {
@@ -39,6 +40,47 @@ impl LldpMode {
     }
 }
 
+/// How much a port tells or reads by link layer discovery (NV parameters `LLDP_NB_TX_MODE` and `LLDP_NB_RX_MODE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LldpExtent {
+    /// Nothing.
+    #[default]
+    Off,
+    /// What a message must have.
+    Mandatory,
+    /// All.
+    All,
+}
+
+/// What the device's NV configuration wants of a port whose own link layer discovery is disabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortPreset {
+    /// What it reads.
+    pub receive: LldpExtent,
+    /// What it tells.
+    pub transmit: LldpExtent,
+    /// Whether it has data center bridging exchange, as of IEEE 802.1Qaz. That acts while both extents are [`LldpExtent::All`], and the
+    /// key `DcbxMode` of an adapter lets it.
+    pub dcbx: bool,
+    /// Whether it takes what the peer has.
+    pub willing: bool,
+}
+
+impl PortPreset {
+    /// Whether the port speaks and listens.
+    pub fn mode(self) -> LldpMode {
+        match (self.transmit != LldpExtent::Off, self.receive != LldpExtent::Off) {
+            (false, false) => LldpMode::Disabled,
+            (true, false) => LldpMode::TxOnly,
+            (false, true) => LldpMode::RxOnly,
+            (true, true) => LldpMode::RxAndTx,
+        }
+    }
+}
+
+/// Ports that have a preset: the first ones by name.
+pub const PRESETS: usize = 2;
+
 /// A station that a port hears.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LldpNeighbour {
@@ -57,6 +99,8 @@ pub struct LldpStatus {
     pub neighbours: Vec<LldpNeighbour>,
     /// Its counters.
     pub counters: LldpCounters,
+    /// Data center bridging exchange, while it acts.
+    pub dcbx: Option<DcbxStatus>,
     /// What a station says of priorities that contradicts the port.
     pub problem: Option<String>,
 }

@@ -255,6 +255,19 @@ impl<'a> Lldpdu<'a> {
         Ok(new)
     }
 
+    /// The message without what it may have, and need not.
+    pub fn mandatory(self) -> Lldpdu<'a> {
+        Lldpdu {
+            port_description: None,
+            system_name: None,
+            system_description: None,
+            capabilities: None,
+            management: None,
+            more: &[],
+            ..self
+        }
+    }
+
     /// The frame, padded to the shortest length; `more` are the TLVs between the time to live and the end.
     pub fn frame(source: MacAddr, chassis: Id<'_>, port: Id<'_>, ttl: u16, more: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(FRAME_MIN.max(64 + more.len()));

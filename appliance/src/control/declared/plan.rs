@@ -68,12 +68,15 @@ impl Plan {
 }
 
 /// Keys of a port that change while it is there.
-const LIVE: [&str; 5] = [
+const LIVE: [&str; 8] = [
     "speed_mbps",
     "storm_broadcast_pps",
     "storm_unknown_unicast_pps",
     "bridge",
     "lldp",
+    "dcbx",
+    "dcbx_willing",
+    "dcbx_applications",
 ];
 
 /// Places of actions in the order: what goes gives free what others need.

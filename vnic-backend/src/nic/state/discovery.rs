@@ -3,8 +3,10 @@
 use std::time::{Instant as Moment, SystemTime};
 
 use vnic_fabric::Instant;
+use vnic_fabric::dcbx::{Administrative, told};
 use vnic_fabric::lldp::{Agent, Local, Neighbour};
 
+use super::PortEntry;
 use crate::types::*;
 use crate::uplink::{Links, own_address};
 
@@ -17,9 +19,8 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// That of a port, whose link is up or not.
-    pub fn new(spec: &PortSpec, up: bool) -> Discovery {
-        let mode = spec.lldp;
+    /// That of a port in this mode, whose link is up or not.
+    pub fn new(spec: &PortSpec, mode: LldpMode, up: bool) -> Discovery {
         let mut agent = Agent::new(local(spec), mode.transmits(), mode.receives());
         agent.set_link(Instant(0), up);
         Discovery {
@@ -45,8 +46,63 @@ impl Discovery {
             neighbours: self.agent.neighbours().map(neighbour).collect(),
             counters: self.agent.counters(),
             problem: self.agent.neighbours().find_map(|n| contradiction(n, pfc)),
+            dcbx: self.dcbx(),
         }
     }
+
+    /// Data center bridging exchange, while it acts.
+    fn dcbx(&self) -> Option<DcbxStatus> {
+        let dcbx = self.agent.dcbx()?;
+        let wanted = dcbx.administrative();
+        let mut said = self.agent.neighbours().map(|n| &n.exchange);
+        let peer = said.find(|said| **said != dcbx::Exchange::default());
+        Some(DcbxStatus {
+            willing: wanted.willing,
+            administrative: wanted.parameters.clone(),
+            outcome: dcbx.outcome().clone(),
+            peer: peer.filter(|_| dcbx.outcome().peers == 1).cloned(),
+            counters: dcbx.counters,
+        })
+    }
+}
+
+/// What the agent of a port shall do.
+pub struct Wanted {
+    /// Whether it speaks and listens.
+    pub mode: LldpMode,
+    /// Whether it tells, and reads, more than a message must have.
+    pub optional: (bool, bool),
+    /// What it brings into data center bridging exchange; `None`: it has no part in it.
+    pub dcbx: Option<Administrative>,
+}
+
+/// What the agent of a port shall do: what the operator wants of the port; while its link layer discovery is disabled, what the NV
+/// configuration wants.
+pub fn wanted(entry: &PortEntry) -> Wanted {
+    let (spec, qos, preset) = (&entry.spec, &entry.qos, entry.preset);
+    let own = spec.lldp != LldpMode::Disabled;
+    let mode = if own { spec.lldp } else { preset.mode() };
+    let full = |extent| own || extent == LldpExtent::All;
+    let optional = (full(preset.transmit), full(preset.receive));
+    let willing = match (spec.dcbx.mode, own) {
+        (DcbxMode::Off, false) if preset.dcbx => Some(DcbxWilling {
+            ets: preset.willing,
+            pfc: preset.willing,
+            applications: preset.willing,
+        }),
+        (DcbxMode::Off, _) => None,
+        _ => Some(spec.dcbx.willing),
+    };
+    let acts = mode == LldpMode::RxAndTx && optional == (true, true) && !qos.disabled;
+    let dcbx = willing.filter(|_| acts).map(|willing| Administrative {
+        willing,
+        parameters: DcbxParameters {
+            classes: told(&qos.classes),
+            pfc: qos.pfc,
+            applications: spec.dcbx.applications.clone(),
+        },
+    });
+    Wanted { mode, optional, dcbx }
 }
 
 /// What contradicts a port with flow control of these priorities, if a station says anything of it.

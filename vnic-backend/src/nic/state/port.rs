@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use vnic_engine::settings::QosKeys;
+use vnic_fabric::dcbx::{Source, taken};
 use vnic_fabric::switch::PortConfig;
+use vnic_wire::qos::Trust;
 
 use super::discovery::Discovery;
 use crate::datapath::PortCounters;
@@ -24,6 +27,8 @@ pub struct PortEntry {
     pub qos: QosSpec,
     /// Link layer discovery, while it speaks or listens.
     pub lldp: Option<Discovery>,
+    /// What the NV configuration wants of it, while its own link layer discovery is disabled.
+    pub preset: PortPreset,
     /// Index of the network interface that is open; `None`: the device is gone.
     pub index: Option<u32>,
     /// Reason why the link cannot come up.
@@ -47,6 +52,27 @@ impl PortEntry {
         limited(spec, self.spec.speed_mbps)
     }
 
+    /// What acts: the operator's configuration, limited to the port's speed, with what was taken from the peer by data center
+    /// bridging exchange.
+    pub fn operational(&self) -> QosSpec {
+        let mut acts = self.limited(&self.qos);
+        let Some(dcbx) = self.lldp.as_ref().and_then(|of| of.agent.dcbx()) else {
+            return acts;
+        };
+        let outcome = dcbx.outcome();
+        let (sources, told) = (outcome.sources, &outcome.operational);
+        if sources.ets == Source::Peer {
+            acts.classes = taken(&told.classes, acts.classes.limit);
+        }
+        if sources.pfc == Source::Peer {
+            acts.pfc = told.pfc;
+        }
+        if sources.applications == Source::Peer {
+            apply(&told.applications, &mut acts.keys);
+        }
+        acts
+    }
+
     /// Status of the port, without its device.
     pub fn status(&self) -> PortStatus {
         PortStatus {
@@ -55,12 +81,40 @@ impl PortEntry {
             up: self.up,
             problem: self.problem.clone(),
             mode: self.index.map(|_| self.mode.clone()).unwrap_or_default(),
-            lldp: self
-                .lldp
-                .as_ref()
-                .map(|of| of.status(if self.qos.disabled { 0 } else { self.qos.pfc })),
+            lldp: self.lldp.as_ref().map(|of| {
+                of.status(if self.qos.disabled {
+                    0
+                } else {
+                    self.operational().pfc
+                })
+            }),
             device: None,
         }
+    }
+}
+
+/// Lets rows of a table of applications act that name a field of received frames: a DSCP, which then names the priority before a tag
+/// does, and EtherType 0, which stands for all others (IEEE 802.1Q-2018 table D-9). Other rows are for programs, which ask for them.
+fn apply(rows: &[dcbx::Application], keys: &mut QosKeys) {
+    let mut map = keys.acting_dscp_map();
+    let mut by_dscp = false;
+    for row in rows {
+        match (row.selector, row.protocol) {
+            (1, 0) => keys.priorities.default_priority = row.priority,
+            (5, dscp) => {
+                if let Some(priority) = map.get_mut(usize::from(dscp)) {
+                    (*priority, by_dscp) = (row.priority, true);
+                }
+            }
+            _ => {}
+        }
+    }
+    if by_dscp {
+        keys.set_dscp_map(map);
+        keys.priorities.trust = match keys.priorities.trust {
+            Trust::Port | Trust::Dscp => Trust::Dscp,
+            Trust::Pcp | Trust::Both => Trust::Both,
+        };
     }
 }
 

@@ -35,9 +35,9 @@ pub(super) const KEYS: &[KeyDef] = &[
         .help("Priority of packets without a tag.")
         .source("WinOF-2 Ethernet Network, RCM with Untagged Traffic"),
     KeyDef::number("DcbxMode", 2, 2)
-        .waits_for("DCBX")
-        .help("2: the NIC runs DCBX. Without the key it does not.")
-        .note("No other value is documented.")
+        .acts(field!(dcbx))
+        .help("2: ports run DCBX for which the NV parameters LLDP_NB_DCBX say so. Without the key they do not.")
+        .note("No other value is documented. A port serves all adapters: the key of one is enough. DCBX of a port that the operator gave it (`vnicctl port set --dcbx`) does without.")
         .source("WinOF-2 Ethernet Network, Data Center Bridging Exchange (DCBX)"),
     KeyDef::switch("*QoSOffload")
         .acts(field!(qos.sending.offload))

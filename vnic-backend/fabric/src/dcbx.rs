@@ -1,0 +1,298 @@
+//! Negotiation of data center bridging exchange on one port (IEEE 802.1Q-2018 clause 38): which traffic classes, flow control and
+//! priorities of applications act, from those of the operator and those of the station at the other end of the link.
+//!
+//! | attribute | kind (clause 38.3) | the peer's act while |
+//! |---|---|---|
+//! | traffic classes (ETS) | asymmetric | the port is willing, and the peer recommends some |
+//! | flow control (PFC) | symmetric | the port is willing, the peer has some, and is not willing or has the higher address |
+//! | applications | asymmetric | the port is willing, and the peer has some |
+//!
+//! While several stations speak DCBX on the link, the port acts as if none did (clause 38.4). Values that the port cannot realise are
+//! not taken. With its peer all that the operator gave comes back.
+
+use alloc::vec::Vec;
+
+use vnic_wire::MacAddr;
+use vnic_wire::dcbx::{Algorithm, Application, Classes, Ets, Exchange, Pfc};
+
+use crate::qos::{self, Tsa};
+
+#[cfg(test)]
+mod tests;
+
+/// Traffic classes that a port has, and priorities that it can pause at a time.
+const EIGHT: u8 = 8;
+
+/// Number of the scheduler that is a vendor's own (table D-8).
+const VENDOR: Algorithm = Algorithm::Other(255);
+
+/// Attributes for which a port takes the peer's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Willing {
+    /// Traffic classes.
+    pub ets: bool,
+    /// Flow control by priority.
+    pub pfc: bool,
+    /// Priorities of applications.
+    pub applications: bool,
+}
+
+impl Default for Willing {
+    /// All, as a host is (WinOF-2 Ethernet Network, Data Center Bridging Exchange).
+    fn default() -> Willing {
+        Willing {
+            ets: true,
+            pfc: true,
+            applications: true,
+        }
+    }
+}
+
+/// Values of the attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parameters {
+    /// Traffic classes.
+    pub classes: Classes,
+    /// Priorities with flow control, a bit each.
+    pub pfc: u8,
+    /// Priorities of applications.
+    pub applications: Vec<Application>,
+}
+
+/// Whose value of an attribute acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Source {
+    /// The operator's.
+    #[default]
+    Local,
+    /// The peer's.
+    Peer,
+}
+
+/// Whose values act, by attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sources {
+    /// Traffic classes.
+    pub ets: Source,
+    /// Flow control by priority.
+    pub pfc: Source,
+    /// Priorities of applications.
+    pub applications: Source,
+}
+
+/// The state machine of an asymmetric attribute (clause 38.4.1), by the port's willing bit and whether the peer has a value.
+pub fn asymmetric(willing: bool, peer: bool) -> Source {
+    match willing && peer {
+        true => Source::Peer,
+        false => Source::Local,
+    }
+}
+
+/// The state machine of a symmetric attribute (clause 38.4.2), by the port's willing bit, the peer's (`None`: it has no value), and
+/// whether the port's address is lower than the peer's: of two willing ports the lower one yields.
+pub fn symmetric(willing: bool, peer: Option<bool>, lower: bool) -> Source {
+    match (willing, peer) {
+        (true, Some(false)) => Source::Peer,
+        (true, Some(true)) if lower => Source::Peer,
+        _ => Source::Local,
+    }
+}
+
+/// What the negotiation has come to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Values that act.
+    pub operational: Parameters,
+    /// Whose they are.
+    pub sources: Sources,
+    /// Stations on the link that speak DCBX. Of several none counts.
+    pub peers: usize,
+    /// Why the classes of the peer are not taken, although the port is willing; `None`: there is no such reason.
+    pub refused: Option<&'static str>,
+}
+
+/// What the operator wants of a port.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Administrative {
+    /// Attributes for which the peer's values are taken.
+    pub willing: Willing,
+    /// The operator's values.
+    pub parameters: Parameters,
+}
+
+/// Counters since the port has DCBX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Messages sent with the port's attributes.
+    pub sent: u64,
+    /// Messages received with attributes of a station.
+    pub received: u64,
+    /// Changes of what acts.
+    pub changes: u64,
+}
+
+/// Negotiation on one port.
+#[derive(Debug, Clone)]
+pub struct Negotiation {
+    mac: MacAddr,
+    administrative: Administrative,
+    outcome: Outcome,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+impl Negotiation {
+    /// That of a port with this address, which has not heard anybody.
+    pub fn new(mac: MacAddr, administrative: Administrative) -> Negotiation {
+        let mut new = Negotiation {
+            mac,
+            administrative,
+            outcome: Outcome::default(),
+            counters: Counters::default(),
+        };
+        new.outcome = new.decide(&[]);
+        new
+    }
+
+    /// Changes what the operator wants. It acts from the next [`Negotiation::hear`] on.
+    pub fn set(&mut self, administrative: Administrative) {
+        self.administrative = administrative;
+    }
+
+    /// What the operator wants.
+    pub fn administrative(&self) -> &Administrative {
+        &self.administrative
+    }
+
+    /// What acts.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Decides anew, from what all stations on the link say now. Returns the outcome before, if it was another one.
+    pub fn hear(&mut self, stations: &[(MacAddr, &Exchange)]) -> Option<Outcome> {
+        let new = self.decide(stations);
+        if new == self.outcome {
+            return None;
+        }
+        self.counters.changes += 1;
+        Some(core::mem::replace(&mut self.outcome, new))
+    }
+
+    fn decide(&self, stations: &[(MacAddr, &Exchange)]) -> Outcome {
+        let Administrative { willing, parameters } = &self.administrative;
+        let mut new = Outcome {
+            operational: parameters.clone(),
+            peers: stations.len(),
+            ..Outcome::default()
+        };
+        let &[(mac, said)] = stations else {
+            return new;
+        };
+        if let Some(classes) = said.recommendation.filter(|_| willing.ets) {
+            new.refused = unfit(&classes).err();
+            new.sources.ets = asymmetric(willing.ets, new.refused.is_none());
+            if new.sources.ets == Source::Peer {
+                new.operational.classes = classes;
+            }
+        }
+        new.sources.pfc = symmetric(willing.pfc, said.pfc.map(|pfc| pfc.willing), self.mac < mac);
+        if let (Source::Peer, Some(pfc)) = (new.sources.pfc, said.pfc) {
+            new.operational.pfc = pfc.priorities;
+        }
+        new.sources.applications = asymmetric(willing.applications, !said.applications.is_empty());
+        if new.sources.applications == Source::Peer {
+            new.operational.applications.clone_from(&said.applications);
+        }
+        new
+    }
+
+    /// What the port says. Configurations are those that act. A willing port recommends no classes: two of them would only exchange
+    /// theirs. The applications are the operator's, for the TLV has no willing bit: two willing ports that told each other what they
+    /// have taken would exchange it for ever.
+    pub fn says(&self) -> Exchange {
+        let Administrative { willing, parameters } = &self.administrative;
+        let acts = &self.outcome.operational;
+        Exchange {
+            ets: Some(Ets {
+                willing: willing.ets,
+                classes_max: EIGHT,
+                classes: acts.classes,
+            }),
+            recommendation: (!willing.ets).then_some(parameters.classes),
+            pfc: Some(Pfc {
+                willing: willing.pfc,
+                capability: EIGHT,
+                priorities: acts.pfc,
+            }),
+            applications: parameters.applications.clone(),
+        }
+    }
+}
+
+/// Whether a port can have these classes; the error says why it cannot.
+fn unfit(c: &Classes) -> Result<(), &'static str> {
+    let known = |a: &Algorithm| matches!(a, Algorithm::Strict | Algorithm::Ets | &VENDOR);
+    if !c.algorithm.iter().all(known) {
+        return Err("a class has a scheduler that the port does not have");
+    }
+    let of_ets = |(a, share): (&Algorithm, &u8)| (*a == Algorithm::Ets).then_some(u32::from(*share));
+    let shares: Vec<u32> = c.algorithm.iter().zip(&c.share).filter_map(of_ets).collect();
+    match shares.iter().sum() {
+        100u32 => Ok(()),
+        _ if shares.is_empty() => Ok(()),
+        _ => Err("the shares of ETS classes are not 100 % together"),
+    }
+}
+
+/// Classes of a port, as they are told: shares are 100 % together, which are only weights for the port. Arbitration tables of virtual
+/// lanes are a vendor's own scheduler there.
+pub fn told(classes: &qos::Classes) -> Classes {
+    if classes.arbitration.is_some() {
+        return Classes {
+            of_priority: classes.of_priority,
+            share: [0; 8],
+            algorithm: [VENDOR; 8],
+        };
+    }
+    let sum: u32 = classes.share.iter().map(|share| u32::from(*share)).sum();
+    let mut share = classes.share;
+    if sum > 0 {
+        share = share.map(|share| u8::try_from(u32::from(share) * 100 / sum).unwrap_or(100));
+        let rest = 100u8.saturating_sub(share.iter().sum());
+        if let Some(most) = share.iter_mut().max() {
+            *most += rest;
+        }
+    }
+    Classes {
+        of_priority: classes.of_priority,
+        share,
+        algorithm: classes.tsa.map(|tsa| match tsa {
+            Tsa::Vendor => VENDOR,
+            Tsa::Strict => Algorithm::Strict,
+            Tsa::Ets => Algorithm::Ets,
+        }),
+    }
+}
+
+/// Classes of a port, as they were told, with the limits that the port has.
+pub fn taken(told: &Classes, limit: [u64; qos::PRIORITIES]) -> qos::Classes {
+    let tsa = told.algorithm.map(|algorithm| match algorithm {
+        Algorithm::Strict => Tsa::Strict,
+        Algorithm::Ets => Tsa::Ets,
+        Algorithm::CreditBased | Algorithm::Other(_) => Tsa::Vendor,
+    });
+    let mut share = told.share;
+    for (share, tsa) in share.iter_mut().zip(tsa) {
+        if tsa != Tsa::Ets {
+            *share = 0;
+        }
+    }
+    qos::Classes {
+        of_priority: told.of_priority,
+        tsa,
+        share,
+        limit,
+        arbitration: None,
+    }
+}
