@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn ports_have_no_guest() {
         type Change = fn(&mut QosSpec);
-        let refused: [(&str, Change); 6] = [
+        let refused: [(&str, Change); 7] = [
             ("schedule_queue", |s| s.queue = Some(ScheduleQueue::default())),
             ("policies", |s| {
                 s.policies.push(Policy {

@@ -126,7 +126,7 @@ fn a_work_queue_has_three_states() -> Result<()> {
     let flushed = take(&b.cq)?;
     assert_eq!(
         (flushed.id(), flushed.status()),
-        (3, CompletionStatus::WorkRequestFlushed)
+        (3, CompletionStatus::FlushError)
     );
     assert!(queue.to_ready().is_err(), "only RESET leads out of ERR");
     queue.to_reset()?;
