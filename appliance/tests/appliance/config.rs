@@ -313,7 +313,7 @@ fn wrong_shapes_are_named() {
     errors(
         "[frobnicate]\n",
         &[
-            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port, team, tracing, verbs_fault",
+            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port, subnet, team, tracing, verbs_fault",
         ],
     );
 }
