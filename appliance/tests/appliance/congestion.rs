@@ -393,7 +393,7 @@ async fn no_rate_is_above_that_of_the_line() {
             // Unless one of them is not allowed, or a preset is chosen.
             let wrong = parameters(&[(p.def.name, "100001"), ("np_cnp_ecn", "4")]);
             let preset = v1::SetCongestionRequest {
-                preset: "paper".to_owned(),
+                preset: Some("paper".to_owned()),
                 ..parameters(&[(p.def.name, "100001")])
             };
             for (wanted, field) in [(wrong, "np_cnp_ecn"), (preset, p.def.name)] {
