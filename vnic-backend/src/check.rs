@@ -244,13 +244,18 @@ pub fn dcbx(wanted: &DcbxSpec) -> Result<(), NicError> {
         let text = ApplicationRow(*row);
         let most = if row.selector == 5 { 63 } else { u16::MAX };
         if !(1..=5).contains(&row.selector) || row.protocol > most || row.priority > 7 {
-            let problem = format!("{text} is out of range: selector 1 to 5, protocol 0 to {most}, priority 0 to 7");
+            let problem =
+                format!("{text} is out of range: selector 1 to 5, protocol 0 to {most}, priority 0 to 7");
             return invalid(FIELD, problem);
         }
         let before = rows.get(..i).unwrap_or_default();
-        let same = |other: &&dcbx::Application| (other.selector, other.protocol) == (row.selector, row.protocol);
+        let same =
+            |other: &&dcbx::Application| (other.selector, other.protocol) == (row.selector, row.protocol);
         if let Some(other) = before.iter().find(same) {
-            let problem = format!("{text}: the protocol has a row already, {}", ApplicationRow(*other));
+            let problem = format!(
+                "{text}: the protocol has a row already, {}",
+                ApplicationRow(*other)
+            );
             return invalid(FIELD, problem);
         }
     }

@@ -48,6 +48,7 @@ pub enum PolicyVerb {
     Show,
     /// Take the policy away
     #[command(after_help = "Example:\n  vnicctl subnet policy remove")]
+    #[command(visible_alias = "delete")]
     Remove,
 }
 

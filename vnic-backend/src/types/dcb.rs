@@ -70,11 +70,16 @@ impl std::str::FromStr for ApplicationRow {
     fn from_str(text: &str) -> Result<ApplicationRow, String> {
         let wrong = || {
             let names = SELECTORS.join(", ");
-            format!("{text:?} is no row: SELECTOR:PROTOCOL=PRIORITY, such as udp:4791=3; selectors are {names}")
+            format!(
+                "{text:?} is no row: SELECTOR:PROTOCOL=PRIORITY, such as udp:4791=3; selectors are {names}"
+            )
         };
         let (protocol, priority) = text.split_once('=').ok_or_else(wrong)?;
         let (selector, protocol) = protocol.split_once(':').ok_or_else(wrong)?;
-        let at = SELECTORS.iter().position(|name| *name == selector).ok_or_else(wrong)?;
+        let at = SELECTORS
+            .iter()
+            .position(|name| *name == selector)
+            .ok_or_else(wrong)?;
         let most = if selector == "dscp" { 63 } else { u16::MAX };
         let number = match protocol.strip_prefix("0x") {
             Some(digits) => u16::from_str_radix(digits, 16).ok(),
@@ -95,7 +100,9 @@ impl std::str::FromStr for ApplicationRow {
 impl fmt::Display for ApplicationRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = &self.0;
-        let selector = usize::from(row.selector).checked_sub(1).and_then(|at| SELECTORS.get(at));
+        let selector = usize::from(row.selector)
+            .checked_sub(1)
+            .and_then(|at| SELECTORS.get(at));
         match selector {
             Some(name) if *name == "ethertype" => write!(f, "{name}:{:#06x}={}", row.protocol, row.priority),
             Some(name) => write!(f, "{name}:{}={}", row.protocol, row.priority),
@@ -110,7 +117,13 @@ mod tests {
 
     #[test]
     fn rows_are_written_and_read() {
-        for text in ["udp:4791=3", "tcp:3260=4", "ethertype:0x8906=3", "port:445=7", "dscp:26=3"] {
+        for text in [
+            "udp:4791=3",
+            "tcp:3260=4",
+            "ethertype:0x8906=3",
+            "port:445=7",
+            "dscp:26=3",
+        ] {
             let row: ApplicationRow = text.parse().expect("a row");
             assert_eq!(row.to_string(), text);
         }

@@ -468,7 +468,7 @@ proptest! {
         }
     }
 
-    /// One lost frame that lets the peer go on costs it 100 us.
+    /// One lost frame that lets the peer go on costs it 100 us. It is said again at growing intervals, until the peer is heard.
     #[test]
     fn a_lost_frame_that_lets_go_is_said_again(kind in 0..KINDS.len()) {
         let settings = KINDS[kind].1;
@@ -484,7 +484,10 @@ proptest! {
         while let Some(frame) = tx.poll(us(150), settings, RATE) {
             rx.frame(us(150), &frame, settings, RATE);
         }
-        prop_assert_eq!((rx.paused(us(150)), tx.next_time()), (0, None));
+        prop_assert_eq!((rx.paused(us(150)), tx.next_time()), (0, Some(us(350))));
+        tx.heard(us(200), 8);
+        prop_assert!(tx.poll(us(350), settings, RATE).is_none());
+        prop_assert_eq!(tx.next_time(), None);
     }
 
     /// A peer that sends pause for ever, for anything: what is not lossless here never waits, and every wait ends.
