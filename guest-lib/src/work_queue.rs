@@ -55,64 +55,36 @@ impl std::fmt::Debug for HashQueuePair {
     }
 }
 
-impl ProtectionDomain {
+impl WorkQueue {
     /// Makes a work queue for `max_wr` receives of `max_sge` elements, in state RESET.
     ///
     /// ```no_run
     /// # fn example(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
     /// use vnic_verbs::flow::FlowRule;
-    /// use vnic_verbs::work_queue::{HashRule, hash_types};
+    /// use vnic_verbs::work_queue::hash_types;
+    /// use vnic_verbs::{HashQueuePair, HashRule, WorkQueue};
     ///
-    /// let queues = [pd.work_queue(cq, 64, 1)?, pd.work_queue(cq, 64, 1)?];
+    /// let queues = [WorkQueue::new(pd, cq, 64, 1)?, WorkQueue::new(pd, cq, 64, 1)?];
     /// for queue in &queues {
     ///     queue.to_ready()?;
     /// }
     /// let rule = HashRule { types: hash_types::IPV4 | hash_types::TCPV4, key: [0x5a; 40] };
-    /// let spread = pd.hash_queue_pair(&rule, &queues)?;
+    /// let spread = HashQueuePair::new(pd, &rule, &queues)?;
     /// let flow = spread.create_flow(&FlowRule::default())?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn work_queue(&self, cq: &CompletionQueue, max_wr: u32, max_sge: u32) -> Result<WorkQueue, Error> {
+    pub fn new(
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<WorkQueue, Error> {
         // Of a queue pair of frames the receiving half.
-        let half = self.qp::<RawPacket>(cq, cq).max_send_wr(0).max_send_sge(0);
+        let half = pd.qp::<RawPacket>(cq, cq).max_send_wr(0).max_send_sge(0);
         Ok(WorkQueue(half.max_recv_wr(max_wr).max_recv_sge(max_sge).build()?))
     }
 
-    /// Makes a queue pair that spreads frames over `table`, by the low bits of their hash. Its length is a power of two, and at most
-    /// `max_hash_entries` of [`query_device`](crate::Context::query_device); a queue may be there more than once.
-    pub fn hash_queue_pair(&self, rule: &HashRule, table: &[WorkQueue]) -> Result<HashQueuePair, Error> {
-        let mut body = CreateHashQp {
-            hash_types: rule.types,
-            entries: table.len() as u32,
-            key: rule.key,
-            ..CreateHashQp::default()
-        };
-        let Some(entries) = body.table.get_mut(..table.len()) else {
-            return Err(Error::Invalid(format!(
-                "a table of {} entries: at most 128",
-                table.len()
-            )));
-        };
-        for (entry, queue) in entries.iter_mut().zip(table) {
-            *entry = queue.number();
-        }
-        let domain = &*self.0;
-        let object = Plain::new(
-            &domain.core,
-            domain.epoch,
-            Opcode::CreateHashQp,
-            &body,
-            Opcode::DestroyHashQp,
-        )?;
-        Ok(HashQueuePair(Arc::new(Spread {
-            object,
-            _table: table.to_vec(),
-        })))
-    }
-}
-
-impl WorkQueue {
     /// Number of the queue, which its completions have as that of their queue pair.
     pub fn number(&self) -> u32 {
         self.0.number()
@@ -153,6 +125,38 @@ impl WorkQueue {
 }
 
 impl HashQueuePair {
+    /// Makes a queue pair that spreads frames over `table`, by the low bits of their hash. Its length is a power of two, and at most
+    /// `max_hash_entries` of [`query_device`](crate::Context::query_device); a queue may be there more than once.
+    pub fn new(pd: &ProtectionDomain, rule: &HashRule, table: &[WorkQueue]) -> Result<HashQueuePair, Error> {
+        let mut body = CreateHashQp {
+            hash_types: rule.types,
+            entries: table.len() as u32,
+            key: rule.key,
+            ..CreateHashQp::default()
+        };
+        let Some(entries) = body.table.get_mut(..table.len()) else {
+            return Err(Error::Invalid(format!(
+                "a table of {} entries: at most 128",
+                table.len()
+            )));
+        };
+        for (entry, queue) in entries.iter_mut().zip(table) {
+            *entry = queue.number();
+        }
+        let domain = &*pd.0;
+        let object = Plain::new(
+            &domain.core,
+            domain.epoch,
+            Opcode::CreateHashQp,
+            &body,
+            Opcode::DestroyHashQp,
+        )?;
+        Ok(HashQueuePair(Arc::new(Spread {
+            object,
+            _table: table.to_vec(),
+        })))
+    }
+
     /// Number of the queue pair. No completion has it: those of its frames have the number of the work queue.
     pub fn number(&self) -> u32 {
         self.0.object.handle

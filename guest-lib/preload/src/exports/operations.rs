@@ -13,7 +13,7 @@ use crate::objects::{
 };
 use crate::work::fields;
 use crate::work::poll::poll_cq;
-use crate::work::post::{bind_mw, elements, post_recv, post_send, post_srq_recv};
+use crate::work::post::{bind_mw, elements, post_recv, post_send, post_srq_recv, post_wq_recv};
 
 /// Fields that completions of an extended queue may have. There are no local identifiers (LIDs) and path bits on
 /// Ethernet: they read as 0, as those of other devices.
@@ -188,7 +188,9 @@ operation! {
 
     /// `man 3 ibv_create_wq`.
     fn create_wq(context: *mut ibv_context, attributes: *mut ibv_wq_init_attr) -> *mut ibv_wq, as pointer {
-        Wq::create(Context::of(context), &mut *attributes)
+        let wq = Wq::create(Context::of(context), &mut *attributes)?;
+        (*wq).post_recv = Some(post_wq_recv);
+        Ok(wq)
     }
 
     /// `man 3 ibv_modify_wq`.

@@ -17,7 +17,6 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Kind, Unacknowledged};
 use crate::handle::{Object, Use, Uses, end, maybe, publish, the};
-use crate::work::post::post_wq_recv;
 
 const IPV4: u32 = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4;
 const IPV6: u32 = IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6;
@@ -41,7 +40,7 @@ pub struct Wq {
 object!(Wq: ibv_wq);
 
 impl Wq {
-    /// Makes a work queue. The room that it really has is written back.
+    /// Makes a work queue, without its function for receives. The room that it really has is written back.
     pub fn create(context: &Context, wanted: &mut ibv_wq_init_attr) -> Result<*mut ibv_wq, Errno> {
         only(wanted.comp_mask, IBV_WQ_INIT_ATTR_FLAGS, Errno::UNSUPPORTED)?;
         if wanted.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0 && wanted.create_flags != 0 {
@@ -62,7 +61,7 @@ impl Wq {
             return Err(Errno::INVALID);
         }
         let elements = wanted.max_sge.max(1);
-        let inner = pd.inner.work_queue(&cq.inner, wanted.max_wr, elements)?;
+        let inner = WorkQueue::new(&pd.inner, &cq.inner, wanted.max_wr, elements)?;
         let entries = wanted.max_wr.checked_next_power_of_two();
         (wanted.max_wr, wanted.max_sge) = (entries.unwrap_or(wanted.max_wr).min(limits.max_qp_wr), elements);
         let (number, asynchronous) = (inner.number(), Unacknowledged::default());
@@ -76,7 +75,6 @@ impl Wq {
                 handle: number,
                 state: IBV_WQS_RESET,
                 wq_type: IBV_WQT_RQ,
-                post_recv: Some(post_wq_recv),
                 ..zeros()
             }),
             inner,

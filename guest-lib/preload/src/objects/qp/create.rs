@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vnic_device::queue::{BLOCK_LEN, SendHead, SendLimits, Target, send_blocks_max};
 use vnic_device::verbs::QpType;
-use vnic_verbs::{Capabilities, HashRule, QpBuilder, QpKind, QueuePair, XrcTarget};
+use vnic_verbs::{Capabilities, HashQueuePair, HashRule, QpBuilder, QpKind, QueuePair, XrcTarget};
 
 use super::{AnyQp, Qp};
 use crate::abi::*;
@@ -239,7 +239,7 @@ fn spread(wanted: &Wanted<'_>, table: &RwqIndTable, rule: &HashRule) -> Made {
             .because("a queue pair with an indirection table has a PD, and no queues of its own"));
     };
     Ok((
-        AnyQp::Hash(pd.inner.hash_queue_pair(rule, table.queues())?),
+        AnyQp::Hash(HashQueuePair::new(&pd.inner, rule, table.queues())?),
         zeros(),
     ))
 }

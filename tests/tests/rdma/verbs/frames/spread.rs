@@ -18,7 +18,9 @@ impl Side {
         let cqs = (0..n)
             .map(|_| self.context.create_cq(64))
             .collect::<Result<Vec<_>, _>>()?;
-        let queues = cqs.iter().map(|cq| self.pd.work_queue(cq, RECEIVES as u32, 1));
+        let queues = cqs
+            .iter()
+            .map(|cq| WorkQueue::new(&self.pd, cq, RECEIVES as u32, 1));
         let all = Queues {
             queues: queues.collect::<Result<_, _>>()?,
             cqs,
@@ -39,7 +41,7 @@ impl Side {
     }
 
     fn hash(&self, types: u32, table: &[WorkQueue]) -> Result<HashQueuePair, Error> {
-        self.pd.hash_queue_pair(&HashRule { types, key: key() }, table)
+        HashQueuePair::new(&self.pd, &HashRule { types, key: key() }, table)
     }
 }
 
@@ -103,8 +105,8 @@ fn frames_go_where_their_hash_says() -> Result<()> {
 fn a_work_queue_has_three_states() -> Result<()> {
     let Pair { rig: _rig, a, b } = pair()?;
     let qa = a.raw()?;
-    let queue = b.pd.work_queue(&b.cq, 4, 1)?;
-    let other = b.pd.work_queue(&b.cq, 4, 1)?;
+    let queue = WorkQueue::new(&b.pd, &b.cq, 4, 1)?;
+    let other = WorkQueue::new(&b.pd, &b.cq, 4, 1)?;
     other.to_ready()?;
     let receive = |queue: &WorkQueue, id| queue.post_recv(&[RecvWr::new(b.region.slice(..2048)).id(id)]);
     receive(&other, 9)?;
