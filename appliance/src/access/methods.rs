@@ -210,7 +210,7 @@ mod tests {
             let (_, name) = method.path.rsplit_once('/').expect("a path");
             let reads = [
                 "List", "Get", "Query", "Read", "Snapshot", "Watch", "Follow", "Export", "Trace", "Diff",
-                "Check",
+                "Check", "Resolve",
             ]
             .iter()
             .any(|p| name.starts_with(p));

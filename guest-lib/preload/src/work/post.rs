@@ -11,6 +11,7 @@ use vnic_verbs::wr::{SendHead, send_flags};
 use vnic_verbs::{Access, Data, MwType, Operation, PostError, PostReason, RecvWr, SendWr, Sending, Sge};
 
 use super::INLINE_MAX;
+use super::segments::Headers;
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{maybe, the};
@@ -259,6 +260,7 @@ unsafe fn post_segmented(
         let at = tso.hdr.expose_provenance() as u64;
         (tso, bytes(at, usize::from(tso.hdr_sz)))
     };
+    room_of(qp)?;
     if bytes.is_empty() || wanted.mss == 0 {
         return Err(Errno::INVALID);
     }
@@ -273,6 +275,14 @@ unsafe fn post_segmented(
     post_headed(qp, bytes, list, |elements| sending.post_list(head, elements))
 }
 
+/// The room for headers of a queue pair.
+fn room_of(qp: &Qp) -> Result<&Headers, Errno> {
+    qp.headers.as_ref().ok_or_else(|| {
+        Errno::UNSUPPORTED
+            .because("segments (TSO) take a raw packet queue pair that was made with max_tso_header")
+    })
+}
+
 /// Posts a frame of headers and what the list has.
 pub fn post_headed(
     qp: &Qp,
@@ -280,10 +290,7 @@ pub fn post_headed(
     list: &[Sge],
     post: impl FnOnce(&[Sge]) -> Result<(), PostReason>,
 ) -> Result<(), Errno> {
-    let room = qp.headers.as_ref().ok_or_else(|| {
-        Errno::UNSUPPORTED
-            .because("segments (TSO) take a raw packet queue pair that was made with max_tso_header")
-    })?;
+    let room = room_of(qp)?;
     if headers.len() > room.most() {
         return Err(Errno::INVALID);
     }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use vnic_device::command::connection::Listen;
 use vnic_device::command::device::{DeviceReply, GidRecord, Hello, JudgePost};
+use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
 };
@@ -262,9 +263,14 @@ fn lengths(d: &mut Driver) {
         if !list {
             expect("a list", head(len, len + 16), &zeros[..len + 16], S::Malformed);
         }
-        let mut longer = vec![0; len + 8];
-        longer[len + 7] = 1;
-        expect("a later field", head(len + 8, len + 8), &longer, S::NotSupported);
+        // (The device takes the body of the first version, too.)
+        let all = match opcode {
+            O::CreateFlow => size_of::<CreateFlow>(),
+            _ => len,
+        };
+        let mut longer = vec![0; all + 8];
+        longer[all + 7] = 1;
+        expect("a later field", head(all + 8, all + 8), &longer, S::NotSupported);
         // (Nobody listens for a service twice.)
         if matches!(opcode, O::Hello | O::Reset | O::Listen) {
             continue;

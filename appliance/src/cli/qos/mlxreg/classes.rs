@@ -313,7 +313,8 @@ mod tests {
     #[test]
     fn algorithms_are_groups() {
         use Algorithm::{Ets, Strict, Vendor};
-        let cases: [([Algorithm; 8], [u32; 8], [u32; 8], [u32; 8]); 4] = [
+        type Case = ([Algorithm; 8], [u32; 8], [u32; 8], [u32; 8]);
+        let cases: [Case; 4] = [
             ([Vendor; 8], [0; 8], [7; 8], [100; 8]),
             (
                 [Ets, Ets, Strict, Vendor, Strict, Vendor, Vendor, Vendor],

@@ -138,7 +138,9 @@ fn a_work_queue_has_three_states() -> Result<()> {
     assert_eq!(b.done()?.id(), 4);
     // What is in use stays: a flow its spread, and that its queues.
     drop((spread, queue));
-    let limits = (0..64).map(|_| b.hash(0, &[other.clone()])).collect::<Vec<_>>();
+    let limits = (0..64)
+        .map(|_| b.hash(0, std::slice::from_ref(&other)))
+        .collect::<Vec<_>>();
     let full = limits.last().and_then(|last| last.as_ref().err()?.status());
     assert_eq!(
         full,
@@ -146,7 +148,7 @@ fn a_work_queue_has_three_states() -> Result<()> {
         "the first is there, by its flow"
     );
     drop((limits, flow));
-    assert!(b.hash(0, &[other.clone()]).is_ok());
+    assert!(b.hash(0, std::slice::from_ref(&other)).is_ok());
     assert!(
         b.hash(0, &[other.clone(), other.clone(), other]).is_err(),
         "no power of two"
