@@ -231,7 +231,7 @@ fn lengths(d: &mut Driver) {
             len: all as u32,
             cookie: 0xfeed_0000_0000_0000 | u64::from(opcode.number()),
         };
-        let zeros = [0; 512];
+        let zeros = [0; 1024];
         expect(
             "len beyond the chain",
             head(len, len + 8),
