@@ -8,7 +8,7 @@ use vhost::vhost_user::message::VhostUserConfigFlags;
 use vnic_backend::settings::{AdapterSettings, TunnelKeys};
 use vnic_backend::{MacAddr, PortKind, PortSpec};
 use vnic_tests::driver::packets::{eth, udp, udp_partial};
-use vnic_tests::driver::rig::{Copies, Rig};
+use vnic_tests::driver::rig::{Copies, Rig, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, OFFLOADS, Options, feature};
 
 use crate::control_queue::{ERR, OK, flow, pair, through, toeplitz};
@@ -255,8 +255,12 @@ fn the_port_of_vxlan_counts_on_every_uplink() -> Result<()> {
                     let frame = vxlan([outside, *mac], port, &inside(inner));
                     assert!(end.tx.put_or_lose(&frame));
                     end.tx.flush();
-                    rig.settle()?;
-                    let (queue, _, got) = guest.try_recv_any().expect("a frame");
+                    let mut came = None;
+                    assert!(wait_for(|| {
+                        came = guest.try_recv_any();
+                        came.is_some()
+                    }));
+                    let (queue, _, got) = came.expect("a frame");
                     assert_eq!(got, frame);
                     used.insert(queue);
                 }

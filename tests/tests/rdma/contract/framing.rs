@@ -337,7 +337,7 @@ fn room(d: &mut Driver) {
     fine(d, O::CopyToDm, &copy(65536), &vec![7; 65536]);
     // Replies that find no room.
     let rows: [(O, Vec<u8>, usize); 8] = [
-        (O::QueryDevice, vec![], 184),
+        (O::QueryDevice, vec![], 192),
         (O::QueryPort, vec![], 32),
         (O::QueryClock, vec![], 8),
         (O::AllocPd, vec![], 8),

@@ -124,6 +124,7 @@ impl<T> Egress<T> {
         let classes = &qos.classes;
         // Waiting at the old rates gives no credit at the new ones.
         self.idle_until = now;
+        self.away = Away::default();
         self.port.set_rate(qos.rate);
         self.limited = 0;
         for c in 0..PRIORITIES {

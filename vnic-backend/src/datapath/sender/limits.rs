@@ -36,6 +36,8 @@ impl Limits {
 
     /// Changes the rates; debts of the buckets stay.
     pub fn configure(&mut self, qos: &PortQos) {
+        // Time at the old rates gives no credit at the new ones.
+        self.away = Away::default();
         self.link.set_rate(qos.rate);
         self.class_of = qos.classes.of_priority.map(|c| c & 7);
         let queue = qos.queue.as_ref().map_or([0; PRIORITIES], |q| q.limit);

@@ -486,7 +486,7 @@ impl Qp {
     #[inline(always)]
     fn start_request(&mut self, shared: &mut Shared, slot: u32) -> Option<Turn> {
         let many = self.requester.responses_due >= self.attributes.max_rd_atomic;
-        let many = many && !self.answered(shared);
+        let many = many && !self.answered(shared, slot);
         let Some(wqe) = shared.sends.get_mut(slot) else {
             return Some(Turn::Blocked);
         };

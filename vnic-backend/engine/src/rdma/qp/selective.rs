@@ -653,10 +653,11 @@ impl Qp {
     }
 
     /// May one more READ or atomic be asked for though `max_rd_atomic` of them are not complete? Those wait for parts alone that were lost:
-    /// the peer, which answers in order, has answered them and something behind them.
+    /// the peer, which answers in order, has answered them and something behind them. It knows the results of its last `max_rd_atomic`
+    /// atomics only, so that one more, in `slot`, must not make it forget that of one whose answer was lost.
     #[cold]
     #[inline(never)]
-    pub(super) fn answered(&self, shared: &Shared) -> bool {
+    pub(super) fn answered(&self, shared: &Shared, slot: u32) -> bool {
         let requester = &self.requester;
         let fetched = self.trouble.as_ref().and_then(|t| t.fetched.as_deref());
         let (Some(fetched), due) = (fetched, usize::from(requester.responses_due)) else {
@@ -667,15 +668,17 @@ impl Qp {
         if due >= 2 * most || requester.responses_due == u8::MAX || used >= Bits::<FETCHED>::SPAN as i32 / 2 {
             return false;
         }
-        let (mut slot, mut open) = (requester.head(), 0);
+        let next_is_atomic = shared.sends.get(slot).is_some_and(|wqe| wqe.is_atomic());
+        let (mut slot, mut open, mut atomics) = (requester.head(), 0, 0);
         while let Some(wqe) = shared.sends.get(slot) {
             if matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)) {
                 break;
             }
             open += usize::from(wqe.awaits_response() && !wqe.last().before(fetched.end));
+            atomics += usize::from(wqe.is_atomic());
             slot = shared.sends.next(slot);
         }
-        open < most
+        open < most && !(next_is_atomic && atomics >= most)
     }
 
     /// Passes over responses that have landed, from `oldest` on and before `end`.
