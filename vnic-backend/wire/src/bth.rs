@@ -118,7 +118,7 @@ impl Header {
         let third = u32::from(self.ack_request) << 31
             | u32::from(self.scattered) << 28
             | u32::from(self.spread) << 27
-            | (self.telemetry as u32) << 25
+            | u32::from(self.telemetry.bits()) << 25
             | u32::from(self.selective) << 24
             | self.psn.value();
         let (f, s, t) = (first.to_be_bytes(), second.to_be_bytes(), third.to_be_bytes());

@@ -89,7 +89,8 @@ pub fn speed_code(rate: u64) -> u8 {
 /// ignores them.
 ///
 /// A requester that wants telemetry says so, and its packets have no trailer until an answer had one. A responder answers such
-/// requests with a trailer, and others without.
+/// requests with a trailer, and others without. Whose requests have the trailer behind the packet gets it there: it is the adapter of a
+/// guest that runs RoCE in software, and its packets' headers, which the guest makes, say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[repr(u8)]
 pub enum Sign {
@@ -98,6 +99,8 @@ pub enum Sign {
     None = 0,
     /// It wants telemetry, and can read a trailer.
     Known = 1,
+    /// The same, and this packet has a trailer behind it. Its header says [`Sign::Known`], or the guest's nothing.
+    Behind = 2,
     /// The same, and this packet has a trailer.
     Carried = 3,
 }
@@ -113,12 +116,30 @@ impl Sign {
         }
     }
 
-    /// Bytes of the trailer of a packet.
+    /// The two bits of a header.
+    #[inline]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Sign::Behind => Sign::Known as u8,
+            sign => sign as u8,
+        }
+    }
+
+    /// Bytes of the trailer in a packet.
     #[inline]
     pub const fn trailer_len(self) -> usize {
         match self {
             Sign::Carried => TRAILER_LEN,
-            Sign::None | Sign::Known => 0,
+            Sign::None | Sign::Known | Sign::Behind => 0,
+        }
+    }
+
+    /// Bytes of the trailer behind a packet.
+    #[inline]
+    pub const fn behind_len(self) -> usize {
+        match self {
+            Sign::Behind => TRAILER_LEN,
+            Sign::None | Sign::Known | Sign::Carried => 0,
         }
     }
 }
@@ -129,14 +150,25 @@ impl Sign {
 pub fn split<'a>(sign: &mut Sign, payload: &'a [u8]) -> (&'a [u8], Option<&'a [u8; TRAILER_LEN]>) {
     match sign {
         Sign::Carried => split_carried(sign, payload),
-        Sign::None | Sign::Known => (payload, None),
+        Sign::None | Sign::Known | Sign::Behind => (payload, None),
     }
+}
+
+/// The trailer behind a packet, if the bytes that its frame has there are one.
+#[cold]
+pub fn behind(bytes: &[u8]) -> Option<&[u8; TRAILER_LEN]> {
+    let trailer: &[u8; TRAILER_LEN] = bytes.try_into().ok()?;
+    is_trailer(trailer).then_some(trailer)
+}
+
+fn is_trailer(bytes: &[u8; TRAILER_LEN]) -> bool {
+    bytes.ends_with(&TRAILER_END.to_be_bytes())
 }
 
 #[cold]
 fn split_carried<'a>(sign: &mut Sign, payload: &'a [u8]) -> (&'a [u8], Option<&'a [u8; TRAILER_LEN]>) {
     let parts = payload.split_last_chunk();
-    match parts.filter(|(_, trailer)| trailer.ends_with(&TRAILER_END.to_be_bytes())) {
+    match parts.filter(|(_, trailer)| is_trailer(trailer)) {
         Some((payload, trailer)) => (payload, Some(trailer)),
         None => {
             *sign = Sign::None;
@@ -314,8 +346,7 @@ impl Telemetry {
 
     /// Reads bytes behind a packet, if they are a trailer.
     pub fn read_behind(bytes: &[u8; TRAILER_LEN]) -> Option<Telemetry> {
-        let ends = bytes.ends_with(&TRAILER_END.to_be_bytes());
-        ends.then(|| Telemetry::parse_trailer(bytes))
+        behind(bytes).map(Telemetry::parse_trailer)
     }
 
     /// The trailer's bytes.

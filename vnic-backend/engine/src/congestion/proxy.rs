@@ -165,8 +165,8 @@ pub struct Proxy<F> {
     waiting: BTreeSet<(Instant, u32)>,
     held: u64,
     counts: Counts,
-    /// Telemetry that packets to the guest's queue pairs had, until an acknowledge gives it back.
-    gathered: Recent<End, Telemetry>,
+    /// Telemetry that packets to the guest's queue pairs had, and when they came, until an acknowledge gives it back.
+    gathered: Recent<End, (Telemetry, Instant)>,
 }
 
 impl<F> Proxy<F> {
@@ -300,8 +300,8 @@ impl<F> Proxy<F> {
         self.learn(now, end, priority, seen, 0);
         if let Some(psn) = seen.acknowledges() {
             self.acknowledged(now, end, psn, seen);
-        } else if let Some(telemetry) = seen.telemetry.filter(|_| seen.is_request()) {
-            self.gathered.insert(end, telemetry, |_| true);
+        } else if let Some(telemetry) = seen.gathered() {
+            self.gathered.insert(end, (telemetry, now), |_| true);
         }
         if marked && self.congestion.notification >> (priority & 7) & 1 != 0 && seen.is_unicast() {
             self.notify(now, end, priority, seen);
@@ -523,8 +523,8 @@ impl<F> Proxy<F> {
     }
 
     /// Telemetry that an acknowledge of the guest's shall carry behind its packet: what the packets to its queue pair have gathered since
-    /// the last one.
-    pub fn gives_back(&mut self, seen: &Seen) -> Option<Telemetry> {
+    /// the last one, and how long the guest had the newest of them.
+    pub fn gives_back(&mut self, now: Instant, seen: &Seen) -> Option<Telemetry> {
         if self.gathered.len() == 0 || seen.operation() != Some(Operation::Acknowledge) {
             return None;
         }
@@ -540,7 +540,9 @@ impl<F> Proxy<F> {
             qp,
             ..end
         };
-        self.gathered.remove(&own)
+        let (mut telemetry, came) = self.gathered.remove(&own)?;
+        telemetry.endpoint = u32::try_from(now.since(came).as_nanos()).unwrap_or(u32::MAX);
+        Some(telemetry)
     }
 
     /// Whether there is room for a frame that takes `cost` bytes of memory.

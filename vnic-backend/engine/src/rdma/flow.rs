@@ -277,8 +277,8 @@ pub(super) struct Answer<'a> {
     pub marked: bool,
     /// Telemetry that its request gathered.
     pub telemetry: Option<&'a Telemetry>,
-    /// Whether it came with a trailer: the peer knows telemetry.
-    pub trailer: bool,
+    /// Whether it came with a trailer, and where: the peer knows telemetry.
+    pub sign: Sign,
 }
 
 /// The flow of one queue pair.
@@ -305,8 +305,8 @@ pub(super) struct Flow {
     pub sent_at: Instant,
     /// Time of the last look.
     looked_at: Instant,
-    /// Whether an answer had a trailer: the peer can read one.
-    trailers: bool,
+    /// Where answers have had trailers: the peer can read them there.
+    trailers: Option<Sign>,
 }
 
 impl Flow {
@@ -333,7 +333,7 @@ impl Flow {
             restarting: None,
             sent_at: now,
             looked_at: now,
-            trailers: false,
+            trailers: None,
         };
         flow.learn(now);
         flow
@@ -428,8 +428,8 @@ impl Flow {
     /// What the flow's packets say about telemetry. Those of a flow that only wants to hear of the receiver need no trailer.
     pub fn sign(&self) -> Sign {
         match (self.needs.telemetry, self.needs.endpoint) {
-            (true, _) if self.trailers => Sign::Carried,
             (false, false) => Sign::None,
+            (true, _) => self.trailers.unwrap_or(Sign::Known),
             _ => Sign::Known,
         }
     }
@@ -472,7 +472,9 @@ impl Flow {
 
     /// All packets before a PSN have arrived.
     pub fn acknowledged(&mut self, now: Instant, psn: Psn, answer: &Answer<'_>) {
-        self.trailers |= answer.trailer;
+        if let Sign::Carried | Sign::Behind = answer.sign {
+            self.trailers = Some(answer.sign);
+        }
         let Some(progress) = self.stream.acknowledged(psn, now) else {
             return;
         };
@@ -499,7 +501,7 @@ impl Flow {
     /// A packet was lost, and is sent again.
     pub fn lost(&mut self, now: Instant, loss: Loss) {
         // Whoever is silent may be another one than before: a guest that has moved.
-        self.trailers &= loss != Loss::Timeout;
+        self.trailers = self.trailers.filter(|_| loss != Loss::Timeout);
         self.stream.again();
         self.algorithm.on_loss(now, loss);
     }

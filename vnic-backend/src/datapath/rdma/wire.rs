@@ -392,15 +392,20 @@ pub fn to_seats(
 /// Builds the frame of a packet: its payload is read once, and the ICRC covers the bytes that were read. `None`: no frame.
 fn emit(packet: &Outgoing<'_>, path: &Path, frame: &mut [u8]) -> Option<()> {
     let len = packet.payload.len();
+    let sign = packet.headers.bth.telemetry;
+    let (frame, behind) = frame.split_at_mut_checked(frame.len().checked_sub(sign.behind_len())?)?;
+    if !behind.is_empty() {
+        behind.copy_from_slice(&packet.telemetry.unwrap_or(&Telemetry::EMPTY).emit_trailer());
+    }
     let at = path.emit(&packet.headers, len, frame).ok()?;
     // The ICRC of the headers is computed before the payload is copied: a load of bytes that were just written in smaller
     // pieces waits for all earlier stores.
     let mut icrc = path.icrc(&frame[..at]).ok()?;
     let (body, end) = frame.get_mut(at..)?.split_last_chunk_mut()?;
-    let (payload, behind) = body.split_at_mut_checked(len)?;
+    let (payload, rest) = body.split_at_mut_checked(len)?;
     // The memory may be gone meanwhile: its region has lost its key, and a repeated packet fails by that.
     packet.payload.read(payload).ok()?;
-    let (trailer, pad) = behind.split_at_mut_checked(packet.headers.bth.telemetry.trailer_len())?;
+    let (trailer, pad) = rest.split_at_mut_checked(sign.trailer_len())?;
     if !trailer.is_empty() {
         trailer.copy_from_slice(&packet.telemetry.unwrap_or(&Telemetry::EMPTY).emit_trailer());
     }

@@ -161,7 +161,7 @@ impl TxPath {
         let room = has_room(&seen, &f, self.mtu);
         let Fate::Waits(flow) = fate else {
             let given = match room && f.len + TRAILER_LEN <= HEAD_MAX {
-                true => roce.proxy.gives_back(&seen),
+                true => roce.proxy.gives_back(now, &seen),
                 false => None,
             };
             if let Some(telemetry) = given {

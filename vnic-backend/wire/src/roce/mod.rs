@@ -13,7 +13,7 @@ pub use stamp::{FRONT, gathers, stamp};
 
 use crate::gid::Gid;
 use crate::icrc::{self, Kind};
-use crate::int::{self, TRAILER_LEN};
+use crate::int::{self, Sign, TRAILER_LEN};
 use crate::ipv4::PROTOCOL_UDP;
 use crate::transport::Headers;
 use crate::{Error, EtherType, checksum, ethernet, grh, ipv4, ipv6, udp, vlan};
@@ -237,7 +237,7 @@ pub struct Frame<'a> {
     pub headers: Headers,
     /// Payload, without trailer and pad.
     pub payload: &'a [u8],
-    /// The trailer of telemetry, if there is one.
+    /// The trailer of telemetry, if there is one: at the end of the payload, or behind the packet ([`Sign::Behind`]).
     pub trailer: Option<&'a [u8; TRAILER_LEN]>,
     /// The ICRC as found.
     pub icrc: [u8; icrc::LEN],
@@ -252,6 +252,8 @@ struct Routed<'a> {
     udp_checksum: u16,
     /// The packet, without bytes that follow it in the frame.
     packet: &'a [u8],
+    /// Bytes that follow it, where telemetry may be.
+    behind: &'a [u8],
     /// Offset of the BTH.
     bth: usize,
 }
@@ -291,7 +293,12 @@ impl<'a> Frame<'a> {
         if !payload.len().is_multiple_of(4) {
             return Err(Error::Length);
         }
-        let (payload, trailer) = int::split(&mut headers.bth.telemetry, &payload[..payload_len]);
+        let (payload, mut trailer) = int::split(&mut headers.bth.telemetry, &payload[..payload_len]);
+        if routed.behind.len() == TRAILER_LEN
+            && let Some(behind) = int::behind(routed.behind)
+        {
+            (headers.bth.telemetry, trailer) = (Sign::Behind, Some(behind));
+        }
         Ok(Frame {
             eth,
             vlan,
@@ -344,6 +351,7 @@ fn v1(bytes: &[u8]) -> Result<Routed<'_>, Error> {
         source_port: 0,
         udp_checksum: 0,
         packet: bytes.get(..len).ok_or(Error::Truncated)?,
+        behind: &[],
         bth: grh::HEADER_LEN,
     })
 }
@@ -357,7 +365,7 @@ fn v4(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     if usize::from(ip.total_len) < ipv4::HEADER_LEN {
         return Err(Error::Length);
     }
-    let packet = bytes.get(..usize::from(ip.total_len)).ok_or(Error::Truncated)?;
+    let parts = bytes.split_at_checked(ip.total_len.into()).ok_or(Error::Truncated)?;
     let network = Network::V4 {
         source: ip.source,
         destination: ip.destination,
@@ -366,7 +374,7 @@ fn v4(bytes: &[u8]) -> Result<Routed<'_>, Error> {
         id: ip.id,
         dont_fragment: ip.dont_fragment,
     };
-    datagram(network, packet, ipv4::HEADER_LEN)
+    datagram(network, parts, ipv4::HEADER_LEN)
 }
 
 #[inline]
@@ -376,7 +384,7 @@ fn v6(bytes: &[u8]) -> Result<Routed<'_>, Error> {
         return Err(Error::Kind);
     }
     let len = ipv6::HEADER_LEN + usize::from(ip.payload_len);
-    let packet = bytes.get(..len).ok_or(Error::Truncated)?;
+    let parts = bytes.split_at_checked(len).ok_or(Error::Truncated)?;
     let network = Network::V6 {
         source: ip.source,
         destination: ip.destination,
@@ -384,12 +392,16 @@ fn v6(bytes: &[u8]) -> Result<Routed<'_>, Error> {
         flow_label: ip.flow_label,
         hop_limit: ip.hop_limit,
     };
-    datagram(network, packet, ipv6::HEADER_LEN)
+    datagram(network, parts, ipv6::HEADER_LEN)
 }
 
-/// Reads the UDP header at `at` of a packet that is there in full.
+/// Reads the UDP header at `at` of a packet that is there in full, with bytes behind it.
 #[inline]
-fn datagram(network: Network, packet: &[u8], at: usize) -> Result<Routed<'_>, Error> {
+fn datagram<'a>(
+    network: Network,
+    (packet, behind): (&'a [u8], &'a [u8]),
+    at: usize,
+) -> Result<Routed<'a>, Error> {
     let udp = udp::Header::parse(&packet[at..])?;
     if udp.destination_port != UDP_PORT {
         return Err(Error::Kind);
@@ -402,6 +414,7 @@ fn datagram(network: Network, packet: &[u8], at: usize) -> Result<Routed<'_>, Er
         source_port: udp.source_port,
         udp_checksum: udp.checksum,
         packet,
+        behind,
         bth: at + udp::HEADER_LEN,
     })
 }

@@ -94,11 +94,11 @@ impl Path {
             }
     }
 
-    /// Bytes of a frame with these transport headers and this payload, trailer, pad and ICRC included. Ethernet may add bytes to
-    /// a short frame ([`ethernet::FRAME_MIN`]).
+    /// Bytes of a frame with these transport headers and this payload, trailer, pad and ICRC included, and a trailer behind it if the
+    /// BTH speaks of one. Ethernet may add bytes to a short frame ([`ethernet::FRAME_MIN`]).
     #[inline]
     pub const fn frame_len(&self, headers: &Headers, payload_len: usize) -> usize {
-        let trailer = headers.bth.telemetry.trailer_len();
+        let trailer = headers.bth.telemetry.trailer_len() + headers.bth.telemetry.behind_len();
         self.headers_len() + headers.len() + payload_len + trailer + pad(payload_len) + icrc::LEN
     }
 
@@ -214,8 +214,8 @@ impl Path {
         }
     }
 
-    /// Completes a frame by pad bytes and ICRC: `frame` is [`Path::frame_len`] bytes long, [`Path::emit`] has written
-    /// its front, and the payload is in its place.
+    /// Completes a frame by pad bytes and ICRC: `frame` ends with the ICRC, [`Path::emit`] has written its front, and the payload is
+    /// in its place.
     ///
     /// `Truncated`: the frame is too short for that.
     #[inline]
@@ -260,11 +260,16 @@ pub fn build(path: &Path, headers: &Headers, payload: &[u8], out: &mut Vec<u8>) 
             .ok_or(Error::Truncated)?
             .copy_from_slice(payload);
         let trailer = headers.bth.telemetry.trailer_len();
-        let behind = at + payload.len();
-        if let Some(trailer) = out.get_mut(behind..behind + trailer).filter(|t| !t.is_empty()) {
+        let end = at + payload.len();
+        if let Some(trailer) = out.get_mut(end..end + trailer).filter(|t| !t.is_empty()) {
             trailer.copy_from_slice(&Telemetry::EMPTY.emit_trailer());
         }
-        path.finish(out)
+        let packet = out.len() - headers.bth.telemetry.behind_len();
+        let (packet, behind) = out.split_at_mut(packet);
+        if !behind.is_empty() {
+            behind.copy_from_slice(&Telemetry::EMPTY.emit_trailer());
+        }
+        path.finish(packet)
     });
     if written.is_err() {
         out.clear();

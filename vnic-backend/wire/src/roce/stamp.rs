@@ -96,7 +96,7 @@ fn stamp_behind(frame: &mut [u8], switch: u16, hop: Hop) -> bool {
 /// Offset of the trailer of a frame that gathers telemetry, and the bytes of pad behind it.
 fn place(frame: &[u8]) -> Option<(usize, usize)> {
     let parsed = Frame::parse(frame).ok()?;
-    parsed.trailer?;
+    (parsed.headers.bth.telemetry == Sign::Carried).then_some(())?;
     gathering(parsed.headers.bth.opcode).then_some(())?;
     let network = ethernet::payload(frame).ok()?.offset;
     let pad = usize::from(parsed.headers.bth.pad);

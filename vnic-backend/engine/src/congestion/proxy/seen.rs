@@ -2,7 +2,7 @@
 
 use vnic_wire::aeth::Syndrome;
 use vnic_wire::gid::Gid;
-use vnic_wire::int::{TRAILER_LEN, Telemetry};
+use vnic_wire::int::{Sign, TRAILER_LEN, Telemetry};
 use vnic_wire::ipv4::PROTOCOL_UDP;
 use vnic_wire::opcode::{Operation, Transport};
 use vnic_wire::roce::{Ecn, Frame, Network, Path, UDP_PORT};
@@ -17,7 +17,7 @@ pub const SEEN: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     path: Path,
-    headers: Headers,
+    pub(super) headers: Headers,
     /// Bytes of payload, pad included.
     pub payload: u32,
     /// Whether the ICRC of a notification or an acknowledge is right; of other packets nobody has looked.
@@ -73,6 +73,14 @@ impl Seen {
     /// Bytes that a frame of `len` bytes has behind its packet.
     pub fn behind(&self, len: usize) -> usize {
         len.saturating_sub(self.end)
+    }
+
+    /// Telemetry that a request brings, or has room for in the answer: its sender wants some, and waits for an answer with a trailer
+    /// before it sends any.
+    pub(super) fn gathered(&self) -> Option<Telemetry> {
+        let wants = self.headers.bth.telemetry == Sign::Known;
+        let telemetry = self.telemetry.or(wants.then_some(Telemetry::EMPTY));
+        telemetry.filter(|_| self.is_request())
     }
 
     /// Reads the last bytes of a frame that has as many as a trailer behind its packet. What is no telemetry is left alone.

@@ -268,7 +268,7 @@ impl Qp {
             hops: hops(packet.path.network.hop_limit(), own),
             marked: bth.fecn || bth.becn,
             telemetry: packet.telemetry,
-            trailer: bth.telemetry == Sign::Carried,
+            sign: bth.telemetry,
         };
         flow.acknowledged(now, oldest, &answer);
         flow.advance(now, closed);

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use vnic_wire::aeth::{NakCode, Syndrome};
-use vnic_wire::int::Telemetry;
+use vnic_wire::int::{Sign, Telemetry};
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
@@ -68,6 +68,8 @@ impl Item for RecvWr {
 #[derive(Debug)]
 struct Echo {
     telemetry: Telemetry,
+    /// Whether it came with its trailer behind it: the answer has its own there.
+    behind: bool,
     /// When the request came.
     came: Instant,
     due: bool,
@@ -163,13 +165,14 @@ impl Responder {
 
     /// The newest request, which came at `now`, gathered this; `None`: its sender wants no telemetry any more.
     #[cold]
-    fn keep(&mut self, telemetry: Option<&Telemetry>, now: Instant) {
-        let Some(telemetry) = telemetry else {
+    fn keep(&mut self, packet: &Incoming<'_>, now: Instant) {
+        let Some(telemetry) = packet.telemetry else {
             self.telemetry = None;
             return;
         };
         let echo = Echo {
             telemetry: *telemetry,
+            behind: packet.headers.bth.telemetry == Sign::Behind,
             came: now,
             due: true,
         };
@@ -179,19 +182,20 @@ impl Responder {
         }
     }
 
-    /// Telemetry for an answer that leaves at `now`: an acknowledge carries back what the newest request gathered, and how long it
-    /// was here; data gathers some itself.
-    fn telemetry_of(&mut self, operation: Operation, now: Instant) -> Option<&Telemetry> {
+    /// Telemetry for an answer that leaves at `now`, and how it is carried: an acknowledge carries back what the newest request
+    /// gathered, and how long it was here; data gathers some itself (but for a guest's adapter, which does not look at it).
+    fn telemetry_of(&mut self, operation: Operation, now: Instant) -> Option<(&Telemetry, Sign)> {
         let echo = self.telemetry.as_deref_mut()?;
+        let sign = if echo.behind { Sign::Behind } else { Sign::Carried };
         if operation.is_read_response() {
-            return Some(&Telemetry::EMPTY);
+            return (!echo.behind).then_some((&Telemetry::EMPTY, sign));
         }
         if !core::mem::take(&mut echo.due) {
             return None;
         }
         let waited = u32::try_from(now.since(echo.came).as_nanos()).unwrap_or(u32::MAX);
         echo.telemetry.endpoint = echo.telemetry.endpoint.saturating_add(waited);
-        Some(&echo.telemetry)
+        Some((&echo.telemetry, sign))
     }
 
     /// Forgets all that was to be answered.
@@ -260,7 +264,7 @@ impl Qp {
             _ => return self.out_of_sequence(shared, packet),
         }
         if packet.telemetry.is_some() || self.responder.telemetry.is_some() {
-            self.responder.keep(packet.telemetry, shared.now);
+            self.responder.keep(packet, shared.now);
         }
         self.carry_out(shared, operation, target, packet, memory);
         if self.trouble.is_some() {

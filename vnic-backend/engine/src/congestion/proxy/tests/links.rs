@@ -1,6 +1,6 @@
 //! HPCC: links write behind the guest's packets, and acknowledges give it back.
 
-use vnic_wire::int::{Hop, TRAILER_LEN};
+use vnic_wire::int::{Hop, Sign, TRAILER_LEN};
 
 use super::delay::{asking, by_delay, limits};
 use super::*;
@@ -106,7 +106,7 @@ fn an_acknowledge_gives_back_what_came() {
     // The queue pairs are told apart by their numbers: one exchange shows them.
     receive(&mut p, 0, &request(1));
     assert!(send(&mut p, 1, &answer(1), 0));
-    assert_eq!(p.gives_back(&answer(1).seen()), None);
+    assert_eq!(p.gives_back(Instant(30), &answer(1).seen()), None);
     p.received(Instant(10), PRIORITY, &with(&request(2), &busy(4000, 0)));
     p.received(Instant(20), PRIORITY, &with(&request(3), &telemetry));
     assert!(send(&mut p, 30, &answer(3), 0));
@@ -114,12 +114,23 @@ fn an_acknowledge_gives_back_what_came() {
         qp: THEIRS + 1,
         ..answer(3)
     };
-    assert_eq!(p.gives_back(&stranger.seen()), None);
-    assert_eq!(p.gives_back(&own_request(3).seen()), None);
-    assert_eq!(p.gives_back(&answer(3).seen()), Some(telemetry));
-    assert_eq!(p.gives_back(&answer(3).seen()), None, "once");
+    assert_eq!(p.gives_back(Instant(30), &stranger.seen()), None);
+    assert_eq!(p.gives_back(Instant(30), &own_request(3).seen()), None);
+    let given = Telemetry { endpoint: 10, ..telemetry };
+    assert_eq!(p.gives_back(Instant(30), &answer(3).seen()), Some(given));
+    assert_eq!(p.gives_back(Instant(30), &answer(3).seen()), None, "once");
+    // A queue pair of an RDMA function says that it wants telemetry, and sends none before an answer had some.
+    let frame = |sign| {
+        let mut seen = request(4).seen();
+        seen.headers.bth.telemetry = sign;
+        seen
+    };
+    for (sign, given) in [(Sign::None, None), (Sign::Known, Some(Telemetry::EMPTY))] {
+        p.received(Instant(30), PRIORITY, &frame(sign));
+        assert_eq!(p.gives_back(Instant(30), &answer(4).seen()), given, "{sign:?}");
+    }
     // Whoever only counts gives nothing back.
     p.received(Instant(40), PRIORITY, &with(&request(4), &telemetry));
     p.configure(Instant(50), congestion(1_000_000), false);
-    assert_eq!(p.gives_back(&answer(4).seen()), None);
+    assert_eq!(p.gives_back(Instant(30), &answer(4).seen()), None);
 }

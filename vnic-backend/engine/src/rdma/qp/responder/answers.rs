@@ -458,7 +458,7 @@ impl Qp {
         let headers = Headers {
             bth: bth::Header {
                 telemetry: match telemetry {
-                    Some(_) if shared.trailers => Sign::Carried,
+                    Some((_, sign)) if shared.trailers => sign,
                     _ => Sign::None,
                 },
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
@@ -477,7 +477,7 @@ impl Qp {
             path,
             headers,
             payload,
-            telemetry,
+            telemetry: telemetry.map(|(telemetry, _)| telemetry),
         });
         shared.counters.sent(path, &headers, payload.len());
     }

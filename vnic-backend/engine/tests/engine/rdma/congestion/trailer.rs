@@ -20,6 +20,10 @@ fn frame(packet: &Packet) -> Vec<u8> {
         frame[behind - TRAILER_LEN..behind].copy_from_slice(&trailer);
         packet.path.finish(&mut frame).unwrap();
     }
+    if packet.headers.bth.telemetry == Sign::Behind {
+        let trailer = packet.telemetry.expect("telemetry").emit_trailer();
+        *frame.last_chunk_mut().unwrap() = trailer;
+    }
     frame
 }
 
@@ -197,4 +201,91 @@ fn who_does_not_know_it_gets_none() {
         assert_eq!(heard(&control), [None]);
     }
     assert_eq!(pair.sides[0].completions().len(), 3);
+}
+
+/// What a guest's Soft-RoCE has of a packet: all headers, no telemetry.
+fn soft(packet: &Packet) -> Packet {
+    let mut packet = packet.clone();
+    packet.headers.bth.telemetry = Sign::None;
+    packet.telemetry = None;
+    packet
+}
+
+/// Packets of a guest's Soft-RoCE, behind which its adapter has put a trailer: so has the answer.
+#[test]
+fn a_guests_adapter_hears_of_its_links_behind_packets() {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    for now in [10, 30] {
+        write(&mut pair, 257);
+        for packet in transmit(&mut pair.sides[0], Instant(now)) {
+            let mut frame = [frame(&soft(&packet)), Telemetry::EMPTY.emit_trailer().to_vec()].concat();
+            assert!(roce::stamp(&mut frame, 9, hop(now)));
+            receive(&mut pair.sides[1], now, &frame);
+        }
+        let [ack] = &transmit(&mut pair.sides[1], Instant(now + 5))[..] else {
+            panic!("one acknowledge");
+        };
+        let frame = frame(ack);
+        let (packet, behind) = frame.split_at(frame.len() - TRAILER_LEN);
+        let alone = Frame::parse(packet).unwrap();
+        assert!(alone.icrc_ok() && alone.payload.is_empty() && alone.trailer.is_none());
+        let back = Telemetry::read_behind(behind.try_into().unwrap()).expect("telemetry");
+        assert_eq!((back.hops(), back.endpoint), (&[hop(now)][..], 5));
+        deliver(&mut pair.sides[0], Instant(now + 6), &soft(ack));
+    }
+    assert_eq!(pair.sides[0].completions().len(), 2);
+    // What it reads comes without: nobody there would look at it.
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let addr = a.va(0);
+    a.post(8, SendOp::Read { addr, rkey }, &[a.sge(512, 100)]);
+    let read = &transmit(a, Instant(50))[0];
+    let frame = [frame(&soft(read)), Telemetry::EMPTY.emit_trailer().to_vec()].concat();
+    receive(&mut pair.sides[1], 50, &frame);
+    assert_eq!(cross(&mut pair, 1, 51), [(ReadResponseOnly, Sign::None)]);
+    assert_eq!(pair.sides[0].completions().len(), 1);
+    // And who stops asking is answered without.
+    write(&mut pair, 9);
+    cross(&mut pair, 0, 60);
+    assert_eq!(cross(&mut pair, 1, 61), [(Ack_, Sign::None)]);
+}
+
+/// The peer is a guest's Soft-RoCE, whose adapter gives telemetry back behind acknowledges: there the packets have theirs.
+#[test]
+fn a_guest_gets_packets_with_telemetry_behind_them() {
+    let control = control(Needs {
+        telemetry: true,
+        ..Needs::default()
+    });
+    let mut pair = pair(&control);
+    for (now, sign) in [(10, Sign::Known), (30, Sign::Behind), (50, Sign::Behind)] {
+        let bytes: Vec<u8> = (0..257).map(|i| (i + now) as u8).collect();
+        pair.sides[0].fill(0, &bytes);
+        write(&mut pair, 257);
+        let mut gathered = Telemetry::EMPTY;
+        for packet in transmit(&mut pair.sides[0], Instant(now)) {
+            assert_eq!(packet.headers.bth.telemetry, sign);
+            let mut frame = frame(&packet);
+            let gathers = roce::stamp(&mut frame, 9, hop(now));
+            assert_eq!(gathers, sign == Sign::Behind);
+            // The adapter takes the trailer off: the guest's packet is whole without.
+            let len = frame.len() - sign.behind_len();
+            if let Ok(trailer) = frame[len..].try_into() {
+                gathered = Telemetry::read_behind(trailer).expect("telemetry");
+            }
+            let alone = Frame::parse(&frame[..len]).unwrap();
+            assert!(alone.icrc_ok());
+            assert_eq!(alone.headers.bth.telemetry, Sign::Known, "it is asked for");
+            deliver(&mut pair.sides[1], Instant(now), &soft(&packet));
+        }
+        let [ack] = &transmit(&mut pair.sides[1], Instant(now + 5))[..] else {
+            panic!("one acknowledge");
+        };
+        gathered.endpoint = 5;
+        let back = [frame(&soft(ack)), gathered.emit_trailer().to_vec()].concat();
+        receive(&mut pair.sides[0], now + 6, &back);
+        assert_eq!(heard(&control), [Some(gathered)]);
+        assert_eq!(pair.sides[0].completions().len(), 1);
+        assert_eq!(pair.sides[1].bytes(0, 257), bytes);
+    }
 }
