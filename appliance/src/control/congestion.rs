@@ -6,7 +6,9 @@
 
 mod change;
 
-use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, CongestionStatus, NicError};
+use vnic_backend::{
+    CongestionAlgorithm, CongestionFlow, CongestionSpec, CongestionStatus, GuestFlow, NicError,
+};
 
 use super::Control;
 use super::fields::{Now, etag, unchanged};
@@ -25,6 +27,9 @@ pub use change::Wish;
 const STORE: &str = "congestion";
 
 pub struct Congestion<'a>(pub &'a Control);
+
+/// Limited flows of an adapter: queue pairs of its RDMA function, and its guest's.
+pub type Flows = (String, Vec<CongestionFlow>, Vec<GuestFlow>);
 
 /// Congestion control of an adapter at one time.
 pub type CongestionNow = Now<CongestionStatus>;
@@ -92,10 +97,17 @@ impl Congestion<'_> {
         )
     }
 
-    /// Limited flows of one adapter or of all, by number of the queue pair. May block.
-    pub fn flows(&self, only: Option<&str>) -> Result<Vec<(String, Vec<CongestionFlow>)>, Refused> {
-        let flows = |name: String| Ok::<_, NicError>((name.clone(), self.0.nic.congestion_flows(&name)?));
-        let mut all = match only {
+    /// Limited queue pairs and guests' flows of one adapter or of all. May block.
+    pub fn flows(&self, only: Option<&str>) -> Result<Vec<Flows>, Refused> {
+        let flows = |name: String| {
+            let of_guest = self.0.nic.guest_flows(&name)?;
+            let own = match self.0.nic.congestion_flows(&name) {
+                Err(_) if !of_guest.is_empty() => Vec::new(),
+                own => own?,
+            };
+            Ok::<_, NicError>((name, own, of_guest))
+        };
+        let all = match only {
             Some(name) => vec![flows(name.to_owned()).map_err(Refused::Nic)?],
             // An adapter without an RDMA function, or one that was removed meanwhile, has no flows.
             None => self
@@ -105,9 +117,6 @@ impl Congestion<'_> {
                 .filter_map(|name| flows(name).ok())
                 .collect(),
         };
-        for (_, flows) in &mut all {
-            flows.sort_by_key(|f| f.qp.0);
-        }
         Ok(all)
     }
 

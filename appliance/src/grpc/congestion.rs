@@ -124,13 +124,16 @@ impl v1::congestion_service_server::CongestionService for Slowing {
         let only = id_or_all(ADAPTERS, "adapter", &request.adapter)?;
         let control = self.0.clone();
         let all = blocking(move || Congestion(&control).flows(only.as_deref())).await??;
-        let messages = all.iter().flat_map(|(adapter, flows)| {
-            let message = |flow| fields::flow(adapter, flow);
-            flows.iter().map(message).collect::<Vec<_>>()
+        let messages = all.iter().flat_map(|(adapter, own, of_guest)| {
+            let own = own.iter().map(|flow| fields::flow(adapter, flow));
+            own.chain(of_guest.iter().map(|flow| fields::guest_flow(adapter, flow)))
         });
         // Numbers of queue pairs have 24 bits.
-        let key = |flow: &v1::CongestionFlow| format!("{}/{:08}", flow.adapter, flow.queue_pair);
-        let (flows, next_page_token) = page.cut(messages.collect(), key);
+        let key =
+            |flow: &v1::CongestionFlow| format!("{}/{}/{:08}", flow.adapter, flow.peer, flow.queue_pair);
+        let mut messages: Vec<_> = messages.collect();
+        messages.sort_by_cached_key(key);
+        let (flows, next_page_token) = page.cut(messages, key);
         Ok(Response::new(v1::ListFlowsResponse {
             flows,
             next_page_token,

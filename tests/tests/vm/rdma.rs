@@ -371,13 +371,15 @@ struct SoftRoce {
 fn with_soft_roce(lab: &Lab, daemon: &Daemon, one: &mut Guest) -> Result<()> {
     let mut soft = SoftRoce::boot(lab, daemon, one)?;
     for begins in [true, false] {
-        soft.pingpong(one, begins, 20, 5000)?;
+        soft.pingpong(one, begins, 20, 5000, || Ok(()))?;
         soft.datagrams(one, begins, 20, 1500)?;
         soft.writes(one, begins, 10, 5000)?;
         soft.reads(one, begins, 10, 5000)?;
         let who = if begins { "guest-lib" } else { "Soft-RoCE" };
         lab.step(&format!("RC and UD SENDs, RC WRITEs and READs: {who} begins"));
     }
+    soft.telemetry(daemon, one)?;
+    lab.step("HPCC at both ends hears of the links between them");
     Ok(())
 }
 
@@ -478,8 +480,42 @@ impl SoftRoce {
         self.peer.check(&self.mr, seed + i, i * STEP + head, size)
     }
 
-    /// RC messages back and forth.
-    fn pingpong(&mut self, one: &mut Guest, begins: bool, n: u64, size: u64) -> Result<()> {
+    /// HPCC at both ends: a link of 1 Gb/s before each writes into packets, and acknowledges bring that back.
+    fn telemetry(&mut self, daemon: &Daemon, one: &mut Guest) -> Result<()> {
+        for adapter in ["vf0", "vf2"] {
+            daemon.ctl(&["qos", "set", adapter, "--rate", "1G"])?;
+            daemon.ctl(&["cc", "enable", adapter])?;
+            daemon.ctl(&["cc", "set", adapter, "--algorithm", "hpcc", "soft_roce=1"])?;
+        }
+        self.pingpong(one, false, 60, 5000, || {
+            for (adapter, of_guest) in [("vf0", false), ("vf2", true)] {
+                let flows = daemon.ctl(&["cc", "flows", adapter])?;
+                // The part of the link that is used is 1 until something was heard.
+                let heard = |flow: &&Value| flow["peer"].is_string() == of_guest && flow["alpha"] != 1024;
+                let heard = flows["flows"].as_array().and_then(|all| all.iter().find(heard));
+                ensure!(
+                    heard.is_some_and(|flow| flow["window_bytes"].is_string()),
+                    "{adapter}: {flows}"
+                );
+            }
+            Ok(())
+        })?;
+        for adapter in ["vf0", "vf2"] {
+            daemon.ctl(&["cc", "restore", adapter])?;
+            daemon.ctl(&["qos", "set", adapter, "--rate", "0"])?;
+        }
+        Ok(())
+    }
+
+    /// RC messages back and forth; `look`: before the last words.
+    fn pingpong(
+        &mut self,
+        one: &mut Guest,
+        begins: bool,
+        n: u64,
+        size: u64,
+        look: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let (mut tool, theirs) = self.tool(one, begins, &format!("rc_pingpong -n {n} -s {size}"))?;
         let seed = theirs.number("seed")?;
         let qp = self.connected(&theirs)?;
@@ -495,6 +531,7 @@ impl SoftRoce {
                 self.receive(qp, i, size, 0, seed)?;
             }
         }
+        look()?;
         content(tool, begins, n, true)?;
         self.peer.destroy_qp(qp)
     }

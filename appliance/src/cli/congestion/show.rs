@@ -160,12 +160,13 @@ pub fn presets(all: &v1::ListCongestionPresetsResponse) -> String {
     [algorithms, names, table.finish("nothing")].join("\n")
 }
 
-/// Limited queue pairs.
+/// Limited queue pairs, and flows of guests to queue pairs of their peers.
 pub fn flows(flows: &[v1::CongestionFlow]) -> String {
     let none = || "-".to_owned();
     text::table! { f in flows, "no queue pair is limited";
         let stages = f.time_stage.zip(f.byte_stage);
         "ADAPTER": names::last(&f.adapter),
+        "GUEST'S PEER": if f.peer.is_empty() { none() } else { f.peer.clone() },
         ">QP": f.queue_pair,
         ">PRIO": f.priority,
         ">RATE": f.rate_bps.map_or_else(none, rate_text),

@@ -1,7 +1,9 @@
 //! Congestion control as messages.
 
+use std::net::Ipv6Addr;
+
 use vnic_backend::settings::{PARAMETERS, Parameter, Point, Value};
-use vnic_backend::{CongestionFlow, Points, Preset, Program, Tuned, TunedParameter};
+use vnic_backend::{CongestionFlow, GuestFlow, Points, Preset, Program, QpNumber, Tuned, TunedParameter};
 use vnic_control::v1;
 
 use crate::control::CongestionNow;
@@ -146,5 +148,21 @@ pub fn flow(adapter: &str, flow: &CongestionFlow) -> v1::CongestionFlow {
         byte_stage: flow.state.stages.map(|(_, bytes)| bytes),
         cuts: flow.state.cuts,
         notifications: flow.notifications,
+        peer: String::new(),
+    }
+}
+
+/// Message of a flow of a guest's.
+pub fn guest_flow(adapter: &str, flow: &GuestFlow) -> v1::CongestionFlow {
+    let as_own = CongestionFlow {
+        qp: QpNumber(flow.qp),
+        priority: flow.priority,
+        limits: flow.limits,
+        state: flow.state,
+        notifications: flow.notifications,
+    };
+    v1::CongestionFlow {
+        peer: Ipv6Addr::from(flow.peer.0).to_canonical().to_string(),
+        ..self::flow(adapter, &as_own)
     }
 }

@@ -365,7 +365,9 @@ fn v4(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     if usize::from(ip.total_len) < ipv4::HEADER_LEN {
         return Err(Error::Length);
     }
-    let parts = bytes.split_at_checked(ip.total_len.into()).ok_or(Error::Truncated)?;
+    let parts = bytes
+        .split_at_checked(ip.total_len.into())
+        .ok_or(Error::Truncated)?;
     let network = Network::V4 {
         source: ip.source,
         destination: ip.destination,

@@ -116,7 +116,10 @@ fn an_acknowledge_gives_back_what_came() {
     };
     assert_eq!(p.gives_back(Instant(30), &stranger.seen()), None);
     assert_eq!(p.gives_back(Instant(30), &own_request(3).seen()), None);
-    let given = Telemetry { endpoint: 10, ..telemetry };
+    let given = Telemetry {
+        endpoint: 10,
+        ..telemetry
+    };
     assert_eq!(p.gives_back(Instant(30), &answer(3).seen()), Some(given));
     assert_eq!(p.gives_back(Instant(30), &answer(3).seen()), None, "once");
     // A queue pair of an RDMA function says that it wants telemetry, and sends none before an answer had some.
