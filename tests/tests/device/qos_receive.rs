@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, FlowControl, HintMode, QosKeys, Trust};
-use vnic_backend::{AttachState, DropReason, MacAddr, NicEventKind, QosSpec, Tsa};
+use vnic_backend::{AttachState, DropReason, MacAddr, NicEventKind, QosSpec, Tsa, VlArbitration};
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, number_of, numbered, parse, pattern, tagged, tcp, tso, udp,
 };
@@ -314,6 +314,59 @@ fn classes_take_their_turns() -> Result<()> {
         let both = &priorities[200..300];
         let first = both.iter().filter(|p| **p == 1).count();
         assert!(first.abs_diff(shares[0].into()) <= 2, "{shares:?}: {first}");
+        ga.drain();
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
+}
+
+/// Virtual lanes of a port take their turns by its arbitration tables: the high one first, up to its limit, and those of a table by
+/// weight.
+#[test]
+fn lanes_take_their_turns() -> Result<()> {
+    const EACH: u64 = 100;
+    for (cores, high_limit) in [(1, 255), (1, 0), (2, 255)] {
+        let mut rig = Rig::new(cores)?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let lanes = spec(|s| {
+            s.pfc = 0xff;
+            s.classes.of_priority = [1, 1, 2, 6, 6, 6, 6, 6];
+            s.classes.arbitration = Some(VlArbitration {
+                high: vec![(6, 255)],
+                // In units of 64 bytes.
+                low: vec![(1, 32), (2, 96)],
+                high_limit,
+            });
+        });
+        rig.nic.set_qos("b", lanes)?;
+        let mut ga = rig.attach("a", wide())?;
+        let mut gb = rig.attach("b", closed())?;
+        for seq in 0..EACH {
+            for p in [1, 2, 3] {
+                stage(&mut ga, &frame(b, a, number(0, p.into(), seq), Some(p), 300));
+            }
+        }
+        ga.ring(1).publish();
+        assert!(wait_for(|| waiting(&rig, "b") == 3 * EACH));
+        gb.post(0, 1024);
+        let all = collect(&mut gb, 3 * EACH as usize);
+        assert!(in_order(&all));
+        let priorities: Vec<u8> = all.iter().filter_map(|(p, _)| *p).collect();
+        let low = match high_limit {
+            255 => {
+                assert!(priorities[..100].iter().all(|p| *p == 3), "{priorities:?}");
+                priorities[100..].to_vec()
+            }
+            // A packet of low priority after each of high priority.
+            _ => {
+                let high = priorities[..200].iter().filter(|p| **p == 3).count();
+                assert!(high.abs_diff(100) <= 2, "{priorities:?}");
+                priorities.into_iter().filter(|p| *p != 3).collect()
+            }
+        };
+        // As long as both have frames: a quarter, but for what begins within a weight and ends beyond it.
+        let first = low[..120].iter().filter(|p| **p == 1).count();
+        assert!((26..=36).contains(&first), "{first} of 120: {low:?}");
         ga.drain();
         rig.finish(Copies::Extra(0))?;
     }

@@ -306,8 +306,8 @@ fn ai_rate_and_hai_rate_are_the_steps() {
         let mut flow = Flow::new(&p);
         let target = flow.cnps(5).ticks(4).target();
         assert_eq!(flow.ticks(2).target(), target + 2 * ai);
-        // Five by bytes, of which the last is hyper.
-        assert_eq!(flow.bytes(5).target(), target + 6 * ai + hai);
+        // Six by bytes: both exceed F, and the last is hyper.
+        assert_eq!(flow.bytes(6).target(), target + 7 * ai + hai);
     }
 }
 
@@ -316,7 +316,7 @@ fn hyper_steps_grow_or_do_not() {
     let steps = |hyper| {
         let p = Parameters { hyper, ..paper() };
         let mut flow = Flow::new(&p);
-        flow.cnps(5).ticks(10).bytes(5);
+        flow.cnps(5).ticks(10).bytes(6);
         let mut target = flow.target();
         [0; 3].map(|_| {
             let before = target;
@@ -568,7 +568,7 @@ fn qcn_relics_shrink_a_far_target_and_hurry_when_hyper() {
             clamp_target: true,
             ..with(relics)
         });
-        flow.cnps(9).ticks(5).bytes(5);
+        flow.cnps(9).ticks(6).bytes(6);
         let (time, bytes) = flow.it.state().stages.expect("limited");
         flow.bytes(1).ticks(2);
         let (time_after, bytes_after) = flow.it.state().stages.expect("limited");

@@ -163,11 +163,11 @@ impl Reaction {
         let least = self.time_stage.min(self.byte_stage);
         if self.time_stage.max(self.byte_stage) < f {
             0
-        } else if least < f {
+        } else if least <= f {
             self.p.ai_rate
         } else {
             match self.p.hyper {
-                Hyper::Growing => self.p.hai_rate.saturating_mul(u64::from(least - f) + 1),
+                Hyper::Growing => self.p.hai_rate.saturating_mul(u64::from(least - f)),
                 Hyper::Constant => self.p.hai_rate,
             }
         }
@@ -175,7 +175,7 @@ impl Reaction {
 
     /// Whether both clocks are beyond F.
     fn is_hyper(&self) -> bool {
-        self.time_stage.min(self.byte_stage) >= self.p.threshold.max(1)
+        self.time_stage.min(self.byte_stage) > self.p.threshold.max(1)
     }
 
     /// Time to the next stage of the timer.
@@ -230,7 +230,7 @@ impl Reaction {
     fn leap(&mut self, now: Instant, at: Instant) {
         let f = self.p.threshold.max(1);
         let grows = self.p.hyper == Hyper::Growing && self.time_stage < self.byte_stage;
-        if self.time_stage < f || (self.byte_stage >= f && grows) {
+        if self.time_stage <= f || (self.byte_stage > f && grows) {
             return;
         }
         let period = self.time_period();
