@@ -115,6 +115,16 @@ pub enum Version {
     Cee,
 }
 
+impl Version {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Ieee => "ieee",
+            Version::Cee => "cee",
+        }
+    }
+}
+
 /// Versions that a port has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Versions {
@@ -187,7 +197,7 @@ pub struct Administrative {
     pub parameters: Parameters,
 }
 
-/// Counters since the port has DCBX.
+/// Counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Messages sent with the port's attributes.
@@ -208,8 +218,8 @@ pub struct Negotiation {
     /// The state machines of CEE, while the port speaks that.
     cee: Option<Machine>,
     outcome: Outcome,
-    /// What was counted.
-    pub counters: Counters,
+    /// What was counted since they were taken last.
+    pub(crate) counters: Counters,
 }
 
 impl Negotiation {

@@ -20,7 +20,7 @@ use vnic_wire::dcbx::cee::Cee;
 use vnic_wire::lldp::{self, Id, Lldpdu, capability, kind, text};
 
 use crate::Instant;
-use crate::dcbx::{Administrative, Negotiation, Outcome, Station};
+use crate::dcbx::{self, Administrative, Negotiation, Outcome, Station};
 
 /// Time between messages (msgTxInterval).
 pub const INTERVAL: Duration = Duration::from_secs(30);
@@ -217,6 +217,12 @@ impl Agent {
     /// Data center bridging exchange, if the port has it.
     pub fn dcbx(&self) -> Option<&Negotiation> {
         self.dcbx.as_ref()
+    }
+
+    /// Counters of data center bridging exchange since they were taken last.
+    pub fn take_dcbx_counters(&mut self) -> dcbx::Counters {
+        let counters = self.dcbx.as_mut().map(|dcbx| &mut dcbx.counters);
+        counters.map(core::mem::take).unwrap_or_default()
     }
 
     /// Sets whether the link is up.

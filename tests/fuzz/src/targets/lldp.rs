@@ -27,6 +27,10 @@ pub fn run(bytes: &[u8]) {
     );
     let mut unread = 0;
     assert_eq!(Exchange::parse(again.more, &mut unread), said, "of priorities");
-    assert_eq!(Cee::parse(again.more, &mut unread), before, "of priorities, as of CEE");
+    assert_eq!(
+        Cee::parse(again.more, &mut unread),
+        before,
+        "of priorities, as of CEE"
+    );
     assert_eq!(unread, 0);
 }

@@ -178,6 +178,7 @@ fn uplinks_have_the_names_of_a_physical_port() {
         name: "p0".into(),
         life: 1,
         io,
+        dcbx: [0; _],
         drops: vec![("port_transmit", 3)],
         link: Box::new(link()),
         mesh: None,
