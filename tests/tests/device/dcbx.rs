@@ -287,7 +287,7 @@ fn two_nics_agree_by_cee() -> Result<()> {
     let Some(veth) = Veth::new(1500)? else {
         return Ok(());
     };
-    let [mut a, mut b] = [Rig::new(1)?, Rig::new(1)?];
+    let [mut a, b] = [Rig::new(1)?, Rig::new(1)?];
     let mode = |mode, willing| DcbxSpec {
         mode,
         willing,
