@@ -230,6 +230,7 @@ fn priorities_have_their_names_once_each_at_adapters_and_ports() {
         name: "p0".into(),
         life: 1,
         io: [0; PortCounter::COUNT],
+        dcbx: [0; _],
         drops: Vec::new(),
         link: Box::new(link()),
         mesh: None,
