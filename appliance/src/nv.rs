@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vnic_backend::settings::{self, Chosen};
-use vnic_backend::{AlgorithmLimits, LldpExtent, PRESETS, PortPreset};
+use vnic_backend::{AlgorithmLimits, DcbxMode, LldpExtent, PRESETS, PortPreset};
 
 use table::{CNP_DSCP, CNP_DSCP_MODE, LEGACY_DCQCN, PRIORITIES, PROGRAMMABLE, WOL_MAGIC};
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
@@ -251,10 +251,17 @@ impl Nv {
                 _ => LldpExtent::Off,
             };
             let on = |name| value(name) == Some(1);
+            let dcbx = match (on("DCBX_IEEE"), on("DCBX_CEE")) {
+                _ if !on("LLDP_NB_DCBX") => DcbxMode::Off,
+                (true, true) => DcbxMode::Auto,
+                (true, false) => DcbxMode::Ieee,
+                (false, true) => DcbxMode::Cee,
+                (false, false) => DcbxMode::Off,
+            };
             PortPreset {
                 receive: extent("LLDP_NB_RX_MODE"),
                 transmit: extent("LLDP_NB_TX_MODE"),
-                dcbx: on("LLDP_NB_DCBX") && on("DCBX_IEEE"),
+                dcbx,
                 willing: on("DCBX_WILLING"),
             }
         })

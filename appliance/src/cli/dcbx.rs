@@ -18,8 +18,9 @@ pub enum DcbxVerb {
     /// Show what the operator wants of a port, what its peer says, and what acts
     #[command(
         after_help = "Examples:\n  vnicctl dcbx show\n  vnicctl -o json dcbx show p0 | jq .dcbx_state.operational.pfc_priorities\n\n\
-                      ADMINISTRATIVE is what `qos set` and `port set` gave, OPERATIONAL what acts, OF whose that is. Classes are taken as \
-                      the peer recommends them, flow control as it has it: of two willing ends, the one with the lower MAC address yields."
+                      ADMINISTRATIVE is what `qos set` and `port set` gave, OPERATIONAL what acts, OF whose that is. By IEEE classes are taken as \
+                      the peer recommends them, flow control as it has it: of two willing ends, the one with the lower MAC address yields. By \
+                      CEE all is taken as a peer has it that is not willing."
     )]
     Show {
         /// Name of the port; all when absent
@@ -30,7 +31,8 @@ pub enum DcbxVerb {
 /// Options of a port.
 #[derive(Debug, Args)]
 pub struct DcbxArgs {
-    /// Data center bridging exchange: off or ieee; it acts while link layer discovery is rx-and-tx
+    /// Data center bridging exchange: off, ieee, cee (from before), or auto (the peer's of both, IEEE first); it acts while link layer
+    /// discovery is rx-and-tx
     #[arg(long = "dcbx", value_name = "VERSION", value_parser = check::dcbx)]
     mode: Option<DcbxMode>,
     /// What is taken from the peer: ets, pfc, applications, or none [default: all]
@@ -120,23 +122,40 @@ pub async fn run(verb: DcbxVerb, client: &Client, out: &Output) -> Result<(), Fa
 /// Whether data center bridging exchange acts on a port, in words.
 pub fn state(port: &v1::Port) -> String {
     let wanted = port.dcbx.clone().unwrap_or_default();
-    let version = match wanted.mode() {
-        v1::DcbxMode::Unspecified | v1::DcbxMode::Off if port.dcbx_state.is_none() => {
-            return "off".to_owned();
-        }
-        v1::DcbxMode::Unspecified | v1::DcbxMode::Off => "ieee, as the NV configuration has it",
-        v1::DcbxMode::Ieee => "ieee",
+    let own = match wanted.mode() {
+        v1::DcbxMode::Unspecified | v1::DcbxMode::Off => None,
+        v1::DcbxMode::Ieee => Some("ieee"),
+        v1::DcbxMode::Cee => Some("cee"),
+        v1::DcbxMode::Auto => Some("auto"),
     };
-    match &port.dcbx_state {
-        None => format!("{version}, and does not act: that needs lldp rx-and-tx, and quality of service"),
-        Some(state) => {
+    match (&port.dcbx_state, own) {
+        (None, None) => "off".to_owned(),
+        (None, Some(own)) => {
+            format!("{own}, and does not act: that needs lldp rx-and-tx, and quality of service")
+        }
+        (Some(state), own) => {
+            let speaks = match state.version() {
+                v1::DcbxMode::Cee => "cee",
+                _ => "ieee",
+            };
+            let version = match own {
+                None => format!("{speaks}, as the NV configuration has it"),
+                Some("auto") => format!("{speaks} (auto)"),
+                Some(_) => speaks.to_owned(),
+            };
             let peers = match state.peers {
                 0 => "no peer".to_owned(),
                 1 => "1 peer".to_owned(),
                 several => format!("{several} peers, of which none counts"),
             };
             let (sent, received, changes) = (state.sent, state.received, state.changes);
-            format!("{version}, {peers}; messages: {sent} sent, {received} received; changes: {changes}")
+            let errors = match state.errors {
+                0 => String::new(),
+                n => format!("; attributes that cannot be read: {n}"),
+            };
+            format!(
+                "{version}, {peers}; messages: {sent} sent, {received} received; changes: {changes}{errors}"
+            )
         }
     }
 }
@@ -206,7 +225,7 @@ fn show(port: &v1::Port) -> String {
     };
     let problem = match &state.problem[..] {
         "" => String::new(),
-        why => format!("the peer's classes are not taken: {why}\n"),
+        why => format!("{why}\n"),
     };
     head + &table + &problem
 }

@@ -90,6 +90,7 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
             wire.name.clone_from(&p.name);
             wire.life = p.life;
             wire.values.extend(p.io);
+            wire.values.extend(p.dcbx);
             wire.values.extend(drops(&p.drops));
             wire.values.extend(link(&p.link));
             if let Some(mesh) = &p.mesh {
@@ -148,6 +149,7 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
             name: wire.name,
             life: wire.life,
             io: take(&mut rest)?,
+            dcbx: take(&mut rest)?,
             drops: take_drops(&mut rest)?,
             link: take_link(&mut rest)?,
             mesh: match wire.more {
@@ -218,6 +220,7 @@ mod tests {
                 name: "p0".into(),
                 life: 8,
                 io: [1; _],
+                dcbx: [6; _],
                 drops: DropReason::ALL.map(|r| (r.name(), 2)).to_vec(),
                 link: link(),
                 mesh,

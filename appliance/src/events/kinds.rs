@@ -184,7 +184,7 @@ kinds! {
     DCBX_SEVERAL_PEERS = 0x113a, "dcbx_several_peers", Outside, [Warn],
         "Several stations on a link speak data center bridging exchange: none of them counts, and the operator's values act.";
     DCBX_REFUSED = 0x113b, "dcbx_refused", Outside, [Warn],
-        "The peer recommends classes that a port cannot have, and why. The operator's act.";
+        "A port is willing and cannot have its peer's classes, or both ends of a link cannot agree (DCBX of CEE), and why. The operator's act.";
     MESH_PEER = 0x1140, "mesh_peer", Outside, [Info, Warn], "A daemon joined the mesh behind a port. A warning if it left.";
     MESH_REFUSED = 0x1141, "mesh_refused", Outside, [Warn],
         "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";

@@ -363,7 +363,7 @@ pub fn describe(event: &NicEvent) -> Told {
             tell! { DCBX_SEVERAL_PEERS, peers; "{peers} stations speak DCBX on the link: none of them counts" }
         }
         NicEventKind::DcbxRefused { why } => {
-            tell! { DCBX_REFUSED, why; "DCBX: the peer's classes are not taken: {why}" }
+            tell! { DCBX_REFUSED, why; "DCBX: {why}" }
         }
         NicEventKind::FaultAdded { id, name, action } => {
             let (fault_id, fault) = (id, name);

@@ -7,8 +7,8 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterStatus, AttachState, Budget, BurstStatus, Caller, DcbxParameters, DcbxSource, DcbxStatus,
-    DroplessStatus, EthernetDriver, GidKind, GidRow, GidSource, LldpNeighbour, MacAddr, PortStatus,
-    RdmaStatus, ResourceRow, Sample, dcbx, feature, hash_type,
+    DcbxVersion, DroplessStatus, EthernetDriver, GidKind, GidRow, GidSource, LldpNeighbour, MacAddr,
+    PortStatus, RdmaStatus, ResourceRow, Sample, dcbx, feature, hash_type,
 };
 use vnic_control::v1;
 
@@ -308,10 +308,16 @@ pub fn dcbx_state(status: &DcbxStatus) -> v1::DcbxState {
         pfc_from_peer: peers(outcome.sources.pfc),
         applications_from_peer: peers(outcome.sources.applications),
         peers: u32::try_from(outcome.peers).unwrap_or(u32::MAX),
-        problem: outcome.refused.unwrap_or_default().to_owned(),
+        problem: outcome.problem.unwrap_or_default().to_owned(),
         sent: counters.sent,
         received: counters.received,
         changes: counters.changes,
+        version: match outcome.version {
+            DcbxVersion::Ieee => v1::DcbxMode::Ieee,
+            DcbxVersion::Cee => v1::DcbxMode::Cee,
+        }
+        .into(),
+        errors: counters.errors,
     }
 }
 
@@ -330,7 +336,7 @@ pub fn lldp_neighbor(n: &LldpNeighbour) -> v1::LldpNeighbor {
         ttl_s: said.ttl.into(),
         since: Some(n.since.into()),
         until: Some(n.until.into()),
-        dcbx: dcbx(&said.exchange),
+        dcbx: dcbx(&said.priorities()),
     }
 }
 

@@ -37,7 +37,7 @@ fn message(owner: &Owner, now: &QosNow) -> v1::Qos {
     v1::Qos {
         name: names::qos(&resource),
         etag: now.etag.clone(),
-        state: Some(form::state(&now.status.queues)),
+        state: Some(form::state(&now.status)),
         warnings: now.warnings.clone(),
         ..form::message(&now.status.spec, &now.status.keys)
     }

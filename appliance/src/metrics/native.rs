@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use vnic_backend::counters::{
     ADAPTER_DROP, CORE_COUNTERS, CounterDef, HISTOGRAMS, HistogramSample, LINK_COUNTERS, LinkValues,
-    MESH_COUNTERS, PORT_COUNTERS, PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS,
-    QUEUE_COUNTERS, RDMA_COUNTERS, Values,
+    MESH_COUNTERS, PORT_COUNTERS, PORT_DCBX_COUNTERS, PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS,
+    PRIORITY_COUNTERS, QUEUE_COUNTERS, RDMA_COUNTERS, Values,
 };
 
 use super::naming;
@@ -81,6 +81,13 @@ pub fn counters(page: &mut Page, all: &Values) {
         let values = all.ports.iter().map(|p| {
             let labels: [(&str, &dyn Display); 1] = [("port", &p.name)];
             (labels, p.io[i])
+        });
+        metric(page, def, values);
+    }
+    for (i, def) in PORT_DCBX_COUNTERS.iter().enumerate() {
+        let values = all.ports.iter().map(|p| {
+            let labels: [(&str, &dyn Display); 1] = [("port", &p.name)];
+            (labels, p.dcbx[i])
         });
         metric(page, def, values);
     }

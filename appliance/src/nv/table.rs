@@ -113,7 +113,6 @@ const U17: u32 = 131_071;
 
 const QOS: &str = "limits of classes and priorities";
 const PROBES: &str = "round-trip probes on the wire";
-const CEE: &str = "DCBX of CEE on ports";
 const PCI: &str = "a PCI function of its own";
 
 const DB_ECN: &str = "mstflint mlxconfig_dbs host.db, nv_roce_cc_ecn";
@@ -200,9 +199,10 @@ impl NvDef {
 const RX_MODE: &str = "What the port reads of LLDP, while its own `lldp` is disabled: nothing, what a message must have, all. 2 is needed for DCBX.";
 const TX_MODE: &str = "What the port tells by LLDP, while its own `lldp` is disabled: nothing, what a message must have, all. 2 is needed for DCBX.";
 const NB_DCBX: &str = "DCBX by the device itself; valid while both LLDP modes are 2, and with DcbxMode 2 in the registry of an adapter.";
-const IEEE_HELP: &str = "Which DCBX that is: as of IEEE 802.1Qaz. With 0 there is none.";
+const IEEE_HELP: &str =
+    "The port has DCBX of IEEE 802.1Qaz. With CEE, too, it has what its peer speaks, and IEEE first.";
 const WILLING_HELP: &str = "Take over what the neighbour says.";
-const CEE_HELP: &str = "DCBX in its version before IEEE 802.1Qaz.";
+const CEE_HELP: &str = "The port has DCBX of CEE, from before IEEE 802.1Qaz.";
 
 /// All parameters, by name.
 pub static PARAMETERS: &[NvDef] = &[
@@ -219,8 +219,8 @@ pub static PARAMETERS: &[NvDef] = &[
         DB_SW,
         "How eagerly completions are compressed.",
     ),
-    flag("DCBX_CEE_P1").of(CEE, DB_DCBX, CEE_HELP).port(),
-    flag("DCBX_CEE_P2").of(CEE, DB_DCBX, CEE_HELP).port(),
+    flag("DCBX_CEE_P1").acts(DB_DCBX, 1, CEE_HELP).port(),
+    flag("DCBX_CEE_P2").acts(DB_DCBX, 1, CEE_HELP).port(),
     flag("DCBX_IEEE_P1").acts(DB_DCBX, 1, IEEE_HELP).port(),
     flag("DCBX_IEEE_P2").acts(DB_DCBX, 1, IEEE_HELP).port(),
     flag("DCBX_WILLING_P1").acts(DB_DCBX, 1, WILLING_HELP).port(),

@@ -115,6 +115,8 @@ pub fn dcbx(wanted: &v1::DcbxSettings, field: &str, wrong: &mut Violations) -> O
         mode: match mode? {
             v1::DcbxMode::Unspecified | v1::DcbxMode::Off => DcbxMode::Off,
             v1::DcbxMode::Ieee => DcbxMode::Ieee,
+            v1::DcbxMode::Cee => DcbxMode::Cee,
+            v1::DcbxMode::Auto => DcbxMode::Auto,
         },
         willing: DcbxWilling {
             ets: wanted.ets_willing.unwrap_or(true),
@@ -141,6 +143,8 @@ pub fn dcbx_mode(mode: DcbxMode) -> v1::DcbxMode {
     match mode {
         DcbxMode::Off => v1::DcbxMode::Off,
         DcbxMode::Ieee => v1::DcbxMode::Ieee,
+        DcbxMode::Cee => v1::DcbxMode::Cee,
+        DcbxMode::Auto => v1::DcbxMode::Auto,
     }
 }
 

@@ -7,8 +7,8 @@ use prost::Message as _;
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
 use vnic_backend::settings::{self, AdapterSettings, FlowControl, KEYS, KeyDef, QosKeys};
 use vnic_backend::{
-    Buffer, BufferParts, Capable, Colour, Curve, DscpColours, MarkAt, Match, NotCapable, Policy, QosSpec,
-    QueueStatus, Red, ScheduleQueue, TagMaps, Tpid, Tsa, VlArbitration,
+    Buffer, BufferParts, Capable, Colour, Curve, DcbxSource, DcbxVersion, DscpColours, MarkAt, Match,
+    NotCapable, Policy, QosSpec, QosStatus, Red, ScheduleQueue, TagMaps, Tpid, Tsa, VlArbitration,
 };
 use vnic_control::v1;
 use vnic_control::v1::qos::{Algorithm, Color};
@@ -322,8 +322,19 @@ pub fn words(fields: &[&str], spec: &QosSpec, keys: &QosKeys) -> String {
     words.join(", ")
 }
 
-/// Message of the state of queues.
-pub fn state(queues: &QueueStatus) -> v1::QosState {
+/// Message of the state of queues, and of what data center bridging exchange does.
+pub fn state(status: &QosStatus) -> v1::QosState {
+    let queues = &status.queues;
+    let (version, sources) = status.dcbx.unzip();
+    let sources = sources.unwrap_or_default();
+    let peers = [
+        ("ets", sources.ets),
+        ("pfc", sources.pfc),
+        ("applications", sources.applications),
+    ];
+    let peers = peers
+        .into_iter()
+        .filter(|(_, source)| *source == DcbxSource::Peer);
     v1::QosState {
         queued_bytes: queues.bytes.to_vec(),
         queued_frames: queues.frames,
@@ -332,6 +343,9 @@ pub fn state(queues: &QueueStatus) -> v1::QosState {
         storm_prevention: queues.storm,
         stalled: bits(queues.stalled),
         send_queue_bytes: queues.send_queues.to_vec(),
+        dcbx: version.map_or("", DcbxVersion::name).to_owned(),
+        dcbx_from_peer: peers.map(|(name, _)| name.to_owned()).collect(),
+        rdma_priority: status.rdma_priority.map(u32::from),
     }
 }
 

@@ -70,7 +70,7 @@ async fn what_an_operator_gives_a_port_is_shown_and_stored() {
 
     // What is wrong is refused, with what is allowed.
     for (option, value, allowed) in [
-        ("--dcbx", "cisco", "off, ieee"),
+        ("--dcbx", "cisco", "off, ieee, cee, auto"),
         ("--dcbx-willing", "pgs", "ets, pfc, applications"),
         ("--dcbx-application", "udp:4791=9", "0 to 7"),
     ] {
@@ -83,8 +83,34 @@ async fn what_an_operator_gives_a_port_is_shown_and_stored() {
         .await;
     assert!(text.contains("the protocol has a row already"), "{text}");
 
+    // It speaks, and counts.
+    let counted = lab.json(&["counter", "show", "p0"]).await.to_string();
+    for name in [
+        "rx_dcbx_frames",
+        "rx_dcbx_errors",
+        "tx_dcbx_frames",
+        "dcbx_changes",
+    ] {
+        assert!(counted.contains(name), "{counted}");
+    }
+    lab.said(&["port", "set", "p0", "--dcbx", "auto"]).await;
+    let text = lab.said(&["dcbx", "show", "p0"]).await;
+    assert!(
+        text.starts_with("p0: DCBX ieee (auto), no peer; messages: "),
+        "{text}"
+    );
+    lab.said(&["port", "set", "p0", "--dcbx", "cee"]).await;
+    let text = lab.said(&["dcbx", "show", "p0"]).await;
+    assert!(text.starts_with("p0: DCBX cee, no peer; messages: "), "{text}");
     let lab = lab.restart(1).await;
     let again = lab.json(&["dcbx", "show", "p0"]).await;
+    let wanted = json!({
+        "mode": "DCBX_MODE_CEE",
+        "ets_willing": wanted["ets_willing"],
+        "pfc_willing": wanted["pfc_willing"],
+        "applications_willing": wanted["applications_willing"],
+        "applications": wanted["applications"],
+    });
     assert_eq!(again["dcbx"], wanted);
     assert_eq!(again["dcbx_state"]["operational"]["pfc_priorities"], json!([3]));
     lab.said(&["port", "set", "p0", "--dcbx", "off", "--dcbx-application", "none"])
@@ -131,6 +157,33 @@ async fn nv_parameters_and_the_drivers_key_give_a_port_dcbx() {
     let (_, dcbx) = shown(&lab).await;
     let dcbx = dcbx.expect("DCBX");
     assert_eq!(dcbx["operational"]["pfc_willing"], json!(false), "{dcbx}");
+    assert_eq!(dcbx["version"], json!("DCBX_MODE_IEEE"), "it begins with that");
+    // Both the port and the adapter say who rules quality of service.
+    for name in ["p0", "vf0"] {
+        let text = lab.said(&["qos", "show", name]).await;
+        assert!(text.starts_with("DCBX mode: Firmware controlled\n"), "{text}");
+        assert!(text.contains("\nDCBX: ieee\n"), "{text}");
+    }
+    // One version of the two, and none.
+    for (ieee, cee, version) in [
+        (0, 1, Some("DCBX_MODE_CEE")),
+        (1, 0, Some("DCBX_MODE_IEEE")),
+        (0, 0, None),
+    ] {
+        let (ieee, cee) = (format!("DCBX_IEEE_P1={ieee}"), format!("DCBX_CEE_P1={cee}"));
+        lab.said(&["nvconfig", "set", "-y", &ieee, &cee]).await;
+        lab.said(&["nvconfig", "device-reset", "-y"]).await;
+        let (_, dcbx) = shown(&lab).await;
+        assert_eq!(
+            dcbx.map(|dcbx| dcbx["version"].clone()),
+            version.map(|v| json!(v))
+        );
+    }
+    let text = lab.said(&["qos", "show", "p0"]).await;
+    assert!(text.starts_with("DCBX mode: OS controlled\n"), "{text}");
+    lab.said(&["nvconfig", "set", "-y", "DCBX_IEEE_P1=1", "DCBX_CEE_P1=1"])
+        .await;
+    lab.said(&["nvconfig", "device-reset", "-y"]).await;
     // The start of the daemon is a reset, too; and what the operator gives the port goes before it.
     let lab = lab.restart(1).await;
     let (lldp, dcbx) = shown(&lab).await;
@@ -162,7 +215,7 @@ fn wrong_keys_are_reported_with_their_place() {
     let parsed = Settings::from_text(Path::new("x.toml"), text, &Overrides::default(), &environment);
     let found = parsed.expect_err("the file is wrong").to_string();
     for (line, key) in [
-        (5, "dcbx: \"cin\"; allowed are off, ieee"),
+        (5, "dcbx: \"cin\"; allowed are off, ieee, cee, auto"),
         (6, "dcbx_willing[1]: \"all\"; allowed are ets, pfc, applications"),
         (7, "dcbx_applications[1]: \"roce=3\" is no row"),
         (

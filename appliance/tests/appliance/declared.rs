@@ -63,7 +63,7 @@ const ALL: &str = r#"
 port = [
     { name = "p0", type = "tap", ifname = "t0", queues = 4, mtu = 9000, data_core = 1, speed_mbps = 25000 },
     { name = "p1", type = "xdp", ifname = "e0", vlan = { access = 7 }, storm_broadcast_pps = 5, bridge = "p9" },
-    { name = "p2", type = "packet", ifname = "e1", storm_unknown_unicast_pps = 6, lldp = "rx-and-tx", dcbx = "ieee",
+    { name = "p2", type = "packet", ifname = "e1", storm_unknown_unicast_pps = 6, lldp = "rx-and-tx", dcbx = "auto",
       dcbx_willing = ["pfc"], dcbx_applications = ["udp:4791=3", "ethertype:0x8906=4"] },
     { name = "m0", type = "mesh", listen = "[::]:4790", peers = ["a:1", "b:2"], names = ["a", "b"],
       certificate = "/c", key = "/k", ca = "/a", crl = "/l" },

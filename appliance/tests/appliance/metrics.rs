@@ -205,6 +205,7 @@ fn snapshot() -> Snapshot {
             name: "p0".to_owned(),
             life: 2,
             io: [u64::MAX; _],
+            dcbx: [u64::MAX; _],
             drops: drops(|_| 3),
             link: Box::new(link(5)),
             mesh: Some(Box::new([u64::MAX; _])),

@@ -1,4 +1,5 @@
-//! Data center bridging exchange of ports: with a switch's bytes, between two NICs, and with a stranger (lldpd).
+//! Data center bridging exchange of ports: with a switch's bytes, between two NICs, and with a stranger (lldpd). CEE has no stranger
+//! here: lldpad speaks it on devices whose driver has DCB only, and a veth has none (`dcbtool sc IFACE dcb on`: device not capable).
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use vnic_backend::settings::Trust;
 use vnic_backend::{
-    ApplicationRow, Classes, DcbxMode, DcbxSource, DcbxSpec, DcbxStatus, DcbxWilling, LldpMode, MacAddr,
-    NicEventKind, PortSpec, QosSpec, Tsa, dcbx,
+    ApplicationRow, Classes, DcbxMode, DcbxSource, DcbxSpec, DcbxStatus, DcbxVersion, DcbxWilling, LldpMode,
+    MacAddr, NicEventKind, PortSpec, QosSpec, Tsa, dcbx,
 };
 use vnic_tests::driver::Wire;
 use vnic_tests::driver::packets::eth;
@@ -159,6 +160,180 @@ fn a_willing_port_takes_what_a_switch_has() -> Result<()> {
     let port = rig.nic.set_port_dcbx(PORT, DcbxSpec::default())?;
     assert_eq!(port.lldp.context("it speaks")?.dcbx, None);
     rig.finish(Copies::Unknown)
+}
+
+/// A message of a switch of CEE with these numbers, which holds for these seconds: it is not willing, has groups with 30 and 70 %, flow
+/// control for priorities 3 and 5, and priority 4 for UDP or TCP port 4791.
+fn switch_of_cee(sequence: u8, acknowledged: u8, ttl: u8) -> Vec<u8> {
+    #[rustfmt::skip]
+    let says = [
+        0xfe, 55, 0x00, 0x1b, 0x21, 0x02,
+        // Control.
+        0x02, 0x0a, 0, 0, 0, 0, 0, sequence, 0, 0, 0, acknowledged,
+        // Priority groups: priorities 3 to 7 in group 1; 30, 70; 8 classes.
+        0x04, 0x11, 0, 0, 0x80, 0, 0x00, 0x01, 0x11, 0x11, 30, 70, 0, 0, 0, 0, 0, 0, 8,
+        // Priority-based flow control: 3 and 5; 8 classes.
+        0x06, 0x06, 0, 0, 0x80, 0, 0x28, 8,
+        // Application protocol: port 4791 has 4.
+        0x08, 0x0a, 0, 0, 0x80, 0, 0x12, 0xb7, 0x01, 0x1b, 0x21, 0x10,
+        0x00, 0x00,
+    ];
+    let head = [
+        0x02, 0x07, 0x04, 0x02, 0, 0, 0, 0, 9, 0x04, 0x02, 0x07, b'1', 0x06, 0x02, 0, ttl,
+    ];
+    let pdu = [&head[..], &says].concat();
+    eth(NEAREST, MacAddr([2, 0, 0, 0, 0, 9]), [0x88, 0xcc], &pdu)
+}
+
+/// Where the TLV of CEE begins in a frame.
+fn cee(frame: &[u8]) -> Option<&[u8]> {
+    let at = frame.windows(4).position(|w| w == [0x00, 0x1b, 0x21, 2])?;
+    frame.get(at + 4..)
+}
+
+#[test]
+fn a_port_with_both_versions_speaks_that_of_a_switch() -> Result<()> {
+    let Some(_veth) = Veth::several(1500, 0)? else {
+        return Ok(());
+    };
+    let mut rig = Rig::new(1)?;
+    rig.add("a")?;
+    let Some(wire) = Wire::of_port(&rig, "dcbx1", None)? else {
+        return Ok(());
+    };
+    rig.nic.set_port_speed(PORT, Some(10))?;
+    let auto = DcbxSpec {
+        mode: DcbxMode::Auto,
+        ..DcbxSpec::default()
+    };
+    rig.nic.set_port_dcbx(PORT, auto)?;
+    rig.nic.set_port_lldp(PORT, LldpMode::RxAndTx)?;
+    let version = || Some(status(&rig)?.outcome.version);
+    assert_eq!(version(), Some(DcbxVersion::Ieee));
+    // The switch has read nothing: the port changes its version, and takes nothing.
+    assert!(wait_for(|| {
+        wire.send(&switch_of_cee(7, 0, 120)).is_ok() && version() == Some(DcbxVersion::Cee)
+    }));
+    assert_eq!(acts(&rig), (0, [0, 0], Trust::Pcp));
+    // It says: number 1, and that it has read 7; enabled and willing, no flow control, 8 classes.
+    let says = |f: &[u8]| {
+        let Some(says) = cee(f) else { return false };
+        says[..12] == [0x02, 0x0a, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7]
+            && says.windows(8).any(|w| w == [0x06, 0x06, 0, 0, 0xc0, 0, 0, 8])
+            && !f.windows(4).any(|w| w == [0x00, 0x80, 0xc2, 9])
+    };
+    wire.recv(says)?;
+    let taken = (0b10_1000, [30, 70], Trust::Pcp);
+    assert!(wait_for(|| {
+        wire.send(&switch_of_cee(7, 1, 120)).is_ok() && acts(&rig) == taken
+    }));
+    let is = status(&rig).context("DCBX")?;
+    let rows = |rows: &[dcbx::Application]| rows.iter().map(|r| (r.selector, r.priority)).collect::<Vec<_>>();
+    assert_eq!(rows(&is.outcome.operational.applications), [(4, 4)]);
+    assert_eq!(
+        is.peer.context("a peer")?.pfc.map(|pfc| pfc.priorities),
+        Some(0b10_1000)
+    );
+    // RDMA of adapters has the priority of its port.
+    let rdma = |name: &str| rig.nic.qos(name).ok()?.rdma_priority;
+    assert!(wait_for(|| rdma("a") == Some(4)));
+    let qos = rig.nic.qos(PORT)?.dcbx.context("DCBX")?;
+    assert_eq!((qos.0, qos.1.pfc), (DcbxVersion::Cee, DcbxSource::Peer));
+    // The switch says no more of flow control (a TLV that nobody knows is in its place): the port tells an error. Applications of
+    // IEEE with another length than they have are counted, and are none.
+    let mut bad = switch_of_cee(7, 1, 120);
+    let at = bad
+        .windows(2)
+        .position(|w| w == [0x06, 0x06])
+        .context("flow control")?;
+    (bad[at], bad[at + 1]) = (0x0a, 0x06);
+    bad.truncate(bad.len() - 2);
+    let twice = [
+        &bad[..],
+        &[0xfe, 0x06, 0x00, 0x80, 0xc2, 0x0c, 0x00, 0x85, 0x00, 0x00],
+    ]
+    .concat();
+    wire.send(&twice)?;
+    assert!(wait_for(|| acts(&rig) == (0, [30, 70], Trust::Pcp)));
+    wire.recv(|f| cee(f).is_some_and(|says| says.windows(4).any(|w| w == [0, 0, 0xe0, 0])))?;
+    let samples = rig.nic.counters();
+    let count = |name: &str| {
+        let own = |s: &&vnic_backend::Sample| s.owner == PORT && s.def.name == name;
+        samples.iter().find(own).map_or(0, |s| s.value)
+    };
+    // Its three messages; the port's answers to the first one and to the last; what it came to with each.
+    let counted = [
+        "rx_dcbx_errors",
+        "rx_dcbx_frames",
+        "tx_dcbx_frames",
+        "dcbx_changes",
+    ]
+    .map(count);
+    let [errors, received, sent, changes] = counted;
+    assert!(
+        errors == 1 && received >= 3 && sent >= 2 && changes >= 3,
+        "{counted:?}"
+    );
+    // The switch leaves, and the port begins with IEEE again.
+    wire.send(&switch_of_cee(7, 1, 0))?;
+    assert!(wait_for(|| version() == Some(DcbxVersion::Ieee)));
+    assert_eq!(acts(&rig), (0, [0, 0], Trust::Pcp));
+    assert!(wait_for(|| rdma("a").is_none()));
+    rig.finish(Copies::Unknown)
+}
+
+#[test]
+fn two_nics_agree_by_cee() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let [mut a, b] = [Rig::new(1)?, Rig::new(1)?];
+    let mode = |mode, willing| DcbxSpec {
+        mode,
+        willing,
+        ..DcbxSpec::default()
+    };
+    let specs = [
+        mode(DcbxMode::Auto, DcbxWilling::default()),
+        mode(DcbxMode::Cee, UNWILLING),
+    ];
+    for (i, (rig, dcbx)) in [&a, &b].into_iter().zip(specs).enumerate() {
+        let spec = veth.ports("packet", i)?.remove(0);
+        let lldp = LldpMode::RxAndTx;
+        rig.nic.add_port(PortSpec {
+            lldp,
+            dcbx,
+            speed_mbps: Some(10),
+            ..spec
+        })?;
+    }
+    b.nic.set_qos(PORT, classes(0b1000, [30, 70]))?;
+    let taken = |rig: &Rig, pfc, shares| {
+        let (is, has, _) = acts(rig);
+        (is, has) == (pfc, shares)
+    };
+    assert!(wait_for(|| taken(&a, 0b1000, [30, 70])), "{:?}", acts(&a));
+    // What b changes, a follows.
+    b.nic.set_qos(PORT, classes(0b10_0000, [60, 40]))?;
+    assert!(wait_for(|| taken(&a, 0b10_0000, [60, 40])));
+    // Both are willing: each keeps its own, and says that they differ.
+    a.nic.set_qos(PORT, classes(0b10, [50, 50]))?;
+    b.nic
+        .set_port_dcbx(PORT, mode(DcbxMode::Cee, DcbxWilling::default()))?;
+    let differ = |rig: &Rig| status(rig).and_then(|is| is.outcome.problem).is_some();
+    assert!(wait_for(|| taken(&a, 0b10, [50, 50]) && differ(&a) && differ(&b)));
+    a.wait_event(
+        PORT,
+        |kind| matches!(kind, NicEventKind::DcbxRefused { why } if why.starts_with("flow control")),
+    )?;
+    // The same flow control: they do not.
+    b.nic.set_qos(PORT, classes(0b10, [60, 40]))?;
+    assert!(wait_for(|| !differ(&a) && !differ(&b)));
+    b.nic.remove_port(PORT)?;
+    assert!(wait_for(|| status(&a).is_some_and(|is| is.outcome.peers == 0)));
+    assert!(taken(&a, 0b10, [50, 50]));
+    a.finish(Copies::Extra(0))?;
+    b.finish(Copies::Unknown)
 }
 
 #[test]

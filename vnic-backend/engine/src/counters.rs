@@ -135,6 +135,7 @@ pub fn all() -> impl Iterator<Item = &'static CounterDef> {
         .chain(&PRIORITY_COUNTERS)
         .chain(&LINK_COUNTERS)
         .chain(&PORT_COUNTERS)
+        .chain(&PORT_DCBX_COUNTERS)
         .chain([&PORT_DROP])
         .chain(&MESH_COUNTERS)
         .chain(&PORT_PRIORITY_COUNTERS)

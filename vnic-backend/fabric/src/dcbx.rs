@@ -1,29 +1,36 @@
-//! Negotiation of data center bridging exchange on one port (IEEE 802.1Q-2018 clause 38): which traffic classes, flow control and
-//! priorities of applications act, from those of the operator and those of the station at the other end of the link.
+//! Negotiation of data center bridging exchange on one port (IEEE 802.1Q clause 38, first in 802.1Qaz; [`cee`] is what came before):
+//! which traffic classes, flow control and priorities of applications act, from those of the operator and those of the station at the
+//! other end of the link.
 //!
-//! | attribute | kind (clause 38.3) | the peer's act while |
+//! | attribute | kind | the peer's act while |
 //! |---|---|---|
 //! | traffic classes (ETS) | asymmetric | the port is willing, and the peer recommends some |
 //! | flow control (PFC) | symmetric | the port is willing, the peer has some, and is not willing or has the higher address |
 //! | applications | asymmetric | the port is willing, and the peer has some |
 //!
-//! While several stations speak DCBX on the link, the port acts as if none did (clause 38.4). Values that the port cannot realise are
-//! not taken. With its peer all that the operator gave comes back.
+//! While several stations speak DCBX on the link, the port acts as if none did. Values that the port cannot realise are not taken. With
+//! its peer all that the operator gave comes back.
+//!
+//! A port that has both versions begins with that of IEEE, changes to CEE when it hears that only, and back when nobody speaks CEE any
+//! more (lldptool-dcbx(8) changes so, too, but goes back with the link only).
 
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
+use vnic_wire::dcbx::cee::Cee;
 use vnic_wire::dcbx::{Algorithm, Application, Classes, Ets, Exchange, Pfc};
 
 use crate::qos::{self, Tsa};
+use cee::Machine;
 
+mod cee;
 #[cfg(test)]
 mod tests;
 
 /// Traffic classes that a port has, and priorities that it can pause at a time.
 const EIGHT: u8 = 8;
 
-/// Number of the scheduler that is a vendor's own (table D-8).
+/// Number of the scheduler that is a vendor's own (dcbnl.h of Linux, IEEE_8021QAZ_TSA_VENDOR).
 const VENDOR: Algorithm = Algorithm::Other(255);
 
 /// Attributes for which a port takes the peer's values.
@@ -80,7 +87,7 @@ pub struct Sources {
     pub applications: Source,
 }
 
-/// The state machine of an asymmetric attribute (clause 38.4.1), by the port's willing bit and whether the peer has a value.
+/// The state machine of an asymmetric attribute, by the port's willing bit and whether the peer has a value.
 pub fn asymmetric(willing: bool, peer: bool) -> Source {
     match willing && peer {
         true => Source::Peer,
@@ -88,7 +95,7 @@ pub fn asymmetric(willing: bool, peer: bool) -> Source {
     }
 }
 
-/// The state machine of a symmetric attribute (clause 38.4.2), by the port's willing bit, the peer's (`None`: it has no value), and
+/// The state machine of a symmetric attribute, by the port's willing bit, the peer's (`None`: it has no value), and
 /// whether the port's address is lower than the peer's: of two willing ports the lower one yields.
 pub fn symmetric(willing: bool, peer: Option<bool>, lower: bool) -> Source {
     match (willing, peer) {
@@ -98,35 +105,107 @@ pub fn symmetric(willing: bool, peer: Option<bool>, lower: bool) -> Source {
     }
 }
 
+/// A version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Version {
+    /// That of IEEE 802.1Qaz.
+    #[default]
+    Ieee,
+    /// That of CEE, from before.
+    Cee,
+}
+
+impl Version {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Ieee => "ieee",
+            Version::Cee => "cee",
+        }
+    }
+}
+
+/// Versions that a port has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Versions {
+    /// One.
+    Only(Version),
+    /// Both: the peer's, IEEE first.
+    Both,
+}
+
+impl Default for Versions {
+    fn default() -> Versions {
+        Versions::Only(Version::Ieee)
+    }
+}
+
+/// A station on the link, and what it says.
+#[derive(Debug, Clone, Copy)]
+pub struct Station<'a> {
+    /// Its address.
+    pub mac: MacAddr,
+    /// What it says in the version of IEEE; it may be nothing.
+    pub ieee: &'a Exchange,
+    /// What it says in that of CEE.
+    pub cee: Option<&'a Cee>,
+}
+
+/// What a port says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// In the version of IEEE.
+    Ieee(Exchange),
+    /// In that of CEE.
+    Cee(Cee),
+}
+
+impl Said {
+    /// Appends the TLVs.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        match self {
+            Said::Ieee(exchange) => exchange.emit(out),
+            Said::Cee(cee) => cee.emit(out),
+        }
+    }
+}
+
 /// What the negotiation has come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
+    /// Version that the port speaks.
+    pub version: Version,
     /// Values that act.
     pub operational: Parameters,
     /// Whose they are.
     pub sources: Sources,
     /// Stations on the link that speak DCBX. Of several none counts.
     pub peers: usize,
-    /// Why the classes of the peer are not taken, although the port is willing; `None`: there is no such reason.
-    pub refused: Option<&'static str>,
+    /// Why a value of the peer is not taken although the port is willing, or why both ends cannot agree; `None`: there is no such
+    /// reason.
+    pub problem: Option<&'static str>,
 }
 
 /// What the operator wants of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Administrative {
+    /// Versions that the port has.
+    pub versions: Versions,
     /// Attributes for which the peer's values are taken.
     pub willing: Willing,
     /// The operator's values.
     pub parameters: Parameters,
 }
 
-/// Counters since the port has DCBX.
+/// Counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Messages sent with the port's attributes.
     pub sent: u64,
     /// Messages received with attributes of a station.
     pub received: u64,
+    /// Attributes received that cannot be read: they are there twice, or have another length than they have.
+    pub errors: u64,
     /// Changes of what acts.
     pub changes: u64,
 }
@@ -136,9 +215,11 @@ pub struct Counters {
 pub struct Negotiation {
     mac: MacAddr,
     administrative: Administrative,
+    /// The state machines of CEE, while the port speaks that.
+    cee: Option<Machine>,
     outcome: Outcome,
-    /// What was counted.
-    pub counters: Counters,
+    /// What was counted since they were taken last.
+    pub(crate) counters: Counters,
 }
 
 impl Negotiation {
@@ -147,6 +228,7 @@ impl Negotiation {
         let mut new = Negotiation {
             mac,
             administrative,
+            cee: None,
             outcome: Outcome::default(),
             counters: Counters::default(),
         };
@@ -156,6 +238,9 @@ impl Negotiation {
 
     /// Changes what the operator wants. It acts from the next [`Negotiation::hear`] on.
     pub fn set(&mut self, administrative: Administrative) {
+        if let Some(cee) = &mut self.cee {
+            cee.set(&administrative);
+        }
         self.administrative = administrative;
     }
 
@@ -169,8 +254,8 @@ impl Negotiation {
         &self.outcome
     }
 
-    /// Decides anew, from what all stations on the link say now. Returns the outcome before, if it was another one.
-    pub fn hear(&mut self, stations: &[(MacAddr, &Exchange)]) -> Option<Outcome> {
+    /// Decides anew, from what all stations on the link that speak DCBX say now. Returns the outcome before, if it was another one.
+    pub fn hear(&mut self, stations: &[Station<'_>]) -> Option<Outcome> {
         let new = self.decide(stations);
         if new == self.outcome {
             return None;
@@ -179,24 +264,65 @@ impl Negotiation {
         Some(core::mem::replace(&mut self.outcome, new))
     }
 
-    fn decide(&self, stations: &[(MacAddr, &Exchange)]) -> Outcome {
-        let Administrative { willing, parameters } = &self.administrative;
+    fn decide(&mut self, stations: &[Station<'_>]) -> Outcome {
         let mut new = Outcome {
-            operational: parameters.clone(),
+            version: self.version(stations),
+            operational: self.administrative.parameters.clone(),
             peers: stations.len(),
             ..Outcome::default()
         };
-        let &[(mac, said)] = stations else {
-            return new;
+        let alone = match stations {
+            [one] => Some(one),
+            _ => None,
         };
+        match new.version {
+            Version::Ieee => self.cee = None,
+            Version::Cee => {
+                let wanted = &self.administrative;
+                let machine = self.cee.get_or_insert_with(|| Machine::new(wanted));
+                machine.hear(alone.and_then(|station| station.cee));
+                machine.take(&mut new);
+            }
+        }
+        if let Some(station) = alone {
+            match new.version {
+                Version::Ieee if *station.ieee == Exchange::default() => {
+                    new.problem = Some("the peer speaks DCBX of CEE only, the port that of IEEE");
+                }
+                Version::Ieee => self.decide_ieee(station, &mut new),
+                Version::Cee if station.cee.is_none() => {
+                    new.problem = Some("the peer speaks DCBX of IEEE only, the port that of CEE");
+                }
+                Version::Cee => {}
+            }
+        }
+        new
+    }
+
+    /// The version that the port speaks, with these stations on the link.
+    fn version(&self, stations: &[Station<'_>]) -> Version {
+        let cee = stations.iter().any(|station| station.cee.is_some());
+        let ieee = stations
+            .iter()
+            .any(|station| *station.ieee != Exchange::default());
+        match self.administrative.versions {
+            Versions::Only(version) => version,
+            Versions::Both if cee && (self.cee.is_some() || !ieee) => Version::Cee,
+            Versions::Both => Version::Ieee,
+        }
+    }
+
+    fn decide_ieee(&self, station: &Station<'_>, new: &mut Outcome) {
+        let (willing, said) = (self.administrative.willing, station.ieee);
         if let Some(classes) = said.recommendation.filter(|_| willing.ets) {
-            new.refused = unfit(&classes).err();
-            new.sources.ets = asymmetric(willing.ets, new.refused.is_none());
+            new.problem = unfit(&classes).err();
+            new.sources.ets = asymmetric(willing.ets, new.problem.is_none());
             if new.sources.ets == Source::Peer {
                 new.operational.classes = classes;
             }
         }
-        new.sources.pfc = symmetric(willing.pfc, said.pfc.map(|pfc| pfc.willing), self.mac < mac);
+        let lower = self.mac < station.mac;
+        new.sources.pfc = symmetric(willing.pfc, said.pfc.map(|pfc| pfc.willing), lower);
         if let (Source::Peer, Some(pfc)) = (new.sources.pfc, said.pfc) {
             new.operational.pfc = pfc.priorities;
         }
@@ -204,16 +330,20 @@ impl Negotiation {
         if new.sources.applications == Source::Peer {
             new.operational.applications.clone_from(&said.applications);
         }
-        new
     }
 
-    /// What the port says. Configurations are those that act. A willing port recommends no classes: two of them would only exchange
-    /// theirs. The applications are the operator's, for the TLV has no willing bit: two willing ports that told each other what they
-    /// have taken would exchange it for ever.
-    pub fn says(&self) -> Exchange {
-        let Administrative { willing, parameters } = &self.administrative;
+    /// What the port says. Configurations of IEEE are those that act. A willing port recommends no classes: two of them would only
+    /// exchange theirs. The applications are the operator's, for the TLV has no willing bit: two willing ports that told each other
+    /// what they have taken would exchange it for ever. Of CEE all values are the operator's.
+    pub fn says(&self) -> Said {
+        if let Some(cee) = &self.cee {
+            return Said::Cee(cee.says());
+        }
+        let Administrative {
+            willing, parameters, ..
+        } = &self.administrative;
         let acts = &self.outcome.operational;
-        Exchange {
+        Said::Ieee(Exchange {
             ets: Some(Ets {
                 willing: willing.ets,
                 classes_max: EIGHT,
@@ -226,7 +356,7 @@ impl Negotiation {
                 priorities: acts.pfc,
             }),
             applications: parameters.applications.clone(),
-        }
+        })
     }
 }
 
@@ -234,14 +364,14 @@ impl Negotiation {
 fn unfit(c: &Classes) -> Result<(), &'static str> {
     let known = |a: &Algorithm| matches!(a, Algorithm::Strict | Algorithm::Ets | &VENDOR);
     if !c.algorithm.iter().all(known) {
-        return Err("a class has a scheduler that the port does not have");
+        return Err("the peer's classes are not taken: a class has a scheduler that the port does not have");
     }
     let of_ets = |(a, share): (&Algorithm, &u8)| (*a == Algorithm::Ets).then_some(u32::from(*share));
     let shares: Vec<u32> = c.algorithm.iter().zip(&c.share).filter_map(of_ets).collect();
     match shares.iter().sum() {
         100u32 => Ok(()),
         _ if shares.is_empty() => Ok(()),
-        _ => Err("the shares of ETS classes are not 100 % together"),
+        _ => Err("the peer's classes are not taken: the shares of ETS classes are not 100 % together"),
     }
 }
 

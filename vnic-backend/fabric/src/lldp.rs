@@ -16,10 +16,11 @@ use core::time::Duration;
 
 use vnic_wire::MacAddr;
 use vnic_wire::dcbx::Exchange;
+use vnic_wire::dcbx::cee::Cee;
 use vnic_wire::lldp::{self, Id, Lldpdu, capability, kind, text};
 
 use crate::Instant;
-use crate::dcbx::{Administrative, Negotiation, Outcome};
+use crate::dcbx::{self, Administrative, Negotiation, Outcome, Station};
 
 /// Time between messages (msgTxInterval).
 pub const INTERVAL: Duration = Duration::from_secs(30);
@@ -68,8 +69,10 @@ pub struct Neighbour {
     pub capabilities: u16,
     /// Its management address, for people.
     pub management: String,
-    /// What it says of priorities.
+    /// What it says of priorities, as of IEEE 802.1Qaz.
     pub exchange: Exchange,
+    /// What it says of priorities, as of CEE.
+    pub cee: Option<Cee>,
     /// For how long its last message holds, seconds.
     pub ttl: u16,
     /// When it was heard first.
@@ -216,6 +219,12 @@ impl Agent {
         self.dcbx.as_ref()
     }
 
+    /// Counters of data center bridging exchange since they were taken last.
+    pub fn take_dcbx_counters(&mut self) -> dcbx::Counters {
+        let counters = self.dcbx.as_mut().map(|dcbx| &mut dcbx.counters);
+        counters.map(core::mem::take).unwrap_or_default()
+    }
+
     /// Sets whether the link is up.
     pub fn set_link(&mut self, now: Instant, up: bool) {
         if self.up == up {
@@ -257,9 +266,10 @@ impl Agent {
             pdu = pdu.mandatory();
         }
         let known = self.neighbours.iter().position(|entry| entry.is(&pdu));
-        let new = Neighbour::of(&pdu, now);
-        if let Some(dcbx) = self.dcbx.as_mut().filter(|_| new.exchange != Exchange::default()) {
-            dcbx.counters.received += 1;
+        let (new, unread) = Neighbour::of(&pdu, now);
+        if let Some(dcbx) = self.dcbx.as_mut() {
+            dcbx.counters.received += u64::from(new.bridges());
+            dcbx.counters.errors += u64::from(unread);
         }
         match (known, pdu.ttl) {
             (Some(i), 0) => {
@@ -360,9 +370,9 @@ impl Agent {
     fn negotiate(&mut self, now: Instant) {
         let Some(dcbx) = &mut self.dcbx else { return };
         let acts = self.transmits && self.receives;
-        let says = |n: &&Neighbour| acts && n.exchange != Exchange::default();
         let all = self.neighbours.iter().map(|entry| &entry.neighbour);
-        let stations: Vec<_> = all.filter(says).map(|n| (n.source, &n.exchange)).collect();
+        let station = |n| Neighbour::station(n).filter(|_| acts);
+        let stations: Vec<_> = all.filter_map(station).collect();
         let said = dcbx.says();
         let Some(before) = dcbx.hear(&stations) else {
             return;
@@ -419,7 +429,30 @@ impl Agent {
 }
 
 impl Neighbour {
-    fn of(pdu: &Lldpdu<'_>, now: Instant) -> Neighbour {
+    /// What it says of priorities, in the terms of IEEE 802.1Qaz; nothing: it says nothing.
+    pub fn priorities(&self) -> Exchange {
+        match &self.cee {
+            Some(cee) if self.exchange == Exchange::default() => cee.exchange(),
+            _ => self.exchange.clone(),
+        }
+    }
+
+    /// Whether it speaks DCBX, in one version or the other.
+    fn bridges(&self) -> bool {
+        self.cee.is_some() || self.exchange != Exchange::default()
+    }
+
+    fn station(&self) -> Option<Station<'_>> {
+        self.bridges().then_some(Station {
+            mac: self.source,
+            ieee: &self.exchange,
+            cee: self.cee.as_ref(),
+        })
+    }
+
+    /// The station of a message, and how many TLVs of DCBX in it cannot be read.
+    fn of(pdu: &Lldpdu<'_>, now: Instant) -> (Neighbour, u32) {
+        let mut unread = 0;
         let string = |bytes: Option<&[u8]>| text(bytes.unwrap_or_default());
         // Families 1 and 2 of IANA are IPv4 and IPv6; management addresses are written as an identifier of a port is.
         let management = match pdu.management {
@@ -435,7 +468,7 @@ impl Neighbour {
             Some((_, bytes)) => text(bytes),
             None => String::new(),
         };
-        Neighbour {
+        let new = Neighbour {
             source: pdu.source,
             chassis: alloc::format!("{}", pdu.chassis),
             port: alloc::format!("{}", pdu.port),
@@ -444,11 +477,13 @@ impl Neighbour {
             system_description: string(pdu.system_description),
             capabilities: pdu.capabilities.map_or(0, |(_, on)| on),
             management,
-            exchange: Exchange::parse(pdu.more),
+            exchange: Exchange::parse(pdu.more, &mut unread),
+            cee: Cee::parse(pdu.more, &mut unread),
             ttl: pdu.ttl,
             since: now,
             until: now + Duration::from_secs(pdu.ttl.into()),
-        }
+        };
+        (new, unread)
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use vnic_engine::counters::{
-    self, AdapterValues, Block, CoreCounter, DepthHistogram, LinkCounter, LinkValues, MeshCounters,
-    PortCounter, PortValues, PriorityCounter, QueueCounter, TimeHistogram,
+    self, AdapterValues, Block, CoreCounter, DcbxCounter, DepthHistogram, LinkCounter, LinkValues,
+    MeshCounters, PortCounter, PortValues, PriorityCounter, QueueCounter, TimeHistogram,
 };
 use vnic_engine::rdma::Counters as Rdma;
 use vnic_fabric::DropReason;
 
 use crate::rdma::RdmaCounters;
+use crate::types::DcbxCounters;
 
 /// Drops by [`DropReason`].
 pub type Drops = Block<{ DropReason::ALL.len() }>;
@@ -309,6 +310,8 @@ pub struct PortCounters {
     pub link: LinkCounters,
     /// Drops by reason.
     pub drops: Drops,
+    /// Counters of data center bridging exchange; who holds the lock of the state writes them.
+    dcbx: Block<{ DcbxCounter::COUNT }>,
     /// Counters of the mesh behind the port, which writes them.
     mesh: Option<Arc<MeshCounters>>,
 }
@@ -319,6 +322,29 @@ impl PortCounters {
         PortCounters {
             mesh: Some(mesh),
             ..PortCounters::default()
+        }
+    }
+
+    /// Counts what data center bridging exchange did. The caller holds the lock of the state.
+    pub fn count_dcbx(&self, new: DcbxCounters) {
+        for (counter, n) in [
+            (DcbxCounter::RxDcbxFrames, new.received),
+            (DcbxCounter::RxDcbxErrors, new.errors),
+            (DcbxCounter::TxDcbxFrames, new.sent),
+            (DcbxCounter::DcbxChanges, new.changes),
+        ] {
+            self.dcbx.add(counter as usize, n);
+        }
+    }
+
+    /// Counters of data center bridging exchange.
+    pub fn dcbx(&self) -> DcbxCounters {
+        let get = |counter: DcbxCounter| self.dcbx.get(counter as usize);
+        DcbxCounters {
+            received: get(DcbxCounter::RxDcbxFrames),
+            errors: get(DcbxCounter::RxDcbxErrors),
+            sent: get(DcbxCounter::TxDcbxFrames),
+            changes: get(DcbxCounter::DcbxChanges),
         }
     }
 
@@ -336,6 +362,7 @@ impl PortCounters {
             life: self.life.0,
             link: self.link.read(totals.map(|c| io[c as usize])),
             io,
+            dcbx: self.dcbx.snapshot(),
             drops: read_drops(&self.drops),
             mesh: self.mesh.as_ref().map(|mesh| Box::new(mesh.snapshot())),
         }

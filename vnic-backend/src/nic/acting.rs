@@ -17,6 +17,23 @@ pub fn of_port(entry: &PortEntry) -> Result<Arc<QosChange>, NicError> {
     change(&acts, &acts.keys).or_else(|_| change(&entry.limited(&entry.qos), &entry.qos.keys))
 }
 
+/// Quality of service of an adapter for the cores. `rdma_priority`: that of RDMA by data center bridging exchange, where neither the
+/// operator (by a policy, a traffic class, `DefaultUntaggedPriority`) nor the queue pair names one.
+pub fn of_adapter(
+    spec: &QosSpec,
+    keys: &QosKeys,
+    rdma_priority: Option<u8>,
+) -> Result<Arc<QosChange>, NicError> {
+    let mut new = change(spec, keys)?;
+    if let (Some(priority), Some(new)) = (rdma_priority, Arc::get_mut(&mut new))
+        && keys.priorities.default_priority == 0
+        && !spec.disabled
+    {
+        new.marking.priorities.default_priority = priority;
+    }
+    Ok(new)
+}
+
 /// Quality of service for the cores.
 pub fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, NicError> {
     let whole = merge(spec, keys);
@@ -98,5 +115,33 @@ pub fn acts(whole: PortQos, disabled: bool) -> PortQos {
         queue: on.queue,
         sending: on.sending,
         ..PortQos::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dcbx_names_the_priority_of_rdma_where_nobody_else_does() {
+        let of = |spec: &QosSpec, keys: &QosKeys, named| {
+            let new = of_adapter(spec, keys, named).expect("it fits");
+            let frames = new.qos.classification.priorities.default_priority;
+            (new.marking.priorities.default_priority, frames)
+        };
+        let (plain, mut keys) = (QosSpec::default(), QosKeys::default());
+        assert_eq!(of(&plain, &keys, None), (0, 0));
+        assert_eq!(
+            of(&plain, &keys, Some(4)),
+            (4, 0),
+            "frames of the guest are its own"
+        );
+        let disabled = QosSpec {
+            disabled: true,
+            ..QosSpec::default()
+        };
+        assert_eq!(of(&disabled, &keys, Some(4)), (0, 0));
+        keys.priorities.default_priority = 2;
+        assert_eq!(of(&plain, &keys, Some(4)), (2, 2));
     }
 }

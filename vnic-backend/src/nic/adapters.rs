@@ -273,11 +273,13 @@ impl Inner {
             qos,
             congestion,
         } = setup;
-        let change = acting::change(&qos, &settings.qos)?;
+        let rdma_priority = state.rdma_priority;
+        let change = acting::of_adapter(&qos, &settings.qos, rdma_priority)?;
         acts()?;
         let plain =
             congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
-        let default = qos == QosSpec::default() && settings.qos == QosKeys::default();
+        let default =
+            qos == QosSpec::default() && settings.qos == QosKeys::default() && rdma_priority.is_none();
         let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
         let core = self.core_for(spec.data_core, load);
         spec.data_core = Some(self.config.data_cores[core]);
@@ -307,6 +309,7 @@ impl Inner {
             rdma: None,
             wanted: settings.clone(),
             qos,
+            rdma_priority,
             congestion,
             program: Default::default(),
             threads: Vec::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vnic_fabric::Instant;
 use vnic_fabric::lldp::{Agent, Output};
 
-use super::acting::of_port;
+use super::acting::{of_adapter, of_port};
 use super::state::{Discovery, PortEntry, State, Wanted, wanted};
 use crate::datapath::WorkerHandle;
 use crate::hub::EventHub;
@@ -71,7 +71,27 @@ pub fn time_passed(nic: &Means<'_>, state: &mut State) -> Option<Duration> {
         next = next.into_iter().chain(wait).min();
         act(nic, entry);
     }
+    prefer(nic, state);
     next
+}
+
+/// Lets the RDMA functions of all adapters have the priority that the peer of a port names, if it has changed.
+pub fn prefer(nic: &Means<'_>, state: &mut State) {
+    let named = state.ports.values().find_map(PortEntry::rdma_priority);
+    if core::mem::replace(&mut state.rdma_priority, named) == named {
+        return;
+    }
+    for entry in state.adapters.values_mut() {
+        entry.rdma_priority = named;
+        let (id, settings) = (entry.adapter.id, entry.adapter.settings());
+        let Ok(change) = of_adapter(&entry.qos, &settings.qos, named) else {
+            continue;
+        };
+        for worker in nic.workers {
+            let change = change.clone();
+            worker.post(move |w| w.set_qos(id, change));
+        }
+    }
 }
 
 /// Handles a frame of link layer discovery from a port.
@@ -114,6 +134,7 @@ pub fn part(nic: &Means<'_>, entry: &mut PortEntry) {
 /// Does what the agent of a port wants.
 fn act(nic: &Means<'_>, entry: &mut PortEntry) {
     let Some(of) = &mut entry.lldp else { return };
+    entry.counters.count_dcbx(of.agent.take_dcbx_counters());
     let mut negotiated = false;
     while let Some(output) = of.agent.poll() {
         let kind = match output {
@@ -165,7 +186,7 @@ fn news(before: &DcbxOutcome, after: &DcbxOutcome) -> Vec<NicEventKind> {
     if after.peers > 1 && before.peers < 2 {
         all.push(NicEventKind::DcbxSeveralPeers { peers: after.peers });
     }
-    if let Some(why) = after.refused.filter(|_| after.refused != before.refused) {
+    if let Some(why) = after.problem.filter(|_| after.problem != before.problem) {
         all.push(NicEventKind::DcbxRefused { why });
     }
     // What the operator alone changes is told where it is changed.

@@ -312,7 +312,9 @@ impl Inner {
             .chain(std::iter::repeat_with(PortPreset::default));
         for ((entry, preset), free) in state.ports.values_mut().zip(presets).zip(free) {
             let mut new = if free { preset } else { PortPreset::default() };
-            new.dcbx &= driver;
+            if !driver {
+                new.dcbx = DcbxMode::Off;
+            }
             if entry.preset != new {
                 entry.preset = new;
                 lldp::discover(&self.lldp(), entry);

@@ -4,8 +4,8 @@ mod check;
 
 use vnic_engine::settings::{AdapterSettings, QosKeys};
 
-use super::acting::{acts, change, merge, of_port};
-use super::state::not_found;
+use super::acting::{acts, change, merge, of_adapter, of_port};
+use super::state::{PortEntry, not_found};
 use super::{Nic, lldp};
 use crate::datapath::PauseState;
 use crate::rehearsal;
@@ -19,7 +19,7 @@ impl Nic {
         if let Some(entry) = state.adapters.get_mut(name) {
             let keys = entry.adapter.settings().qos;
             check::adapter(&spec)?;
-            let change = change(&spec, &keys)?;
+            let change = of_adapter(&spec, &keys, entry.rdma_priority)?;
             check_queue(&spec, &entry.qos, &keys)?;
             rehearsal::acts()?;
             let faster = entry.qos.rate != spec.rate;
@@ -96,18 +96,27 @@ impl Nic {
 
     /// Configuration and state of an adapter's or a port's quality of service.
     pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
-        let (spec, acts_of, keys, id, core) = {
+        let (spec, acts_of, keys, (id, core), dcbx, rdma_priority) = {
             let state = self.inner.state()?;
+            let of_port = |p: &PortEntry| {
+                let outcome = p.lldp.as_ref()?.agent.dcbx()?.outcome();
+                Some((outcome.version, outcome.sources))
+            };
             match (state.adapters.get(name), state.ports.get(name)) {
                 (Some(e), _) => {
                     let keys = e.adapter.settings().qos;
                     let acting = (e.qos.clone(), keys.clone());
-                    (e.qos.clone(), acting, keys, e.adapter.id, e.adapter.core)
+                    let driver = e.adapter.settings().dcbx.is_some();
+                    let dcbx = state.ports.values().find_map(of_port).filter(|_| driver);
+                    let dcbx = dcbx.map(|(version, _)| (version, DcbxSources::default()));
+                    let at = (e.adapter.id, e.adapter.core);
+                    (e.qos.clone(), acting, keys, at, dcbx, e.rdma_priority)
                 }
                 (None, Some(p)) => {
                     let acts = p.operational();
                     let acting = (acts.clone(), acts.keys);
-                    (p.qos.clone(), acting, p.qos.keys.clone(), p.id, p.core)
+                    let keys = p.qos.keys.clone();
+                    (p.qos.clone(), acting, keys, (p.id, p.core), of_port(p), None)
                 }
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
@@ -119,6 +128,8 @@ impl Nic {
             keys,
             acting,
             queues: queues.unwrap_or_default(),
+            dcbx,
+            rdma_priority,
         })
     }
 

@@ -41,6 +41,8 @@ pub struct State {
     pub adapters: BTreeMap<String, AdapterEntry>,
     /// Uplink ports.
     pub ports: BTreeMap<String, PortEntry>,
+    /// Priority of RDMA that the peer of a port names by data center bridging exchange: of the first one by name.
+    pub rdma_priority: Option<u8>,
     /// What the NV configuration wants of the first ports by name.
     pub presets: [PortPreset; PRESETS],
     /// Names of adapters, uplink ports and bonds, by their ports of the switch.
@@ -77,6 +79,8 @@ pub struct AdapterEntry {
     pub wanted: AdapterSettings,
     /// Quality of service that was given last.
     pub qos: QosSpec,
+    /// Priority of RDMA where nobody else names one, as [`State::rdma_priority`].
+    pub rdma_priority: Option<u8>,
     /// Congestion control that was given last.
     pub congestion: CongestionSpec,
     /// The program of its flows.

@@ -4,12 +4,12 @@ use std::fmt;
 
 pub use vnic_fabric::dcbx::{
     Counters as DcbxCounters, Outcome as DcbxOutcome, Parameters as DcbxParameters, Source as DcbxSource,
-    Willing as DcbxWilling,
+    Sources as DcbxSources, Version as DcbxVersion, Versions as DcbxVersions, Willing as DcbxWilling,
 };
 pub use vnic_wire::dcbx;
 
 vnic_wire::named! {
-    /// Version of data center bridging exchange that a port speaks (IEEE 802.1Q-2018 clause 38).
+    /// Version of data center bridging exchange that a port speaks (IEEE 802.1Q clause 38).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub enum DcbxMode {
         /// None.
@@ -17,6 +17,10 @@ vnic_wire::named! {
         Off => "off",
         /// That of IEEE 802.1Qaz.
         Ieee => "ieee",
+        /// That of CEE, from before.
+        Cee => "cee",
+        /// The peer's of both, IEEE first.
+        Auto => "auto",
     }
 }
 
@@ -24,6 +28,16 @@ impl DcbxMode {
     /// The mode of this name.
     pub fn of(name: &str) -> Option<DcbxMode> {
         DcbxMode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// The versions that it stands for; `None`: none.
+    pub fn versions(self) -> Option<DcbxVersions> {
+        match self {
+            DcbxMode::Off => None,
+            DcbxMode::Ieee => Some(DcbxVersions::Only(DcbxVersion::Ieee)),
+            DcbxMode::Cee => Some(DcbxVersions::Only(DcbxVersion::Cee)),
+            DcbxMode::Auto => Some(DcbxVersions::Both),
+        }
     }
 }
 
@@ -53,7 +67,7 @@ pub struct DcbxStatus {
     pub outcome: DcbxOutcome,
     /// What the peer says, if there is one and no other.
     pub peer: Option<dcbx::Exchange>,
-    /// Its counters.
+    /// Counters since the port was made.
     pub counters: DcbxCounters,
 }
 

@@ -202,7 +202,7 @@ pub enum NicEventKind {
         /// How many.
         peers: usize,
     },
-    /// A port is willing, and cannot have the classes that its peer recommends.
+    /// A port is willing, and cannot have the classes of its peer; or both ends of a link cannot agree.
     DcbxRefused {
         /// Why.
         why: &'static str,

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::DcbxStatus;
+use super::{DcbxMode, DcbxStatus};
 
 pub use vnic_fabric::lldp::{Counters as LldpCounters, Lost as LldpLost};
 pub use vnic_wire::lldp::capability as lldp_capability;
@@ -59,9 +59,9 @@ pub struct PortPreset {
     pub receive: LldpExtent,
     /// What it tells.
     pub transmit: LldpExtent,
-    /// Whether it has data center bridging exchange, as of IEEE 802.1Qaz. That acts while both extents are [`LldpExtent::All`], and the
-    /// key `DcbxMode` of an adapter lets it.
-    pub dcbx: bool,
+    /// Version of data center bridging exchange. That acts while both extents are [`LldpExtent::All`], and the key `DcbxMode` of an
+    /// adapter lets it.
+    pub dcbx: DcbxMode,
     /// Whether it takes what the peer has.
     pub willing: bool,
 }

@@ -8,7 +8,7 @@ pub use vnic_fabric::qos::{
     Tpid, Trust, Tsa, VlArbitration,
 };
 
-use super::NicError;
+use super::{DcbxSources, DcbxVersion, NicError};
 
 impl From<QosError> for NicError {
     fn from(QosError { field, problem }: QosError) -> NicError {
@@ -71,6 +71,12 @@ pub struct QosStatus {
     pub acting: PortQos,
     /// State of the queues.
     pub queues: QueueStatus,
+    /// Data center bridging exchange that acts, and whose values do. Of an adapter with the key `DcbxMode`: on the first port that has
+    /// it, and none of its own.
+    pub dcbx: Option<(DcbxVersion, DcbxSources)>,
+    /// Of an adapter: the priority of RDMA that the peer of a port names by data center bridging exchange. It acts where neither the
+    /// operator nor a queue pair names one.
+    pub rdma_priority: Option<u8>,
 }
 
 /// Queues of a port.

@@ -1,5 +1,5 @@
-//! Data center bridging exchange (IEEE 802.1Q-2018 annex D.2): what two ends of a link tell each other about priorities, in
-//! organizationally specific TLVs of [`lldp`].
+//! Data center bridging exchange (IEEE 802.1Q annex D, first in 802.1Qaz): what two ends of a link tell each other about priorities, in
+//! organizationally specific TLVs of [`lldp`]. [`cee`] has the version from before.
 //!
 //! Values behind the OUI 00-80-C2 and the subtype; a priority's nibble or bit is its number from the left, or from the right:
 //!
@@ -20,6 +20,8 @@ use alloc::vec::Vec;
 
 use crate::lldp::{self, Tlvs, kind};
 
+pub mod cee;
+
 /// Organization of the TLVs (IEEE 802.1).
 pub const OUI: [u8; 3] = [0x00, 0x80, 0xc2];
 /// Most rows of a table of applications that fit into a TLV.
@@ -32,7 +34,7 @@ mod subtype {
     pub(super) const APPLICATIONS: u8 = 12;
 }
 
-/// How a class is served (table D-8).
+/// How a class is served (transmission selection algorithm).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Algorithm {
     /// Strict priority.
@@ -110,7 +112,7 @@ impl Classes {
     }
 }
 
-/// ETS Configuration (annex D.2.8).
+/// ETS Configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ets {
     /// Whether the station takes what the other one recommends.
@@ -121,7 +123,7 @@ pub struct Ets {
     pub classes: Classes,
 }
 
-/// Priority-based Flow Control Configuration (annex D.2.10).
+/// Priority-based Flow Control Configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pfc {
     /// Whether the station takes what the other one has.
@@ -132,7 +134,7 @@ pub struct Pfc {
     pub priorities: u8,
 }
 
-/// A row of Application Priority (annex D.2.11).
+/// A row of Application Priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Application {
     /// What `protocol` is: 1 an EtherType, 2 a port of TCP or SCTP, 3 of UDP or DCCP, 4 of any of these, 5 a DSCP.
@@ -158,10 +160,11 @@ pub struct Exchange {
 
 impl Exchange {
     /// Reads TLVs, such as [`Lldpdu::more`](crate::lldp::Lldpdu::more). Of a subtype that is there twice, or with another length than
-    /// it has, nothing is taken (annex D.2.2).
-    pub fn parse(tlvs: &[u8]) -> Exchange {
+    /// it has, nothing is taken; `unread` counts such subtypes.
+    pub fn parse(tlvs: &[u8], unread: &mut u32) -> Exchange {
         let mut new = Exchange::default();
         let mut seen = [false; 4];
+        let mut bad = [false; 4];
         for tlv in Tlvs::of(tlvs).map_while(Result::ok) {
             let Some((&[a, b, c, subtype], value)) = tlv.value.split_first_chunk() else {
                 continue;
@@ -173,18 +176,29 @@ impl Exchange {
                 continue;
             };
             let again = core::mem::replace(&mut seen[usize::from(i)], true);
-            match subtype {
-                subtype::ETS => new.ets = ets(value).filter(|_| !again),
-                subtype::RECOMMENDATION => new.recommendation = classes(value).filter(|_| !again),
-                subtype::PFC => new.pfc = pfc(value).filter(|_| !again),
-                _ => {
-                    new.applications.clear();
-                    if !again {
-                        new.applications.extend(applications(value));
-                    }
+            let taken = match subtype {
+                subtype::ETS => {
+                    new.ets = ets(value).filter(|_| !again);
+                    new.ets.is_some()
                 }
-            }
+                subtype::RECOMMENDATION => {
+                    new.recommendation = classes(value).filter(|_| !again);
+                    new.recommendation.is_some()
+                }
+                subtype::PFC => {
+                    new.pfc = pfc(value).filter(|_| !again);
+                    new.pfc.is_some()
+                }
+                _ => {
+                    let rows = applications(value).filter(|_| !again);
+                    let taken = rows.is_some();
+                    new.applications = rows.unwrap_or_default();
+                    taken
+                }
+            };
+            bad[usize::from(i)] |= !taken;
         }
+        *unread += bad.map(u32::from).iter().sum::<u32>();
         new
     }
 
@@ -243,15 +257,16 @@ fn pfc(value: &[u8]) -> Option<Pfc> {
     })
 }
 
-fn applications(value: &[u8]) -> impl Iterator<Item = Application> {
-    let rows = value.get(1..).unwrap_or_default().as_chunks::<3>();
-    // A length that is no whole number of rows: nothing is taken.
-    let rows = if rows.1.is_empty() { rows.0 } else { &[] };
-    rows.iter().map(|&[head, high, low]| Application {
+fn applications(value: &[u8]) -> Option<Vec<Application>> {
+    let (rows, []) = value.get(1..)?.as_chunks::<3>() else {
+        return None;
+    };
+    let row = |&[head, high, low]: &[u8; 3]| Application {
         selector: head & 7,
         protocol: u16::from_be_bytes([high, low]),
         priority: head >> 5,
-    })
+    };
+    Some(rows.iter().map(row).collect())
 }
 
 #[cfg(test)]
@@ -295,6 +310,11 @@ mod tests {
         }
     }
 
+    fn parsed(bytes: &[u8]) -> (Exchange, u32) {
+        let mut unread = 0;
+        (Exchange::parse(bytes, &mut unread), unread)
+    }
+
     #[test]
     fn known_bytes() {
         let mut bytes = Vec::new();
@@ -308,7 +328,7 @@ mod tests {
             .expect("it is there");
         assert_eq!(bytes[pfc + 6..pfc + 8], [8, 8]);
         assert_eq!(bytes[bytes.len() - 4..], [0, 3 << 5 | 3, 0x12, 0xb7]);
-        assert_eq!(Exchange::parse(&bytes), known());
+        assert_eq!(parsed(&bytes), (known(), 0));
     }
 
     #[test]
@@ -320,21 +340,26 @@ mod tests {
             ..Exchange::default()
         };
         one.emit(&mut bytes);
-        assert_eq!(Exchange::parse(&bytes).pfc, pfc);
+        assert_eq!(parsed(&bytes).0.pfc, pfc);
         one.emit(&mut bytes);
-        assert_eq!(Exchange::parse(&bytes), Exchange::default());
+        assert_eq!(parsed(&bytes), (Exchange::default(), 1));
+        // Rows of another length.
+        assert_eq!(
+            parsed(&[0xfe, 7, 0, 0x80, 0xc2, 12, 0, 1, 2]),
+            (Exchange::default(), 1)
+        );
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>, value: Vec<u8>, subtype in 8u8..14) {
-            Exchange::parse(&bytes);
+            parsed(&bytes);
             let mut tlv = Vec::new();
             lldp::put(&mut tlv, kind::ORGANIZATION, &[&OUI, &[subtype], &value]);
-            let said = Exchange::parse(&tlv);
+            let said = parsed(&tlv).0;
             let mut again = Vec::new();
             said.emit(&mut again);
-            prop_assert_eq!(Exchange::parse(&again), said);
+            prop_assert_eq!(parsed(&again).0, said);
         }
     }
 }

@@ -89,7 +89,12 @@ fn flags(values: &[bool]) -> Vec<u8> {
 
 /// Text of one adapter or port.
 pub fn text(qos: &v1::Qos) -> String {
-    let mut out = String::from("DCBX mode: OS controlled\n");
+    let now = qos.state.clone().unwrap_or_default();
+    let mode = match &now.dcbx[..] {
+        "" => "OS controlled",
+        _ => "Firmware controlled",
+    };
+    let mut out = format!("DCBX mode: {mode}\n");
     let _ = writeln!(out, "Priority trust state: {}", trust(qos));
     if matches!(qos.trust(), Trust::Dscp | Trust::Both) {
         out.push_str("dscp2prio mapping:\n");
@@ -135,7 +140,7 @@ pub fn text(qos: &v1::Qos) -> String {
             let _ = writeln!(out, "{text}");
         }
     }
-    state(&qos.state.clone().unwrap_or_default(), &mut out);
+    state(&now, &mut out);
     for warning in &qos.warnings {
         let _ = writeln!(out, "Note: {warning}");
     }
@@ -292,6 +297,16 @@ fn guest(qos: &v1::Qos, out: &mut String) {
 
 /// State of queues.
 fn state(state: &v1::QosState, out: &mut String) {
+    if !state.dcbx.is_empty() {
+        let peers = match &state.dcbx_from_peer[..] {
+            [] => String::new(),
+            peers => format!(", whose peer's act in place of these: {}", peers.join(", ")),
+        };
+        let _ = writeln!(out, "DCBX: {}{peers}", state.dcbx);
+    }
+    if let Some(priority) = state.rdma_priority {
+        let _ = writeln!(out, "RDMA priority by DCBX: {priority}");
+    }
     let _ = writeln!(out, "State: {}", condition(state));
     let frames = state.queued_frames;
     let bytes: u64 = state.queued_bytes.iter().sum();
@@ -446,6 +461,22 @@ Note: tc_bandwidth_percent: the shares add up to 96 %
 NAME  TRUST     RATE  PFC  TSA                                                  QUEUED  STATE
 p0    dscp   10 Gbps  3    ets,ets,strict,vendor,vendor,vendor,vendor,vendor  2.93 KiB  storm prevention, pausing 3
 ";
-        assert_eq!(table(&[qos]), expected);
+        assert_eq!(table(std::slice::from_ref(&qos)), expected);
+        // DCBX acts, and then its peer's flow control and classes do.
+        let with = |peers: &[&str]| {
+            let mut qos = qos.clone();
+            if let Some(state) = &mut qos.state {
+                state.dcbx = "cee".to_owned();
+                state.dcbx_from_peer = peers.iter().map(|name| (*name).to_owned()).collect();
+            }
+            let text = text(&qos);
+            let lines = text.lines().filter(|line| line.starts_with("DCBX"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(with(&[]), ["DCBX mode: Firmware controlled", "DCBX: cee"]);
+        assert_eq!(
+            with(&["ets", "pfc"])[1],
+            "DCBX: cee, whose peer's act in place of these: ets, pfc"
+        );
     }
 }

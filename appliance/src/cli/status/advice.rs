@@ -176,7 +176,7 @@ const EVENT_KINDS: Rows = rows! {
     bond_member_lost(),
     lacp_partner_lost(),
     dcbx_several_peers("DCBX is between two: switch it off at all stations of the link but two", "vnicctl port neighbors NAME"),
-    dcbx_refused("the peer's classes have a scheduler or shares that no port of this NIC has: change them there, or let the port be unwilling", "vnicctl dcbx show NAME"),
+    dcbx_refused("the peer's classes have a scheduler or shares that no port of this NIC has, or (CEE) both ends are willing, or neither is, and differ: change it there, or what the port is willing to take", "vnicctl dcbx show NAME"),
     mesh_peer(),
     mesh_refused("somebody called the mesh with a certificate that it does not take", "vnicctl event list --kind mesh_refused"),
     mesh_trouble(),

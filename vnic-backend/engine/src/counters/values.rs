@@ -5,9 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{
-    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, LINK_COUNTERS, LinkCounter, MESH_COUNTERS,
-    MeshCounter, PORT_COUNTERS, PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS,
-    PortCounter, PriorityCounter, QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
+    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, DcbxCounter, LINK_COUNTERS, LinkCounter,
+    MESH_COUNTERS, MeshCounter, PORT_COUNTERS, PORT_DCBX_COUNTERS, PORT_DROP, PORT_LINK_COUNTERS,
+    PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, PortCounter, PriorityCounter, QUEUE_COUNTERS, QueueCounter,
+    RDMA_COUNTERS, Sample,
 };
 use crate::rdma;
 
@@ -55,6 +56,8 @@ pub struct PortValues {
     pub drops: Drops,
     /// Counters of the port's link.
     pub link: Box<LinkValues>,
+    /// Counters of data center bridging exchange.
+    pub dcbx: [u64; DcbxCounter::COUNT],
     /// Counters of the mesh behind the port, if there is one.
     pub mesh: Option<Box<[u64; MeshCounter::COUNT]>>,
 }
@@ -158,6 +161,7 @@ impl PortValues {
     /// Growth since `base` was read from the same life of the port.
     pub fn since(mut self, base: &PortValues) -> PortValues {
         less(&mut self.io, &base.io);
+        less(&mut self.dcbx, &base.dcbx);
         less_drops(&mut self.drops, &base.drops);
         self.link.less(&base.link);
         if let (Some(values), Some(base)) = (&mut self.mesh, &base.mesh) {
@@ -168,6 +172,7 @@ impl PortValues {
 
     fn samples(&self, out: &mut Vec<Sample>) {
         push(&PORT_COUNTERS, &self.io, &self.name, Part::All, out);
+        push(&PORT_DCBX_COUNTERS, &self.dcbx, &self.name, Part::All, out);
         push_drops(&PORT_DROP, &self.drops, &self.name, out);
         if let Some(values) = &self.mesh {
             push(&MESH_COUNTERS, values.as_slice(), &self.name, Part::All, out);

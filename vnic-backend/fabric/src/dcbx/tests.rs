@@ -10,6 +10,8 @@ use super::*;
 use crate::Instant;
 use crate::lldp::{Agent, Local, Output};
 
+mod cee;
+
 const S: u64 = 1_000_000_000;
 
 #[test]
@@ -128,6 +130,7 @@ impl Seed {
         }
         let rows = self.next(3) as u16;
         Administrative {
+            versions: Versions::default(),
             willing: Willing {
                 ets: self.yes(),
                 pfc: self.yes(),
@@ -192,14 +195,33 @@ struct Wire {
 
 impl Wire {
     fn new(seed: u64, ports: u8) -> Wire {
+        Wire::of(seed, &std::vec![Versions::default(); usize::from(ports)])
+    }
+
+    /// A wire of ports with these versions.
+    fn of(seed: u64, versions: &[Versions]) -> Wire {
         let mut seed = Seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let agents = (1..=ports).map(|n| {
+        let agents = (1..).zip(versions).map(|(n, versions)| {
             let mut agent = agent(n);
-            agent.set_dcbx(Instant(0), Some(seed.administrative()));
+            let wanted = seed.administrative();
+            let versions = *versions;
+            agent.set_dcbx(Instant(0), Some(Administrative { versions, ..wanted }));
             agent
         });
         let agents = agents.collect();
         Wire { seed, agents, now: 0 }
+    }
+
+    /// One of two operators, at random, changes its mind, and sometimes cuts the wire for a moment.
+    fn turn(&mut self) {
+        let (one, new) = (self.seed.next(2) as usize, self.seed.administrative());
+        let versions = self.wants(one).versions;
+        let now = Instant(self.now);
+        self.agents[one].set_dcbx(now, Some(Administrative { versions, ..new }));
+        if self.seed.next(4) == 0 {
+            self.agents[one].set_link(now, false);
+            self.agents[one].set_link(now, true);
+        }
     }
 
     /// Lets seconds pass; of a hundred frames so many are lost.
@@ -248,13 +270,7 @@ fn two_ports_come_to_what_the_standard_says() {
         for _ in 0..4 {
             let (seconds, lost) = (wire.seed.next(100), wire.seed.next(70));
             wire.pass(seconds, lost);
-            let (one, new) = (wire.seed.next(2) as usize, wire.seed.administrative());
-            let now = Instant(wire.now);
-            wire.agents[one].set_dcbx(now, Some(new));
-            if wire.seed.next(4) == 0 {
-                wire.agents[one].set_link(now, false);
-                wire.agents[one].set_link(now, true);
-            }
+            wire.turn();
         }
         wire.pass(65, 0);
         for i in 0..2 {

@@ -50,6 +50,8 @@ impl Inner {
         let spoken = state.bonds.values().any(|b| b.lacp.is_some());
         if !spoken && !state.ports.values().any(|p| p.lldp.is_some()) {
             state.alarm = None;
+            // Nobody is told the time any more, and no peer names a priority of RDMA.
+            lldp::prefer(&self.lldp(), state);
         }
     }
 

@@ -7,6 +7,7 @@ use vnic_fabric::dcbx::{Administrative, told};
 use vnic_fabric::lldp::{Agent, Local, Neighbour};
 
 use super::PortEntry;
+use crate::datapath::PortCounters;
 use crate::types::*;
 use crate::uplink::{Links, own_address};
 
@@ -35,7 +36,7 @@ impl Discovery {
     }
 
     /// What the port hears; `pfc`: its own priorities with flow control, a bit each.
-    pub fn status(&self, pfc: u8) -> LldpStatus {
+    pub fn status(&self, pfc: u8, counters: &PortCounters) -> LldpStatus {
         let (now, date) = (self.now(), SystemTime::now());
         let neighbour = |said: &Neighbour| LldpNeighbour {
             since: date - now.since(said.since),
@@ -46,22 +47,22 @@ impl Discovery {
             neighbours: self.agent.neighbours().map(neighbour).collect(),
             counters: self.agent.counters(),
             problem: self.agent.neighbours().find_map(|n| contradiction(n, pfc)),
-            dcbx: self.dcbx(),
+            dcbx: self.dcbx(counters),
         }
     }
 
     /// Data center bridging exchange, while it acts.
-    fn dcbx(&self) -> Option<DcbxStatus> {
+    fn dcbx(&self, counters: &PortCounters) -> Option<DcbxStatus> {
         let dcbx = self.agent.dcbx()?;
         let wanted = dcbx.administrative();
-        let mut said = self.agent.neighbours().map(|n| &n.exchange);
-        let peer = said.find(|said| **said != dcbx::Exchange::default());
+        let mut said = self.agent.neighbours().map(Neighbour::priorities);
+        let peer = said.find(|said| *said != dcbx::Exchange::default());
         Some(DcbxStatus {
             willing: wanted.willing,
             administrative: wanted.parameters.clone(),
             outcome: dcbx.outcome().clone(),
-            peer: peer.filter(|_| dcbx.outcome().peers == 1).cloned(),
-            counters: dcbx.counters,
+            peer: peer.filter(|_| dcbx.outcome().peers == 1),
+            counters: counters.dcbx(),
         })
     }
 }
@@ -84,30 +85,36 @@ pub fn wanted(entry: &PortEntry) -> Wanted {
     let mode = if own { spec.lldp } else { preset.mode() };
     let full = |extent| own || extent == LldpExtent::All;
     let optional = (full(preset.transmit), full(preset.receive));
-    let willing = match (spec.dcbx.mode, own) {
-        (DcbxMode::Off, false) if preset.dcbx => Some(DcbxWilling {
-            ets: preset.willing,
-            pfc: preset.willing,
-            applications: preset.willing,
-        }),
-        (DcbxMode::Off, _) => None,
-        _ => Some(spec.dcbx.willing),
+    let (version, willing) = match (spec.dcbx.mode, own) {
+        (DcbxMode::Off, false) => {
+            let willing = DcbxWilling {
+                ets: preset.willing,
+                pfc: preset.willing,
+                applications: preset.willing,
+            };
+            (preset.dcbx, willing)
+        }
+        (mode, _) => (mode, spec.dcbx.willing),
     };
     let acts = mode == LldpMode::RxAndTx && optional == (true, true) && !qos.disabled;
-    let dcbx = willing.filter(|_| acts).map(|willing| Administrative {
-        willing,
-        parameters: DcbxParameters {
-            classes: told(&qos.classes),
-            pfc: qos.pfc,
-            applications: spec.dcbx.applications.clone(),
-        },
-    });
+    let dcbx = version
+        .versions()
+        .filter(|_| acts)
+        .map(|versions| Administrative {
+            versions,
+            willing,
+            parameters: DcbxParameters {
+                classes: told(&qos.classes),
+                pfc: qos.pfc,
+                applications: spec.dcbx.applications.clone(),
+            },
+        });
     Wanted { mode, optional, dcbx }
 }
 
 /// What contradicts a port with flow control of these priorities, if a station says anything of it.
 fn contradiction(n: &Neighbour, pfc: u8) -> Option<String> {
-    let theirs = n.exchange.pfc?.priorities;
+    let theirs = n.priorities().pfc?.priorities;
     let words = |bits: u8| {
         let all: Vec<String> = (0..8)
             .filter(|p| bits & 1 << p != 0)

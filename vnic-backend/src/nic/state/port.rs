@@ -6,6 +6,7 @@ use vnic_engine::settings::QosKeys;
 use vnic_fabric::dcbx::{Source, taken};
 use vnic_fabric::switch::PortConfig;
 use vnic_wire::qos::Trust;
+use vnic_wire::{EtherType, roce};
 
 use super::discovery::Discovery;
 use crate::datapath::PortCounters;
@@ -73,6 +74,22 @@ impl PortEntry {
         acts
     }
 
+    /// Priority of RDMA by the peer's table of applications: that of UDP port 4791 (RoCE v2), otherwise of EtherType 0x8915 (RoCE v1).
+    pub fn rdma_priority(&self) -> Option<u8> {
+        let outcome = self.lldp.as_ref()?.agent.dcbx()?.outcome();
+        if outcome.sources.applications != Source::Peer {
+            return None;
+        }
+        let of = |selectors: &[u8], protocol: u16| {
+            let rows = &outcome.operational.applications;
+            let row = rows
+                .iter()
+                .find(|row| selectors.contains(&row.selector) && row.protocol == protocol);
+            row.map(|row| row.priority)
+        };
+        of(&[3, 4], roce::UDP_PORT).or_else(|| of(&[1], EtherType::ROCE.0))
+    }
+
     /// Status of the port, without its device.
     pub fn status(&self) -> PortStatus {
         PortStatus {
@@ -82,11 +99,11 @@ impl PortEntry {
             problem: self.problem.clone(),
             mode: self.index.map(|_| self.mode.clone()).unwrap_or_default(),
             lldp: self.lldp.as_ref().map(|of| {
-                of.status(if self.qos.disabled {
-                    0
-                } else {
-                    self.operational().pfc
-                })
+                let pfc = match self.qos.disabled {
+                    true => 0,
+                    false => self.operational().pfc,
+                };
+                of.status(pfc, &self.counters)
             }),
             device: None,
         }
@@ -94,7 +111,7 @@ impl PortEntry {
 }
 
 /// Lets rows of a table of applications act that name a field of received frames: a DSCP, which then names the priority before a tag
-/// does, and EtherType 0, which stands for all others (IEEE 802.1Q-2018 table D-9). Other rows are for programs, which ask for them.
+/// does, and EtherType 0, which stands for all others (IEEE 802.1Q, Application Priority TLV). Other rows are for programs, which ask for them.
 fn apply(rows: &[dcbx::Application], keys: &mut QosKeys) {
     let mut map = keys.acting_dscp_map();
     let mut by_dscp = false;
