@@ -16,9 +16,9 @@ pub use violations::Violations;
 use crate::http::Url;
 use crate::traces::Collector;
 use vnic_backend::{
-    ApplicationRow, DcbxMode, DcbxWilling, LldpMode, MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE,
-    RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE, TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
-    WakeAction,
+    ApplicationRow, DcbxMode, DcbxWilling, LldpMode, MTU_RANGE, MacAddr, PkeyTable, Prefix,
+    QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE, TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE,
+    VMM_REGIONS_RANGE, WakeAction,
 };
 
 /// Default MTU of an adapter or a port.
@@ -54,6 +54,21 @@ pub fn name(text: &str) -> Checked<String> {
 /// IP address or prefix that a guest may use.
 pub fn allowed_address(text: &str) -> Checked<Prefix> {
     text.parse().map_err(|e| format!("{text:?}: {e}"))
+}
+
+/// P_Key of a table: decimal, or 0x and hexadecimal digits.
+pub fn pkey(text: &str) -> Checked<u16> {
+    let digits = text.strip_prefix("0x");
+    let number = digits.map_or_else(|| text.parse(), |digits| u16::from_str_radix(digits, 16));
+    number.map_err(|_| format!("{text:?} is no P_Key: 0x0001 to 0xffff are allowed"))
+}
+
+/// P_Keys of an adapter, of which none are named: that of a full member of the default partition.
+pub fn pkeys(pkeys: &[u16]) -> Checked<PkeyTable> {
+    match pkeys {
+        [] => Ok(PkeyTable::default()),
+        pkeys => PkeyTable::new(pkeys).map_err(|e| e.to_string()),
+    }
 }
 
 /// What a magic packet does.

@@ -50,6 +50,9 @@ impl DeviceAttributes {
     }
 }
 
+/// The P_Key of full members of the default partition (IBTA volume 1, 10.9.1.2).
+const DEFAULT_PKEY: u16 = 0xffff;
+
 /// What the port is: the fields of [`PortReply`], and what they mean. A device has one port, number 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortAttributes(pub(crate) PortReply);
@@ -81,6 +84,18 @@ impl PortAttributes {
     /// Width and speed of the link, as IBTA counts them (`ibv_port_attr.active_width`, `.active_speed`).
     pub fn lanes(&self) -> (u8, u8) {
         lanes(self.speed)
+    }
+
+    /// P_Keys of the port, by index: bit 15 says that the port is a full member of the partition. Devices before version 1.9 of the
+    /// contract have one, and do not say which: that of the default partition.
+    pub fn pkeys(&self) -> &[u16] {
+        match self.0.pkeys {
+            [0, ..] => &[DEFAULT_PKEY],
+            _ => {
+                let len = usize::from(self.0.pkey_table_len);
+                &self.0.pkeys[..len.min(self.0.pkeys.len())]
+            }
+        }
     }
 
     /// Ethernet address of the port.

@@ -72,7 +72,7 @@ impl Context {
     /// # }
     /// ```
     pub fn query_port(&self) -> Result<PortAttributes, Error> {
-        let port: PortReply = self.core.call(self.core.epoch()?, Opcode::QueryPort, &())?;
+        let port: PortReply = self.core.call_since(Opcode::QueryPort, PortReply::LEN_1_0)?;
         Ok(PortAttributes(port))
     }
 

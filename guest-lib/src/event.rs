@@ -49,6 +49,8 @@ pub enum AsyncEvent {
     PortError,
     /// The port has another LID, says the device.
     LidChange,
+    /// The P_Keys of the port changed.
+    PkeyChange,
     /// A shared receive queue failed.
     SrqError {
         /// The queue.

@@ -200,9 +200,11 @@ fn describe_port(place: &Place, port: &PortAttributes, gids: &[GidEntry], now: &
         ("sm_sl", "0"),
         ("cap_mask", CAPABILITIES),
         ("has_smi", "0"),
-        ("pkeys/0", "0xffff"),
     ] {
         put(now, format!("{dir}/{name}"), text);
+    }
+    for (index, pkey) in port.pkeys().iter().enumerate() {
+        put(now, format!("{dir}/pkeys/{index}"), &format!("{pkey:#06x}"));
     }
     // (Most entries are of one address.)
     let mut interfaces = BTreeMap::new();

@@ -30,6 +30,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::GidConflict(_)
             | NicEventKind::RdmaFault { .. }
             | NicEventKind::RdmaGaveUp(_)
+            | NicEventKind::BadPkey(_)
             | NicEventKind::RdmaConnections(_)
             | NicEventKind::RingFault { .. }
             | NicEventKind::SpoofedSource { .. }

@@ -535,6 +535,7 @@ impl Inner {
             CoreEvent::VerbsFaultHit { port, id, name } => (port, NicEventKind::VerbsFaultHit { id, name }),
             CoreEvent::RdmaFault { port, what } => (port, NicEventKind::RdmaFault { what }),
             CoreEvent::RdmaGaveUp { port, report } => (port, NicEventKind::RdmaGaveUp(report)),
+            CoreEvent::BadPkey { port, violation } => (port, NicEventKind::BadPkey(violation)),
             CoreEvent::ProgramFault { port, faults } => (port, NicEventKind::ProgramFault(faults)),
             CoreEvent::RdmaConnections { port, report } => (port, NicEventKind::RdmaConnections(report)),
             CoreEvent::GidChanged {

@@ -29,6 +29,7 @@ mod journal;
 mod memory;
 mod memory_share;
 mod outage;
+mod partitions;
 mod registry;
 mod remains;
 mod remap;

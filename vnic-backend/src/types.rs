@@ -49,13 +49,14 @@ pub mod fault {
 pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::oid;
 pub use vnic_engine::rdma::{
-    Cause, GidKind, OBSERVED_MAX, Passed, PathStatus, Place, QpErrors, QpNumber, QpObservation, QpPage,
-    QpState, QpStatus, QpType, TimerStatus, WORST, WayStatus,
+    Cause, GidKind, OBSERVED_MAX, Passed, PathStatus, PkeyViolation, Place, QpErrors, QpNumber,
+    QpObservation, QpPage, QpState, QpStatus, QpType, TimerStatus, WORST, WayStatus,
 };
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
+pub use vnic_wire::pkey::PkeyTable;
 pub use vnic_wire::prefix::Prefix;
 
 pub use access_list::*;
@@ -170,6 +171,8 @@ pub struct AdapterSpec {
     pub rdma_memory_mib: u32,
     /// Whether programs may take frames that come for the adapter (flows of raw packet queue pairs).
     pub rdma_flows: bool,
+    /// P_Keys of the port of the RDMA function.
+    pub pkeys: PkeyTable,
     /// Resources of the daemon for the adapter's VMMs.
     pub vmm: VmmLimits,
     /// What a magic packet does while the guest does not run; `None`: it is reported.

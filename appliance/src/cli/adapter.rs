@@ -258,6 +258,7 @@ fn facts(a: &v1::Adapter) -> String {
         "daemon memory": of(rdma.daemon_memory, text::bytes),
         "rdma function": function,
         "rdma socket": rdma.socket,
+        "p_keys": super::subnet::pkeys(&a.pkeys),
         "rdma received": packets(traffic.rdma_rx_packets, traffic.rdma_rx_bytes),
         "rdma sent": packets(traffic.rdma_tx_packets, traffic.rdma_tx_bytes),
         "rdma processes": owners.join(", "),

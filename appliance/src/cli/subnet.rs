@@ -4,12 +4,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use prost_types::FieldMask;
 use vnic_control::v1;
 
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text;
+use crate::check;
 use crate::names::{self, ADAPTERS};
 
 /// Verbs of quality of service by path.
@@ -18,6 +20,9 @@ pub enum SubnetVerb {
     /// Policy files, in the language of OpenSM's QoS manager
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Partitions of adapters: who may speak with whom
+    #[command(subcommand)]
+    Partition(PartitionVerb),
     /// Ask for the path between two adapters, as a PathRecord answers: service level, MTU, rate, lifetime, partition
     #[command(
         after_help = "Examples:\n  vnicctl subnet path --from vf0 --to vf1\n  vnicctl subnet path --from vf0,vf1 --to vf2 --service-id \
@@ -26,6 +31,28 @@ pub enum SubnetVerb {
                       LIFETIME is log2 of 4.096 us."
     )]
     Path(PathArgs),
+}
+
+/// Verbs of partitions.
+#[derive(Debug, Subcommand)]
+pub enum PartitionVerb {
+    /// Show the P_Keys of all adapters with an RDMA function, by index
+    #[command(after_help = "Example:\n  vnicctl subnet partition list")]
+    List,
+    /// Set the P_Keys of an adapter, which act at once and are stored with it
+    #[command(
+        after_help = "Examples:\n  vnicctl subnet partition set vf0 0xffff 0x8001\n  vnicctl subnet partition set vf1 0x0001\n\n\
+                      The lower 15 bits are the partition. With bit 15 (0x8000) the adapter is a full member, which speaks with all \
+                      members; without it a limited one, which speaks with full ones only. The first P_Key is the one that programs \
+                      use that choose none. Its default is 0xffff: adapter set NAME --default pkeys."
+    )]
+    Set {
+        /// Name of the adapter
+        adapter: String,
+        /// P_Keys, by index: 1 to 16
+        #[arg(required = true, value_name = "P_KEY", value_parser = check::pkey)]
+        pkeys: Vec<u16>,
+    },
 }
 
 /// Verbs of policy files.
@@ -116,6 +143,35 @@ pub async fn run(verb: SubnetVerb, client: &Client, out: &Output) -> Result<(), 
                 paths,
             );
         }
+        SubnetVerb::Partition(PartitionVerb::List) => {
+            let request = v1::GetSubnetPolicyRequest::default();
+            let policy = service.get_subnet_policy(request).await?;
+            return out.answer("SubnetPolicy", policy, |policy| {
+                text::table! { p in &policy.ports, "no RDMA functions";
+                    "ADAPTER": names::last(&p.adapter),
+                    "P_KEYS": pkeys(&p.pkeys),
+                }
+            });
+        }
+        SubnetVerb::Partition(PartitionVerb::Set {
+            adapter,
+            pkeys: wanted,
+        }) => {
+            let request = v1::UpdateAdapterRequest {
+                adapter: Some(v1::Adapter {
+                    name: resource(ADAPTERS, &adapter),
+                    pkeys: wanted.into_iter().map(u32::from).collect(),
+                    ..v1::Adapter::default()
+                }),
+                update_mask: Some(FieldMask {
+                    paths: vec!["pkeys".to_owned()],
+                }),
+            };
+            let changed = client.adapters().await?.update_adapter(request).await?;
+            return out.answer("Adapter", changed, |a| {
+                format!("{}: {}", names::last(&a.name), pkeys(&a.pkeys))
+            });
+        }
         SubnetVerb::Policy(PolicyVerb::Check { file }) => {
             let text = read(&file)?;
             let answer = service
@@ -163,13 +219,18 @@ fn pkey(key: u32) -> String {
     format!("{key:#06x} ({member})")
 }
 
+/// P_Keys of a table, by index.
+pub(super) fn pkeys(table: &[u32]) -> String {
+    table.iter().map(|key| pkey(*key)).collect::<Vec<_>>().join(", ")
+}
+
 fn shown(policy: &v1::SubnetPolicy) -> String {
     let ports = text::table! { p in &policy.ports, "no RDMA functions";
         "PORT": format!("{}/P1", names::last(&p.adapter)),
         "GUID": format!("{:#018x}", p.guid),
         ">MTU": p.mtu_bytes,
         ">MBIT/S": p.rate_mbps,
-        "P_KEYS": p.pkeys.iter().map(|key| pkey(*key)).collect::<Vec<_>>().join(", "),
+        "P_KEYS": pkeys(&p.pkeys),
     };
     if policy.text.is_empty() {
         return format!("no policy: all paths have service level 0\n\n{ports}");

@@ -39,6 +39,7 @@ pub(super) struct AdapterTable {
     rdma_socket: Option<Spanned<String>>,
     rdma_memory_mib: Option<Spanned<i64>>,
     rdma_flows: Option<bool>,
+    pkeys: Option<Spanned<Vec<Spanned<String>>>>,
     vmm_regions: Option<Spanned<i64>>,
     vmm_descriptors: Option<Spanned<i64>>,
     wake: Option<Spanned<String>>,
@@ -73,6 +74,10 @@ pub(super) fn adapter(
     let allowed = sink.check(table.allowed_addresses, |list| {
         check::allowed_addresses(list.len()).map(|()| list)
     });
+    let pkeys = sink.check(table.pkeys, |list| {
+        let keys = list.iter().map(|text| check::pkey(text.as_ref()));
+        check::pkeys(&keys.collect::<Result<Vec<_>, _>>()?)
+    });
     let socket_role = sink.text(table.socket_role, |text| match text {
         "listen" => Ok(SocketRole::Listen),
         "connect" => Ok(SocketRole::Connect),
@@ -106,6 +111,7 @@ pub(super) fn adapter(
             .check(table.rdma_memory_mib, check::rdma_memory)
             .unwrap_or(RDMA_MEMORY_DEFAULT),
         rdma_flows: table.rdma_flows.unwrap_or(true),
+        pkeys: pkeys.unwrap_or_default(),
         vmm: VmmLimits {
             regions: sink
                 .check(table.vmm_regions, check::vmm_regions)

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
 
 use vnic_backend::{
-    ADAPTERS_MAX, AdapterSpec, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketRole, SwitchConfig, VlanMode,
+    ADAPTERS_MAX, AdapterSpec, NicConfig, PORTS_MAX, PkeyTable, PortKind, PortSpec, SocketRole, SwitchConfig,
+    VlanMode,
 };
 
 use super::environment::Environment;
@@ -182,6 +183,7 @@ pub(super) fn settings(
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
             rdma_flows: true,
+            pkeys: PkeyTable::default(),
             wake: None,
             moving: None,
             vmm: Default::default(),

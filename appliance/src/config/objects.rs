@@ -6,8 +6,8 @@ use toml::Value;
 use vnic_backend::fault::{ALWAYS, Action, Opcodes, opcode_name};
 use vnic_backend::lag::TeamType;
 use vnic_backend::{
-    AdapterSpec, ApplicationRow, DcbxSpec, FaultSpec, LldpMode, PortKind, PortSpec, RDMA_MEMORY_DEFAULT,
-    SocketAccess, SocketRole, VerbsFaultSpec, VlanMode, VmmLimits,
+    AdapterSpec, ApplicationRow, DcbxSpec, FaultSpec, LldpMode, PkeyTable, PortKind, PortSpec,
+    RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole, VerbsFaultSpec, VlanMode, VmmLimits,
 };
 
 use super::command_line::{eth_socket, rdma_socket};
@@ -147,6 +147,8 @@ fn adapter(spec: &AdapterSpec, socket_dir: &Path) -> Keys {
     let memory = number(RDMA_MEMORY_DEFAULT);
     keys.plain("rdma_memory_mib", number(spec.rdma_memory_mib), memory);
     keys.plain("rdma_flows", spec.rdma_flows, true);
+    let pkeys = |table: &PkeyTable| list(table.as_slice().iter().map(|key| text(format!("{key:#06x}"))));
+    keys.plain("pkeys", pkeys(&spec.pkeys), pkeys(&PkeyTable::default()));
     keys.plain("vmm_regions", number(spec.vmm.regions), number(vmm.regions));
     let descriptors = number(vmm.descriptors);
     keys.plain("vmm_descriptors", number(spec.vmm.descriptors), descriptors);

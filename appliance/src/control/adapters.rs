@@ -418,6 +418,7 @@ impl Adapters<'_> {
                 socket_access: new.socket_access.clone(),
                 rdma_memory_mib: new.rdma_memory_mib.unwrap_or(RDMA_MEMORY_DEFAULT),
                 rdma_flows: new.rdma_flows.unwrap_or(true),
+                pkeys: new.pkeys,
                 vmm: VmmLimits {
                     regions: new.vmm_regions.unwrap_or(limits.regions),
                     descriptors: new.vmm_descriptors.unwrap_or(limits.descriptors),

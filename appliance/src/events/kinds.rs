@@ -199,6 +199,8 @@ kinds! {
         "RDMA connections have ended: how many since the last such event, and the last one.";
     PROGRAM_FAILED = 0x1154, "program_failed", Guest, [Warn],
         "An adapter's program of congestion control could not handle an event: the first one, and the one after which DCQCN takes over.";
+    BAD_PKEY = 0x1155, "bad_pkey", Guest, [Warn],
+        "Packets came with a P_Key that is not their queue pair's (trap 257 of a subnet): they are dropped. How many since the last such event.";
     SCENARIO_BEGUN = 0x1160, "scenario_begun", Operator, [Warn], "A scenario is played: adapters fail on purpose.";
     SCENARIO_STEP = 0x1161, "scenario_step", Operator, [Info], "A scenario did something to an adapter, or put it back.";
     SCENARIO_OVER = 0x1162, "scenario_over", Operator, [Info, Warn],

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use vnic_backend::{
     AttachState, Caller, Claim, ConnectionOutcome, ConnectionReport, DcbxSource, FaultInjection, Injected,
-    LldpLost, MovePart, NicEvent, NicEventKind, RdmaGaveUp,
+    LldpLost, MovePart, NicEvent, NicEventKind, PkeyViolation, RdmaGaveUp,
 };
 
 use super::kinds::{self, Kind};
@@ -95,6 +95,26 @@ fn gave_up(report: &RdmaGaveUp) -> Told {
         all => format!("the adapter dropped frames since the last such event: {all}"),
     };
     tell! { RDMA_GAVE_UP, unanswered, not_ready, drops; "the RDMA function gave up requests: {}; {cause}", of.join(", ") }
+}
+
+/// Packets of other partitions.
+fn bad_pkey(of: &PkeyViolation) -> Told {
+    let (qp, own, packets) = (of.qp.0, format!("{:#06x}", of.own), of.packets);
+    let (pkey, source) = (
+        format!("{:#06x}", of.pkey),
+        Ipv6Addr::from(of.source.0).to_canonical(),
+    );
+    let sender = of
+        .source_qp
+        .map_or_else(String::new, |qp| format!(", queue pair {:#x}", qp.0));
+    let own = match of.own {
+        0 => "the adapter is a member of no such partition, or both are limited members".to_owned(),
+        _ => format!("the queue pair has {own}"),
+    };
+    tell! { BAD_PKEY, pkey, qp, source, packets;
+        "packets of other partitions are dropped ({packets}): the first came from {source}{sender} with P_Key {pkey} for queue pair \
+         {qp:#x}; {own}"
+    }
 }
 
 /// What has become of connections.
@@ -206,6 +226,7 @@ pub fn describe(event: &NicEvent) -> Told {
             };
             tell! { PROGRAM_FAILED, faults, stopped; "the program of congestion control failed: {last} ({faults} in all); {then}" }
         }
+        NicEventKind::BadPkey(violation) => bad_pkey(violation),
         NicEventKind::RdmaConnections(report) => connections(report),
         NicEventKind::RingFault { ring, what } => tell! { RING_FAULT, ring, what;
             "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when the guest resets the device"
@@ -491,7 +512,7 @@ pub fn suppressed(event: &NicEventKind) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vnic_backend::MacAddr;
+    use vnic_backend::{MacAddr, QpNumber};
 
     fn tell(kind: NicEventKind) -> Told {
         describe(&NicEvent {
@@ -623,6 +644,32 @@ mod tests {
         let kind = NicEventKind::GidConflict(conflict);
         assert!(described(kind.clone()).1.ends_with("this adapter has it"));
         assert_eq!(tell(kind).facts.len(), 4);
+    }
+
+    #[test]
+    fn packets_of_other_partitions_tell_both_p_keys() {
+        let mut violation = PkeyViolation {
+            pkey: 0x8002,
+            own: 0x8001,
+            qp: QpNumber(0x105),
+            packets: 3,
+            ..PkeyViolation::default()
+        };
+        let told = tell(NicEventKind::BadPkey(violation));
+        assert_eq!((told.level, told.facts.len()), (Level::Warn, 4));
+        for part in [
+            "(3)",
+            "with P_Key 0x8002 for queue pair 0x105",
+            "the queue pair has 0x8001",
+        ] {
+            assert!(told.message.contains(part), "{part} in {}", told.message);
+        }
+        (violation.own, violation.qp, violation.source_qp) = (0, QpNumber(1), Some(QpNumber(1)));
+        let (_, text) = described(NicEventKind::BadPkey(violation));
+        assert!(
+            text.contains(", queue pair 0x1 with") && text.contains("no such partition"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn port(port: &SubnetPort) -> v1::SubnetPort {
         guid: port.guid,
         mtu_bytes: bytes(port.mtu),
         rate_mbps: mbps(port.rate),
-        pkeys: port.pkeys.iter().map(|key| u32::from(*key)).collect(),
+        pkeys: port.pkeys.as_slice().iter().map(|key| u32::from(*key)).collect(),
     }
 }
 

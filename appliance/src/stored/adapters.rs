@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use prost::Message as _;
-use vnic_backend::{AdapterSpec, MacAddr, Prefix, SocketAccess, SocketRole, VlanMode, WakeAction};
+use vnic_backend::{AdapterSpec, MacAddr, PkeyTable, Prefix, SocketAccess, SocketRole, VlanMode, WakeAction};
 use vnic_control::v1;
 
 use super::values;
@@ -44,6 +44,8 @@ pub struct NewAdapter {
     pub rdma_memory_mib: Option<u32>,
     /// Whether programs may take frames by flows.
     pub rdma_flows: Option<bool>,
+    /// P_Keys of the port of the RDMA function.
+    pub pkeys: PkeyTable,
     /// Memory regions that a VMM may have.
     pub vmm_regions: Option<u32>,
     /// File descriptors that a VMM may have.
@@ -71,6 +73,7 @@ impl From<&AdapterSpec> for NewAdapter {
             socket_access: spec.socket_access.clone(),
             rdma_memory_mib: Some(spec.rdma_memory_mib),
             rdma_flows: Some(spec.rdma_flows),
+            pkeys: spec.pkeys,
             vmm_regions: Some(spec.vmm.regions),
             vmm_descriptors: Some(spec.vmm.descriptors),
             wake: spec.wake.clone(),
@@ -114,6 +117,7 @@ fields! {
     "socket_users" => socket_access.users;
     "rdma_memory_mib" => rdma_memory_mib;
     "rdma_flows" => rdma_flows;
+    "pkeys" => pkeys;
     "vmm_regions" => vmm_regions;
     "vmm_descriptors" => vmm_descriptors;
     "wake" => wake;
@@ -226,6 +230,9 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         "" => None,
         text => wrong.check("adapter.wake", check::wake(text)),
     };
+    // What has more than 16 bits is none, as 0 is none.
+    let pkeys = adapter.pkeys.iter().map(|key| u16::try_from(*key).unwrap_or(0));
+    let pkeys = wrong.check("adapter.pkeys", check::pkeys(&pkeys.collect::<Vec<_>>()));
     let mut socket = |field: &str, path: &str| match path {
         "" => None,
         path => wrong.check(format!("adapter.{field}"), check::socket_path(path.as_ref())),
@@ -251,6 +258,7 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         },
         rdma_memory_mib,
         rdma_flows: adapter.rdma_flows,
+        pkeys: pkeys.unwrap_or_default(),
         vmm_regions,
         vmm_descriptors,
         wake,
@@ -280,6 +288,7 @@ pub fn message(new: &NewAdapter) -> v1::Adapter {
         socket_users: new.socket_access.users.clone(),
         rdma_memory_mib: new.rdma_memory_mib.unwrap_or_default(),
         rdma_flows: new.rdma_flows,
+        pkeys: new.pkeys.as_slice().iter().map(|key| u32::from(*key)).collect(),
         vmm_regions: new.vmm_regions.unwrap_or_default(),
         vmm_descriptors: new.vmm_descriptors.unwrap_or_default(),
         wake: new.wake.as_ref().map_or_else(String::new, ToString::to_string),

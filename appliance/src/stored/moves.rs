@@ -14,7 +14,7 @@ use crate::check::Violations;
 use crate::names;
 
 /// Fields of an adapter that go with its guest.
-const MOVED: [&str; 7] = [
+const MOVED: [&str; 8] = [
     "macs",
     "mtu",
     "queue_pairs",
@@ -22,6 +22,7 @@ const MOVED: [&str; 7] = [
     "control_queue",
     "anti_spoofing",
     "allowed_addresses",
+    "pkeys",
 ];
 
 /// Identity of an adapter: its fields that go with its guest.
@@ -53,6 +54,7 @@ impl Identity {
             control_queue: own.control_queue.unwrap_or(spec.control_queue),
             anti_spoofing: own.anti_spoofing.unwrap_or(spec.anti_spoofing),
             allowed_addresses: own.allowed_addresses.clone(),
+            pkeys: own.pkeys,
             ..spec
         }
     }

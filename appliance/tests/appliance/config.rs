@@ -77,6 +77,7 @@ fn every_key_is_read() {
         socket_mode = "0600"
         socket_users = ["root", "1001"]
         allowed_addresses = ["10.0.0.5", "10.0.1.0/24", "fd00::/64"]
+        pkeys = ["0x8001", "2"]
         socket = "/elsewhere.sock"
         rdma = true
         rdma_socket = "/elsewhere-rdma.sock"
@@ -122,6 +123,8 @@ fn every_key_is_read() {
     assert_eq!(blue.socket_access.users, [0, 1001]);
     let allowed = blue.allowed_addresses.iter().map(ToString::to_string);
     assert!(allowed.eq(["10.0.0.5", "10.0.1.0/24", "fd00::/64"]));
+    assert_eq!(blue.pkeys.as_slice(), [0x8001, 2]);
+    assert_eq!(settings.adapters[1].pkeys.as_slice(), [0xffff]);
     assert_eq!(blue.eth_socket, Path::new("/elsewhere.sock"));
     let rdma_socket = |i: usize| settings.adapters[i].rdma_socket.as_deref();
     assert_eq!(rdma_socket(0), Some(Path::new("/elsewhere-rdma.sock")));
@@ -175,6 +178,18 @@ fn all_errors_are_reported_in_the_order_of_the_file() {
             "x.toml:13:19: adapter[1].vlan.access: 4095 is out of range: 1 to 4094",
             "x.toml:14:34: adapter[1].allowed_addresses[1]: \"10.0.1.5/24\": the address has bits that are not in its \
              prefix; the prefix is 10.0.1.0/24",
+        ],
+    );
+}
+
+#[test]
+fn what_is_no_table_of_p_keys_is_refused() {
+    errors(
+        "[[adapter]]\nname = \"a\"\npkeys = [\"0x8000\"]\n[[adapter]]\nname = \"b\"\npkeys = [\"1\", \"0x10000\"]\n",
+        &[
+            "x.toml:3:9: adapter[0].pkeys: P_Key 0x8000 is of no partition: 0x0001 to 0x7fff are allowed for limited members, \
+             0x8001 to 0xffff for full ones",
+            "x.toml:6:9: adapter[1].pkeys: \"0x10000\" is no P_Key: 0x0001 to 0xffff are allowed",
         ],
     );
 }

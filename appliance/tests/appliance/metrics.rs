@@ -37,6 +37,7 @@ fn adapter(name: &str) -> AdapterStatus {
         anti_spoofing: true,
         control_queue: false,
         rdma_flows: true,
+        pkeys: Default::default(),
         data_core: Some(1),
         eth_socket: "/x".into(),
         rdma_socket: None,

@@ -21,6 +21,7 @@ async fn identity(lab: &Lab, name: &str) -> Value {
         "vlan",
         "anti_spoofing",
         "allowed_addresses",
+        "pkeys",
     ];
     let own: Vec<_> = fields.iter().map(|field| adapter[field].clone()).collect();
     let registry = lab.json(&["registry", "list", name, "--stored"]).await;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::common::lab::Lab;
+use crate::congestion_guide::{blocks, run};
 
 const POLICY: &str = "\
 qos-levels
@@ -181,4 +182,102 @@ async fn a_policy_of_the_configuration_file_answers_from_the_start_on() {
             && told.ends_with("line 1, column 1: `qos-ulps` has no `end-qos-ulps`"),
         "{told}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_are_set_listed_stored_and_decide_about_paths() {
+    let lab = Lab::start(2).await;
+    lab.said(&["adapter", "add", "blue", "--pkeys", "0x8001,2"]).await;
+    let listed = lab.said(&["subnet", "partition", "list"]).await;
+    let lines: Vec<Vec<&str>> = listed
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[1],
+        ["blue", "0x8001", "(full),", "0x0002", "(limited)"],
+        "{listed}"
+    );
+    assert_eq!(lines[2], ["vf0", "0xffff", "(full)"], "{listed}");
+
+    let set = lab
+        .said(&["subnet", "partition", "set", "vf0", "0x0001", "0xffff"])
+        .await;
+    assert_eq!(set.trim_end(), "vf0: 0x0001 (limited), 0xffff (full)");
+    lab.said(&["subnet", "partition", "set", "blue", "0x8001"]).await;
+    let shown = lab.json(&["adapter", "show", "blue"]).await;
+    assert_eq!(
+        (&shown["pkeys"], &shown["pending"]),
+        (&json!([0x8001]), &json!([]))
+    );
+    let facts = lab.said(&["adapter", "show", "vf0"]).await;
+    assert!(facts.contains("0x0001 (limited), 0xffff (full)"), "{facts}");
+
+    // A path has the P_Key of its source, and none between limited members.
+    let path = async |from: &str, to: &str| {
+        let found = lab.json(&["subnet", "path", "--from", from, "--to", to]).await;
+        (
+            found["paths"][0]["pkey"].clone(),
+            found["paths"][0]["refusal"].clone(),
+        )
+    };
+    assert_eq!(path("vf0", "blue").await, (json!(1), json!("")));
+    assert_eq!(path("blue", "vf0").await, (json!(0x8001), json!("")));
+    assert_eq!(path("vf0", "vf1").await, (json!(0xffff), json!("")));
+    assert_eq!(path("blue", "vf1").await.1, json!("the ports share no P_Key"));
+
+    for (pkeys, told) in [
+        (&["0x8000"][..], "adapter.pkeys: P_Key 0x8000 is of no partition"),
+        (
+            &["1", "0x8001", "1"],
+            "adapter.pkeys: P_Key 0x0001 is there twice",
+        ),
+    ] {
+        let refused = lab
+            .refused(1, &[&["subnet", "partition", "set", "vf0"], pkeys].concat())
+            .await;
+        assert!(refused.contains(told), "{refused}");
+    }
+    let many: Vec<String> = (1..=17).map(|n: u32| n.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let refused = lab
+        .refused(1, &[&["subnet", "partition", "set", "vf0"], &many[..]].concat())
+        .await;
+    assert!(
+        refused.contains("adapter.pkeys: 17 P_Keys; 1 to 16 are allowed"),
+        "{refused}"
+    );
+    lab.refused(2, &["subnet", "partition", "set", "vf0", "0x10000"])
+        .await;
+    lab.refused(1, &["subnet", "partition", "set", "vf9", "0xffff"])
+        .await;
+
+    // An adapter that was made at run time keeps them; one of the configuration has the configured ones again.
+    let lab = lab.restart(2).await;
+    let kept = lab.json(&["adapter", "show", "blue"]).await;
+    assert_eq!(kept["pkeys"], json!([0x8001]));
+    let again = lab.json(&["adapter", "show", "vf0"]).await;
+    assert_eq!(again["pkeys"], json!([0xffff]));
+    lab.said(&["adapter", "set", "blue", "--default", "pkeys"]).await;
+    let default = lab.json(&["adapter", "show", "blue"]).await;
+    assert_eq!(default["pkeys"], json!([0xffff]));
+    lab.end().await;
+}
+
+/// The commands of the page about partitions print what it shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_partitions_of_the_page_are_as_it_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/infiniband.md");
+    let page = std::fs::read_to_string(path).expect("docs/infiniband.md");
+    let from = page.find("\n## Partitions\n").expect("a section");
+    let section = page[from + 1..].split("\n## ").next().expect("its text");
+    let lab = Lab::start(3).await;
+    let all = blocks(section);
+    let [commands, shown] = &all[..] else {
+        panic!("{} blocks", all.len());
+    };
+    assert_eq!((commands.kind, shown.kind), ("sh", "text"));
+    let said = run(&lab, commands.text).await;
+    assert_eq!(said, shown.text);
+    lab.end().await;
 }

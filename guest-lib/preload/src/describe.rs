@@ -17,8 +17,8 @@ const SENDERS: u32 =
     1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD | 1 << IBV_QPT_RAW_PACKET | 1 << IBV_QPT_XRC_SEND;
 /// The only port.
 pub const PORT: u32 = 1;
-/// The only P_Key, that of full members of the default partition.
-pub const PKEY: u16 = 0xffff;
+/// Most P_Keys of the port.
+const PKEYS_MAX: u16 = 16;
 
 /// `ibv_port_attr.phys_state` (IBTA volume 1, `PortPhysicalState`).
 const LINK_UP: u8 = 5;
@@ -80,7 +80,7 @@ pub fn device(device: &DeviceAttributes) -> ibv_device_attr {
         max_srq: count(device.max_srq),
         max_srq_wr: count(device.max_srq_wr),
         max_srq_sge: count(device.max_srq_sge),
-        max_pkeys: 1,
+        max_pkeys: PKEYS_MAX,
         local_ca_ack_delay: u8::try_from(device.local_ack_delay).unwrap_or(u8::MAX),
         phys_port_cnt: 1,
         ..zeros()
@@ -207,6 +207,7 @@ pub fn port(port: &PortAttributes) -> ibv_port_attr {
         gid_tbl_len: port.gid_table_len.into(),
         port_cap_flags: IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: port.max_message,
+        bad_pkey_cntr: port.bad_pkeys,
         pkey_tbl_len: port.pkey_table_len,
         max_vl_num: 1,
         active_width,

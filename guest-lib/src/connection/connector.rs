@@ -165,11 +165,14 @@ impl Connector {
             destination: to.ip(),
         };
         let limits = Limits::own(&manager.context, options);
+        let port = manager.context.query_port()?;
+        let message = options.message(qp);
         let request = ConnectionMessage {
             service: header::service(to.port()),
             responder_resources: limits.responder,
             initiator_depth: limits.initiator,
-            path_mtu: manager.context.query_port()?.active_mtu().number(),
+            path_mtu: port.active_mtu().number(),
+            pkey: port.pkeys().first().copied().unwrap_or(message.pkey),
             address: AddressVector {
                 dgid: match to.ip() {
                     IpAddr::V4(ip) => ip.into(),
@@ -183,7 +186,7 @@ impl Connector {
                 service_level: options.service_level,
             },
             private_data: [&header.emit()[..], &options.private_data].concat(),
-            ..options.message(qp)
+            ..message
         };
         let (id, news) = manager
             .router

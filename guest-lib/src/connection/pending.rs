@@ -62,7 +62,7 @@ pub(super) fn ready_to_receive(
         | needs
         | QpMask::MAX_DEST_RD_ATOMIC
         | QpMask::MIN_RNR_TIMER
-        | (known.known & QpMask::UDP_SOURCE_PORT);
+        | (known.known & (QpMask::UDP_SOURCE_PORT | QpMask::PKEY_INDEX));
     let attributes = QpAttributes {
         state: QpState::Rtr.number(),
         max_dest_rd_atomic: limits.responder,

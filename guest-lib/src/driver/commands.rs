@@ -117,6 +117,16 @@ impl Shared {
         parse(opcode, &reply)
     }
 
+    /// A command without a body. Of the reply older devices send only `least` bytes: the rest is zero.
+    pub fn call_since<R: FromBytes>(&self, opcode: Opcode, least: usize) -> Result<R, Error> {
+        let room = size_of::<R>();
+        let mut reply = self.command(Some(self.epoch()?), opcode, &[], &[], room)?;
+        if reply.len() == least {
+            reply.resize(room, 0);
+        }
+        parse(opcode, &reply)
+    }
+
     /// Asks for all records of a list.
     pub fn records<R: FromBytes>(&self, opcode: Opcode) -> Result<Vec<R>, Error> {
         let epoch = self.epoch()?;

@@ -143,6 +143,7 @@ fn dispatch(shared: &Shared, doorbells: &Doorbells, record: &EventRecord) {
         EventKind::PortActive => AsyncEvent::PortActive,
         EventKind::PortError => AsyncEvent::PortError,
         EventKind::LidChange => AsyncEvent::LidChange,
+        EventKind::PkeyChange => AsyncEvent::PkeyChange,
         EventKind::SrqError => AsyncEvent::SrqError {
             srq: object,
             fault: None,

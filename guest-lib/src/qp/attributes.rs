@@ -48,6 +48,9 @@ pub struct ConnectOptions {
     /// Index in the own GID table; the peer must have been told the same entry. Entry 1 is always there:
     /// RoCE v2, from the adapter's Ethernet address.
     pub gid_index: u16,
+    /// Index in the P_Key table ([`PortAttributes::pkeys`](crate::PortAttributes::pkeys)): the partition of the queue pair. It is that of
+    /// [`to_init`](crate::QueuePair::to_init), which is 0, where that came before.
+    pub pkey_index: u16,
     /// Largest packet; `None`: what the port allows now.
     pub path_mtu: Option<Mtu>,
     /// What the peer may do.
@@ -80,6 +83,7 @@ impl Default for ConnectOptions {
     fn default() -> ConnectOptions {
         ConnectOptions {
             gid_index: 1,
+            pkey_index: 0,
             path_mtu: None,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             max_rd_atomic: None,

@@ -225,8 +225,14 @@ const INIT: QpMask = QpMask::PORT.union(QpMask::PKEY_INDEX);
 impl<K: Connected> QueuePair<K> {
     /// Goes to INIT: receives may be posted. `access`: what the peer may do.
     pub fn to_init(&self, access: Access) -> Result<(), Error> {
+        self.to_init_in(access, 0)
+    }
+
+    /// As [`to_init`](QueuePair::to_init), in the partition at an index.
+    fn to_init_in(&self, access: Access, pkey_index: u16) -> Result<(), Error> {
         let attributes = QpAttributes {
             access: access.bits(),
+            pkey_index,
             ..init()
         };
         self.to(QpState::Init, attributes, INIT | QpMask::ACCESS)
@@ -290,7 +296,7 @@ impl<K: Connected> QueuePair<K> {
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         let (path_mtu, most) = self.defaults(options)?;
         if self.state() == QpState::Reset {
-            self.to_init(options.access)?;
+            self.to_init_in(options.access, options.pkey_index)?;
         }
         self.to_rtr(&RtrAttributes {
             address: AddressVector {

@@ -6,7 +6,7 @@ pub const MAGIC: [u8; 4] = *b"VROC";
 /// Major version of the contract. Different major versions do not understand each other.
 pub const ABI_MAJOR: u16 = 1;
 /// Newest minor version. Minor versions only add.
-pub const ABI_MINOR: u16 = 8;
+pub const ABI_MINOR: u16 = 9;
 /// Virtio device id (virtio 1.3, section 5: reserved for RDMA).
 pub const VIRTIO_ID: u16 = 42;
 /// Virtio device id of the function for a VMM that has no name for [`VIRTIO_ID`].

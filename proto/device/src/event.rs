@@ -23,6 +23,8 @@ numbers! {
         PortError = 10,
         /// The port has another LID. A device for RoCE has none: it tells this on purpose only.
         LidChange = 11,
+        /// The P_Key table changed. Since 1.9.
+        PkeyChange = 12,
         /// An SRQ failed.
         SrqError = 14,
         /// Fewer receives than the limit are left in an SRQ.

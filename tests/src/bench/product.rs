@@ -404,6 +404,7 @@ fn in_process(
             anti_spoofing: setup.anti_spoofing,
             control_queue: setup.control_queue,
             rdma_flows: true,
+            pkeys: Default::default(),
             data_core: None,
             eth_socket: socket(setup.dir, i),
             rdma_socket: Some(rdma_socket(setup.dir, i)),

@@ -169,6 +169,7 @@ impl Rig {
             anti_spoofing: false,
             control_queue: false,
             rdma_flows: true,
+            pkeys: Default::default(),
             data_core: Some(self.cores[core]),
             eth_socket: self.socket(name),
             rdma_socket: None,

@@ -50,6 +50,7 @@ fn nic_child() -> Result<()> {
             anti_spoofing: false,
             control_queue: false,
             rdma_flows: true,
+            pkeys: Default::default(),
             data_core: Some(data_cores[i % data_cores.len()]),
             eth_socket: Path::new(&dir).join(format!("g{i}")),
             rdma_socket: None,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vnic_backend::{ConnectionOutcome, ConnectionState, Match, NicEventKind, Policy, QosSpec};
+use vnic_backend::{
+    AdapterSpec, ConnectionOutcome, ConnectionState, Match, NicEventKind, PkeyTable, Policy, QosSpec,
+};
 use vnic_tests::driver::rig::{PATIENCE, Rig, wait_for};
 use vnic_verbs::connection::{
     Connection, ConnectionManager, ConnectionOptions, Connector, Ece, Ending, Listener, Rejection,
@@ -437,5 +439,43 @@ fn reasons_and_headers_are_those_of_the_wire() -> Result<()> {
     ensure!(header.source == a.ip()? && header.destination == b.ip()?);
     ensure!(header.source_port == request.peer().port());
     ensure!(header.emit()[..] == request.message().private_data[..ip::HEADER_LEN]);
+    Ok(())
+}
+
+/// Both ends get the P_Key of the partition that the request names.
+#[test]
+fn a_connection_is_in_the_partition_of_who_asks() -> Result<()> {
+    let (rig, a, b) = pair()?;
+    let set = |name: &str, pkeys: &[u16]| -> Result<()> {
+        let spec = AdapterSpec {
+            pkeys: PkeyTable::new(pkeys)?,
+            ..rig.nic.adapter(name)?.wanted
+        };
+        rig.nic.update_adapter(spec)?;
+        Ok(())
+    };
+    set("a", &[0x0001])?;
+    set("b", &[0xffff, 0x8001])?;
+    let listener = b.manager.listen(PORT, 4)?;
+    let (qa, qb) = (a.qp()?, b.qp()?);
+    let asking = a.connector(&b)?.connect(&qa)?;
+    let request = listener.wait(Some(PATIENCE))?.context("a request")?;
+    ensure!(request.message().pkey == 0x0001);
+    let accepting = request.accept(&qb, &ConnectionOptions::default())?;
+    let _both = (asking.wait()?, accepting.wait()?);
+    let at = [&qa, &qb].map(|qp| qp.query().map(|said| said.attributes.pkey_index));
+    ensure!(matches!(at, [Ok(0), Ok(1)]), "{at:?}");
+    let data = Data::inline(b"together");
+    qa.post_send(&[SendWr::write(data, b.region.addr(), b.region.rkey()).signaled()])?;
+    a.completion()?;
+    // One that is no member hears nothing.
+    set("b", &[0xffff])?;
+    let lost = a.connector(&b)?.connect(&a.qp()?)?;
+    ensure!(wait_for(|| b
+        .context
+        .query_port()
+        .is_ok_and(|port| port.bad_pkeys > 0)));
+    ensure!(listener.try_next()?.is_none());
+    drop(lost);
     Ok(())
 }

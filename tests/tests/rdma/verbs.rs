@@ -4,6 +4,7 @@
 mod frames;
 mod life;
 mod outcomes;
+mod partitions;
 mod posts;
 mod queue_pairs;
 mod raw;

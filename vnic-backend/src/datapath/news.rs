@@ -6,6 +6,7 @@ use std::any::Any;
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
 use vnic_engine::congestion::Faults;
 use vnic_engine::dropless::ModeChange;
+use vnic_engine::rdma::PkeyViolation;
 use vnic_fabric::fault::{Path, Roce, RuleId};
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Claim, Loop, PortId};
@@ -118,6 +119,13 @@ pub enum CoreEvent {
         port: PortId,
         /// The conflict.
         conflict: GidConflict,
+    },
+    /// Packets came for this adapter's RDMA function with a P_Key that was not that of their queue pair.
+    BadPkey {
+        /// The adapter.
+        port: PortId,
+        /// The packets.
+        violation: PkeyViolation,
     },
     /// Objects that a driver of an RDMA function has left: to free them takes longer than a turn of a data core.
     Remains(Box<dyn Any + Send>),

@@ -691,6 +691,9 @@ impl Functions {
         if let Some(report) = function.take_give_ups(now, drops) {
             core.report(CoreEvent::RdmaGaveUp { port, report });
         }
+        if let Some(violation) = function.take_pkey_violation(now) {
+            core.report(CoreEvent::BadPkey { port, violation });
+        }
         if let Some(faults) = function.take_program_faults() {
             core.report(CoreEvent::ProgramFault { port, faults });
         }

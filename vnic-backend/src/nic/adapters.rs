@@ -87,7 +87,7 @@ impl Nic {
         Ok(status)
     }
 
-    /// Changes the specification of an adapter. VLANs, anti-spoofing, further addresses and the users of VMMs act on return,
+    /// Changes the specification of an adapter. VLANs, anti-spoofing, further addresses, P_Keys and the users of VMMs act on return,
     /// under traffic; the rest waits for [`Nic::restart_adapter`]. An error leaves everything unchanged.
     pub fn update_adapter(&self, mut spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
         let state = self.inner.state()?;
@@ -106,6 +106,10 @@ impl Nic {
         // Under the lock, so that two calls reach all cores in the same order.
         voices.configure(id, settings::port_config(&acting, &settings));
         voices.take_part(id, acting.moving.clone());
+        if acting.pkeys != before.pkeys {
+            let pkeys = acting.pkeys;
+            self.inner.workers[entry.adapter.core].call(move |w| w.set_pkeys(id, pkeys));
+        }
         let waits = acting != spec;
         entry.adapter.set_specs(acting, spec);
         let status = entry.adapter.status();
@@ -221,6 +225,7 @@ fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
         vlan: wanted.vlan.clone(),
         anti_spoofing: wanted.anti_spoofing,
         wake: wanted.wake.clone(),
+        pkeys: wanted.pkeys,
         moving: if first_stays {
             wanted.moving.clone()
         } else {
@@ -429,6 +434,7 @@ impl Inner {
             .with_flows(spec.rdma_flows);
         let mut function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
+        function.set_pkeys(spec.pkeys);
         for (index, gid) in &kept.gids {
             // An entry that the new address's own GIDs leave no room for is gone.
             let _ = function.set_gid_by_operator(Some(*index), Some(*gid));

@@ -7,7 +7,6 @@ use vnic_engine::gids::GidError;
 use vnic_engine::rdma::{OBSERVED_MAX, QpObservation, QpPage, QpStatus, VerbsError};
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
-use vnic_wire::bth::DEFAULT_PKEY;
 
 use super::state::Running;
 use super::{Nic, recording};
@@ -51,7 +50,7 @@ impl Nic {
                 guid: guid(config.mac),
                 mtu: subnet::mtu_code(config.mtu.bytes()),
                 rate: subnet::rate_code(speed),
-                pkeys: vec![DEFAULT_PKEY],
+                pkeys: spec.pkeys,
             })
         });
         port.collect()

@@ -17,11 +17,12 @@ use vnic_engine::counters::{Block, TimeHistogram};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, Place, QpErrors,
-    QpNumber, QpObservation, QpPage, QpStatus, VerbsError,
+    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, PkeyViolation,
+    Place, QpErrors, QpNumber, QpObservation, QpPage, QpStatus, VerbsError,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::{DropReason, Instant};
+use vnic_wire::pkey::PkeyTable;
 
 use super::account::{Account, PACKET, of_a_turn};
 use super::config;
@@ -35,6 +36,7 @@ use super::journal::{Journal, Recorder};
 use super::memory::FunctionMemory;
 use super::memory_share::MemoryShare;
 use super::outage::Outage;
+use super::partitions::Partitions;
 use super::registry::Claim;
 use super::remains::Remains;
 use super::remap::Remap;
@@ -229,6 +231,7 @@ pub struct Function {
     complaints: Complaints,
     settings: RoceSettings,
     pub(super) outage: Outage,
+    partitions: Partitions,
     /// The NIC's clock, of which the times of completions are.
     pub(super) clock: NicClock,
     /// Rules of an operator for completions and commands, and what they hold back; `None` without rules.
@@ -295,6 +298,7 @@ impl Function {
                 marking: Marking::default(),
             },
             outage: Outage::default(),
+            partitions: Partitions::default(),
             clock: NicClock::default(),
             verbs_faults: None,
             first_hits: Vec::new(),
@@ -367,6 +371,7 @@ impl Function {
         seat.gids.news.clear();
         seat.follow_gids(self);
         seat.outage = self.outage;
+        seat.set_pkeys(self.partitions.table());
         seat.clock = self.clock;
         seat.settings.mode = self.settings.mode;
         seat.settings.network_direct = self.settings.network_direct;
@@ -382,6 +387,7 @@ impl Function {
     /// `all`, its counters, too: it has ended.
     pub fn gather(&mut self, seat: &mut Function, all: bool) {
         seat.note_give_ups();
+        self.partitions.gather(&mut seat.device);
         self.complaints
             .connections
             .gather(&mut seat.complaints.connections);
@@ -456,6 +462,7 @@ impl Function {
         let mut fresh = Function::new(self.config.clone(), self.identity.clone(), published).ok()?;
         fresh.earlier.counters = self.counter_values();
         fresh.outage = self.outage;
+        fresh.set_pkeys(self.partitions.table());
         fresh.complaints.give_ups.drops = self.complaints.give_ups.drops;
         fresh.complaints.give_ups.after = self.complaints.give_ups.after;
         fresh.settings.ece = self.settings.ece;
@@ -526,6 +533,16 @@ impl Function {
             self.reset();
         }
         self.outage.away = away;
+    }
+
+    /// Sets the P_Keys of the port, under traffic.
+    pub fn set_pkeys(&mut self, table: PkeyTable) {
+        self.partitions.set(table, &mut self.device, &mut self.session);
+    }
+
+    /// Packets with a wrong P_Key since the last report, when one is due.
+    pub fn take_pkey_violation(&mut self, now: Instant) -> Option<PkeyViolation> {
+        self.partitions.take(now, &mut self.device)
     }
 
     /// Sets the marking of packets.
@@ -658,6 +675,7 @@ impl Function {
             .collect();
         self.earlier.received = self.take_received();
         self.note_give_ups();
+        self.partitions.gather(&mut self.device);
         if let Some(recorder) = &mut self.recorder {
             recorder.ended_all(&mut self.device);
         }
@@ -665,6 +683,7 @@ impl Function {
         if let Ok(mut fresh) = device(&self.config) {
             fresh.set_noting(self.recorder.is_some());
             fresh.set_marking(self.settings.marking.clone());
+            self.partitions.begin(&mut fresh);
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             before = Some(std::mem::replace(&mut self.device, fresh));
             self.complaints.give_ups.noted = [0, 0];
@@ -835,6 +854,7 @@ impl Function {
             || self.complaints.connections.is_waiting()
             || self.gids.news.due().is_some()
             || self.gids.conflict.is_some()
+            || self.partitions.is_waiting(&self.device)
     }
 
     /// State for the control plane, of all seats together.
@@ -914,13 +934,15 @@ impl Function {
         let timer = self.device.next_timeout();
         let full = (!self.session.full.is_empty()).then(|| now + FULL_RING_PAUSE);
         let conflict = self.gids.conflict.map(|_| self.gids.conflicts_after);
+        let pkeys = self.partitions.due(&self.device);
         let gids = self
             .gids
             .learner
             .next_time()
             .into_iter()
             .chain(self.gids.news.due())
-            .chain(conflict);
+            .chain(conflict)
+            .chain(pkeys);
         let command = self
             .verbs_faults
             .as_ref()

@@ -6,7 +6,7 @@ use super::session::Session;
 use crate::types::RdmaPort;
 
 /// The one port of a function.
-const PORT: u32 = 1;
+pub const PORT: u32 = 1;
 
 /// What a function pretends; all seats of it pretend the same.
 #[derive(Debug, Clone, Copy, Default)]

@@ -58,6 +58,8 @@ pub enum NicEventKind {
     /// Requests of an adapter's RDMA function ended because the peer did not answer, or was not ready, as often as the queue pair
     /// tries (at most once a second).
     RdmaGaveUp(RdmaGaveUp),
+    /// Packets came for an adapter's RDMA function with a P_Key that was not that of their queue pair (at most once a second).
+    BadPkey(PkeyViolation),
     /// The program of an adapter's congestion control could not handle an event: the first one, and the one after which DCQCN has
     /// taken over.
     ProgramFault(Faults),

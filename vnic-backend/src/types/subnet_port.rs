@@ -5,6 +5,8 @@ pub mod subnet {
     pub use vnic_fabric::subnet::*;
 }
 
+use vnic_wire::pkey::PkeyTable;
+
 /// The port of an adapter's RDMA function in the subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetPort {
@@ -17,7 +19,7 @@ pub struct SubnetPort {
     /// Code of its rate.
     pub rate: u8,
     /// P_Keys of its table.
-    pub pkeys: Vec<u16>,
+    pub pkeys: PkeyTable,
 }
 
 impl SubnetPort {
@@ -29,7 +31,7 @@ impl SubnetPort {
             number: 1,
             mtu: self.mtu,
             rate: self.rate,
-            pkeys: &self.pkeys,
+            pkeys: self.pkeys.as_slice(),
         }
     }
 }

@@ -434,6 +434,7 @@ mod tests {
             socket_access: Default::default(),
             rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
             rdma_flows: true,
+            pkeys: Default::default(),
             vmm: Default::default(),
             wake: None,
             moving: None,

@@ -2,6 +2,7 @@
 
 use crate::int::Sign;
 use crate::opcode::Opcode;
+use crate::pkey::DEFAULT_PKEY;
 use crate::psn::Psn;
 use crate::{Error, be16, be32};
 
@@ -10,9 +11,6 @@ pub const HEADER_LEN: usize = 12;
 
 /// Offset of the byte with FECN and BECN (named resv8a before they existed), which the ICRC leaves out.
 pub const CONGESTION_OFFSET: usize = 4;
-
-/// The default partition key with full membership (IBTA vol 1 section 10.9), which every RoCE port has.
-pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// The destination of packets to a multicast group (IBTA vol 1 section 9.2).
 pub const MULTICAST_QP: u32 = 0xff_ffff;

@@ -51,6 +51,7 @@ mod named;
 pub mod nd;
 pub mod opcode;
 pub mod pause;
+pub mod pkey;
 pub mod prefix;
 pub mod psn;
 pub mod ptp;

@@ -8,7 +8,7 @@ use super::super::Failure;
 use super::super::client::resource;
 use super::super::vlan::VlanArgs;
 use crate::names::ADAPTERS;
-use crate::{access, json, stored};
+use crate::{access, check, json, stored};
 
 #[derive(Debug, clap::Args)]
 #[group(id = "other", required = true, args = ["to", "file"])]
@@ -64,7 +64,7 @@ pub enum AdapterVerb {
                       --no-anti-spoofing"
     )]
     Add(Box<AdapterAdd>),
-    /// Change an adapter: VLANs, anti-spoofing, further MAC addresses and socket users at once, the rest by its next restart
+    /// Change an adapter: VLANs, anti-spoofing, further MAC addresses, P_Keys and socket users at once, the rest by its next restart
     #[command(
         after_help = "Examples:\n  vnicctl adapter set blue --access-vlan 20 --anti-spoofing off\n  vnicctl adapter set blue --mtu \
                       9000 --queue-pairs 4 --restart\n  vnicctl adapter set blue --default allowed_addresses --default vlan\n  \
@@ -141,7 +141,7 @@ pub struct AdapterAdd {
     #[arg(long)]
     no_anti_spoofing: bool,
     /// Without an RDMA function
-    #[arg(long, conflicts_with_all = ["rdma_socket", "rdma_memory_mib"])]
+    #[arg(long, conflicts_with_all = ["rdma_socket", "rdma_memory_mib", "pkeys"])]
     no_rdma: bool,
     /// Programs take no frames that come for the adapter: no flows of raw packet queue pairs
     #[arg(long)]
@@ -226,6 +226,9 @@ struct AdapterOptions {
     /// [default: 2212, enough for those of a ConnectX]
     #[arg(long, value_name = "MIB")]
     rdma_memory_mib: Option<u32>,
+    /// P_Keys of its RDMA function, by index, 1 to 16: bit 15 says that it is a full member of the partition [default: 0xffff]
+    #[arg(long, value_name = "P_KEY", value_delimiter = ',', value_parser = check::pkey)]
+    pkeys: Vec<u16>,
     /// Memory regions that its VMMs may have, on both sockets together, 1 to 1534 [default: 1534, as many as any VMM can use]
     #[arg(long, value_name = "N")]
     vmm_regions: Option<u32>,
@@ -270,6 +273,7 @@ impl AdapterOptions {
             socket_mode: self.socket_mode.clone().unwrap_or_default(),
             socket_users: self.socket_users.clone(),
             rdma_memory_mib: self.rdma_memory_mib.unwrap_or(0),
+            pkeys: self.pkeys.iter().map(|key| u32::from(*key)).collect(),
             vmm_regions: self.vmm_regions.unwrap_or(0),
             vmm_descriptors: self.vmm_descriptors.unwrap_or(0),
             wake: self.wake.clone().unwrap_or_default(),

@@ -20,6 +20,10 @@ const QOS: &str = "vnicctl qos show NAME";
 const SHOW: &str = "vnicctl adapter show NAME";
 const QPS: &str = "vnicctl qp list NAME";
 const EVENTS: &str = "vnicctl event list NAME --since 1h --min-severity warning";
+const PARTITION: Advice = Some((
+    "packets of other partitions come for its queue pairs: compare the P_Keys of both ends",
+    "vnicctl subnet partition list",
+));
 const ALL_EVENTS: &str = "vnicctl event list --since 1h --min-severity warning";
 const DROPS_OF_ALL: &str = "vnicctl counter list --name drops --nonzero";
 
@@ -111,7 +115,7 @@ const RDMA: Rows = rows! {
     drop_no_qp(STRAY),
     drop_wrong_transport(STRAY),
     drop_wrong_state(),
-    drop_pkey_mismatch(STRAY),
+    drop_pkey_mismatch(PARTITION),
     drop_qkey_violation(STRAY),
     drop_out_of_sequence(LOST),
     drop_access(REFUSED),
@@ -183,6 +187,7 @@ const EVENT_KINDS: Rows = rows! {
     connection_rejected("the peer has rejected connections: the event says why, such as that nobody listens", "vnicctl event list NAME --kind connection_rejected"),
     connection_timed_out("the peer does not answer: it, its address or the way to it is wrong or gone", "vnicctl event list NAME --kind connection_timed_out"),
     program_failed("the program of congestion control is wrong: the event says how; mend it and load it again", "vnicctl event list NAME --kind program_failed"),
+    bad_pkey(PARTITION),
     scenario_begun(),
     scenario_over("a scenario failed: its log says at which step", "vnicctl fault scenarios"),
 };

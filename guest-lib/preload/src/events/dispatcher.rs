@@ -197,6 +197,7 @@ fn address(event: AsyncEvent) -> To {
         A::PortActive => To::Everybody(IBV_EVENT_PORT_ACTIVE),
         A::PortError => To::Everybody(IBV_EVENT_PORT_ERR),
         A::LidChange => To::Everybody(IBV_EVENT_LID_CHANGE),
+        A::PkeyChange => To::Everybody(IBV_EVENT_PKEY_CHANGE),
         A::GidChange { .. } => To::Everybody(IBV_EVENT_GID_CHANGE),
         // MrLost: work that names the region fails, which the program sees. EventsLost: nobody knows whose
         // events they were.

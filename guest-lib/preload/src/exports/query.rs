@@ -9,7 +9,7 @@ use vnic_verbs::{AddressVector, Gid};
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::describe::{self, PKEY, PORT};
+use crate::describe::{self, PORT};
 use crate::errno::Errno;
 
 /// Bytes of the port's attributes for programs that were built before a port had a second word of capabilities.
@@ -145,21 +145,22 @@ export! {
         Ok(0)
     }
 
-    /// `man 3 ibv_query_pkey`. There is one P_Key, which is the same in both byte orders.
+    /// `man 3 ibv_query_pkey`.
     "IBVERBS_1.1" fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, into: *mut u16) -> c_int, of context,
         as signed {
         check_port(port.into())?;
-        if index != 0 {
-            return Err(Errno::INVALID);
-        }
-        into.write(PKEY);
+        let port = Context::of(context).seat.device.query_port()?;
+        let pkey = usize::try_from(index).ok().and_then(|index| port.pkeys().get(index)).ok_or(Errno::INVALID)?;
+        into.write(pkey.to_be());
         Ok(0)
     }
 
-    /// `man 3 ibv_get_pkey_index`.
+    /// `man 3 ibv_get_pkey_index`. The P_Key is in network order, as that of `ibv_query_pkey`.
     "IBVERBS_1.5" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int, of context, as signed {
         check_port(port.into())?;
-        if pkey == PKEY { Ok(0) } else { Err(Errno::INVALID) }
+        let port = Context::of(context).seat.device.query_port()?;
+        let index = port.pkeys().iter().position(|own| own.to_be() == pkey);
+        index.and_then(|index| c_int::try_from(index).ok()).ok_or(Errno::INVALID)
     }
 
     /// Finds the Ethernet address of a peer and the VLAN to it. Our device does so by itself when it makes an address

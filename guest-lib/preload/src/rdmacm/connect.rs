@@ -8,7 +8,7 @@ use vnic_verbs::connection::{ConnectionMessage, Transport};
 use super::address::{is_any, plain};
 use super::devices::{CmDevice, Whom, all};
 use super::header::Header;
-use super::id::{Id, PKEY};
+use super::id::Id;
 use super::resolve::bind;
 use super::state::Phase;
 use crate::abi::*;
@@ -148,7 +148,7 @@ pub fn connect(id: &Id, said: Said) -> Result<(), Errno> {
             ack_timeout: inner.options.ack_timeout.unwrap_or(ACK_TIMEOUT).min(31),
             response_timeout: RESPONSE_TIMEOUT,
             max_retries: MAX_RETRIES,
-            pkey: PKEY,
+            pkey: device.pkey(),
             ece: inner.own_ece,
             address: inner.way,
             private_data: private,

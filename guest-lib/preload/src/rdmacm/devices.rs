@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ pub struct CmDevice {
     parties: Mutex<Parties>,
     /// Ways to peers, the numbers of the MTU there, and when they were found.
     ways: Mutex<HashMap<AddressVector, (u8, Instant)>>,
+    /// The port's first P_Key, which the connections of this device have.
+    pkey: AtomicU16,
     gone: AtomicBool,
 }
 
@@ -70,6 +72,9 @@ struct Parties {
     /// Identifiers on the device, by their address.
     members: HashMap<usize, Weak<dyn Party>>,
 }
+
+/// The P_Key of full members of the default partition.
+pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Who listens at a service.
 struct Listener {
@@ -180,6 +185,7 @@ impl CmDevice {
             connections,
             parties: Mutex::default(),
             ways: Mutex::default(),
+            pkey: AtomicU16::new(DEFAULT_PKEY),
             gone: AtomicBool::new(false),
         });
         if device.connections.is_some() {
@@ -280,7 +286,16 @@ impl CmDevice {
 
     /// The number of the port's MTU.
     pub fn mtu(&self) -> Result<u8, Errno> {
-        Ok(self.device().query_port()?.active_mtu().number())
+        let port = self.device().query_port()?;
+        if let Some(first) = port.pkeys().first() {
+            self.pkey.store(*first, Relaxed);
+        }
+        Ok(port.active_mtu().number())
+    }
+
+    /// The port's first P_Key, when its MTU was asked for last.
+    pub fn pkey(&self) -> u16 {
+        self.pkey.load(Relaxed)
     }
 
     /// Adds an identifier, which hears when the device goes.

@@ -17,7 +17,7 @@ use vnic_verbs::connection::Transport;
 
 use super::address::storage;
 use super::addrinfo::Resolved;
-use super::devices::CmDevice;
+use super::devices::{CmDevice, DEFAULT_PKEY};
 use super::queue::Queue;
 use super::state::{Letter, State};
 use crate::abi::*;
@@ -211,7 +211,13 @@ impl Id {
             to.dst_storage = storage(peer).0;
             to.addr.dgid = ibv_gid { raw: way.dgid.0 };
         }
-        to.addr.pkey = PKEY.to_be();
+        to.addr.pkey = self.pkey().to_be();
+    }
+
+    /// The P_Key of its device.
+    fn pkey(&self) -> u16 {
+        let device = &self.state.lock().device;
+        device.as_ref().map_or(DEFAULT_PKEY, |device| device.pkey())
     }
 
     /// Shows the program its path.
@@ -232,7 +238,7 @@ impl Id {
                 traffic_class: way.traffic_class,
                 reversible: 1,
                 numb_path: 1,
-                pkey: PKEY.to_be(),
+                pkey: self.pkey().to_be(),
                 sl: way.service_level,
                 mtu_selector: EXACTLY,
                 mtu,
@@ -293,8 +299,6 @@ impl Id {
     }
 }
 
-/// The default P_Key.
-pub const PKEY: u16 = 0xffff;
 /// Selectors of path records: exactly this.
 const EXACTLY: u8 = 2;
 /// 4.096 µs · 2^n, as Linux' `rdma_cm` has it for Ethernet.

@@ -376,7 +376,7 @@ fn attributes(id: &Id, state: u32, agreed: ibv_qp_attr) -> Result<(ibv_qp_attr, 
     };
     let datagrams = transport == Transport::Ud;
     let (mut all, mut mask) = (agreed, IBV_QP_STATE);
-    (all.qp_state, all.port_num, all.pkey_index) = (state, 1, 0);
+    (all.qp_state, all.port_num) = (state, 1);
     match (state, datagrams) {
         (IBV_QPS_INIT, false) => {
             all.qp_access_flags = RIGHTS;
@@ -389,7 +389,7 @@ fn attributes(id: &Id, state: u32, agreed: ibv_qp_attr) -> Result<(ibv_qp_attr, 
         (IBV_QPS_RTR, false) => {
             // The side that accepts has not told its peer yet.
             all.rq_psn = psn;
-            mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+            mask |= IBV_QP_PKEY_INDEX | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
             if reliable(transport) {
                 all.min_rnr_timer = MIN_RNR_TIMER;
                 mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;

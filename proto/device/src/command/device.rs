@@ -167,7 +167,7 @@ layouts! {
     }
 
     /// Reply to [`Opcode::QueryPort`](super::Opcode::QueryPort).
-    struct PortReply: 32 {
+    struct PortReply: 72 {
         /// [`PortState`](crate::verbs::PortState).
         0 state: u8,
         /// Largest path MTU, [`Mtu`](crate::verbs::Mtu).
@@ -182,12 +182,18 @@ layouts! {
         8 max_message: u32,
         /// Entries of the GID table.
         12 gid_table_len: u16,
-        /// Entries of the P_Key table. The first is 0xffff.
+        /// Entries of the P_Key table.
         14 pkey_table_len: u16,
         /// Ethernet address.
         16 mac: [u8; 6],
         /// Zero.
         22 reserved: [u8; 10],
+        /// The P_Key table, and zeros behind its last entry. Since 1.9.
+        32 pkeys: [u16; 16],
+        /// Packets that came with a P_Key that was not that of their queue pair, modulo 2^32. Since 1.9.
+        64 bad_pkeys: u32,
+        /// Zero.
+        68 reserved_pkeys: u32,
     }
 
     /// An entry of the GID table.
@@ -255,6 +261,11 @@ layouts! {
         /// Zero.
         4 reserved: u32,
     }
+}
+
+impl PortReply {
+    /// Bytes of the reply in versions 1.0 to 1.8.
+    pub const LEN_1_0: usize = 32;
 }
 
 impl DeviceReply {

@@ -1,6 +1,7 @@
 //! Ranges of QP attributes and of addresses (IBTA 11.2.5 and 11.2.2; `ibv_modify_qp(3)`, `ibv_create_ah(3)`).
 
 use vnic_wire::gid::Gid;
+use vnic_wire::pkey::PkeyTable;
 
 use super::gid::GidTable;
 use super::limits::{Limits, in_range};
@@ -13,6 +14,7 @@ pub fn check_values(
     mask: AttributeMask,
     limits: &Limits,
     gids: &GidTable,
+    pkeys: &PkeyTable,
 ) -> Result<(), VerbsError> {
     let rd_atomic = u64::from(limits.max_rd_atomic);
     // 0xffffff is the multicast QP (IBTA 9.2): nobody is connected to it.
@@ -29,7 +31,7 @@ pub fn check_values(
             "P_Key index",
             values.pkey_index.into(),
             0,
-            u64::from(limits.pkeys).saturating_sub(1),
+            u64::from(pkeys.len()) - 1,
         ),
         (
             AttributeMask::MAX_RD_ATOMIC,
@@ -144,7 +146,7 @@ mod tests {
                 0,
                 0xff_fffe,
             ),
-            (AttributeMask::PKEY_INDEX, |a, v| a.pkey_index = v as u16, 0, 0),
+            (AttributeMask::PKEY_INDEX, |a, v| a.pkey_index = v as u16, 0, 1),
             (
                 AttributeMask::MAX_RD_ATOMIC,
                 |a, v| a.max_rd_atomic = v as u8,
@@ -169,17 +171,16 @@ mod tests {
             (AttributeMask::RNR_RETRY, |a, v| a.rnr_retry = v as u8, 0, 7),
         ];
         let limits = Limits::default();
+        let pkeys = PkeyTable::new(&[0xffff, 0x8001]).expect("a table");
         for (mask, set, min, max) in rows {
             for (value, good) in [(min, true), (max, true), (max + 1, false), (0, min == 0)] {
                 let mut values = QpAttributes::default();
                 set(&mut values, value);
-                let got = check_values(&values, mask, &limits, &gids());
+                let got = check_values(&values, mask, &limits, &gids(), &pkeys);
                 assert_eq!(got.is_ok(), good, "{mask:?} {value}: {got:?}");
                 // What is not meant is not looked at.
-                assert_eq!(
-                    check_values(&values, AttributeMask::QKEY, &limits, &gids()),
-                    Ok(())
-                );
+                let other = check_values(&values, AttributeMask::QKEY, &limits, &gids(), &pkeys);
+                assert_eq!(other, Ok(()));
             }
         }
     }
@@ -191,7 +192,13 @@ mod tests {
                 address,
                 ..QpAttributes::default()
             };
-            check_values(&values, AttributeMask::ADDRESS, &Limits::default(), &gids())
+            check_values(
+                &values,
+                AttributeMask::ADDRESS,
+                &Limits::default(),
+                &gids(),
+                &PkeyTable::default(),
+            )
         };
         let good = address();
         let group = Gid::from_ipv4([239, 0, 0, 1]);

@@ -37,6 +37,7 @@ use super::notifier::Notifier;
 use super::observation::QpObservation;
 use super::on_demand::Faults;
 use super::packet::Incoming;
+use super::partition::Partitions;
 use super::pool::Pool;
 use super::qp::{self, Qp, Seats};
 use super::ready::Ready;
@@ -122,21 +123,18 @@ fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &In
     let priority = shared.marking.received(&packet.path) & 7;
     let answered = shared.congestion.notification >> priority & 1 == 1
         && bth.version == 0
-        && shared.partition_matches(bth.pkey)
         && bth.opcode.transport() != Transport::Cnp
         // RoCEv1 has no notifications.
         && !matches!(packet.path.network, Network::V1 { .. })
         // All members of a group would answer.
         && !packet.path.network.destination().is_multicast();
-    let own = bth.destination_qp;
-    let sender = match answered {
-        true => qps.get(own).and_then(|qp| qp.sender(packet)),
+    let own = match answered {
+        true => qps.get(bth.destination_qp).filter(|qp| qp.takes(bth.pkey)),
         false => None,
     };
-    let told = sender.map(|sender| {
-        shared
-            .notifier
-            .marked(now, packet, QpNumber(own), sender, priority)
+    let told = own.and_then(|qp| {
+        let sender = qp.sender(packet)?;
+        Some(shared.notifier.marked(now, packet, (sender, qp.pkey), priority))
     });
     match told {
         Some(true) => {}
@@ -184,6 +182,7 @@ impl Device {
                 trailers: config.trailers,
                 pin_source_port: config.pin_source_port,
                 gids: GidTable::new(limits.gid_table_len),
+                partitions: Partitions::default(),
                 regions: Regions::at(&limits, place).scattered(seed(2)),
                 cqs: table(Object::Cq, limits.max_cq, place),
                 srqs: table(Object::Srq, limits.max_srq, place),
@@ -854,11 +853,6 @@ impl Device {
         }
         if bth.version != 0 {
             shared.counters.drop_malformed += 1;
-            return;
-        }
-        if !shared.partition_matches(bth.pkey) {
-            shared.counters.drop_pkey_mismatch += 1;
-            shared.marks.hit(Mark::WrongPartition);
             return;
         }
         if bth.destination_qp == MULTICAST_QP {

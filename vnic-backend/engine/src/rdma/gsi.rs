@@ -31,6 +31,7 @@ const HOP_LIMIT: u8 = 255;
 #[derive(Debug)]
 struct Waiting {
     path: Path,
+    pkey: u16,
     bytes: Box<[u8; mad::LEN]>,
 }
 
@@ -93,7 +94,8 @@ impl Gsi {
             let queue = &mut self.waiting[usize::from(priority & 7)];
             if queue.len() < WAITING_MAX {
                 let bytes = Box::new(datagram.mad.emit());
-                queue.push_back(Waiting { path, bytes });
+                let pkey = shared.partitions.of_a_datagram(datagram.pkey);
+                queue.push_back(Waiting { path, pkey, bytes });
             }
         }
         self.note_priorities(shared);
@@ -123,11 +125,14 @@ impl Gsi {
                 break;
             };
             let headers = Headers {
-                bth: bth::Header::new(
-                    Opcode::new(Transport::Ud, Operation::SendOnly),
-                    mad::GSI_QP,
-                    self.psn,
-                ),
+                bth: bth::Header {
+                    pkey: datagram.pkey,
+                    ..bth::Header::new(
+                        Opcode::new(Transport::Ud, Operation::SendOnly),
+                        mad::GSI_QP,
+                        self.psn,
+                    )
+                },
                 xrceth: None,
                 dceth: None,
                 extended: Extended::Deth(deth::Header {
@@ -153,6 +158,9 @@ impl Gsi {
 
     /// A packet came to queue pair 1.
     pub fn receive(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
+        if !shared.partitions.table.admits(packet.headers.bth.pkey) {
+            return shared.wrong_partition(0, packet);
+        }
         let Extended::Deth(deth) = packet.headers.extended else {
             shared.counters.drop_malformed += 1;
             return;

@@ -60,8 +60,6 @@ pub struct Limits {
     pub max_mcast_qp_per_group: u32,
     /// Entries of the GID table.
     pub gid_table_len: u16,
-    /// Entries of the P_Key table. RoCE has one, the default P_Key (IBTA annex A16).
-    pub pkeys: u16,
 }
 
 impl Default for Limits {
@@ -90,7 +88,6 @@ impl Default for Limits {
             max_mcast_groups: 8192,
             max_mcast_qp_per_group: 248,
             gid_table_len: 256,
-            pkeys: 1,
         }
     }
 }
@@ -239,7 +236,6 @@ impl Limits {
             ("max_dc_connections", self.max_dc_connections.into(), 1 << 16),
             ("max_rd_atomic", self.max_rd_atomic.into(), 16),
             ("gid_table_len", self.gid_table_len.into(), 4096),
-            ("pkeys", self.pkeys.into(), 1),
         ];
         for (what, value, max) in rows {
             in_range(what, value, 0, max)?;

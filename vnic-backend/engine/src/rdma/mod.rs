@@ -30,6 +30,7 @@ mod observation;
 mod on_demand;
 mod pacing;
 mod packet;
+mod partition;
 mod pool;
 mod qp;
 mod ready;
@@ -58,6 +59,7 @@ pub use observation::{Cause, OBSERVED_MAX, Passed, QpObservation, Repeats, Trips
 pub use on_demand::{Hold, PageFault};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 pub use packet::{Incoming, Outgoing, OutgoingFrame, Payload, Sink, SpanList};
+pub use partition::PkeyViolation;
 pub use qp::{flow_label, flow_label_port, multipath_port, state, udp_source_port};
 pub use region::{MemoryWalk, Registration, Reregister, Translation};
 pub use run::Run;

@@ -27,6 +27,8 @@ struct Notice {
     from: QpNumber,
     /// The queue pair that the notification is for.
     to: QpNumber,
+    /// P_Key of the queue pair that owes it.
+    pkey: u16,
     path: Path,
     /// Priority of the marked packet.
     marked: u8,
@@ -82,19 +84,19 @@ impl Notifier {
         self.any = self.filled | priorities;
     }
 
-    /// A marked packet of a priority came to a queue pair, from another one. False: the sender was notified so lately
-    /// that this notification is put off, or forgotten.
+    /// A marked packet of a priority came to a queue pair with a P_Key, from another queue pair. False: the sender was notified so
+    /// lately that this notification is put off, or forgotten.
     pub fn marked(
         &mut self,
         now: Instant,
         packet: &Incoming<'_>,
-        from: QpNumber,
-        to: QpNumber,
+        (to, pkey): (QpNumber, u16),
         priority: u8,
     ) -> bool {
         let notice = Notice {
-            from,
+            from: QpNumber(packet.headers.bth.destination_qp),
             to,
+            pkey,
             path: back(&packet.path),
             marked: priority,
         };
@@ -164,6 +166,7 @@ impl Notifier {
             if let Some((notice, header)) = queue.pop_front() {
                 let mut headers = Headers::cnp(notice.to.0);
                 headers.extended = Extended::Cnp(header);
+                headers.bth.pkey = notice.pkey;
                 sink.send(&Outgoing {
                     from: notice.from,
                     priority: priority as u8,

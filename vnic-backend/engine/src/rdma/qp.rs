@@ -18,6 +18,7 @@ pub mod state;
 use alloc::boxed::Box;
 
 use vnic_wire::opcode::Transport;
+use vnic_wire::pkey::{self, DEFAULT_PKEY, FULL_MEMBER};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
@@ -78,6 +79,8 @@ pub(super) struct Qp {
     priority: u8,
     /// Port that its connection is for, for policies; 0: none that is known.
     service_port: u16,
+    /// Its P_Key; 0, which is for nobody, where the port has none at its index.
+    pub pkey: u16,
     /// Its rate, if it has one.
     pace: Option<Box<Pace>>,
     timer: Entry,
@@ -99,6 +102,7 @@ impl Qp {
             scheduled: false,
             priority: 0,
             service_port: 0,
+            pkey: DEFAULT_PKEY,
             pace: None,
             timer: Entry::default(),
             trouble: None,
@@ -293,8 +297,22 @@ impl Qp {
         self.fail(shared, state::Trigger::Fatal);
     }
 
+    /// Whether packets with a P_Key are for it (IBTA 10.9.3). Those of full members of its partition are.
+    #[inline(always)]
+    pub fn takes(&self, pkey: u16) -> bool {
+        pkey == self.pkey | FULL_MEMBER && pkey != FULL_MEMBER || pkey::admits(pkey, self.pkey)
+    }
+
+    /// Looks its P_Key up in the port's table.
+    pub fn look_up_pkey(&mut self, shared: &Shared) {
+        self.pkey = shared.partitions.table.get(self.attributes.pkey_index);
+    }
+
     /// A packet came for this QP.
     pub fn receive(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
+        if !self.takes(packet.headers.bth.pkey) {
+            return shared.wrong_partition(self.pkey, packet);
+        }
         let raw = self.init.qp_type == QpType::RawPacket;
         if raw || packet.headers.bth.opcode.transport() != self.transport() {
             shared.counters.drop_wrong_transport += 1;

@@ -68,6 +68,8 @@ pub struct Run<'a> {
     pub(super) priority: u8,
     pub(super) path: &'a Path,
     pub(super) to: QpNumber,
+    /// P_Key of all packets.
+    pub(super) pkey: u16,
     /// PSN of the first packet.
     pub(super) psn: Psn,
     /// Whether the sender knows selective repeat.
@@ -143,6 +145,7 @@ impl<'a> Run<'a> {
                 path: self.path,
                 headers: Headers {
                     bth: bth::Header {
+                        pkey: self.pkey,
                         pad: (packet.len.wrapping_neg() & 3) as u8,
                         ack_request: packet.asks,
                         selective: self.selective,

@@ -5,7 +5,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
-use vnic_wire::bth::DEFAULT_PKEY;
 use vnic_wire::time::Instant;
 
 use crate::congestion::Needs;
@@ -24,6 +23,7 @@ use super::notifier::Notifier;
 use super::observation::{Cause, Observations};
 use super::on_demand::Faults;
 use super::packet::Incoming;
+use super::partition::Partitions;
 use super::pool::Pool;
 use super::qp::{PooledSend, Seats};
 use super::ready::Ready;
@@ -75,6 +75,7 @@ pub(super) struct Shared {
     pub trailers: bool,
     pub pin_source_port: bool,
     pub gids: GidTable,
+    pub partitions: Partitions,
     pub regions: Regions,
     /// Accesses that wait for pages.
     pub faults: Faults,
@@ -301,11 +302,5 @@ impl Shared {
     #[inline(always)]
     pub fn withheld(&mut self) -> bool {
         self.watch.on && self.watch.ask()
-    }
-
-    /// Whether a packet's P_Key matches (IBTA 10.9.3). The low 15 bits must, and one side must be a full member. The P_Key
-    /// table has one entry: RoCE knows the default partition only (annex A16).
-    pub fn partition_matches(&self, pkey: u16) -> bool {
-        (pkey ^ DEFAULT_PKEY) & 0x7fff == 0
     }
 }

@@ -13,6 +13,7 @@ mod multipath;
 mod observation;
 mod on_demand;
 mod pacing;
+mod partitions;
 mod priorities;
 mod raw;
 mod reliable;

@@ -4,14 +4,13 @@
 use alloc::string::String;
 use core::fmt;
 
+use vnic_wire::pkey::{admits, partition as base_of};
+
 use super::policy::{Level, Policy, PortGroup, Rule, same};
 use super::rate::rate_mbps;
 
 /// Packet lifetime where no level has one: 2^18 × 4.096 µs, OpenSM's subnet timeout.
 const PACKET_LIFE: u8 = 18;
-
-/// Bit of a P_Key that says that a member is a full one (IBTA volume 1, 10.9.1.1).
-const FULL: u16 = 0x8000;
 
 /// The P_Key of the default partition without that bit; as a name, `Default`.
 const DEFAULT_PARTITION: u16 = 0x7fff;
@@ -37,13 +36,13 @@ impl Port<'_> {
     /// The P_Key of its table with this base; of two, that of a full member.
     fn member(&self, base: u16) -> Option<u16> {
         let mine = self.pkeys.iter().copied();
-        mine.filter(|key| key & !FULL == base && base != 0).max()
+        mine.filter(|key| base_of(*key) == base && base != 0).max()
     }
 
     /// Whether it is in a group.
     pub(super) fn is_in(&self, group: &PortGroup) -> bool {
         let pkey = |key: &u16| {
-            let base = key & !FULL;
+            let base = base_of(*key);
             group.pkeys.contains(base.into())
                 || base == DEFAULT_PARTITION && group.partitions.iter().any(|name| same(name, "Default"))
         };
@@ -143,7 +142,7 @@ fn rule<'a>(policy: &'a Policy, query: &Query<'_>) -> Option<&'a Rule> {
         };
         holds(&rule.classes, query.qos_class.map(Into::into))
             && holds(&rule.services, query.service_id)
-            && holds(&rule.pkeys, query.pkey.map(|key| (key & !FULL).into()))
+            && holds(&rule.pkeys, query.pkey.map(|key| base_of(key).into()))
             && among(query.source, &rule.sources)
             && among(query.destination, &rule.destinations)
     })
@@ -194,18 +193,18 @@ pub fn resolve<'a>(policy: Option<&'a Policy>, query: &Query<'_>) -> Result<Path
 fn partition(level: Option<&Level>, query: &Query<'_>) -> Result<u16, NoPath> {
     let shared = |base: u16| {
         let (mine, other) = (query.source.member(base)?, query.destination.member(base)?);
-        ((mine | other) & FULL != 0).then_some(mine)
+        admits(mine, other).then_some(mine)
     };
     let allowed =
         |base: u16| level.is_none_or(|level| level.pkeys.is_empty() || level.pkeys.contains(base.into()));
     if let Some(key) = query.pkey {
-        let found = shared(key & !FULL).ok_or(NoPath::NotShared(key))?;
+        let found = shared(base_of(key)).ok_or(NoPath::NotShared(key))?;
         return match level {
-            Some(level) if !allowed(key & !FULL) => Err(NoPath::NotOfLevel(key, level.name.clone())),
+            Some(level) if !allowed(base_of(key)) => Err(NoPath::NotOfLevel(key, level.name.clone())),
             _ => Ok(found),
         };
     }
-    let bases = query.source.pkeys.iter().map(|key| key & !FULL);
+    let bases = query.source.pkeys.iter().map(|key| base_of(*key));
     let lowest = bases
         .filter(|base| allowed(*base) && shared(*base).is_some())
         .min();

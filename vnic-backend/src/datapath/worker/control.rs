@@ -7,6 +7,7 @@ use vnic_engine::counters::CoreCounter as C;
 use vnic_fabric::access_list::AccessList;
 use vnic_fabric::switch::{AllowedAddresses, PortConfig, PortId};
 use vnic_wire::MacAddr;
+use vnic_wire::pkey::PkeyTable;
 
 use super::super::congestion::CongestionChange;
 use super::super::counters::{AdapterCounters, PortCounters};
@@ -67,6 +68,12 @@ impl Worker {
         }
         self.core.out.set_timed(id, config.times_ptp);
         self.core.switch.set_port(id, config);
+    }
+
+    /// Changes the P_Keys of the RDMA function of an adapter of this core.
+    pub(crate) fn set_pkeys(&mut self, id: PortId, pkeys: PkeyTable) {
+        self.functions
+            .change(&mut self.core, id, |function| function.set_pkeys(pkeys));
     }
 
     /// Removes a port with all its state.

@@ -24,8 +24,6 @@ use crate::types::ConnectionOutcome;
 const XRC: u8 = 1;
 /// LID of ports that have none.
 const PERMISSIVE_LID: u16 = 0xffff;
-/// The only P_Key of RoCE.
-const PKEY: u16 = 0xffff;
 /// Longest of times that are exponents: 5 bits.
 const EXPONENT_MAX: u8 = 31;
 
@@ -156,11 +154,9 @@ impl Function {
         let Some(transport) = Transport::from_number(m.transport) else {
             return fail(S::NotSupported, format!("there is no transport {}", m.transport));
         };
-        if m.pkey != PKEY {
-            return fail(
-                S::Invalid,
-                format!("P_Key {:#06x}; the port has only {PKEY:#06x}", m.pkey),
-            );
+        if !self.device.pkeys().as_slice().contains(&m.pkey) {
+            let text = format!("P_Key {:#06x} is none of the port's", m.pkey);
+            return fail(S::Invalid, text);
         }
         let to = self.address(&m.address)?;
         if to.dgid.is_multicast() {
@@ -372,6 +368,7 @@ impl Function {
                 rq_psn: terms.rq_psn.value(),
                 sq_psn: terms.sq_psn.value(),
                 destination_qp: status.remote_qp,
+                pkey_index: self.device.pkeys().index_of(terms.pkey).unwrap_or(0),
                 address: shown_address(&terms.address),
                 ..QpAttributes::default()
             },

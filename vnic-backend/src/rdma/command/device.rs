@@ -14,6 +14,7 @@ use vnic_engine::rdma::{
     Counters, GidEntry, GidKind, MESSAGE_MAX, Mtu, PdHandle, RATE_MAX_KBPS, RATE_MIN_KBPS, XrcdHandle,
 };
 use vnic_wire::gid::Gid;
+use vnic_wire::pkey::ENTRIES_MAX as PKEYS_MAX;
 
 use crate::rdma::config::{SPEED_MBPS, guid};
 use crate::rdma::device_memory::DEVICE_MEMORY_MAX;
@@ -126,10 +127,16 @@ impl Function {
 
     pub(super) fn query_port(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
-        r.room_for::<PortReply>()?;
         let port = self.outage.port;
+        let table = self.device.pkeys();
+        let mut pkeys = [0; PKEYS_MAX];
+        pkeys[..table.as_slice().len()].copy_from_slice(table.as_slice());
+        let len = match self.session.minor {
+            ..9 => PortReply::LEN_1_0,
+            _ => size_of::<PortReply>(),
+        };
         let limits = self.device.limits();
-        r.reply(&PortReply {
+        let reply = PortReply {
             // The port of the embedded switch is up while a guest is attached, unless an operator pretends otherwise.
             state: match port.down {
                 true => PortState::Down.number(),
@@ -140,11 +147,13 @@ impl Function {
             speed: port.speed.unwrap_or(SPEED_MBPS),
             max_message: MESSAGE_MAX,
             gid_table_len: limits.gid_table_len,
-            pkey_table_len: limits.pkeys,
+            pkey_table_len: table.len(),
+            pkeys,
+            bad_pkeys: self.device.counters().drop_pkey_mismatch as u32,
             mac: self.identity.claimant.mac.0,
             ..PortReply::default()
-        });
-        Ok(())
+        };
+        r.reply_cut(&reply, len)
     }
 
     pub(super) fn query_gids(&mut self, mut r: Request<'_>) -> Outcome {

@@ -15,6 +15,8 @@ pub struct ConnectionId(pub u32);
 pub struct Datagram {
     /// Where it goes.
     pub to: AddressVector,
+    /// P_Key of the connection that it is about; 0: it is about none.
+    pub pkey: u16,
     /// What it says.
     pub mad: Mad,
 }

@@ -474,7 +474,7 @@ impl Cm {
             }),
             _ => return,
         };
-        self.send(to, mad.transaction, message);
+        self.send((to, 0), mad.transaction, message);
     }
 
     /// Takes what a reply says of the peer. A peer's queue pair that has another connection is refused, and the other ends.
@@ -488,7 +488,7 @@ impl Cm {
         let remote_qp = if c.terms.is_xrc() { rep.eec } else { rep.qp };
         (c.remote_id, c.remote_qp) = (rep.local_id, remote_qp);
         c.terms.learn(rep);
-        let (to, transaction) = (c.peer, c.transaction);
+        let (to, pkey, transaction) = (c.peer, c.terms.pkey, c.transaction);
         if self.is_stale(now, to.dgid, remote_qp) {
             let rej = Rej {
                 local_id: own,
@@ -497,7 +497,7 @@ impl Cm {
                 reason: Reason::STALE,
                 ..Rej::default()
             };
-            self.send(to, transaction, rej.into());
+            self.send((to, pkey), transaction, rej.into());
             let heard = Mad {
                 transaction,
                 message: rej.into(),
@@ -546,7 +546,7 @@ impl Cm {
                 reason,
                 ..Rej::default()
             };
-            self.send(from, mad.transaction, rej.into());
+            self.send((from, req.pkey), mad.transaction, rej.into());
         }
     }
 
@@ -620,7 +620,7 @@ impl Cm {
                     service_id: ask.service_id,
                     ..SidrRep::default()
                 };
-                self.send(from, mad.transaction, answer.into());
+                self.send((from, ask.pkey), mad.transaction, answer.into());
             }
         }
     }
@@ -791,10 +791,10 @@ impl Cm {
                 self.deadlines.insert((at, id));
             }
         }
-        let (orphan, listener, own_qp) = (c.orphan, c.listener, c.local.qp);
+        let (orphan, listener, own_qp, pkey) = (c.orphan, c.listener, c.local.qp, c.terms.pkey);
         if let Some(mad) = again.or(fresh) {
             self.counters.cm_tx_retries[mad.message.attribute().index()] += u64::from(input == Input::Retry);
-            self.send(to, mad.transaction, mad.message);
+            self.send((to, pkey), mad.transaction, mad.message);
         }
         self.count(before, row.next, listener);
         self.tally(before, input, row.next, listener.is_some());
@@ -903,9 +903,9 @@ impl Cm {
         }
     }
 
-    fn send(&mut self, to: AddressVector, transaction: u64, message: Message) {
+    fn send(&mut self, (to, pkey): (AddressVector, u16), transaction: u64, message: Message) {
         self.counters.cm_tx_msgs[message.attribute().index()] += 1;
         let mad = Mad { transaction, message };
-        self.datagrams.push_back(Datagram { to, mad });
+        self.datagrams.push_back(Datagram { to, pkey, mad });
     }
 }

@@ -1,8 +1,9 @@
-//! Sending of a device: turns of queue pairs, time, marking, and rates.
+//! Sending of a device: turns of queue pairs, time, marking, P_Keys, and rates.
 
 use alloc::sync::Arc;
 
 use vnic_wire::cm::ServiceId;
+use vnic_wire::pkey::PkeyTable;
 use vnic_wire::time::Instant;
 
 use super::super::congestion::{Congestion, FlowStatus};
@@ -14,6 +15,7 @@ use super::super::memory::Memory;
 use super::super::observation::{OBSERVER, Tap};
 use super::super::pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 use super::super::packet::Sink;
+use super::super::partition::PkeyViolation;
 use super::super::types::{Object, QpNumber, QpType, RateLimit, VerbsError};
 use super::Device;
 use super::members::FAILURES;
@@ -173,6 +175,32 @@ impl Device {
         self.shared.marking = marking;
         self.shared.apart = self.shared.marking.sorts() || self.shared.observed.is_some();
         self.remark();
+    }
+
+    /// Sets the P_Keys of the port, under traffic: queue pairs have what is at their index now.
+    pub fn set_pkeys(&mut self, table: PkeyTable) {
+        if self.shared.partitions.table == table {
+            return;
+        }
+        self.shared.partitions.table = table;
+        for (_, qp) in self.qps.iter_mut() {
+            qp.look_up_pkey(&self.shared);
+        }
+    }
+
+    /// The P_Keys of the port.
+    pub fn pkeys(&self) -> &PkeyTable {
+        &self.shared.partitions.table
+    }
+
+    /// Takes the report of packets with a wrong P_Key since the last one, if there were any.
+    pub fn take_pkey_violation(&mut self) -> Option<PkeyViolation> {
+        self.shared.partitions.violation.take()
+    }
+
+    /// Whether there is one.
+    pub fn has_pkey_violation(&self) -> bool {
+        self.shared.partitions.violation.is_some()
     }
 
     /// Says which service a queue pair's connection is for, for policies by port, until it is reset.

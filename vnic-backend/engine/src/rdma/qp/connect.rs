@@ -145,7 +145,13 @@ impl Qp {
         }
         state::transition(self.init.qp_type, from, to, mask)?;
         let wanted = &self.with_a_peer(wanted, shared);
-        check_values(wanted, mask, &shared.limits, &shared.gids)?;
+        check_values(
+            wanted,
+            mask,
+            &shared.limits,
+            &shared.gids,
+            &shared.partitions.table,
+        )?;
         let leaving_sqd = from == QpState::Sqd && to == QpState::Sqd;
         if leaving_sqd && !self.drained() {
             return Err(VerbsError::Invalid("the send queue has not drained yet"));
@@ -169,6 +175,7 @@ impl Qp {
             });
         }
         self.attributes = next;
+        self.look_up_pkey(shared);
         self.path = way;
         self.set_priority(shared, priority);
         if mask.contains(AttributeMask::RQ_PSN) {

@@ -111,6 +111,7 @@ impl Qp {
         };
         let headers = Headers {
             bth: bth::Header {
+                pkey: self.pkey,
                 solicited: wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (len.wrapping_neg() & 3) as u8,
                 ..bth::Header::new(

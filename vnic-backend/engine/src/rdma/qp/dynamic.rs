@@ -209,7 +209,10 @@ fn announce(of: &Qp, shared: &mut Shared, sink: &mut dyn Sink, operation: Operat
     };
     let opcode = Opcode::new(Transport::Dc, operation);
     let headers = Headers {
-        bth: bth::Header::new(opcode, of.attributes.destination_qp.0, of.requester.oldest),
+        bth: bth::Header {
+            pkey: of.pkey,
+            ..bth::Header::new(opcode, of.attributes.destination_qp.0, of.requester.oldest)
+        },
         xrceth: None,
         dceth: Some(dceth),
         extended: Extended::Connection(dcceth::Header {

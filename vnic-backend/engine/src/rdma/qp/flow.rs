@@ -206,6 +206,9 @@ impl Qp {
 
     /// A congestion notification packet came.
     pub fn receive_notification(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>) {
+        if !self.takes(packet.headers.bth.pkey) {
+            return shared.wrong_partition(self.pkey, packet);
+        }
         shared.marks.hit(Mark::CnpReceived);
         let period = match packet.headers.extended {
             Extended::Cnp(cnp) if cnp.period > 0 => Some(Duration::from_micros(cnp.period.into())),
@@ -460,7 +463,7 @@ impl Qp {
         let known = !matches!(packet.path.network, Network::V1 { .. });
         if known && congestion.zero_touch.slow_restart && congestion.notification >> priority & 1 == 1 {
             let (now, to) = (shared.now, self.attributes.destination_qp);
-            shared.notifier.marked(now, packet, self.number, to, priority);
+            shared.notifier.marked(now, packet, (to, self.pkey), priority);
         }
     }
 

@@ -678,6 +678,7 @@ impl Qp {
         }
         let headers = Headers {
             bth: bth::Header {
+                pkey: self.pkey,
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (carried.wrapping_neg() & 3) as u8,
                 ack_request: asks,

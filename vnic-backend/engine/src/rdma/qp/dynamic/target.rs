@@ -368,7 +368,7 @@ pub fn answer(
     memory: &dyn Memory,
     sink: &mut dyn Sink,
 ) -> bool {
-    let (number, priority, timer) = (of.number, of.priority, &mut of.timer);
+    let (number, priority, pkey, timer) = (of.number, of.priority, of.pkey, &mut of.timer);
     let Some(Dynamic::Target(target)) = of.dynamic.as_deref_mut() else {
         return false;
     };
@@ -378,7 +378,10 @@ pub fn answer(
         }
         let opcode = Opcode::new(Transport::Dc, Operation::Acknowledge);
         let headers = Headers {
-            bth: bth::Header::new(opcode, refusal.initiator, refusal.psn),
+            bth: bth::Header {
+                pkey,
+                ..bth::Header::new(opcode, refusal.initiator, refusal.psn)
+            },
             xrceth: None,
             dceth: None,
             extended: Extended::Aeth(aeth::Header {
@@ -397,7 +400,7 @@ pub fn answer(
         let Some(responder) = &mut known.responder else {
             continue;
         };
-        responder.priority = priority;
+        (responder.priority, responder.pkey) = (priority, pkey);
         core::mem::swap(&mut responder.timer, timer);
         let sent = responder.send_response(shared, now, memory, sink);
         core::mem::swap(&mut responder.timer, timer);

@@ -118,6 +118,7 @@ impl Qp {
             priority: self.priority,
             path,
             to: self.attributes.destination_qp,
+            pkey: self.pkey,
             psn: requester.next,
             selective: shared.congestion.zero_touch.selective,
             memory,

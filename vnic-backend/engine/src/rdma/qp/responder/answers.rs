@@ -457,6 +457,7 @@ impl Qp {
         let telemetry = self.responder.telemetry_of(operation, shared.now);
         let headers = Headers {
             bth: bth::Header {
+                pkey: self.pkey,
                 telemetry: match telemetry {
                     Some((_, sign)) if shared.trailers => sign,
                     _ => Sign::None,

@@ -48,6 +48,7 @@ impl Qp {
             && responder.reply.is_none_or(|reply| reply.refusal.is_none())
             && self.attributes.access.contains(Access::REMOTE_WRITE)
             && self.is_peers(run.path)
+            && self.takes(run.pkey)
             && shared.notes.is_none();
         let (true, Ok(target)) = (plain, self.own_target(shared)) else {
             return 0;
