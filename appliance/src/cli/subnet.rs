@@ -169,7 +169,7 @@ pub async fn run(verb: SubnetVerb, client: &Client, out: &Output) -> Result<(), 
             };
             let changed = client.adapters().await?.update_adapter(request).await?;
             return out.answer("Adapter", changed, |a| {
-                format!("{}: {}", names::last(&a.name), pkeys(&a.pkeys))
+                format!("{}: {}\n", names::last(&a.name), pkeys(&a.pkeys))
             });
         }
         SubnetVerb::Policy(PolicyVerb::Check { file }) => {
