@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use vnic_device::command::connection::Listen;
-use vnic_device::command::device::{DeviceReply, GidRecord, Hello, JudgePost};
+use vnic_device::command::device::{DeviceReply, GidRecord, Hello, JudgePost, PortReply};
 use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr, SetPages,
@@ -56,14 +56,14 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 9, 10), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 10, 11), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
-    let reply = fine(d, O::Hello, &hello(1, 0, 9), &[]);
-    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (8, &[0; 15][..]));
+    let reply = fine(d, O::Hello, &hello(1, 0, 10), &[]);
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (9, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
@@ -90,6 +90,9 @@ fn versions(d: &mut Driver) {
     fine(d, O::Hello, &hello(1, 8, 8), &[]);
     let reply = fine(d, O::QueryDevice, &[0u8; 0], &[]);
     assert_eq!(reply.bytes.len(), size_of::<DeviceReply>());
+    // A driver of version 1.8 hears no P_Keys.
+    let reply = fine(d, O::QueryPort, &[0u8; 0], &[]);
+    assert_eq!(reply.bytes.len(), PortReply::LEN_1_0);
 }
 
 /// A driver of version 1.7 has no hash queue pairs, and hears less of the device.
@@ -338,7 +341,7 @@ fn room(d: &mut Driver) {
     // Replies that find no room.
     let rows: [(O, Vec<u8>, usize); 8] = [
         (O::QueryDevice, vec![], 192),
-        (O::QueryPort, vec![], 32),
+        (O::QueryPort, vec![], 72),
         (O::QueryClock, vec![], 8),
         (O::AllocPd, vec![], 8),
         (O::OpenXrcd, vec![], 8),
@@ -410,9 +413,9 @@ fn chains(d: &mut Driver) {
             writable: writable.to_vec(),
             indirect,
         };
-        let room = if writable == [1] { 32 } else { 64 };
+        let room = if writable == [1] { 72 } else { 104 };
         let reply = d.command_in(O::QueryPort, &[], &[], room);
-        assert_eq!((reply.status, reply.bytes.len()), (S::Ok, 32), "{:?}", d.pieces);
+        assert_eq!((reply.status, reply.bytes.len()), (S::Ok, 72), "{:?}", d.pieces);
         let bad = d.command_in(O::DestroyCq, &[9; 4].repeat(2), &[], room);
         assert_eq!(bad.status, S::NotSupported, "{:?}: {bad}", d.pieces);
     }
