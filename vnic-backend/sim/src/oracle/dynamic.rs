@@ -137,7 +137,11 @@ impl Oracle {
                 let named = (to.dev, to.number, ud.ah, send.access_key);
                 let same_way = |before: &Named| self.same_target(qp.dev, *before, named);
                 if send.fate == Fate::Done(Status::Success) && qp.strict {
-                    least += u64::from(!served.as_ref().is_some_and(same_way) && to.dev == dev);
+                    // (Where a network loses the DISCONNECT and the CONNECT to the same target by another way, the connection
+                    // that is there goes on.)
+                    let there =
+                        |before: &Named| (before.0, before.1, before.3) == (named.0, named.1, named.3);
+                    least += u64::from(!served.as_ref().is_some_and(there) && to.dev == dev);
                     served = Some(named);
                 }
                 let idle = posted.is_some_and(|(_, at)| send.time >= at + IDLE);

@@ -305,10 +305,13 @@ impl Qp {
         }
         let since = sack.trigger.distance(oldest);
         if (0..SPAN as i32).contains(&since) && sack.trigger.before(end) {
-            let way = ways(&trouble.spread, window).of(sack.trigger);
+            let ways = ways(&trouble.spread, window);
+            // (What cannot land before its turn takes the first way, each time.)
+            let landed = sack.has(sack.trigger.distance(psn).max(0) as u32);
             match sack.again {
-                true => repair.heard_of(sack.trigger, way),
-                false => repair.came_of(sack.trigger, way),
+                true => repair.heard_of(sack.trigger, ways.of(sack.trigger)),
+                false if landed && !ways.is_one() => repair.came_of(sack.trigger, ways.of(sack.trigger)),
+                false => repair.some_came_of(sack.trigger, ways),
             }
         }
         shared.work = shared.work.saturating_add(known.distance(psn).max(0) as u32 / 64);

@@ -118,6 +118,23 @@ impl Repair {
         }
     }
 
+    /// Some transmission of this PSN has come, and all took one way. Of several nobody knows which it was, but what was sent once that
+    /// way, and has an earlier PSN, was sent before all of them.
+    pub(super) fn some_came_of(&mut self, psn: Psn, ways: Ways<'_>) {
+        let way = ways.of(psn);
+        if !self.twice.has(psn) {
+            return self.heard_of(psn, way);
+        }
+        let mut before = (1..=psn.distance(self.base).max(0) as u32).map(|i| psn.sub(i));
+        if let Some(once) = before.find(|psn| !self.twice.has(*psn) && ways.of(*psn) == way) {
+            let beyond = self.sent[place(once)].wrapping_add(2);
+            let heard = &mut self.heard[way];
+            if (beyond.wrapping_sub(*heard) as i32) > 0 {
+                *heard = beyond;
+            }
+        }
+    }
+
     /// The newest transmission of this PSN has come, by this way.
     pub(super) fn heard_of(&mut self, psn: Psn, way: usize) {
         let beyond = self.sent[place(psn)].wrapping_add(1);
@@ -169,6 +186,10 @@ pub(in super::super) struct Ways<'a> {
 }
 
 impl Ways<'_> {
+    pub fn is_one(self) -> bool {
+        self.spread.is_none()
+    }
+
     pub fn of(self, psn: Psn) -> usize {
         self.spread.map_or(0, |spread| spread.way_of(psn))
     }
@@ -187,6 +208,32 @@ mod tests {
         let ways = ways(&None, SPAN);
         all.filter(|psn| !repair.came.has(*psn) && repair.overtaken(*psn, ways).is_some())
             .collect()
+    }
+
+    #[test]
+    fn any_copy_overtakes_what_was_sent_once_before_the_first() {
+        let psn = |n| Psn::new(n);
+        let one_way = ways(&None, SPAN);
+        let begin = || {
+            let mut repair = Repair::new(psn(0), psn(4), psn(4));
+            [0, 3]
+                .map(psn)
+                .into_iter()
+                .for_each(|again| repair.transmitted(again));
+            repair
+        };
+        let mut repair = begin();
+        repair.came_of(psn(3), 0);
+        assert_eq!(lost(&repair, psn(0), psn(4)), [], "a copy, nobody knows which");
+        repair.some_came_of(psn(3), one_way);
+        assert_eq!(lost(&repair, psn(0), psn(4)), [psn(1), psn(2)]);
+        // What is before the oldest that is missing is not looked at.
+        let mut repair = begin();
+        repair.base = psn(3);
+        repair.some_came_of(psn(3), one_way);
+        assert_eq!(lost(&repair, psn(0), psn(4)), []);
+        repair.some_came_of(psn(2), one_way);
+        assert_eq!(lost(&repair, psn(0), psn(4)), [psn(1)]);
     }
 
     #[test]
