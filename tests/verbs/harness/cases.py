@@ -303,7 +303,10 @@ def dynamic():
             if operation != "atomic":
                 yield case(f"{program} -n 20 -a", SIZES)
         for options in ("-q 2", "-q 8", "-b", "-b -q 8", "-x 0", "-l 16 -q 2"):
-            yield case(f"ib_{operation}_bw -F -n 320{given} {options}", [size], options == "-b -q 8")
+            # (perftest counts 100 for each completion, and the last one, of fewer, as well: of 320 requests 400. With several queue
+            # pairs it has counted them all, and polls no more, when the first of them are done and others are not.)
+            count = 320 if "-l" in options else 300
+            yield case(f"ib_{operation}_bw -F -n {count}{given} {options}", [size], options == "-b -q 8")
     for operation in ("send", "write"):
         yield case(f"ib_{operation}_bw -F -n 100 -s 64 -I 64", [64])
     yield case("ib_atomic_bw -F -n 100 -A CMP_AND_SWAP", [8])

@@ -1,4 +1,4 @@
-//! Negotiation of data center bridging exchange on one port (IEEE 802.1Q clause 38, first in 802.1Qaz; [`cee`] is what came before):
+//! Negotiation of data center bridging exchange on one port (IEEE 802.1Q clause 38, first in 802.1Qaz; `cee` is what came before):
 //! which traffic classes, flow control and priorities of applications act, from those of the operator and those of the station at the
 //! other end of the link.
 //!
