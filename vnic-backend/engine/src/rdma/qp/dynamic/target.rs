@@ -42,6 +42,8 @@ struct Connection {
     responder: Option<Box<Qp>>,
     /// It is on the list of those with answers.
     listed: bool,
+    /// It was closed by a NAK, which its initiator may not have heard: who asks again must not be served anew.
+    refused: bool,
 }
 
 /// A CONNECT that is refused.
@@ -246,6 +248,7 @@ fn open(
             if let Some(next) = next {
                 close(shared, known);
                 (known.number, known.responder) = (wanted.connection, next);
+                known.refused = false;
             }
         }
         return;
@@ -255,6 +258,7 @@ fn open(
             heard: now,
             responder: fresh(of, shared),
             listed: false,
+            refused: false,
         };
         let Some(target) = self::target(of) else { return };
         target.order.push_back(key);
@@ -305,8 +309,8 @@ fn close(shared: &mut Shared, connection: &mut Connection) {
     }
 }
 
-/// Is there room for one more connection? If not, one that may go makes some, of those that are next: one that is closed, or of which
-/// nothing was heard for long.
+/// Is there room for one more connection? If not, one that may go makes some, of those that are next: one that its initiator has closed,
+/// or of which nothing was heard for long.
 fn make_room(of: &mut Qp, shared: &mut Shared, now: Instant) -> bool {
     if shared.dynamic_connections < shared.limits.max_dc_connections {
         return true;
@@ -319,7 +323,8 @@ fn make_room(of: &mut Qp, shared: &mut Shared, now: Instant) -> bool {
         let Some(known) = target.connections.get_mut(&key) else {
             continue;
         };
-        if known.responder.is_none() || now.since(known.heard) > KEPT {
+        let closed = known.responder.is_none() && !known.refused;
+        if closed || now.since(known.heard) > KEPT {
             shared.marks.hit(match known.responder {
                 None => Mark::DcRoomOfClosed,
                 Some(_) => Mark::DcRoomOfForgotten,
@@ -411,6 +416,7 @@ pub fn answer(
             // It was refused: that was the last word.
             shared.marks.hit(Mark::DcEndedByNak);
             close(shared, known);
+            known.refused = true;
         }
         if sent {
             return true;
