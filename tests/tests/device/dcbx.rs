@@ -59,6 +59,19 @@ fn status(rig: &Rig) -> Option<DcbxStatus> {
     rig.nic.port(PORT).ok()?.lldp?.dcbx
 }
 
+/// Gives each NIC its end of a wire as a port with LLDP and this DCBX.
+fn add_ports(veth: &Veth, rigs: [&Rig; 2], specs: [DcbxSpec; 2]) -> Result<()> {
+    for (i, (rig, dcbx)) in rigs.into_iter().zip(specs).enumerate() {
+        rig.nic.add_port(PortSpec {
+            lldp: LldpMode::RxAndTx,
+            dcbx,
+            speed_mbps: Some(10),
+            ..veth.ports("packet", i)?.remove(0)
+        })?;
+    }
+    Ok(())
+}
+
 /// Priorities with flow control, shares, and trust that act on the port.
 fn acts(rig: &Rig) -> (u8, [u8; 2], Trust) {
     let acting = rig.nic.qos(PORT).expect("it is there").acting;
@@ -297,16 +310,7 @@ fn two_nics_agree_by_cee() -> Result<()> {
         mode(DcbxMode::Auto, DcbxWilling::default()),
         mode(DcbxMode::Cee, UNWILLING),
     ];
-    for (i, (rig, dcbx)) in [&a, &b].into_iter().zip(specs).enumerate() {
-        let spec = veth.ports("packet", i)?.remove(0);
-        let lldp = LldpMode::RxAndTx;
-        rig.nic.add_port(PortSpec {
-            lldp,
-            dcbx,
-            speed_mbps: Some(10),
-            ..spec
-        })?;
-    }
+    add_ports(&veth, [&a, &b], specs)?;
     b.nic.set_qos(PORT, classes(0b1000, [30, 70]))?;
     let taken = |rig: &Rig, pfc, shares| {
         let (is, has, _) = acts(rig);
@@ -377,16 +381,7 @@ fn two_nics_agree() -> Result<()> {
     };
     let [mut a, mut b] = [Rig::new(1)?, Rig::new(1)?];
     let specs = [ieee(DcbxWilling::default(), &[]), ieee(UNWILLING, &["dscp:26=3"])];
-    for (i, (rig, dcbx)) in [&a, &b].into_iter().zip(specs).enumerate() {
-        let spec = veth.ports("packet", i)?.remove(0);
-        let lldp = LldpMode::RxAndTx;
-        rig.nic.add_port(PortSpec {
-            lldp,
-            dcbx,
-            speed_mbps: Some(10),
-            ..spec
-        })?;
-    }
+    add_ports(&veth, [&a, &b], specs)?;
     b.nic.set_qos(PORT, classes(0b1000, [30, 70]))?;
     assert!(
         wait_for(|| acts(&a) == (0b1000, [30, 70], Trust::Both)),

@@ -1,11 +1,11 @@
 //! What a guest's flow hears of the links on its way, if its algorithm wants telemetry.
 //!
 //! ```text
-//!  packets with a trailer behind them ─▶ links write ─▶ the peer's proxy takes it off
+//!  packets with a trailer behind them ─▶ links write ─▶ the peer's adapter takes it off
 //!  acknowledges with that trailer behind them  ◀─────── and gives it back
 //! ```
 //!
-//! A peer without a proxy never gives it back: after some acknowledges without telemetry the flow's packets have no trailer any more,
+//! So does the queue pair of an RDMA function. Any other peer never gives it back: after some acknowledges without telemetry the flow's packets have no trailer any more,
 //! and nothing limits the flow.
 
 /// Acknowledges in a row without telemetry after which nobody is there who gives it back.
