@@ -68,7 +68,8 @@ fn events(wires: &Wires, pair: &Pair) -> Result<[u64; 3]> {
     Ok(sums)
 }
 
-/// One round: without a rule, and with one that drops each part of [`LOSSES`].
+/// One round: without a rule, and with one that drops each part of [`LOSSES`]. A program's rate falls while it runs on shared CPUs, so that each part
+/// is measured between two windows in which nothing is lost, whose mean is its peer.
 fn round(
     lab: &Lab,
     wires: &Wires,
@@ -79,23 +80,25 @@ fn round(
     for product in &pair.products {
         product.repeat_selectively(ways)?;
     }
-    let mut peer = pair.bandwidth(verb, lab.window)?;
-    for (row, (percent, lost)) in rows.iter_mut().zip(LOSSES) {
+    let window = |lost: Option<u32>| -> Result<f64> {
         lab.sleep(std::time::Duration::ZERO)?;
-        for product in &pair.products {
-            product.lose(lost)?;
+        if let Some(lost) = lost {
+            for product in &pair.products {
+                product.lose(lost)?;
+            }
         }
-        let before = events(wires, &pair)?;
-        let rate = pair.bandwidth(verb, lab.window);
-        let rate = rate.with_context(|| format!("while {percent} % are lost"))?;
-        let after = events(wires, &pair)?;
-        row.rounds.push([rate, peer]);
-        for (sum, (after, before)) in row.events.iter_mut().zip(after.into_iter().zip(before)) {
+        pair.bandwidth(verb, lab.window)
+    };
+    let mut before = window(None)?;
+    for (row, (percent, lost)) in rows.iter_mut().zip(LOSSES) {
+        let seen = events(wires, &pair)?;
+        let rate = window(Some(lost)).with_context(|| format!("while {percent} % are lost"))?;
+        for (sum, (after, before)) in row.events.iter_mut().zip(events(wires, &pair)?.into_iter().zip(seen)) {
             *sum += after - before;
         }
-        if lost == 0 {
-            peer = rate;
-        }
+        let after = window(Some(0))?;
+        row.rounds.push([rate, (before + after) / 2.0]);
+        before = after;
     }
     Ok(())
 }
@@ -139,8 +142,8 @@ pub fn run(lab: &Lab) -> Result<Run> {
     for (i, rows) in &all {
         for (row, (percent, lost)) in rows.iter().zip(LOSSES) {
             let peer = match lost {
-                0 => "no rule that could drop",
-                _ => "nothing lost",
+                0 => "nothing lost, before it without a rule",
+                _ => "nothing lost, before and after",
             };
             figures.push(row.outcome(format!("wire-loss-{}-{percent}", REPEATS[*i].0), peer, &note)?);
         }
