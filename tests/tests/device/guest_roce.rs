@@ -14,7 +14,7 @@ use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Ecn, Frame, Network, Path, build};
 use vnic_wire::transport::{Extended, Headers};
-use vnic_wire::{EtherType, aeth, bth, ethernet};
+use vnic_wire::{EtherType, aeth, bth, ethernet, reth};
 
 /// DSCP 26 and ECT(0): priority 3, where DSCP is trusted.
 const TRAFFIC_CLASS: u8 = 26 << 2 | 0b10;
@@ -153,7 +153,8 @@ impl Two {
             dceth: None,
             extended,
         };
-        let payload = vec![p.psn as u8; if p.operation.is_send() { PAYLOAD } else { 0 }];
+        let data = p.operation.is_send() || p.operation.is_read_response();
+        let payload = vec![p.psn as u8; if data { PAYLOAD } else { 0 }];
         self.built(p, &headers, &payload)
     }
 
@@ -182,6 +183,25 @@ impl Two {
             extended: Extended::None,
         };
         self.built(p, &headers, &[psn as u8; PAYLOAD])
+    }
+
+    /// A request of "a" for data, by queue pairs that do nothing else.
+    fn reading(&self, psn: u32) -> Vec<u8> {
+        let p = Packet {
+            operation: Operation::ReadRequest,
+            ..request(true, OF_B + 1, psn)
+        };
+        let headers = Headers {
+            bth: bth::Header::new(Opcode::new(Transport::Rc, p.operation), p.qp, Psn::new(psn)),
+            xrceth: None,
+            dceth: None,
+            extended: Extended::Reth(reth::Header {
+                va: 0,
+                rkey: 0,
+                len: PAYLOAD as u32,
+            }),
+        };
+        self.built(p, &headers, &[])
     }
 
     fn stage(&mut self, from_a: bool, frame: &[u8]) {
@@ -461,14 +481,12 @@ fn hpcc_hears_links_that_guests_do_not_see() -> Result<()> {
             spec.own.put(parameter("soft_roce").expect("it exists"), Some(1));
             t.rig.nic.set_congestion(adapter, spec)?;
         }
+        let link = QosSpec {
+            rate: 1_000_000_000,
+            ..QosSpec::default()
+        };
         // The link towards "b".
-        t.rig.nic.set_qos(
-            "b",
-            QosSpec {
-                rate: 1_000_000_000,
-                ..QosSpec::default()
-            },
-        )?;
+        t.rig.nic.set_qos("b", link.clone())?;
         let limits = |t: &Two| t.rig.nic.guest_flows("a").map(|flows| flows[0].limits);
         let exchange = |t: &mut Two, psn: u32| {
             let asking = t.asking(psn);
@@ -486,6 +504,22 @@ fn hpcc_hears_links_that_guests_do_not_see() -> Result<()> {
         // The link has written that it is not full.
         let full = t.rig.nic.guest_flows("a")?[0].state.alpha;
         assert!(full.is_some_and(|part| part < 1000), "{full:?}");
+        // What is READ, by what the responses have gathered on the link towards "a": of another pair, which does nothing else.
+        t.rig.nic.set_qos("a", link)?;
+        for psn in 200..203 {
+            let read = t.reading(psn);
+            t.stage(true, &read);
+            assert_eq!(t.next(false), read, "the guest gets it as it was sent");
+            let response = Packet {
+                operation: Operation::ReadResponseOnly,
+                ..answer(false, OF_A + 1, psn)
+            };
+            assert_eq!(t.pass(response), t.frame(response));
+        }
+        let flows = t.rig.nic.guest_flows("a")?;
+        let reads = flows.iter().find(|flow| flow.qp == OF_B + 1).expect("a flow");
+        assert!(reads.limits.window < u64::MAX, "{reads:?}");
+        assert!(reads.state.alpha.is_some_and(|part| part < 1000), "{reads:?}");
         // Without a proxy at the other end nothing comes back.
         t.rig.nic.set_congestion("b", CongestionSpec::default())?;
         (103..130).for_each(|psn| {

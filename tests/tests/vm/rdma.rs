@@ -346,8 +346,11 @@ fn with_a_process(lab: &Lab, daemon: &Daemon, one: &mut Guest) -> Result<()> {
 
 // ---- a machine and Soft-RoCE ----------------------------------------------------------------------------------
 
-/// The PSN and the seed that the Soft-RoCE side begins with.
+/// The PSN that the Soft-RoCE side begins with, so that it wraps, and the one of READs under HPCC: adapters tell a guest's queue pairs apart
+/// by their PSNs.
 const SOFT_PSN: u32 = 0xff_fff8;
+const HPCC_PSN: u32 = 0x55_0000;
+/// The seed of what it sends.
 const SOFT_SEED: u64 = 0x5eed_0000;
 /// Its places for what comes in, and where what goes out lies.
 const STEP: u64 = 8192;
@@ -363,6 +366,7 @@ struct SoftRoce {
     peer: RxePeer,
     mr: Mr,
     sgid: u32,
+    psn: u32,
     /// Where the other machine's IPv4 address is in its GID table.
     index: u64,
 }
@@ -374,7 +378,7 @@ fn with_soft_roce(lab: &Lab, daemon: &Daemon, one: &mut Guest) -> Result<()> {
         soft.pingpong(one, begins, 20, 5000, || Ok(()))?;
         soft.datagrams(one, begins, 20, 1500)?;
         soft.writes(one, begins, 10, 5000)?;
-        soft.reads(one, begins, 10, 5000)?;
+        soft.reads(one, begins, 10, 5000, |_| Ok(()))?;
         let who = if begins { "guest-lib" } else { "Soft-RoCE" };
         lab.step(&format!("RC and UD SENDs, RC WRITEs and READs: {who} begins"));
     }
@@ -406,6 +410,7 @@ impl SoftRoce {
             peer,
             mr,
             sgid,
+            psn: SOFT_PSN,
             index,
         })
     }
@@ -426,7 +431,7 @@ impl SoftRoce {
         let mtu = theirs.number("mtu")?.min(self.peer.mtu().into());
         Ok(Endpoint::of(&[
             ("qpn", &qp.qpn),
-            ("psn", &SOFT_PSN),
+            ("psn", &self.psn),
             ("gid", &SOFT.to_ipv6_mapped()),
             ("mtu", &mtu),
             ("qkey", &QKEY),
@@ -447,7 +452,7 @@ impl SoftRoce {
             dest_qpn: u32::try_from(theirs.number("qpn")?)?,
             mtu: u32::try_from(theirs.number("mtu")?)?.min(self.peer.mtu()),
             rq_psn: u32::try_from(theirs.number("psn")?)?,
-            sq_psn: SOFT_PSN,
+            sq_psn: self.psn,
             sgid: self.sgid,
             more: "timeout=16".to_owned(),
         };
@@ -501,6 +506,15 @@ impl SoftRoce {
             }
             Ok(())
         })?;
+        // What the kernel READs, by what the responses have gathered.
+        self.psn = HPCC_PSN;
+        self.reads(one, false, 10, STEP, |qpn| {
+            let flows = daemon.ctl(&["cc", "flows", "vf2"])?;
+            let all = flows["flows"].as_array().context("flows")?;
+            let heard = |flow: &Value| flow["queue_pair"] == qpn && flow["window_bytes"].is_u64();
+            ensure!(all.iter().any(heard), "no window of READs from {qpn}: {flows}");
+            Ok(())
+        })?;
         for adapter in ["vf0", "vf2"] {
             daemon.ctl(&["cc", "restore", adapter])?;
             daemon.ctl(&["qos", "set", adapter, "--rate", "0"])?;
@@ -546,7 +560,7 @@ impl SoftRoce {
             theirs.number("qkey")?,
         );
         let qp = self.peer.qp(Kind::Ud, "sq=64 rq=64")?;
-        self.peer.ready(qp, QKEY, SOFT_PSN)?;
+        self.peer.ready(qp, QKEY, self.psn)?;
         let ah = self.peer.ah(IpAddr::V4(ONE), self.sgid)?;
         let mr = self.mr;
         self.peer.post_recv(qp, &mr, 0, GRH + size, n, STEP)?;
@@ -596,8 +610,16 @@ impl SoftRoce {
         self.peer.destroy_qp(qp)
     }
 
-    /// RC READs of one side from the other's places, round and round; the place `j` has the pattern of `seed + j`.
-    fn reads(&mut self, one: &mut Guest, begins: bool, n: u64, size: u64) -> Result<()> {
+    /// RC READs of one side from the other's places, round and round; the place `j` has the pattern of `seed + j`. `look`, with the
+    /// number of the tool's queue pair: before the last words of READs that the kernel began.
+    fn reads(
+        &mut self,
+        one: &mut Guest,
+        begins: bool,
+        n: u64,
+        size: u64,
+        look: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<()> {
         let (mut tool, theirs) = self.tool(one, begins, &format!("read_bw -n {n} -s {size}"))?;
         let qp = self.connected(&theirs)?;
         let mr = self.mr;
@@ -616,6 +638,7 @@ impl SoftRoce {
                 self.completion(qp, "send")?;
                 self.peer.check(&mr, seed + i % slots, OUT, size)?;
             }
+            look(theirs.number("qpn")?)?;
             // (What a server has to check is nothing.)
             content(tool, begins, n, false)?;
         }

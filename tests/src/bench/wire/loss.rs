@@ -93,7 +93,11 @@ fn round(
     for (row, (percent, lost)) in rows.iter_mut().zip(LOSSES) {
         let seen = events(wires, &pair)?;
         let rate = window(Some(lost)).with_context(|| format!("while {percent} % are lost"))?;
-        for (sum, (after, before)) in row.events.iter_mut().zip(events(wires, &pair)?.into_iter().zip(seen)) {
+        for (sum, (after, before)) in row
+            .events
+            .iter_mut()
+            .zip(events(wires, &pair)?.into_iter().zip(seen))
+        {
             *sum += after - before;
         }
         let after = window(Some(0))?;

@@ -36,7 +36,6 @@ use vnic_wire::cnp;
 use vnic_wire::gid::Gid;
 use vnic_wire::int::Telemetry;
 use vnic_wire::opcode::{Operation, Transport};
-use vnic_wire::psn::Psn;
 use vnic_wire::roce::{Ecn, Path, build};
 use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
@@ -45,6 +44,7 @@ use vnic_wire::vlan::Tci;
 use super::notification::{Cnp, CnpPriority, Key, NotificationPoint};
 use super::{Algorithm, Limits, Notification, Start, State, none};
 use crate::rdma::Congestion;
+use asked::Request;
 use flow::{Flow, QueuedFrame};
 use links::Links;
 use pairs::{End, Pairs, Side};
@@ -149,6 +149,18 @@ struct Mark {
     priority: u8,
 }
 
+/// Telemetry that a request to a queue pair of the guest's brought.
+#[derive(Debug, Clone, Copy)]
+struct Gathered {
+    telemetry: Telemetry,
+    /// When the request came.
+    came: Instant,
+    /// Whether an acknowledge is to give it back.
+    due: bool,
+    /// Whether the sender of the last request wants telemetry: responses gather some.
+    wanted: bool,
+}
+
 /// Key of a flow: addresses of guest and peer, the peer's queue pair.
 type FlowKey = (Gid, Gid, u32);
 
@@ -165,8 +177,8 @@ pub struct Proxy<F> {
     waiting: BTreeSet<(Instant, u32)>,
     held: u64,
     counts: Counts,
-    /// Telemetry that packets to the guest's queue pairs had, and when they came, until an acknowledge gives it back.
-    gathered: Recent<End, (Telemetry, Instant)>,
+    /// Telemetry that requests to the guest's queue pairs brought.
+    gathered: Recent<End, Gathered>,
 }
 
 impl<F> Proxy<F> {
@@ -298,25 +310,53 @@ impl<F> Proxy<F> {
             return;
         }
         self.learn(now, end, priority, seen, 0);
-        if let Some(psn) = seen.acknowledges() {
-            self.acknowledged(now, end, psn, seen);
-        } else if let Some(telemetry) = seen.gathered() {
-            self.gathered.insert(end, (telemetry, now), |_| true);
+        if seen.is_request() {
+            self.gather(now, end, seen);
+        } else if seen.acknowledges() || seen.is_read_response() {
+            self.answered(now, end, seen);
         }
         if marked && self.congestion.notification >> (priority & 7) & 1 != 0 && seen.is_unicast() {
             self.notify(now, end, priority, seen);
         }
     }
 
-    /// An acknowledge for a queue pair of the guest's is about to reach it: its flow hears of it.
-    fn acknowledged(&mut self, now: Instant, end: End, psn: Psn, seen: &Seen) {
+    /// A request for a queue pair of the guest's is about to reach it: keeps the telemetry that it brings.
+    fn gather(&mut self, now: Instant, end: End, seen: &Seen) {
+        match (seen.gathered(), self.gathered.get_mut(&end)) {
+            (Some(telemetry), _) => {
+                let gathered = Gathered {
+                    telemetry,
+                    came: now,
+                    due: true,
+                    wanted: true,
+                };
+                self.gathered.insert(end, gathered, |_| true);
+            }
+            (None, Some(before)) => before.wanted = false,
+            (None, None) => {}
+        }
+    }
+
+    /// An acknowledge, or a response to a READ, for a queue pair of the guest's is about to reach it: its flow hears of it. (The ICRC of a
+    /// response protects its payload, which nobody here has read: who would forge one could write the ICRC, too.)
+    fn answered(&mut self, now: Instant, end: End, seen: &Seen) {
+        let hears_acks = self.hears_acks();
         let Some(qp) = self.pairs.get(&end).and_then(|k| k.mate) else {
             return;
         };
         let key = (end.own, end.peer, qp);
-        if let Some(flow) = self.flows.get_mut(&key)
-            && flow.acknowledged(now, psn, seen.tells_mark(), seen.telemetry.as_ref())
-        {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let heard = match seen.is_read_response() {
+            true if !hears_acks => None,
+            true => flow
+                .asked
+                .responded(now, seen.psn(), seen.payload, seen.ends_message()),
+            false => flow.asked.acknowledged(now, seen.psn()),
+        };
+        if let Some(heard) = heard {
+            flow.heard(now, heard, seen.tells_mark(), seen.telemetry.as_ref());
             flow.advance(now);
             self.list(now, key);
         }
@@ -516,16 +556,16 @@ impl<F> Proxy<F> {
         seen.ecn() == Ecn::NotEct && seen.transport() == Transport::Rc && marks_count
     }
 
-    /// Whether a frame of the flow's shall have a trailer behind its packet, which gathers telemetry.
-    pub fn asks_links(&self, id: FlowId, seen: &Seen) -> bool {
-        let asks = self.flows.at(id.0).is_some_and(|(_, flow)| flow.links.asks());
-        asks && seen.is_request()
-    }
-
-    /// Telemetry that an acknowledge of the guest's shall carry behind its packet: what the packets to its queue pair have gathered since
-    /// the last one, and how long the guest had the newest of them.
-    pub fn gives_back(&mut self, now: Instant, seen: &Seen) -> Option<Telemetry> {
-        if self.gathered.len() == 0 || seen.operation() != Some(Operation::Acknowledge) {
+    /// The trailer that a frame of the guest's shall have behind its packet. `flow`: the one whose turn it waits for.
+    ///
+    /// Requests of a flow whose algorithm wants telemetry gather some, and so do responses to READs of a peer that wants it. An acknowledge
+    /// gives back what requests to its sender have gathered since the last one, and says how long the guest had the newest of them.
+    pub fn trailer(&mut self, now: Instant, flow: Option<FlowId>, seen: &Seen) -> Option<Telemetry> {
+        if seen.is_request() {
+            let (_, flow) = self.flows.at(flow?.0)?;
+            return flow.links.asks().then_some(Telemetry::EMPTY);
+        }
+        if self.gathered.len() == 0 {
             return None;
         }
         let end = End {
@@ -540,9 +580,18 @@ impl<F> Proxy<F> {
             qp,
             ..end
         };
-        let (mut telemetry, came) = self.gathered.remove(&own)?;
-        telemetry.endpoint = u32::try_from(now.since(came).as_nanos()).unwrap_or(u32::MAX);
-        Some(telemetry)
+        let gathered = self.gathered.get_mut(&own)?;
+        if seen.is_read_response() {
+            return gathered.wanted.then_some(Telemetry::EMPTY);
+        }
+        if seen.operation() != Some(Operation::Acknowledge) || !core::mem::take(&mut gathered.due) {
+            return None;
+        }
+        let endpoint = u32::try_from(now.since(gathered.came).as_nanos()).unwrap_or(u32::MAX);
+        Some(Telemetry {
+            endpoint,
+            ..gathered.telemetry
+        })
     }
 
     /// Whether there is room for a frame that takes `cost` bytes of memory.
@@ -583,19 +632,32 @@ impl<F> Proxy<F> {
             return Err(frame);
         };
         let key = *key;
+        // Nobody else limits the responses that it asks for. (Notifications reach their sender.)
+        let reads = if self.hears_acks() { seen.reads() } else { 0 };
+        let responses = match reads {
+            0 => 0,
+            _ => {
+                let Start { mtu, wire, .. } = self.start(key);
+                let headers = wire.saturating_sub(mtu);
+                u64::from(reads) + u64::from(reads.div_ceil(mtu.max(1))) * u64::from(headers)
+            }
+        };
         let Some(flow) = self.flows.at_mut(id.0) else {
             return Err(frame);
         };
+        let payload = seen.payload.saturating_add(reads);
         flow.push(QueuedFrame {
             frame,
-            wire,
+            wire: u64::from(wire) + responses,
             cost,
-            payload: seen.payload,
+            payload,
             response: seen.operation().is_some_and(|o| o.is_response()),
-            request: seen
-                .operation()
-                .filter(|o| o.is_request())
-                .map(|_| (seen.psn(), seen.asks())),
+            request: seen.is_request().then(|| Request {
+                psn: seen.psn(),
+                bytes: payload,
+                asks: seen.asks(),
+                read: reads > 0,
+            }),
         });
         self.held += u64::from(cost);
         if flow.due.is_none() {

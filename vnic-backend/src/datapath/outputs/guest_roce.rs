@@ -20,7 +20,7 @@ use vnic_engine::rdma::Congestion;
 use vnic_fabric::Instant;
 use vnic_fabric::qos::Decision;
 use vnic_wire::ethernet;
-use vnic_wire::int::{TRAILER_LEN, Telemetry};
+use vnic_wire::int::TRAILER_LEN;
 use vnic_wire::vlan;
 
 use super::super::counters::AdapterCounters;
@@ -94,10 +94,12 @@ impl GuestRoce {
         meta: &Metadata,
         room: bool,
     ) -> Result<(), Full> {
-        let trailer = match room && self.proxy.asks_links(flow, seen) {
-            true => &Telemetry::EMPTY.emit_trailer()[..],
-            false => &[],
+        let trailer = match room {
+            true => self.proxy.trailer(self.now, Some(flow), seen),
+            false => None,
         };
+        let trailer = trailer.map(|t| t.emit_trailer());
+        let trailer = trailer.as_ref().map_or(&[][..], |bytes| bytes);
         let cost = (f.len + trailer.len() + OwnedFrame::COST) as u32;
         let room = self.proxy.room(flow, cost);
         self.full |= room == Err(Full::All);

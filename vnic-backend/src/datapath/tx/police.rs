@@ -9,7 +9,6 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
 use vnic_fabric::qos::Decision;
 use vnic_fabric::switch::Verdict;
-use vnic_wire::int::TRAILER_LEN;
 use vnic_wire::roce;
 
 use super::super::core::Core;
@@ -149,7 +148,7 @@ impl TxPath {
             return self.let_go(buffer, f, len, decision, visit);
         };
         let fate = roce.proxy.sending(now, decision.priority, &seen, on_wire(f));
-        let (mut edited, mut longer) = ([0; HEAD_MAX], [0; HEAD_MAX]);
+        let (mut edited, mut longer) = ([0; HEAD_MAX], Vec::new());
         let mut f = *f;
         if roce.proxy.vouches(decision.priority, &seen) {
             let n = f.head.len().min(HEAD_MAX);
@@ -160,15 +159,14 @@ impl TxPath {
         }
         let room = has_room(&seen, &f, self.mtu);
         let Fate::Waits(flow) = fate else {
-            let given = match room && f.len + TRAILER_LEN <= HEAD_MAX {
-                true => roce.proxy.gives_back(now, &seen),
+            let trailer = match room {
+                true => roce.proxy.trailer(now, None, &seen),
                 false => None,
             };
-            if let Some(telemetry) = given {
-                let n = f.peek(&mut longer);
-                let all = n + TRAILER_LEN;
-                longer[n..all].copy_from_slice(&telemetry.emit_trailer());
-                (f.head, f.len) = (&longer[..all], all);
+            if let Some(telemetry) = trailer {
+                f.whole().append_to(&mut longer);
+                longer.extend_from_slice(&telemetry.emit_trailer());
+                (f.head, f.len) = (&longer, longer.len());
             }
             let step = self.let_go(buffer, &f, len, decision, visit);
             if seen.is_cnp() && !matches!(step, Step::Wait) {

@@ -5,11 +5,10 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use vnic_wire::int::Telemetry;
-use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
 use super::super::{Ack, Algorithm, Limits, UNLIMITED};
-use super::asked::Asked;
+use super::asked::{Asked, Heard, Request};
 use super::links::Links;
 
 /// 1 bit, in the unit of a flow's debt: at 1 bit/s a nanosecond pays one.
@@ -20,16 +19,16 @@ const BIT: i128 = 1_000_000_000;
 pub struct QueuedFrame<F> {
     /// The frame.
     pub frame: F,
-    /// Bytes of the frame on the wire.
-    pub wire: u32,
+    /// Bytes on the wire: of the frame, and of the responses that it asks for.
+    pub wire: u64,
     /// Memory that it takes.
     pub cost: u32,
-    /// Bytes of payload.
+    /// Bytes of payload, or those that it asks for.
     pub payload: u32,
     /// Whether it answers a request: answers to later ones stay behind it.
     pub response: bool,
-    /// Number of a request packet, and whether it asks for an acknowledge.
-    pub request: Option<(Psn, bool)>,
+    /// What there is to say of a request packet.
+    pub request: Option<Request>,
 }
 
 /// A limited flow of the guest's.
@@ -134,17 +133,8 @@ impl<F> Flow<F> {
         }
     }
 
-    /// An acknowledge for a request of the flow came. False: it says nothing new.
-    pub fn acknowledged(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        marked: bool,
-        telemetry: Option<&Telemetry>,
-    ) -> bool {
-        let Some(heard) = self.asked.acknowledged(now, psn) else {
-            return false;
-        };
+    /// An acknowledge for a request of the flow came, or a response. `heard`: what [`Asked`] makes of it.
+    pub fn heard(&mut self, now: Instant, heard: Heard, marked: bool, telemetry: Option<&Telemetry>) {
         self.rtt = heard.rtt.or(self.rtt);
         let ack = Ack {
             rtt: heard.rtt,
@@ -157,7 +147,6 @@ impl<F> Flow<F> {
         };
         self.links.acknowledged(telemetry.is_some());
         self.algorithm.on_ack(now, &ack);
-        true
     }
 
     /// Changes the algorithm. The debt stays.
@@ -197,8 +186,8 @@ impl<F> Flow<F> {
             self.owed += i128::from(held.wire) * 8 * BIT;
         }
         self.algorithm.on_sent(now, held.payload);
-        if let Some((psn, asks)) = held.request {
-            self.asked.left(now, psn, held.payload, asks);
+        if let Some(request) = held.request {
+            self.asked.left(now, request);
         }
         Some(held)
     }

@@ -141,14 +141,30 @@ impl Seen {
         self.headers.bth.ack_request
     }
 
-    /// Sequence number up to which it says that all has arrived.
-    pub(super) fn acknowledges(&self) -> Option<vnic_wire::psn::Psn> {
+    /// Whether it says that all up to its sequence number has arrived.
+    pub(super) fn acknowledges(&self) -> bool {
         let acknowledge = self.operation() == Some(Operation::Acknowledge) && self.intact;
+        let Extended::Aeth(aeth) = self.headers.extended else {
+            return false;
+        };
+        acknowledge && matches!(aeth.syndrome, Syndrome::Ack { .. })
+    }
+
+    /// Whether it is a response to a READ.
+    pub(super) fn is_read_response(&self) -> bool {
+        self.operation().is_some_and(|o| o.is_read_response())
+    }
+
+    /// Whether no packet of the same message follows it.
+    pub(super) fn ends_message(&self) -> bool {
+        self.operation().is_some_and(|o| o.ends_message())
+    }
+
+    /// Bytes that a READ asks for; 0: it is none.
+    pub(super) fn reads(&self) -> u32 {
         match self.headers.extended {
-            Extended::Aeth(aeth) if acknowledge && matches!(aeth.syndrome, Syndrome::Ack { .. }) => {
-                Some(self.psn())
-            }
-            _ => None,
+            Extended::Reth(reth) if self.operation() == Some(Operation::ReadRequest) => reth.len,
+            _ => 0,
         }
     }
 

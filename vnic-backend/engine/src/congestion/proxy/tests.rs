@@ -188,6 +188,23 @@ fn own_answer(psn: u32) -> Packet {
     packet(PEER, GUEST, OWN, psn, Operation::Acknowledge)
 }
 
+/// A READ of 4096 bytes by the guest, and the peer's responses of 1024 bytes.
+fn own_read(psn: u32) -> Packet {
+    packet(GUEST, PEER, THEIRS, psn, Operation::ReadRequest)
+}
+
+fn responses(psn: u32) -> [Packet; 4] {
+    use Operation::{ReadResponseFirst, ReadResponseLast, ReadResponseMiddle};
+    let mut psn = psn..;
+    [
+        ReadResponseFirst,
+        ReadResponseMiddle,
+        ReadResponseMiddle,
+        ReadResponseLast,
+    ]
+    .map(|operation| packet(PEER, GUEST, OWN, psn.next().expect("a number"), operation))
+}
+
 fn cnp(from: Gid, to: Gid, qp: u32, period: u32) -> Packet {
     Packet {
         opcode: Opcode::CNP,

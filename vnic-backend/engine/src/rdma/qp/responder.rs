@@ -183,12 +183,12 @@ impl Responder {
     }
 
     /// Telemetry for an answer that leaves at `now`, and how it is carried: an acknowledge carries back what the newest request
-    /// gathered, and how long it was here; data gathers some itself (but for a guest's adapter, which does not look at it).
+    /// gathered, and how long it was here; data gathers some itself.
     fn telemetry_of(&mut self, operation: Operation, now: Instant) -> Option<(&Telemetry, Sign)> {
         let echo = self.telemetry.as_deref_mut()?;
         let sign = if echo.behind { Sign::Behind } else { Sign::Carried };
         if operation.is_read_response() {
-            return (!echo.behind).then_some((&Telemetry::EMPTY, sign));
+            return Some((&Telemetry::EMPTY, sign));
         }
         if !core::mem::take(&mut echo.due) {
             return None;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::congestion::named::Named;
-use crate::congestion::proxy::asked::Asked;
+use crate::congestion::proxy::asked::{Asked, Heard, Request};
 
 pub(super) fn by_delay(name: &str, parameters: &[(&str, &str)]) -> Proxy<u32> {
     let mut named = Named::by_name(name).expect("an algorithm");
@@ -133,12 +133,117 @@ fn only_what_is_sure_is_heard() {
     assert!(limits(&mut p, now).rate < before);
 }
 
+fn sent(psn: u32, bytes: u32) -> Request {
+    Request {
+        psn: Psn::new(psn),
+        bytes,
+        asks: true,
+        read: false,
+    }
+}
+
+fn read(psn: u32, bytes: u32) -> Request {
+    Request {
+        read: true,
+        asks: false,
+        ..sent(psn, bytes)
+    }
+}
+
+/// Responses to a READ are the acknowledges of its bytes, and the first one ends its round trip.
+#[test]
+fn responses_acknowledge_what_a_read_asked_for() {
+    let mut asked = Asked::default();
+    asked.left(Instant(100), sent(1, 10));
+    asked.left(Instant(200), read(2, 2500));
+    asked.left(Instant(300), sent(5, 20));
+    asked.left(Instant(400), read(6, 100));
+    let mut responded = |at, psn, bytes, last| asked.responded(Instant(at), Psn::new(psn), bytes, last);
+    let heard = |rtt: u64, bytes| {
+        Some(Heard {
+            rtt: Some(Duration::from_nanos(rtt)),
+            bytes,
+        })
+    };
+    assert_eq!(responded(1000, 1, 9, false), None, "no READ");
+    // What was sent before it has arrived, too.
+    assert_eq!(responded(1200, 2, 1000, false), heard(1000, 1010));
+    assert_eq!(responded(1300, 3, 1000, false), heard(1000, 1000));
+    assert_eq!(responded(1400, 4, 500, true), heard(1000, 500));
+    assert_eq!(responded(1500, 4, 500, true), None, "twice");
+    let heard_later = asked.acknowledged(Instant(1600), Psn::new(5));
+    assert_eq!(heard_later, heard(1300, 20));
+    // More than it asked for is no more than it asked for.
+    assert_eq!(
+        asked.responded(Instant(1700), Psn::new(6), 5000, false),
+        heard(1300, 100)
+    );
+    assert_eq!((asked.sent, asked.acked), (2630, 2630));
+    // Sent again from its second response on: no round trip, and all of it arrives.
+    asked.left(Instant(2000), read(7, 3000));
+    asked.responded(Instant(2100), Psn::new(7), 1000, false);
+    asked.responded(Instant(2200), Psn::new(9), 1000, true);
+    asked.left(Instant(2300), read(8, 2000));
+    assert_eq!((asked.sent, asked.acked), (5630, 5630));
+    asked.left(Instant(2400), sent(10, 1));
+    let after = asked.acknowledged(Instant(2500), Psn::new(10));
+    assert_eq!(after, heard(100, 1));
+    // One that is lost from its second response to its end asks for the rest as something new.
+    asked.left(Instant(3000), read(11, 3000));
+    asked.responded(Instant(3100), Psn::new(11), 1000, false);
+    asked.left(Instant(3200), read(12, 2000));
+    asked.responded(Instant(3300), Psn::new(12), 1000, false);
+    asked.responded(Instant(3400), Psn::new(13), 1000, true);
+    assert_eq!(asked.sent, asked.acked);
+}
+
+/// READs wait for their turn as if they had the length of what they ask for, and their responses tell how long the way is.
+#[test]
+fn timely_hears_responses() {
+    let mut p = by_delay(
+        "timely",
+        &[("t_high", "500us"), ("min_rate", "1M"), ("start", "0.5")],
+    );
+    let mut now = 1000;
+    let mut psn = 1;
+    let mut rounds = |p: &mut Proxy<u32>, n: u32, rtt: u64| {
+        for _ in 0..n {
+            assert!(!send(p, now, &own_read(psn), psn), "{psn} waits for its turn");
+            let left = run(p, now, now + SECOND);
+            now = left[0].0 + rtt;
+            for response in responses(psn) {
+                receive(p, now, &response);
+            }
+            psn += 4;
+        }
+        limits(p, now).rate
+    };
+    let quick = rounds(&mut p, 20, 20_000);
+    assert!(quick > 500_000_000, "{quick}");
+    let slow = rounds(&mut p, 40, 2_000_000);
+    assert!(slow < quick / 10, "{slow}");
+    for psn in (1000..1016).step_by(4) {
+        send(&mut p, now, &own_read(psn), psn);
+    }
+    let left = run(&mut p, now, now + SECOND);
+    let apart = left[3].0 - left[2].0;
+    let bytes = u64::from(wire(&own_read(1)) + 4096 + 4 * (PACKET.1 - PACKET.0));
+    let wanted = bytes * 8 * SECOND / slow;
+    assert!(apart.abs_diff(wanted) <= 1, "{apart} {wanted}");
+    // Notifications reach who answers: their algorithms do not limit who asks.
+    let mut p = limited(1_000_000_000);
+    let (read, first) = (own_read(101), wire(&own_read(101)));
+    send(&mut p, 0, &read, 1);
+    send(&mut p, 0, &own_read(105), 2);
+    assert_eq!(run(&mut p, 0, SECOND), [(0, 1), (u64::from(first) * 8, 2)]);
+}
+
 /// Whoever never answers takes no more memory than the others.
 #[test]
 fn what_is_remembered_is_bounded() {
     let mut asked = Asked::default();
     for psn in 0..100_000 {
-        asked.left(Instant(u64::from(psn)), Psn::new(psn), 10, true);
+        asked.left(Instant(u64::from(psn)), sent(psn, 10));
     }
     let heard = asked.acknowledged(Instant(200_000), Psn::new(99_998));
     let heard = heard.expect("something new");

@@ -234,7 +234,7 @@ fn a_guests_adapter_hears_of_its_links_behind_packets() {
         deliver(&mut pair.sides[0], Instant(now + 6), &soft(ack));
     }
     assert_eq!(pair.sides[0].completions().len(), 2);
-    // What it reads comes without: nobody there would look at it.
+    // What it reads gathers some, behind the packet.
     let rkey = pair.sides[1].keys.rkey;
     let a = &mut pair.sides[0];
     let addr = a.va(0);
@@ -242,7 +242,17 @@ fn a_guests_adapter_hears_of_its_links_behind_packets() {
     let read = &transmit(a, Instant(50))[0];
     let frame = [frame(&soft(read)), Telemetry::EMPTY.emit_trailer().to_vec()].concat();
     receive(&mut pair.sides[1], 50, &frame);
-    assert_eq!(cross(&mut pair, 1, 51), [(ReadResponseOnly, Sign::None)]);
+    let [response] = &transmit(&mut pair.sides[1], Instant(51))[..] else {
+        panic!("one response");
+    };
+    let mut whole = self::frame(response);
+    assert!(roce::stamp(&mut whole, 9, hop(51)));
+    let (packet, behind) = whole.split_at(whole.len() - TRAILER_LEN);
+    let alone = Frame::parse(packet).unwrap();
+    assert!(alone.icrc_ok() && alone.payload.len() == 100 && alone.trailer.is_none());
+    let gathered = Telemetry::read_behind(behind.try_into().unwrap()).expect("telemetry");
+    assert_eq!(gathered.hops(), [hop(51)]);
+    deliver(&mut pair.sides[0], Instant(52), &soft(response));
     assert_eq!(pair.sides[0].completions().len(), 1);
     // And who stops asking is answered without.
     write(&mut pair, 9);
@@ -288,4 +298,21 @@ fn a_guest_gets_packets_with_telemetry_behind_them() {
         assert_eq!(pair.sides[0].completions().len(), 1);
         assert_eq!(pair.sides[1].bytes(0, 257), bytes);
     }
+    // Its responses to READs have theirs behind them, too.
+    let rkey = pair.sides[1].keys.rkey;
+    let a = &mut pair.sides[0];
+    let addr = a.va(0);
+    a.post(8, SendOp::Read { addr, rkey }, &[a.sge(512, 100)]);
+    cross(&mut pair, 0, 60);
+    let [response] = &transmit(&mut pair.sides[1], Instant(61))[..] else {
+        panic!("one response");
+    };
+    let mut whole = [frame(&soft(response)), Telemetry::EMPTY.emit_trailer().to_vec()].concat();
+    assert!(roce::stamp(&mut whole, 9, hop(62)));
+    receive(&mut pair.sides[0], 63, &whole);
+    let [Some(heard)] = heard(&control)[..] else {
+        panic!("one answer");
+    };
+    assert_eq!(heard.hops(), [hop(62)]);
+    assert_eq!(pair.sides[0].completions().len(), 1);
 }
