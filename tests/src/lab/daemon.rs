@@ -186,9 +186,18 @@ impl<'a> Daemon<'a> {
 
     /// The sum of a counter of an adapter or port (`vf0`, `ports/p0`) over its queues or reasons.
     pub fn counter(&self, owner: &str, name: &str) -> Result<u64> {
-        let value = self.ctl(&["counter", "list", owner, "--name", name])?;
+        self.sum(&["counter", "list", owner, "--name", name])
+    }
+
+    /// The sum of a counter over all that have it.
+    pub fn total(&self, name: &str) -> Result<u64> {
+        self.sum(&["counter", "list", "--name", name])
+    }
+
+    fn sum(&self, list: &[&str]) -> Result<u64> {
+        let value = self.ctl(list)?;
         let rows = value["counters"].as_array();
-        let rows = rows.with_context(|| format!("{owner} has no counter {name}"))?;
+        let rows = rows.with_context(|| format!("there is no such counter: {list:?}"))?;
         let mut sum = 0;
         // Priorities count the same once more.
         for row in rows.iter().filter(|row| row["labels"]["priority"].is_null()) {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use vnic_tests::lab::{self, Daemon, Guest, Lab, PATIENCE, Pair, Qmp, iperf, ping, wait_for};
 
@@ -34,6 +34,7 @@ fn everything_between_two_machines() {
         tcp(lab, &daemon, &mut vms)?;
         udp(lab, &mut vms)?;
         capture(lab, &daemon, &mut vms)?;
+        clocks(lab, &daemon, &mut vms)?;
         sleep(lab, &daemon, &mut vms)?;
 
         for adapter in ["vf0", "vf1"] {
@@ -176,6 +177,70 @@ fn capture(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
     ensure!(frames >= 2, "tshark finds {frames} ICMP frames in {path}");
     lab.step(&format!("a capture: tshark finds {frames} ICMP frames"));
     Ok(())
+}
+
+/// `ptp4l` with timestamps by software: eight messages a second, so that a clock is taken over soon.
+const PTP: &str = "busybox timeout 600 ptp4l -S -i eth0 -m --logSyncInterval=-3 --logMinDelayReqInterval=-3 --logAnnounceInterval=-2 --announceReceiptTimeout=2 --summary_interval=-9";
+
+/// One machine's clock follows the other's by PTP, without the NIC as a transparent clock and with it.
+fn clocks(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
+    for timed in [false, true] {
+        for adapter in ["vf0", "vf1"] {
+            let value = u8::from(timed).to_string();
+            daemon.ctl(&["registry", "set", adapter, "*PtpHardwareTimestamp", &value])?;
+            daemon.ctl(&["adapter", "restart", adapter])?;
+            daemon.wait_up(adapter)?;
+        }
+        ping(&mut vms.one, "-c 3 -i 0.1 10.0.0.2")?;
+        let before = daemon.total("ptp_timed")?;
+        vms.one.ok(&format!(
+            "{PTP} --priority1=1 >/run/ptp 2>&1 & echo $! >/run/ptp.pid"
+        ))?;
+        vms.two
+            .ok(&format!("{PTP} -s >/run/ptp 2>&1 & echo $! >/run/ptp.pid"))?;
+        let mut followed = String::new();
+        // "ptp4l[12.3]: master offset   -1234 s2 freq  +567 path delay   89012": s2 is a clock that follows.
+        wait_for("a clock that follows", PATIENCE, || {
+            followed = vms.two.ok("grep ' s2 freq' /run/ptp || true")?;
+            let seen = followed.lines().count();
+            ensure!(
+                seen >= 40,
+                "{seen} offsets: {}",
+                vms.two.ok("tail -n 5 /run/ptp")?
+            );
+            Ok(())
+        })?;
+        for guest in [&mut vms.one, &mut vms.two] {
+            guest.ok("kill $(cat /run/ptp.pid)")?;
+        }
+        let median = |word| median_after(&followed, word).with_context(|| format!("no {word} in {followed}"));
+        let (offset, delay) = (median("offset")?, median("delay")?);
+        let held = daemon.total("ptp_timed")? - before;
+        ensure!(
+            (held > 0) == timed,
+            "{held} messages were timed, with the key {timed}"
+        );
+        let how = if timed {
+            "a transparent clock"
+        } else {
+            "the NIC beside it"
+        };
+        lab.step(&format!(
+            "ptp4l between the machines, {how}: offset {offset} ns, path delay {delay} ns (medians of sizes)"
+        ));
+    }
+    Ok(())
+}
+
+/// The median of the numbers behind a word, without their signs.
+fn median_after(text: &str, word: &str) -> Option<u64> {
+    let number = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|w| *w != word);
+        Some(words.nth(1)?.parse::<i64>().ok()?.unsigned_abs())
+    };
+    let mut all: Vec<u64> = text.lines().filter_map(number).collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
 }
 
 /// A machine sleeps (ACPI S3), and a magic packet of the other one wakes it by its monitor.
