@@ -200,6 +200,32 @@ fn the_configuration_space_has_news() -> Result<()> {
     rig.finish(Copies::Extra(0))
 }
 
+/// A guest that was moved announces itself when the configuration space says so, and acknowledges that.
+#[test]
+fn a_guest_is_asked_to_announce_itself() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let mac = rig.add_with("b", |spec| spec.control_queue = true)?;
+    let mut b = rig.attach("b", Options::default().with(CONTROL | feature::GUEST_ANNOUNCE))?;
+    let (mut news, theirs) = UnixStream::pair()?;
+    b.frontend()?.set_backend_request_fd(&theirs)?;
+    drop(theirs);
+    let status = |b: &mut Guest| -> Result<Vec<u8>> {
+        let flags = VhostUserConfigFlags::empty();
+        Ok(b.frontend()?.get_config(6, 2, flags, &[0; 2])?.1)
+    };
+    assert_eq!(status(&mut b)?, [1, 0]);
+    b.send_rarp(mac)?;
+    let mut heard = [0; 12];
+    news.read_exact(&mut heard)?;
+    assert_eq!(heard, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(status(&mut b)?, [3, 0]);
+    assert_eq!(b.command(&[3, 0, 1], 1)?, ERR, "one byte too many");
+    assert_eq!(status(&mut b)?, [3, 0]);
+    assert_eq!(b.command(&[3, 0], 1)?, OK);
+    assert_eq!(status(&mut b)?, [1, 0]);
+    rig.finish(Copies::Extra(0))
+}
+
 /// The Toeplitz hash, bit by bit.
 pub fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], i: usize| bytes.get(i / 8).map_or(0, |b| b >> (7 - i % 8) & 1);

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fd::{AsFd, BorrowedFd};
@@ -40,6 +41,8 @@ pub struct ControlStart {
     pub tunnels: u32,
     /// Addresses that the guest may take for its own; `None`: any.
     pub addresses: Option<Vec<MacAddr>>,
+    /// Whether the driver is asked to announce the guest, until it says that it has.
+    pub announcing: Arc<AtomicBool>,
 }
 
 /// Time between two commands of a queue: one may take some microseconds, which other guests of the core wait for.
@@ -140,6 +143,9 @@ impl ControlQueues {
             let make = if fresh { Control::new } else { Control::forgotten };
             Box::new(make(start.features, start.pairs, start.mac, start.tunnels))
         });
+        if fresh {
+            start.announcing.store(false, Ordering::Relaxed);
+        }
         adapter.driver = Some(driver);
         start.ring.suppress_kicks();
         if let Some(kick) = &start.kick {
@@ -252,6 +258,9 @@ impl ControlQueue {
             mem::gather(s.readable.as_slice(), 0, &mut s.bytes);
             s.reply.clear();
             change = driver.command(&s.bytes, &device, &mut s.reply);
+            if change == Some(Change::Announced) {
+                self.start.announcing.store(false, Ordering::Relaxed);
+            }
             used = s.reply.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             Writer::new(s.writable.as_slice()).bytes(&s.reply[..used]);
             ring.log_written(s.writable.as_slice(), used);

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -60,6 +60,8 @@ pub struct Endpoint {
     pub counters: Arc<AdapterCounters>,
     /// Functions of the adapter that have a driver, a bit each: the link is up while any has.
     link: Arc<Mutex<u8>>,
+    /// Whether the driver of the configuration space is asked to announce the guest.
+    pub announcing: Arc<AtomicBool>,
     /// Settings that act on the adapter.
     settings: Mutex<AdapterSettings>,
     workers: Arc<Vec<WorkerHandle>>,
@@ -202,6 +204,7 @@ impl Endpoint {
             id,
             core,
             counters,
+            announcing: Arc::default(),
             workers,
             hub,
             voices,
@@ -459,6 +462,24 @@ impl Endpoint {
     /// Broadcasts the place of an address of the adapter (RARP).
     pub fn announce_moved(&self, mac: MacAddr) {
         self.voices.announce(self.id, mac);
+        self.ask_guest_to_announce();
+    }
+
+    /// Asks a guest whose configuration space is this device's to announce itself: it knows its IP addresses.
+    fn ask_guest_to_announce(&self) {
+        self.announcing.store(true, Ordering::Relaxed);
+        self.tell_config_change(&self.state());
+    }
+
+    /// Tells the VMM of a guest whose configuration space is this device's that the space has changed.
+    fn tell_config_change(&self, state: &State) {
+        if !self.spec().control_queue {
+            return;
+        }
+        for channel in state.peers.iter().filter_map(|peer| peer.channel.as_ref()) {
+            // A VMM that does not read them misses news.
+            let _ = early::tell_config_change(channel);
+        }
     }
 
     /// Records what the driver of a connection has negotiated, and updates the link.
@@ -485,12 +506,8 @@ impl Endpoint {
     /// Sets what the port says. A guest whose configuration space is this device's hears of it.
     pub fn set_port(&self, port: RdmaPort) {
         let mut s = self.state();
-        let changed = std::mem::replace(&mut s.port, port) != port;
-        if changed && self.spec().control_queue {
-            for channel in s.peers.iter().filter_map(|peer| peer.channel.as_ref()) {
-                // A VMM that does not read them misses news.
-                let _ = early::tell_config_change(channel);
-            }
+        if std::mem::replace(&mut s.port, port) != port {
+            self.tell_config_change(&s);
         }
     }
 
@@ -565,7 +582,7 @@ impl Endpoint {
         });
     }
 
-    /// Lets a core announce the adapter's addresses again, while its link is up: neighbours have to learn another port.
+    /// Lets a core, and the guest, announce the adapter's addresses again, while its link is up: neighbours have to learn another port.
     pub fn announce(&self, core: usize) {
         // Held as in `set_attach`, so that the core hears nothing outdated.
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -576,6 +593,8 @@ impl Endpoint {
             let id = self.id;
             self.workers[core].post(move |w| w.set_link(id, true, Some(mac)));
         }
+        drop(link);
+        self.ask_guest_to_announce();
     }
 
     /// Closes the connection; the socket stays. A failed adapter works again.

@@ -4,11 +4,12 @@
 //! Errors that only the guest behind a VMM can make (ring sizes, addresses, contents) stop that ring and nothing else.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result};
 use vnic_engine::offload::Accepts;
-use vnic_engine::virtio_net::config::{Config, LINK_UP};
+use vnic_engine::virtio_net::config::{ANNOUNCE, Config, LINK_UP};
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 use vnic_wire::MacAddr;
 
@@ -21,7 +22,7 @@ use crate::ring::Fault;
 use crate::types::NicEventKind;
 
 /// Features that the device offers. STATUS, MAC and the control queue are the VMM's; a guest without a VMM in between
-/// (User-Mode-Linux) works without them. GUEST_ANNOUNCE needs both: see `Setup::offered`.
+/// (User-Mode-Linux) works without them. GUEST_ANNOUNCE needs STATUS and the control queue: see `Setup::offered`.
 const OFFERED: u64 = f::CSUM
     | f::GUEST_CSUM
     | f::GUEST_TSO4
@@ -49,6 +50,7 @@ const NOT_OURS: &str = "the configuration space is the VMM's (an adapter with co
 const WITH_CONTROL: u64 = f::MAC
     | f::MTU
     | f::STATUS
+    | f::GUEST_ANNOUNCE
     | f::SPEED_DUPLEX
     | f::CTRL_VQ
     | f::CTRL_RX
@@ -108,6 +110,7 @@ impl Ethernet {
             mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
             tunnels: setup.endpoint.settings().offloads.tunnels.tunnels().types,
             addresses: spec.anti_spoofing.then(own),
+            announcing: setup.endpoint.announcing.clone(),
         });
         self.running.resize(setup.rings.len(), false);
         self.running[i] = true;
@@ -272,9 +275,10 @@ impl Function for Ethernet {
             return Err(Error::InvalidOperation(NOT_OURS));
         }
         let port = setup.endpoint.port();
+        let announces = setup.has(f::GUEST_ANNOUNCE) && setup.endpoint.announcing.load(Ordering::Relaxed);
         let config = Config {
             mac: spec.macs.first().copied().unwrap_or(MacAddr([0; 6])),
-            status: if port.down { 0 } else { LINK_UP },
+            status: if port.down { 0 } else { LINK_UP } | if announces { ANNOUNCE } else { 0 },
             pairs: pairs(&setup.endpoint),
             mtu: spec.mtu,
             speed: port.speed.unwrap_or(SPEED_MBPS),

@@ -10,12 +10,15 @@ pub const LEN: usize = 28;
 /// Status bit: the link is up.
 pub const LINK_UP: u16 = 1;
 
+/// Status bit: the driver shall announce the guest, and acknowledge that by a command (virtio 1.3 section 5.1.6.5.4).
+pub const ANNOUNCE: u16 = 2;
+
 /// What the space says of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Address of the device.
     pub mac: MacAddr,
-    /// [`LINK_UP`].
+    /// [`LINK_UP`], [`ANNOUNCE`].
     pub status: u16,
     /// Queue pairs of the device.
     pub pairs: u16,
