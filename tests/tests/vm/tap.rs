@@ -1,17 +1,29 @@
-//! An uplink: a guest and the host talk through a TAP port.
+//! An uplink: a guest and the host talk through a TAP port, and through its team's other one when that fails.
 
-use anyhow::ensure;
-use vnic_tests::lab::{self, Daemon, Guest, GuestSpec, Ping, iperf, ping};
+use anyhow::{Result, ensure};
+use vnic_tests::lab::{self, Daemon, Guest, GuestSpec, Lab, PATIENCE, Ping, iperf, ping, wait_for};
 
 const CONFIG: &str = r#"
 [[adapter]]
 name = "vf0"
 queue_pairs = 1
+control_queue = true
 
 [[port]]
 name = "p0"
 type = "tap"
 ifname = "lab0"
+
+[[port]]
+name = "p1"
+type = "tap"
+ifname = "lab1"
+
+[[team]]
+name = "Team0"
+type = "failover"
+members = ["p0", "p1"]
+primary = "p0"
 "#;
 
 #[test]
@@ -24,6 +36,9 @@ fn host_and_guest_through_a_tap_port() {
         };
         daemon.host(&["ip", "addr", "add", "10.0.0.100/24", "dev", "lab0"])?;
         daemon.host(&["ip", "link", "set", "lab0", "up"])?;
+        daemon.host(&["ip", "link", "set", "lab1", "up"])?;
+        // Here the host learns whoever announces himself.
+        daemon.host(&["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/lab1/arp_accept"])?;
         let mac = daemon.mac("vf0")?;
         let spec = GuestSpec::new("vm1", &lab.path("vf0-eth.sock"), &mac, "10.0.0.1/24");
         let mut guest = Guest::uml(lab, &spec)?;
@@ -42,11 +57,11 @@ fn host_and_guest_through_a_tap_port() {
 
         // A guest's segmentation requests and partial checksums must be good frames on the host's side.
         let mut server = daemon.host_start(&["iperf3", "-s", "-1"])?;
-        lab::wait_for("iperf3's server", lab::PATIENCE, || {
+        wait_for("iperf3's server", PATIENCE, || {
             daemon.host(&["sh", "-c", "ss -Hltn | grep -q :5201"]).map(|_| ())
         })?;
         let report = iperf(&mut guest, "-c 10.0.0.100 -t 3")?;
-        server.wait(lab::PATIENCE)?;
+        server.wait(PATIENCE)?;
         lab.step(&format!("TCP to the host: {:.0} Mb/s", report.rate / 1e6));
         let text = daemon.host(&["iperf3", "-c", "10.0.0.1", "-t", "3", "-i", "0", "-J"])?;
         let report = lab::Iperf::parse(&text)?;
@@ -59,6 +74,27 @@ fn host_and_guest_through_a_tap_port() {
                 "the port's {counter} did not grow"
             );
         }
-        Ok(())
+        announced(lab, &daemon, &mac)
     });
+}
+
+/// The team's other member takes over: the guest, whose driver is asked to, announces its IP address there.
+fn announced(lab: &Lab, daemon: &Daemon, mac: &str) -> Result<()> {
+    let known = || daemon.host(&["ip", "neighbor", "show", "dev", "lab1"]);
+    ensure!(
+        !known()?.contains("10.0.0.1 "),
+        "announced too early: {}",
+        known()?
+    );
+    daemon.host(&["ip", "link", "set", "lab0", "down"])?;
+    wait_for("the guest's announcement", PATIENCE, || {
+        let known = known()?;
+        ensure!(
+            known.contains(&format!("10.0.0.1 lladdr {mac}")),
+            "known: {known:?}"
+        );
+        Ok(())
+    })?;
+    lab.step("the guest has announced itself at the other member of the team");
+    Ok(())
 }
