@@ -63,6 +63,9 @@ of 10 ms. Rows whose error is above 2 % say MISSED. incast counts frames: sent a
 eth-latency: one thread drives two guests in this process and times each frame from send to receive; 20,000 frames
 with the NIC awake, 200 after pauses of 2 ms, in which its poll loop falls asleep.
 
+eth-strides: 64-byte frames between two guests of this process, driven by one thread. The receiver has 1 MiB of buffers: 16 of
+64 KiB without MRG_RXBUF, of which each takes one frame, and in the other half of the rounds 1,024 of 1 KiB with it. Two busy CPUs.
+
 eth-rsc: TCP of iperf3 from a network namespace over a veth pair whose sending end does not segment, into a NIC in this process (port
 of AF_PACKET), and by a driver in this process and a TAP device with virtio headers into the kernel of a second namespace, which is the
 guest's. Four streams of a second at least with *RscIPv4 1, and the same with 0: the guest's driver then takes no long frames. Details: TCP packets

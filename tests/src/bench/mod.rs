@@ -24,6 +24,7 @@ mod scale;
 mod scrape;
 mod sim;
 mod soak;
+mod strides;
 pub mod testpmd;
 mod torture;
 mod uml_ping;
@@ -97,6 +98,11 @@ pub static BENCHES: &[Bench] = &[
         name: "eth-rsc",
         summary: "TCP from a wire (AF_PACKET) to a guest, segments coalesced; peer: the same, not coalesced",
         run: rsc::run,
+    },
+    Bench {
+        name: "eth-strides",
+        summary: "64 B frames to a guest with few large receive buffers; peer: the same memory as many strides",
+        run: strides::run,
     },
     Bench {
         name: "idle",
