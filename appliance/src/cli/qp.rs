@@ -246,6 +246,7 @@ mod tests {
                 gid_index: 3,
             }),
             path_mtu: 1024,
+            pkey: Some(0x8002),
             sends: Some(v1::QueuePairSends {
                 posted: 2,
                 limit: 64,
@@ -323,6 +324,7 @@ vf0    3  XRC-TGT  RESET  -                -       -       0        -      -    
             ("queue pair ", "17 (0x11)"),
             ("owner", "pid 4711 (qemu), uid 1000"),
             ("peer", "10.0.0.5, queue pair 18, at 02:00:5e:00:00:01"),
+            ("P_Key", "0x8002, full member"),
             ("send PSN", "5, up to 7 for another time"),
             ("retries left", "2 of 3"),
             (

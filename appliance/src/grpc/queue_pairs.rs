@@ -83,6 +83,7 @@ fn message(pair: &QueuePairNow) -> v1::QueuePair {
                 gid_index: to.sgid_index.into(),
             }
         }),
+        pkey: status.pkey.map(u32::from),
         path_mtu: attributes.path_mtu.bytes(),
         priority: status.priority.into(),
         sends: init.send_cq.is_some().then(|| sends(pair)),

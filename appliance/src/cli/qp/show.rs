@@ -43,6 +43,10 @@ pub fn facts(pair: &v1::QueuePair) -> String {
             facts.add(what, format!("port {port}, {under_way} packets under way{rests}"));
         }
     }
+    if let Some(pkey) = pair.pkey {
+        let member = if pkey & 0x8000 == 0 { "limited" } else { "full" };
+        text::facts! { facts; "P_Key": format!("{pkey:#06x}, {member} member"), }
+    }
     text::facts! { facts; "path MTU": format!("{} bytes", pair.path_mtu), "priority": pair.priority, }
     if let Some(s) = &pair.sends {
         let again = match s.next_psn == s.end_psn {

@@ -609,6 +609,7 @@ impl Qp {
                 timers: self.timers(now),
             },
             receives,
+            pkey: (self.init.qp_type != QpType::RawPacket).then_some(self.pkey),
             priority: self.priority(),
             rate: self.rate(),
             ceiling: self.ceiling(),

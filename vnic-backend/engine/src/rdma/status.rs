@@ -152,6 +152,8 @@ pub struct QpStatus {
     pub sends: SendStatus,
     /// Receive work requests of its own queue, or taken from a shared one, that have not completed.
     pub receives: u32,
+    /// P_Key of its packets, with the bit of full members; `None`: raw packets have none.
+    pub pkey: Option<u16>,
     /// Priority of its packets; of datagrams: of the next one.
     pub priority: u8,
     /// Rate that its user has set.

@@ -17,6 +17,7 @@ fn status(side: &mut Side, now: Instant) -> QpStatus {
     // A page says the same.
     let page = side.device.qp_page(None, 9, 9, now);
     assert!(page.rows.contains(&status));
+    assert_eq!(status.pkey, Some(0xffff));
     status
 }
 
