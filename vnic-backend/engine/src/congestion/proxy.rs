@@ -615,7 +615,7 @@ impl<F> Proxy<F> {
     }
 
     /// Makes a frame wait for its flow's turn. `cost`: memory that it takes. Without [`room`](Proxy::room) the frame comes
-    /// back.
+    /// back. Of a READ that waits already no copy is kept.
     pub fn hold(
         &mut self,
         now: Instant,
@@ -645,6 +645,9 @@ impl<F> Proxy<F> {
         let Some(flow) = self.flows.at_mut(id.0) else {
             return Err(frame);
         };
+        if reads > 0 && flow.holds_read(seen.psn()) {
+            return Ok(());
+        }
         let payload = seen.payload.saturating_add(reads);
         flow.push(QueuedFrame {
             frame,

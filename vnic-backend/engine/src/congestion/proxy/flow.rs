@@ -5,11 +5,15 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use vnic_wire::int::Telemetry;
+use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
 use super::super::{Ack, Algorithm, Limits, UNLIMITED};
 use super::asked::{Asked, Heard, Request};
 use super::links::Links;
+
+/// Frames among which a READ is looked for that waits already: as many as Soft-RoCE has outstanding.
+const READS: usize = 128;
 
 /// 1 bit, in the unit of a flow's debt: at 1 bit/s a nanosecond pays one.
 const BIT: i128 = 1_000_000_000;
@@ -167,6 +171,13 @@ impl<F> Flow<F> {
             Some(change) if change > now => at.min(change),
             _ => at,
         }
+    }
+
+    /// Whether a READ with this number waits. The wait may be longer than the guest's timer, whose copies would make it longer still.
+    pub fn holds_read(&self, psn: Psn) -> bool {
+        let newest = self.queue.iter().rev().take(READS);
+        let mut requests = newest.filter_map(|held| held.request);
+        requests.any(|request| request.read && request.psn == psn)
     }
 
     /// Makes a frame wait.
