@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
-use vnic_engine::clock::NicClock;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::lag::Member;
 
+use super::clock::Times;
 use crate::rdma::RdmaCounters;
 use crate::types::*;
 use crate::vhost::Endpoint;
@@ -63,8 +63,8 @@ pub struct State {
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.
     pub alarm: Option<Sender<()>>,
-    /// The NIC's clock.
-    pub clock: NicClock,
+    /// The NIC's clock, and what has its time.
+    pub times: Times,
     /// Whether the NIC has ended.
     pub ended: bool,
 }
