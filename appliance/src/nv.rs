@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vnic_backend::settings::{self, Chosen};
-use vnic_backend::{AlgorithmLimits, DcbxMode, LldpExtent, PRESETS, PortPreset};
+use vnic_backend::{AlgorithmLimits, DcbxMode, LldpExtent, PRESETS, PortPreset, QosLimits};
 
-use table::{CNP_DSCP, CNP_DSCP_MODE, LEGACY_DCQCN, PRIORITIES, PROGRAMMABLE, WOL_MAGIC};
+use table::{
+    CLASSES, CNP_DSCP, CNP_DSCP_MODE, LEGACY_DCQCN, PFC, PRIORITIES, PROGRAMMABLE, REAL_TIME, WOL_MAGIC,
+};
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
 
 use crate::check::nearest;
@@ -233,6 +235,27 @@ impl Nv {
         }
     }
 
+    /// Whether times of completions are of the NIC's clock.
+    pub fn real_time(&self) -> bool {
+        self.lock().current.get(REAL_TIME) != Some(&0)
+    }
+
+    /// Most traffic classes, and most priorities with flow control, of adapters and ports.
+    pub fn qos_limits(&self) -> QosLimits {
+        let current = &self.lock().current;
+        let most = |name| {
+            let set = current.get(name);
+            set.map_or(8, |most| u8::try_from(*most).unwrap_or(8).min(8))
+        };
+        QosLimits {
+            classes: match most(CLASSES) {
+                0 => 8,
+                classes => classes,
+            },
+            pfc: most(PFC),
+        }
+    }
+
     /// What acts on ports: parameters that end in `_P1` on the first one by name, and so on.
     pub fn presets(&self) -> [PortPreset; PRESETS] {
         let current = &self.lock().current;
@@ -369,6 +392,11 @@ mod tests {
         assert_eq!(
             of(&[("RDMA_SELECTIVE_REPEAT_EN", 1)]),
             [("selective_repeat_forced_en", 1)]
+        );
+        assert_eq!(of(&[("ROCE_ADAPTIVE_ROUTING_EN", 0)]), []);
+        assert_eq!(
+            of(&[("ROCE_ADAPTIVE_ROUTING_EN", 1)]),
+            [("roce_multipath_ways", 16)]
         );
     }
 

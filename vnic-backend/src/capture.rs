@@ -1,6 +1,6 @@
 //! Captures: copies of frames for the control plane, without delay for the data path.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Sender, TrySendError};
 use vnic_engine::counters::CoreCounter;
@@ -26,14 +26,14 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Copies a frame for the reader if it is wanted. A frame that finds the channel full is lost, and counted.
+    /// Copies a frame for the reader if it is wanted. A frame that finds the channel full is lost, and counted. `time`: by the NIC's
+    /// clock, since 1970.
     pub(crate) fn offer(
         &self,
-        port: PortId,
-        direction: Direction,
+        time: Duration,
+        (port, direction): (PortId, Direction),
         f: &OutFrame<'_>,
-        drop: Option<DropReason>,
-        comment: Option<&str>,
+        (drop, comment): (Option<DropReason>, Option<&str>),
         counters: &CoreCounters,
     ) {
         let wanted = self.ports.is_empty() || self.ports.contains(&port);
@@ -46,7 +46,7 @@ impl Sink {
         data[..private].copy_from_slice(&f.head[..private]);
         mem::gather(f.segs, f.skip, &mut data[private..]);
         let frame = CapturedFrame {
-            time: SystemTime::now(),
+            time: SystemTime::UNIX_EPOCH + time,
             port,
             direction,
             drop,

@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use vnic_engine::clock::NicClock;
 use vnic_engine::counters::{self, CoreValues, HistogramSample, Values};
 use vnic_engine::dropless::ModeChange;
 use vnic_fabric::Instant;
@@ -41,6 +40,7 @@ use crate::rehearsal;
 use crate::types::*;
 use crate::vhost::{Endpoint, Voices};
 pub use adapters::AdapterSetup;
+use clock::Times;
 use state::{PortEntry, State, not_found};
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
@@ -132,9 +132,12 @@ impl Nic {
             algorithms: Mutex::default(),
             watched: AtomicBool::new(false),
         });
-        let first = clock::first(clock);
-        inner.lock().clock = first;
-        inner.everywhere(move |w| w.set_clock(first));
+        let first = Times {
+            clock: clock::first(clock),
+            free_running: false,
+        };
+        inner.lock().times = first;
+        inner.everywhere(move |w| w.set_clock(first.clock, first.of_completions()));
         let weak = Arc::downgrade(&inner);
         std::thread::Builder::new()
             .name("vnic-news".into())
@@ -192,29 +195,37 @@ impl Nic {
 
     /// The NIC's clock.
     pub fn clock(&self) -> ClockStatus {
-        clock::status(&self.inner.lock().clock, self.inner.time.now())
+        clock::status(&self.inner.lock().times.clock, self.inner.time.now())
     }
 
     /// Sets the clock's time; its frequency stays. On return all data cores have it.
     pub fn set_clock(&self, time: Duration) -> Result<ClockStatus, NicError> {
         let time = clock::time(time)?;
-        self.change_clock(|clock, now| clock.set(now, time))
+        self.change_times(|times, now| times.clock.set(now, time))
     }
 
     /// Moves the clock's time, and changes its frequency. On return all data cores have it.
     pub fn adjust_clock(&self, by: ClockAdjustment) -> Result<ClockStatus, NicError> {
         clock::check(&by)?;
-        self.change_clock(|clock, now| clock::adjust(clock, now, &by))
+        self.change_times(|times, now| clock::adjust(&mut times.clock, now, &by))
     }
 
-    /// Changes the clock, under the lock, so that all cores get changes in the same order.
-    fn change_clock(&self, change: impl FnOnce(&mut NicClock, Instant)) -> Result<ClockStatus, NicError> {
+    /// Says whether times of completions are of the NIC's clock, or of a counter of nanoseconds that begins with the NIC. On return all
+    /// data cores know it.
+    pub fn stamp_in_real_time(&self, real_time: bool) -> Result<(), NicError> {
+        self.change_times(|times, _| times.free_running = !real_time)
+            .map(drop)
+    }
+
+    /// Changes what times are of, under the lock, so that all cores get changes in the same order.
+    fn change_times(&self, change: impl FnOnce(&mut Times, Instant)) -> Result<ClockStatus, NicError> {
         let mut state = self.inner.state()?;
         rehearsal::acts()?;
-        change(&mut state.clock, self.inner.time.now());
-        let clock = state.clock;
-        self.inner.everywhere(move |w| w.set_clock(clock));
-        Ok(clock::status(&clock, self.inner.time.now()))
+        change(&mut state.times, self.inner.time.now());
+        let times = state.times;
+        self.inner
+            .everywhere(move |w| w.set_clock(times.clock, times.of_completions()));
+        Ok(clock::status(&times.clock, self.inner.time.now()))
     }
 
     /// Adds a mirror session. On return all data cores copy frames.

@@ -706,7 +706,7 @@ pub enum Direction {
 /// A captured frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedFrame {
-    /// Time of the capture.
+    /// Time of the capture, by the NIC's clock.
     pub time: SystemTime,
     /// Adapter or port at which the frame was captured.
     pub port: PortId,

@@ -75,6 +75,14 @@ impl NvConfig<'_> {
             .map_err(Refused::Nic)?;
         self.0
             .nic
+            .stamp_in_real_time(self.0.nv.real_time())
+            .map_err(Refused::Nic)?;
+        self.0
+            .nic
+            .limit_qos(self.0.nv.qos_limits())
+            .map_err(Refused::Nic)?;
+        self.0
+            .nic
             .preset_ports(self.0.nv.presets())
             .map_err(Refused::Nic)?;
         let mut adapters = Vec::new();

@@ -159,6 +159,20 @@ impl Qos<'_> {
                     .to_owned(),
             );
         }
+        let (limits, within) = (now.limits, spec.within(now.limits));
+        if within.classes.of_priority != spec.classes.of_priority {
+            said.push(format!(
+                "priority_to_tc: NV parameter NUM_OF_TC allows {} traffic classes: priorities of others have traffic class {}",
+                limits.classes,
+                limits.classes - 1
+            ));
+        }
+        if within.pfc != spec.pfc {
+            said.push(format!(
+                "pfc: NV parameter NUM_OF_PFC allows {} priorities at a time: the lowest ones have flow control",
+                limits.pfc
+            ));
+        }
         let shares: u32 = spec.classes.share.iter().map(|s| u32::from(*s)).sum();
         if spec.classes.tsa.contains(&Tsa::Ets) && shares < 100 {
             said.push(format!(

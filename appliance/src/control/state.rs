@@ -50,6 +50,8 @@ impl Kept {
         registry.set_nv(nv.acting());
         // A NIC that has ended already has no adapter either.
         let _ = nic.limit_algorithms(nv.algorithms());
+        let _ = nic.stamp_in_real_time(nv.real_time());
+        let _ = nic.limit_qos(nv.qos_limits());
         let _ = nic.preset_ports(nv.presets());
         Ok(Kept { store, registry, nv })
     }

@@ -68,7 +68,12 @@ pub enum Follows {
     UnlessZero,
     /// Scope of notifications: 1 is the port, 2 the flow.
     CnpScope,
+    /// Ways of packets: 1 are all that there can be, 0 leaves them as they are.
+    Ways,
 }
+
+/// Most ways that packets of a queue pair can take (`roce_multipath_ways`).
+const WAYS: u32 = 16;
 
 impl Sets {
     /// Value of the parameter, if any is set.
@@ -78,6 +83,7 @@ impl Sets {
             Follows::Blocks => Some(nv.div_ceil(64)),
             Follows::NewWeight => Some(1024 - nv.min(1023)),
             Follows::UnlessZero => Some(nv).filter(|nv| *nv != 0),
+            Follows::Ways => (nv != 0).then_some(WAYS),
             // Choices of `np_cnp_scope`: 0 is the queue pair, 3 the port.
             Follows::CnpScope => match nv {
                 1 => Some(3),
@@ -103,15 +109,20 @@ pub const ROCE_CONTROL: &str = "ROCE_CONTROL";
 /// Value without RDMA functions.
 pub const ROCE_OFF: u32 = 1;
 
+/// Parameter with the most traffic classes of adapters and ports; 0 stands for 8.
+pub const CLASSES: &str = "NUM_OF_TC";
+/// Parameter with the most priorities with flow control of adapters and ports at a time.
+pub const PFC: &str = "NUM_OF_PFC";
 /// Parameter that lets magic packets wake guests.
 pub const WOL_MAGIC: &str = "WOL_MAGIC_EN";
+/// Parameter that makes time stamps those of the NIC's clock.
+pub const REAL_TIME: &str = "REAL_TIME_CLOCK_ENABLE";
 /// Parameter that lets adapters repeat selectively.
 pub const SELECTIVE_REPEAT: &str = "RDMA_SELECTIVE_REPEAT_EN";
 
 const LLDP: &[(u32, &str)] = &[(0, "off"), (1, "mandatory"), (2, "all")];
 const U17: u32 = 131_071;
 
-const QOS: &str = "limits of classes and priorities";
 const PROBES: &str = "round-trip probes on the wire";
 const PCI: &str = "a PCI function of its own";
 
@@ -240,8 +251,8 @@ pub static PARAMETERS: &[NvDef] = &[
     choice("LLDP_NB_TX_MODE_P1", LLDP).acts(SEED_DCBX, 0, TX_MODE).port(),
     choice("LLDP_NB_TX_MODE_P2", LLDP).acts(SEED_DCBX, 0, TX_MODE).port(),
     number("MIN_TIME_BETWEEN_CNPS", 0, U17, "us").sets("np_min_time_between_cnps").help("Shortest gap between CNPs."),
-    number("NUM_OF_PFC", 0, 8, "priorities").of(QOS, DB_QOS, "Priorities that can have PFC at a time."),
-    number("NUM_OF_TC", 0, 7, "classes").of(QOS, DB_QOS, "Traffic classes; 0 stands for 8."),
+    number(PFC, 0, 8, "priorities").acts(DB_QOS, 8, "Priorities that can have PFC at a time; of more, the lowest ones have it."),
+    number(CLASSES, 0, 7, "classes").acts(DB_QOS, 0, "Traffic classes; 0 stands for 8. Priorities of classes beyond have the last one."),
     number("NUM_OF_VFS", 0, 65_535, "functions").of(PCI, DB_PCI, "Virtual functions."),
     choice("NUM_OF_VL", &[(1, "1"), (2, "2"), (3, "4"), (4, "8"), (5, "15")]).of(
         "InfiniBand",
@@ -258,8 +269,10 @@ pub static PARAMETERS: &[NvDef] = &[
     flag(SELECTIVE_REPEAT)
         .follows("selective_repeat_forced_en", Follows::UnlessZero)
         .acts(SEED_ECE, 0, "Lost packets of READ and WRITE are repeated one by one."),
-    flag("REAL_TIME_CLOCK_ENABLE").of("a choice: all time stamps are in real time", DB_SW, "Time stamps are in real time."),
-    flag("ROCE_ADAPTIVE_ROUTING_EN").of("adaptive routing", DB_SW, "Packets may take several paths."),
+    flag(REAL_TIME).acts(DB_SW, 1, "1: times of RDMA completions are of the NIC's clock (vnicctl clock); 0: of a counter that runs since the start of the daemon."),
+    flag("ROCE_ADAPTIVE_ROUTING_EN")
+        .follows("roce_multipath_ways", Follows::Ways)
+        .acts(DB_SW, 0, "1: packets of a queue pair take up to 16 ways, between adapters that repeat selectively."),
     choice("ROCE_CC_ALGORITHM", &[(0, "ECN"), (1, "QCN")]).of("QCN (IEEE 802.1Qau)", DB_CC, "Algorithm of congestion control."),
     choice(
         "ROCE_CC_CNP_MODERATION",

@@ -28,6 +28,7 @@ mod mesh;
 mod metrics;
 mod migration;
 mod mirror;
+mod nv;
 mod oid;
 mod panics;
 mod pcapng;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use vnic_backend::settings::Trust;
 use vnic_backend::{
     ApplicationRow, Classes, DcbxMode, DcbxSource, DcbxSpec, DcbxStatus, DcbxVersion, DcbxWilling, LldpMode,
-    MacAddr, NicEventKind, PortSpec, QosSpec, Tsa, dcbx,
+    MacAddr, NicEventKind, PortSpec, QosLimits, QosSpec, Tsa, dcbx,
 };
 use vnic_tests::driver::Wire;
 use vnic_tests::driver::packets::eth;
@@ -293,6 +293,41 @@ fn a_port_with_both_versions_speaks_that_of_a_switch() -> Result<()> {
     assert_eq!(acts(&rig), (0, [0, 0], Trust::Pcp));
     assert!(wait_for(|| rdma("a").is_none()));
     rig.finish(Copies::Unknown)
+}
+
+#[test]
+fn a_nic_with_limits_says_so_and_takes_no_more() -> Result<()> {
+    let Some(veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let [a, b] = [Rig::new(1)?, Rig::new(1)?];
+    a.nic.limit_qos(QosLimits { classes: 4, pfc: 2 })?;
+    add_ports(
+        &veth,
+        [&a, &b],
+        [ieee(DcbxWilling::default(), &[]), ieee(UNWILLING, &[])],
+    )?;
+    b.nic.set_qos(PORT, classes(0b11_1000, [30, 70]))?;
+    let most = |rig: &Rig| {
+        let peer = status(rig)?.peer?;
+        Some((peer.ets?.classes_max, peer.pfc?.capability))
+    };
+    assert!(wait_for(|| most(&b) == Some((4, 2))), "{:?}", most(&b));
+    let has = |pfc, shares| {
+        let (is, has, _) = acts(&a);
+        (is, has) == (pfc, shares)
+    };
+    assert!(wait_for(|| has(0, [30, 70])), "{:?}", acts(&a));
+    let why = status(&a).context("DCBX")?.outcome.problem;
+    assert!(why.is_some_and(|why| why.contains("flow control")), "{why:?}");
+    // More is allowed from now on.
+    a.nic.limit_qos(QosLimits { classes: 8, pfc: 3 })?;
+    assert!(wait_for(|| has(0b11_1000, [30, 70])), "{:?}", acts(&a));
+    assert!(wait_for(|| most(&b) == Some((8, 3))), "{:?}", most(&b));
+    for rig in [a, b] {
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
 }
 
 #[test]

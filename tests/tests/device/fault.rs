@@ -1,12 +1,13 @@
 //! Faults that rules put into the live NIC's traffic: between two adapters on one data core, and on two.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use vnic_backend::fault::{Action, Opcodes, PsnRange};
 use vnic_backend::{
-    CaptureSpec, CapturedFrame, Direction, DropReason, FaultSpec, Injected, MacAddr, NicError, NicEventKind,
+    CaptureSpec, CapturedFrame, ClockAdjustment, Direction, DropReason, FaultSpec, Injected, MacAddr,
+    NicError, NicEventKind,
 };
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, number_of, numbered, parse, pattern, tso, udp_partial,
@@ -591,6 +592,41 @@ fn every_injection_is_in_the_events_one_by_one_or_in_sum() -> Result<()> {
     let removed = |k: &NicEventKind| matches!(k, NicEventKind::FaultRemoved { injected: 400, .. });
     assert!(wait_for(|| t.rig.count_events("", removed) == 1));
     t.finish()
+}
+
+/// Times of captured frames are of the NIC's clock, as an operator moved it before and meanwhile.
+#[test]
+fn captures_have_the_time_of_the_nics_clock() -> Result<()> {
+    on_one_and_two_cores(|cores| {
+        let mut t = Two::new(cores)?;
+        // 2096: no clock of a machine shows it.
+        let (first, hour) = (Duration::from_secs(4_000_000_000), Duration::from_secs(3600));
+        t.rig.nic.set_clock(first)?;
+        let capture = t.rig.nic.capture(CaptureSpec {
+            owners: vec!["b".into()],
+            snaplen: 65_535,
+            drops_only: false,
+        })?;
+        t.rig.settle()?;
+        let clock = |t: &Two| t.rig.nic.clock().time;
+        let mut begins = first;
+        for psn in 0..2 {
+            let before = clock(&t);
+            assert!(before >= begins);
+            t.send([psn])?;
+            let frame = capture.frames.recv_deadline(deadline())?;
+            let time = frame.time.duration_since(SystemTime::UNIX_EPOCH)?;
+            let after = clock(&t);
+            assert!(before <= time && time <= after, "{before:?} {time:?} {after:?}");
+            begins = after + hour;
+            t.rig.nic.adjust_clock(ClockAdjustment {
+                offset: i64::try_from(hour.as_nanos())?,
+                frequency: None,
+            })?;
+        }
+        assert_eq!(t.psns(2), [0, 1]);
+        t.finish()
+    })
 }
 
 #[test]

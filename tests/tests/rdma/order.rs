@@ -1,6 +1,8 @@
 //! What a driver may rely on: that nothing touches memory of objects that have ended, that commands and doorbells keep their
 //! order, and that indices, clocks and PSNs say what they should (`proto/device/SPEC.md`, sections 3, 5.1, 7 and 8.3).
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use vnic_device::command::device::ClockReply;
 use vnic_device::command::memory::{MrReply, RegisterMr, ReregisterMr};
@@ -184,6 +186,46 @@ fn clocks_and_sequence_numbers() -> Result<()> {
         assert_eq!(a.d.query_qp(qa.number).attributes.sq_psn, psn, "{len} bytes");
         assert_eq!(b.d.query_qp(qb.number).attributes.rq_psn, psn, "{len} bytes");
     }
+    world.finish()
+}
+
+/// Times of completions follow the NIC's clock, or a counter that nobody sets.
+#[test]
+fn times_are_of_the_clock_or_of_a_counter() -> Result<()> {
+    let world = World::new(1, &["a"])?;
+    let mut s = world.side("a")?;
+    let own = s.d.own_address();
+    let mut qp = s.qp(QpType::Rc);
+    s.d.up(&qp, &link(own, qp.number));
+    // The daemon runs for less than a day, and its clock is far from that.
+    let (day, far) = (Duration::from_secs(86_400), Duration::from_secs(4_000_000_000));
+    let mut n = 0;
+    let mut times = |s: &mut Side| {
+        let clock = |s: &mut Side| -> u64 {
+            let reply: ClockReply = s.d.ask(Opcode::QueryClock, &[0u8; 0], &[]).expect("QUERY_CLOCK");
+            reply.now
+        };
+        n += 1;
+        let before = clock(s);
+        let wr = Wr::new(n, Operation::Write, &[s.at(0, 8)]).remote(s.mr.iova + 64, s.mr.rkey);
+        let time = s.done(&mut qp, &wr).time;
+        let after = clock(s);
+        assert!(before <= time && time <= after, "{before} {time} {after}");
+        [before, after].map(Duration::from_nanos)
+    };
+    let nic = &world.rig.nic;
+    nic.set_clock(far)?;
+    let [first, _] = times(&mut s);
+    assert!(first >= far, "{first:?}");
+    nic.stamp_in_real_time(false)?;
+    let [first, last] = times(&mut s);
+    assert!(last < day, "{last:?}");
+    nic.set_clock(far * 2)?;
+    let [next, last] = times(&mut s);
+    assert!(first <= next && last < day, "{first:?} {next:?}");
+    assert!(nic.clock().time >= far * 2, "the clock is set all the same");
+    nic.stamp_in_real_time(true)?;
+    assert!(times(&mut s)[0] >= far * 2);
     world.finish()
 }
 

@@ -20,15 +20,12 @@ use vnic_wire::MacAddr;
 use vnic_wire::dcbx::cee::Cee;
 use vnic_wire::dcbx::{Algorithm, Application, Classes, Ets, Exchange, Pfc};
 
-use crate::qos::{self, Tsa};
+use crate::qos::{self, Limits, Tsa};
 use cee::Machine;
 
 mod cee;
 #[cfg(test)]
 mod tests;
-
-/// Traffic classes that a port has, and priorities that it can pause at a time.
-const EIGHT: u8 = 8;
 
 /// Number of the scheduler that is a vendor's own (dcbnl.h of Linux, IEEE_8021QAZ_TSA_VENDOR).
 const VENDOR: Algorithm = Algorithm::Other(255);
@@ -195,6 +192,8 @@ pub struct Administrative {
     pub willing: Willing,
     /// The operator's values.
     pub parameters: Parameters,
+    /// Traffic classes that the port has, and priorities that it can pause at a time.
+    pub limits: Limits,
 }
 
 /// Counters.
@@ -313,9 +312,13 @@ impl Negotiation {
     }
 
     fn decide_ieee(&self, station: &Station<'_>, new: &mut Outcome) {
-        let (willing, said) = (self.administrative.willing, station.ieee);
+        let (willing, said, limits) = (
+            self.administrative.willing,
+            station.ieee,
+            self.administrative.limits,
+        );
         if let Some(classes) = said.recommendation.filter(|_| willing.ets) {
-            new.problem = unfit(&classes).err();
+            new.problem = unfit(&classes, limits).err();
             new.sources.ets = asymmetric(willing.ets, new.problem.is_none());
             if new.sources.ets == Source::Peer {
                 new.operational.classes = classes;
@@ -324,7 +327,12 @@ impl Negotiation {
         let lower = self.mac < station.mac;
         new.sources.pfc = symmetric(willing.pfc, said.pfc.map(|pfc| pfc.willing), lower);
         if let (Source::Peer, Some(pfc)) = (new.sources.pfc, said.pfc) {
-            new.operational.pfc = pfc.priorities;
+            match pausable(pfc.priorities, limits) {
+                Ok(()) => new.operational.pfc = pfc.priorities,
+                Err(why) => {
+                    (new.sources.pfc, new.problem) = (Source::Local, Some(new.problem.unwrap_or(why)))
+                }
+            }
         }
         new.sources.applications = asymmetric(willing.applications, !said.applications.is_empty());
         if new.sources.applications == Source::Peer {
@@ -340,19 +348,22 @@ impl Negotiation {
             return Said::Cee(cee.says());
         }
         let Administrative {
-            willing, parameters, ..
+            willing,
+            parameters,
+            limits,
+            ..
         } = &self.administrative;
         let acts = &self.outcome.operational;
         Said::Ieee(Exchange {
             ets: Some(Ets {
                 willing: willing.ets,
-                classes_max: EIGHT,
+                classes_max: limits.classes,
                 classes: acts.classes,
             }),
             recommendation: (!willing.ets).then_some(parameters.classes),
             pfc: Some(Pfc {
                 willing: willing.pfc,
-                capability: EIGHT,
+                capability: limits.pfc,
                 priorities: acts.pfc,
             }),
             applications: parameters.applications.clone(),
@@ -360,8 +371,21 @@ impl Negotiation {
     }
 }
 
+/// Whether a port can have flow control of these priorities, a bit each; the error says why it cannot.
+fn pausable(priorities: u8, limits: Limits) -> Result<(), &'static str> {
+    match priorities.count_ones() <= limits.pfc.into() {
+        true => Ok(()),
+        false => Err(
+            "the peer's flow control is not taken: it has more priorities than the port can pause at a time",
+        ),
+    }
+}
+
 /// Whether a port can have these classes; the error says why it cannot.
-fn unfit(c: &Classes) -> Result<(), &'static str> {
+fn unfit(c: &Classes, limits: Limits) -> Result<(), &'static str> {
+    if c.of_priority.iter().any(|class| *class >= limits.classes) {
+        return Err("the peer's classes are not taken: a priority has a class that the port does not have");
+    }
     let known = |a: &Algorithm| matches!(a, Algorithm::Strict | Algorithm::Ets | &VENDOR);
     if !c.algorithm.iter().all(known) {
         return Err("the peer's classes are not taken: a class has a scheduler that the port does not have");

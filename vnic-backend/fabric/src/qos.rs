@@ -25,6 +25,7 @@ pub mod config;
 pub mod egress;
 pub mod hint;
 pub mod lifetime;
+pub mod limits;
 pub mod order;
 pub mod pause;
 pub mod red;
@@ -42,6 +43,7 @@ pub use config::{Buffer, BufferParts, Classes, PauseSettings, PortQos, QosError,
 pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
+pub use limits::Limits;
 pub use order::ClassOrder;
 pub use pause::{PauseRx, PauseTx};
 pub use red::{Average, Capable, Curve, MarkAt, Marker, NotCapable, Red, Verdict};

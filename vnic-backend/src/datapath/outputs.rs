@@ -19,6 +19,7 @@ mod waiting;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use vnic_engine::clock::NicClock;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::gids::may_ask;
 use vnic_engine::offload::Accepts;
@@ -102,6 +103,7 @@ impl Outputs {
                 inbound: VecDeque::new(),
                 waiting,
                 captures: Vec::new(),
+                clock: NicClock::default(),
                 mirrors: Mirrors::default(),
                 timed: Timed::default(),
                 lists: Lists::default(),
@@ -201,6 +203,11 @@ impl Outputs {
     /// Notes that all copies of mirror sessions have left.
     pub fn mirrors_left(&mut self) {
         self.watch();
+    }
+
+    /// Sets the NIC's clock, which captures have their times of.
+    pub fn set_clock(&mut self, clock: NicClock) {
+        self.round.clock = clock;
     }
 
     /// Starts a capture.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vnic_engine::settings::{FlowControl, QosKeys, SendRules};
 
-use super::state::PortEntry;
+use super::state::{Imposed, PortEntry};
 use crate::datapath::QosChange;
 use crate::types::*;
 use marking::marking;
@@ -17,15 +17,11 @@ pub fn of_port(entry: &PortEntry) -> Result<Arc<QosChange>, NicError> {
     change(&acts, &acts.keys).or_else(|_| change(&entry.limited(&entry.qos), &entry.qos.keys))
 }
 
-/// Quality of service of an adapter for the cores. `rdma_priority`: that of RDMA by data center bridging exchange, where neither the
+/// Quality of service of an adapter for the cores: what of it is within the limits. An imposed priority of RDMA acts where neither the
 /// operator (by a policy, a traffic class, `DefaultUntaggedPriority`) nor the queue pair names one.
-pub fn of_adapter(
-    spec: &QosSpec,
-    keys: &QosKeys,
-    rdma_priority: Option<u8>,
-) -> Result<Arc<QosChange>, NicError> {
-    let mut new = change(spec, keys)?;
-    if let (Some(priority), Some(new)) = (rdma_priority, Arc::get_mut(&mut new))
+pub fn of_adapter(spec: &QosSpec, keys: &QosKeys, imposed: Imposed) -> Result<Arc<QosChange>, NicError> {
+    let mut new = change(&spec.within(imposed.limits), keys)?;
+    if let (Some(priority), Some(new)) = (imposed.rdma_priority, Arc::get_mut(&mut new))
         && keys.priorities.default_priority == 0
         && !spec.disabled
     {
@@ -125,7 +121,11 @@ mod tests {
     #[test]
     fn dcbx_names_the_priority_of_rdma_where_nobody_else_does() {
         let of = |spec: &QosSpec, keys: &QosKeys, named| {
-            let new = of_adapter(spec, keys, named).expect("it fits");
+            let imposed = Imposed {
+                rdma_priority: named,
+                ..Imposed::default()
+            };
+            let new = of_adapter(spec, keys, imposed).expect("it fits");
             let frames = new.qos.classification.priorities.default_priority;
             (new.marking.priorities.default_priority, frames)
         };

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 use vnic_fabric::access_list::AccessList;
 
-use super::state::{AdapterEntry, ListEntry, RdmaEntry, State, not_found};
+use super::state::{AdapterEntry, Imposed, ListEntry, RdmaEntry, State, not_found};
 use super::{Inner, Nic, acting, congestion, mirrors, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
@@ -278,13 +278,13 @@ impl Inner {
             qos,
             congestion,
         } = setup;
-        let rdma_priority = state.rdma_priority;
-        let change = acting::of_adapter(&qos, &settings.qos, rdma_priority)?;
+        let imposed = state.imposed;
+        let change = acting::of_adapter(&qos, &settings.qos, imposed)?;
         acts()?;
         let plain =
             congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
         let default =
-            qos == QosSpec::default() && settings.qos == QosKeys::default() && rdma_priority.is_none();
+            qos == QosSpec::default() && settings.qos == QosKeys::default() && imposed == Imposed::default();
         let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
         let core = self.core_for(spec.data_core, load);
         spec.data_core = Some(self.config.data_cores[core]);
@@ -314,7 +314,7 @@ impl Inner {
             rdma: None,
             wanted: settings.clone(),
             qos,
-            rdma_priority,
+            imposed,
             congestion,
             program: Default::default(),
             threads: Vec::new(),

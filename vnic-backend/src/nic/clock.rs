@@ -1,4 +1,4 @@
-//! The NIC's clock: how it starts, what it may be set to, and how it is shown.
+//! The NIC's clock: how it starts, what it may be set to, how it is shown, and what has its time.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,6 +7,25 @@ use vnic_fabric::Instant;
 
 use crate::datapath::Clock;
 use crate::types::*;
+
+/// What times are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// The NIC's clock.
+    pub clock: NicClock,
+    /// Whether those of completions are of a counter instead, which nobody sets (NV parameter `REAL_TIME_CLOCK_ENABLE` 0).
+    pub free_running: bool,
+}
+
+impl Times {
+    /// What times of completions are of: ns. The counter is that of the data cores, which begins with the NIC.
+    pub fn of_completions(&self) -> NicClock {
+        match self.free_running {
+            true => NicClock::new(0),
+            false => self.clock,
+        }
+    }
+}
 
 /// The clock of a NIC that starts: it shows the system's time, or what a test's clock shows.
 pub fn first(clock: &Clock) -> NicClock {

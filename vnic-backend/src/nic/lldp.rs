@@ -78,13 +78,14 @@ pub fn time_passed(nic: &Means<'_>, state: &mut State) -> Option<Duration> {
 /// Lets the RDMA functions of all adapters have the priority that the peer of a port names, if it has changed.
 pub fn prefer(nic: &Means<'_>, state: &mut State) {
     let named = state.ports.values().find_map(PortEntry::rdma_priority);
-    if core::mem::replace(&mut state.rdma_priority, named) == named {
+    if core::mem::replace(&mut state.imposed.rdma_priority, named) == named {
         return;
     }
+    let imposed = state.imposed;
     for entry in state.adapters.values_mut() {
-        entry.rdma_priority = named;
+        entry.imposed = imposed;
         let (id, settings) = (entry.adapter.id, entry.adapter.settings());
-        let Ok(change) = of_adapter(&entry.qos, &settings.qos, named) else {
+        let Ok(change) = of_adapter(&entry.qos, &settings.qos, imposed) else {
             continue;
         };
         for worker in nic.workers {

@@ -89,11 +89,7 @@ impl Nic {
         let (index, mode) = (opened.index, opened.mode.clone());
         let id = state.free_id();
         let counters = Arc::new(counters);
-        let plain = QosSpec::default();
-        let change = match spec.speed_mbps {
-            None => None,
-            speed => Some(acting::change(&limited(&plain, speed), &plain.keys)?),
-        };
+        let limits = state.imposed.limits;
         let name = spec.name.clone();
         if spec.lldp != LldpMode::Disabled {
             self.inner.set_alarm(state)?;
@@ -106,11 +102,16 @@ impl Nic {
             counters,
             up,
             qos: QosSpec::default(),
+            limits,
             lldp: None,
             preset: PortPreset::default(),
             index: Some(index),
             problem: None,
             mode,
+        };
+        let change = match (entry.spec.speed_mbps, limits == QosLimits::default()) {
+            (None, true) => None,
+            _ => Some(acting::of_port(&entry)?),
         };
         let side = Side::Uplink(Box::new(opened), entry.counters.clone());
         self.inner.add_to_cores(id, core, &entry.config(), side);

@@ -5,21 +5,21 @@ mod check;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
 
 use super::acting::{acts, change, merge, of_adapter, of_port};
-use super::state::{PortEntry, not_found};
+use super::state::{Imposed, PortEntry, not_found};
 use super::{Nic, lldp};
 use crate::datapath::PauseState;
 use crate::rehearsal;
 use crate::types::*;
 
 impl Nic {
-    /// Configures an adapter or a port, at once and under traffic: no waiting frame is lost. An error leaves everything
-    /// unchanged and names the field.
+    /// Configures an adapter or a port, at once and under traffic: no waiting frame is lost. What is beyond the device's limits
+    /// ([`Nic::limit_qos`]) acts as far as it is within. An error leaves everything unchanged and names the field.
     pub fn set_qos(&self, name: &str, spec: QosSpec) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         if let Some(entry) = state.adapters.get_mut(name) {
             let keys = entry.adapter.settings().qos;
             check::adapter(&spec)?;
-            let change = of_adapter(&spec, &keys, entry.rdma_priority)?;
+            let change = of_adapter(&spec, &keys, entry.imposed)?;
             check_queue(&spec, &entry.qos, &keys)?;
             rehearsal::acts()?;
             let faster = entry.qos.rate != spec.rate;
@@ -46,26 +46,50 @@ impl Nic {
         Ok(())
     }
 
-    /// Checks what [`Nic::set_qos`] would check, with these keys acting on an adapter; a port's keys are those of `spec`. The
-    /// error names the field and what is allowed.
+    /// Limits the traffic classes and the priorities with flow control of all adapters and ports, also those that come later, at once and
+    /// under traffic.
+    pub fn limit_qos(&self, limits: QosLimits) -> Result<(), NicError> {
+        let mut state = self.inner.state()?;
+        if std::mem::replace(&mut state.imposed.limits, limits) == limits {
+            return Ok(());
+        }
+        let imposed = state.imposed;
+        for entry in state.adapters.values_mut() {
+            entry.imposed = imposed;
+            let change = of_adapter(&entry.qos, &entry.adapter.settings().qos, imposed)?;
+            self.inner.send_qos(entry.adapter.id, change);
+        }
+        for entry in state.ports.values_mut() {
+            entry.limits = limits;
+            lldp::administer(&self.inner.lldp(), entry);
+            self.inner.send_qos(entry.id, of_port(entry)?);
+        }
+        state.ring_alarm();
+        Ok(())
+    }
+
+    /// Checks what [`Nic::set_qos`] would check, with these keys acting on an adapter; a port's keys are those of `spec`. What is new has
+    /// to be within the device's limits, too. The error names the field and what is allowed.
     pub fn check_qos(&self, name: &str, spec: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
         let state = self.inner.state()?;
-        match (state.adapters.get(name), state.ports.contains_key(name)) {
+        match (state.adapters.get(name), state.ports.get(name)) {
             (Some(entry), _) => {
                 check::adapter(spec)?;
                 merge(spec, keys).check()?;
                 check_queue(spec, &entry.qos, keys)?;
+                check::limits(spec, &entry.qos, entry.imposed.limits)?;
                 // Watermarks of the registry may be out of range: others then act in their place.
                 if keys.guard == entry.adapter.settings().qos.guard {
                     return Ok(());
                 }
                 check::watermarks(keys.guard)
             }
-            (None, true) => {
+            (None, Some(entry)) => {
                 check::port(spec)?;
+                check::limits(spec, &entry.qos, entry.limits)?;
                 Ok(merge(spec, keys).check()?)
             }
-            (None, false) => Err(not_found("adapter or port", name)),
+            (None, None) => Err(not_found("adapter or port", name)),
         }
     }
 
@@ -96,7 +120,7 @@ impl Nic {
 
     /// Configuration and state of an adapter's or a port's quality of service.
     pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
-        let (spec, acts_of, keys, (id, core), dcbx, rdma_priority) = {
+        let (spec, acts_of, keys, (id, core), dcbx, imposed) = {
             let state = self.inner.state()?;
             let of_port = |p: &PortEntry| {
                 let outcome = p.lldp.as_ref()?.agent.dcbx()?.outcome();
@@ -105,18 +129,22 @@ impl Nic {
             match (state.adapters.get(name), state.ports.get(name)) {
                 (Some(e), _) => {
                     let keys = e.adapter.settings().qos;
-                    let acting = (e.qos.clone(), keys.clone());
+                    let acting = (e.qos.within(e.imposed.limits), keys.clone());
                     let driver = e.adapter.settings().dcbx.is_some();
                     let dcbx = state.ports.values().find_map(of_port).filter(|_| driver);
                     let dcbx = dcbx.map(|(version, _)| (version, DcbxSources::default()));
                     let at = (e.adapter.id, e.adapter.core);
-                    (e.qos.clone(), acting, keys, at, dcbx, e.rdma_priority)
+                    (e.qos.clone(), acting, keys, at, dcbx, e.imposed)
                 }
                 (None, Some(p)) => {
                     let acts = p.operational();
                     let acting = (acts.clone(), acts.keys);
                     let keys = p.qos.keys.clone();
-                    (p.qos.clone(), acting, keys, (p.id, p.core), of_port(p), None)
+                    let imposed = Imposed {
+                        rdma_priority: None,
+                        limits: p.limits,
+                    };
+                    (p.qos.clone(), acting, keys, (p.id, p.core), of_port(p), imposed)
                 }
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
@@ -129,7 +157,8 @@ impl Nic {
             acting,
             queues: queues.unwrap_or_default(),
             dcbx,
-            rdma_priority,
+            rdma_priority: imposed.rdma_priority,
+            limits: imposed.limits,
         })
     }
 

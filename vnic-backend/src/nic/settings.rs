@@ -88,7 +88,7 @@ impl Inner {
         let spec = adapter.spec();
         self.voices.configure(adapter.id, port_config(&spec, &settings));
         let qos = (before.qos != settings.qos)
-            .then(|| acting::of_adapter(&entry.qos, &settings.qos, entry.rdma_priority));
+            .then(|| acting::of_adapter(&entry.qos, &settings.qos, entry.imposed));
         let congestion = before.congestion != settings.congestion;
         self.start_with(adapter, settings, anew);
         if congestion {

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
-use vnic_engine::clock::NicClock;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::lag::Member;
 
+use super::clock::Times;
 use crate::rdma::RdmaCounters;
 use crate::types::*;
 use crate::vhost::Endpoint;
@@ -41,8 +41,8 @@ pub struct State {
     pub adapters: BTreeMap<String, AdapterEntry>,
     /// Uplink ports.
     pub ports: BTreeMap<String, PortEntry>,
-    /// Priority of RDMA that the peer of a port names by data center bridging exchange: of the first one by name.
-    pub rdma_priority: Option<u8>,
+    /// What acts on the quality of service of all adapters and ports.
+    pub imposed: Imposed,
     /// What the NV configuration wants of the first ports by name.
     pub presets: [PortPreset; PRESETS],
     /// Names of adapters, uplink ports and bonds, by their ports of the switch.
@@ -63,10 +63,20 @@ pub struct State {
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.
     pub alarm: Option<Sender<()>>,
-    /// The NIC's clock.
-    pub clock: NicClock,
+    /// The NIC's clock, and what has its time.
+    pub times: Times,
     /// Whether the NIC has ended.
     pub ended: bool,
+}
+
+/// What others than its operator want of an adapter's quality of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Imposed {
+    /// Priority of RDMA that the peer of a port names by data center bridging exchange, of the first port by name. It acts where nobody
+    /// else names one.
+    pub rdma_priority: Option<u8>,
+    /// Most classes, and most priorities with flow control (NV configuration).
+    pub limits: QosLimits,
 }
 
 /// An adapter.
@@ -79,8 +89,8 @@ pub struct AdapterEntry {
     pub wanted: AdapterSettings,
     /// Quality of service that was given last.
     pub qos: QosSpec,
-    /// Priority of RDMA where nobody else names one, as [`State::rdma_priority`].
-    pub rdma_priority: Option<u8>,
+    /// What others want of its quality of service, as [`State::imposed`].
+    pub imposed: Imposed,
     /// Congestion control that was given last.
     pub congestion: CongestionSpec,
     /// The program of its flows.

@@ -1,6 +1,7 @@
 //! Quality of service of the control plane.
 
 use vnic_engine::settings::QosKeys;
+pub use vnic_fabric::qos::Limits as QosLimits;
 use vnic_fabric::qos::QosError;
 pub use vnic_fabric::qos::{
     Buffer, BufferParts, Capable, Classes, Classification, Colour, Curve, Guard, Lifetimes, MarkAt, Match,
@@ -60,6 +61,18 @@ pub struct QosSpec {
     pub keys: QosKeys,
 }
 
+impl QosSpec {
+    /// What of it acts within limits of the device: classes beyond are the last one, and the lowest priorities keep flow control.
+    #[must_use]
+    pub fn within(&self, limits: QosLimits) -> QosSpec {
+        QosSpec {
+            classes: limits.fold(&self.classes),
+            pfc: limits.paused(self.pfc),
+            ..self.clone()
+        }
+    }
+}
+
 /// Quality of service of an adapter or a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosStatus {
@@ -77,6 +90,8 @@ pub struct QosStatus {
     /// Of an adapter: the priority of RDMA that the peer of a port names by data center bridging exchange. It acts where neither the
     /// operator nor a queue pair names one.
     pub rdma_priority: Option<u8>,
+    /// Most classes, and most priorities with flow control, that act.
+    pub limits: QosLimits,
 }
 
 /// Queues of a port.

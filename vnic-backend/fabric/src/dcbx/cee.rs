@@ -19,7 +19,8 @@
 
 use vnic_wire::dcbx::cee::{Cee, Control, Feature, Groups, Pause, Row, applications, rows};
 
-use super::{Administrative, EIGHT, Outcome, Parameters, Source, unfit};
+use super::{Administrative, Outcome, Parameters, Source, pausable, unfit};
+use crate::qos::Limits;
 
 /// A feature's state.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,11 +65,14 @@ pub(super) struct Machine {
     applications: State,
     /// The peer's values that act, where the states say so.
     taken: Parameters,
+    /// What the port can have.
+    limits: Limits,
 }
 
 impl Machine {
     /// That of a port that has heard nobody. What it says has the number 1.
     pub(super) fn new(wanted: &Administrative) -> Machine {
+        let limits = wanted.limits;
         let wanted = features(wanted);
         let first = State {
             sequence: 1,
@@ -90,6 +94,7 @@ impl Machine {
             pause: first,
             applications: first,
             taken: Parameters::default(),
+            limits,
         }
     }
 
@@ -99,6 +104,7 @@ impl Machine {
             *self = Machine::new(wanted);
             return;
         }
+        self.limits = wanted.limits;
         let mut new = features(wanted);
         let willing = wanted.willing;
         for (state, willing) in [
@@ -134,14 +140,14 @@ impl Machine {
             state.synced = true;
             true
         };
-        let (told, wanted) = (&self.told, &mut self.wanted);
+        let (told, wanted, limits) = (&self.told, &mut self.wanted, self.limits);
         if turn(&mut self.groups, told.groups != wanted.groups) {
-            let fits = |groups: &Groups| unfit(&groups.classes());
+            let fits = |groups: &Groups| unfit(&groups.classes(limits.classes), limits);
             let step = step(wanted.groups.as_ref(), peer.groups.as_ref(), fits, |_, _| Ok(()));
             if settle(&mut self.groups, &mut wanted.groups, step)
                 && let Some(groups) = peer.groups
             {
-                self.taken.classes = groups.value.classes();
+                self.taken.classes = groups.value.classes(limits.classes);
             }
         }
         if turn(&mut self.pause, told.pause != wanted.pause) {
@@ -151,7 +157,8 @@ impl Machine {
                     Err("flow control: both ends are willing, or neither is, and their priorities differ")
                 }
             };
-            let step = step(wanted.pause.as_ref(), peer.pause.as_ref(), |_| Ok(()), same);
+            let fits = |pause: &Pause| pausable(pause.priorities, limits);
+            let step = step(wanted.pause.as_ref(), peer.pause.as_ref(), fits, same);
             if settle(&mut self.pause, &mut wanted.pause, step)
                 && let Some(pause) = peer.pause
             {
@@ -259,11 +266,15 @@ fn features(wanted: &Administrative) -> Cee {
     let (willing, own) = (wanted.willing, &wanted.parameters);
     let pause = Pause {
         priorities: own.pfc,
-        classes_max: EIGHT,
+        classes_max: wanted.limits.pfc,
+    };
+    let groups = Groups {
+        classes_max: wanted.limits.classes,
+        ..Groups::of(&own.classes)
     };
     Cee {
         control: Control::default(),
-        groups: feature(willing.ets, Groups::of(&own.classes)),
+        groups: feature(willing.ets, groups),
         pause: feature(willing.pfc, pause),
         applications: feature(willing.applications, rows(&own.applications)),
     }

@@ -76,7 +76,7 @@ fn classes_that_a_port_cannot_have_are_not_taken() {
         ([0; 8], [Other(7); 8], false),
     ] {
         let told = classes(shares, algorithm);
-        assert_eq!(unfit(&told).is_ok(), fits, "{told:?}");
+        assert_eq!(unfit(&told, Limits::default()).is_ok(), fits, "{told:?}");
         let port = qos::PortQos {
             classes: taken(&told, [7000; 8]),
             ..qos::PortQos::default()
@@ -101,8 +101,78 @@ fn shares_are_told_as_per_cent() {
         shares.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(shares, wanted);
-        assert_eq!(unfit(&told), Ok(()));
+        assert_eq!(unfit(&told, Limits::default()), Ok(()));
     }
+}
+
+/// A port of four classes with two priorities that it pauses at a time says so, and takes no more.
+#[test]
+fn limits_are_told_and_kept() {
+    let mut algorithm = [Algorithm::Strict; 8];
+    algorithm[..2].fill(Algorithm::Ets);
+    let switch = |of_priority, pfc| Exchange {
+        recommendation: Some(Classes {
+            of_priority,
+            share: [30, 70, 0, 0, 0, 0, 0, 0],
+            algorithm,
+        }),
+        pfc: Some(Pfc {
+            willing: false,
+            capability: 8,
+            priorities: pfc,
+        }),
+        ..Exchange::default()
+    };
+    let limits = Limits { classes: 4, pfc: 2 };
+    let wanted = Administrative {
+        limits,
+        ..Administrative::default()
+    };
+    let mut port = Negotiation::new(MacAddr([2, 0, 0, 0, 0, 1]), wanted);
+    let Said::Ieee(said) = port.says() else {
+        panic!("it speaks IEEE");
+    };
+    assert_eq!(
+        (
+            said.ets.map(|ets| ets.classes_max),
+            said.pfc.map(|pfc| pfc.capability)
+        ),
+        (Some(4), Some(2))
+    );
+    let mut hear = |said: Exchange| {
+        let station = Station {
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            ieee: &said,
+            cee: None,
+        };
+        port.hear(&[station]);
+        let outcome = port.outcome();
+        let why = outcome.problem.unwrap_or_default().split(" is not taken").next();
+        let why = why
+            .unwrap_or_default()
+            .split(" are not taken")
+            .next()
+            .unwrap_or_default();
+        (
+            outcome.sources.ets,
+            outcome.sources.pfc,
+            outcome.operational.pfc,
+            why.to_string(),
+        )
+    };
+    let is = |ets, pfc, acts, why: &str| (ets, pfc, acts, why.to_string());
+    assert_eq!(
+        hear(switch([0, 0, 1, 1, 2, 2, 3, 3], 0b1100)),
+        is(Source::Peer, Source::Peer, 0b1100, "")
+    );
+    assert_eq!(
+        hear(switch([0, 0, 1, 1, 2, 2, 3, 4], 0b1100)),
+        is(Source::Local, Source::Peer, 0b1100, "the peer's classes")
+    );
+    assert_eq!(
+        hear(switch([0, 0, 1, 1, 2, 2, 3, 3], 0b11100)),
+        is(Source::Peer, Source::Local, 0, "the peer's flow control")
+    );
 }
 
 /// Numbers from a seed (xorshift).
@@ -147,6 +217,7 @@ impl Seed {
                     })
                     .collect(),
             },
+            limits: Limits::default(),
         }
     }
 }

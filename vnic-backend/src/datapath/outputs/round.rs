@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use vnic_engine::clock::NicClock;
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
@@ -27,6 +29,8 @@ pub struct Round {
     /// Receivers for which frames wait.
     pub waiting: Waiting,
     pub(super) captures: Vec<Arc<Sink>>,
+    /// The NIC's clock.
+    pub(super) clock: NicClock,
     /// Ports whose PTP messages are timed.
     pub timed: Timed,
     /// Access lists of the core's adapters.
@@ -97,8 +101,9 @@ impl Round {
         dropped: Option<DropReason>,
         comment: Option<&str>,
     ) {
+        let time = Duration::from_nanos(self.clock.at(self.waiting.clock.now()));
         for sink in &self.captures {
-            sink.offer(port, direction, f, dropped, comment, &self.counters);
+            sink.offer(time, (port, direction), f, (dropped, comment), &self.counters);
         }
     }
 }

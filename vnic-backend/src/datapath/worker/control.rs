@@ -126,9 +126,10 @@ impl Worker {
         self.core.out.set_access_list(id, list);
     }
 
-    /// Sets the NIC's clock.
-    pub(crate) fn set_clock(&mut self, clock: NicClock) {
-        self.functions.set_clock(clock);
+    /// Sets the NIC's clock, and what times of completions are of.
+    pub(crate) fn set_clock(&mut self, clock: NicClock, of_completions: NicClock) {
+        self.core.out.set_clock(clock);
+        self.functions.set_clock(of_completions);
     }
 
     /// Replaces the mirror sessions. The switch gives their destinations nothing else.

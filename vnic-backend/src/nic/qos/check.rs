@@ -41,6 +41,13 @@ pub fn watermarks(guard: Guard) -> Result<(), NicError> {
     Ok(given.check()?)
 }
 
+/// Checks what is new against the limits of the device. What was there before stays, and acts within them.
+pub fn limits(spec: &QosSpec, before: &QosSpec, limits: QosLimits) -> Result<(), NicError> {
+    limits.check_classes(&spec.classes, &before.classes)?;
+    limits.check_marking(&spec.ecn, &before.ecn)?;
+    Ok(limits.check_pfc(spec.pfc, before.pfc)?)
+}
+
 const QUEUE: &str = "schedule_queue";
 
 /// Checks a new schedule queue: hardware QoS is on, and all supported classes have a limit or none has (WinOF-2 Ethernet

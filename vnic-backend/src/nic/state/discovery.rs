@@ -104,10 +104,11 @@ pub fn wanted(entry: &PortEntry) -> Wanted {
             versions,
             willing,
             parameters: DcbxParameters {
-                classes: told(&qos.classes),
-                pfc: qos.pfc,
+                classes: told(&entry.limits.fold(&qos.classes)),
+                pfc: entry.limits.paused(qos.pfc),
                 applications: spec.dcbx.applications.clone(),
             },
+            limits: entry.limits,
         });
     Wanted { mode, optional, dcbx }
 }

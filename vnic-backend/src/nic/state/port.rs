@@ -26,6 +26,8 @@ pub struct PortEntry {
     pub up: bool,
     /// Quality of service that was given last.
     pub qos: QosSpec,
+    /// Most classes, and most priorities with flow control (NV configuration).
+    pub limits: QosLimits,
     /// Link layer discovery, while it speaks or listens.
     pub lldp: Option<Discovery>,
     /// What the NV configuration wants of it, while its own link layer discovery is disabled.
@@ -48,12 +50,12 @@ impl PortEntry {
         }
     }
 
-    /// The operator's configuration, limited to the port's speed.
+    /// The operator's configuration, limited to what the port can have.
     pub fn limited(&self, spec: &QosSpec) -> QosSpec {
-        limited(spec, self.spec.speed_mbps)
+        limited(&spec.within(self.limits), self.spec.speed_mbps)
     }
 
-    /// What acts: the operator's configuration, limited to the port's speed, with what was taken from the peer by data center
+    /// What acts: the operator's configuration, limited to what the port can have, with what was taken from the peer by data center
     /// bridging exchange.
     pub fn operational(&self) -> QosSpec {
         let mut acts = self.limited(&self.qos);

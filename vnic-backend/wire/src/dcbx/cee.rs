@@ -218,7 +218,7 @@ impl Cee {
             ets: self.groups.map(|groups| Ets {
                 willing: groups.willing,
                 classes_max: groups.value.classes_max,
-                classes: groups.value.classes(),
+                classes: groups.value.classes(8),
             }),
             recommendation: None,
             pfc: self.pause.map(|pause| Pfc {
@@ -262,16 +262,16 @@ impl Groups {
         }
     }
 
-    /// Groups as classes: group N with priorities or a share is class N with ETS. Priorities of [`STRICT`] have the greatest class
-    /// that is left; without one, and of groups that there are not, priorities have class 0, and its algorithm is none that is known.
-    pub fn classes(&self) -> Classes {
+    /// Groups as classes of a port that has `count` of them: group N with priorities or a share is class N with ETS. Priorities of
+    /// [`STRICT`] have the greatest class that is left; without one, and of groups that there are not, priorities have class 0, and its algorithm is none that is known.
+    pub fn classes(&self, count: u8) -> Classes {
         let mut classes = Classes {
             of_priority: [0; 8],
             share: self.share,
             algorithm: [Algorithm::Strict; 8],
         };
         let used = |n: u8| self.of_priority.contains(&n) || self.share.get(usize::from(n)) != Some(&0);
-        let strict = (0..8).rev().find(|n| !used(*n));
+        let strict = (0..count.min(8)).rev().find(|n| !used(*n));
         for (n, algorithm) in (0..).zip(&mut classes.algorithm) {
             if used(n) {
                 *algorithm = Algorithm::Ets;

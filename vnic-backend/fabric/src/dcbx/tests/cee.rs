@@ -112,6 +112,7 @@ fn willing(versions: Versions) -> Administrative {
             pfc: 1,
             ..Parameters::default()
         },
+        limits: Limits::default(),
     }
 }
 
@@ -289,12 +290,47 @@ fn what_a_port_cannot_have_is_told_as_an_error() {
     assert_eq!((acknowledged, port.pfc().1), (2, Source::Peer));
 }
 
+/// A port of four classes with two priorities that it pauses at a time says so, and takes no more.
+#[test]
+fn limits_are_told_and_kept() {
+    let mut wanted = willing(CEE);
+    wanted.limits = Limits { classes: 4, pfc: 2 };
+    let mut port = Played::new(wanted.clone());
+    let (_, _, told) = port.told();
+    let most = (
+        told.groups.map(|groups| groups.value.classes_max),
+        told.pause.map(|pause| pause.value.classes_max),
+    );
+    assert_eq!(most, (Some(4), Some(2)));
+    let mut said = switch();
+    if let Some(pause) = &mut said.pause {
+        pause.value.priorities = 0b11_1000;
+    }
+    port.says(&said, 1, 1);
+    let outcome = port.outcome();
+    assert_eq!(
+        (outcome.sources.ets, outcome.sources.pfc),
+        (Source::Peer, Source::Local)
+    );
+    assert_eq!(outcome.operational.classes.of_priority, [0, 0, 0, 1, 1, 1, 1, 3]);
+    assert!(
+        outcome.problem.is_some_and(|why| why.contains("flow control")),
+        "{outcome:?}"
+    );
+    // More fits from now on; what was said is heard again.
+    wanted.limits.pfc = 3;
+    port.agent.set_dcbx(port.now, Some(wanted));
+    port.says(&said, 1, 2);
+    port.says(&said, 1, 3);
+    assert_eq!(port.pfc(), (0b11_1000, Source::Peer, None));
+}
+
 /// What acts on the first of two ports of CEE by its text.
 fn by_the_text(mine: &Administrative, peer: &Administrative) -> Parameters {
     let mut acts = mine.parameters.clone();
     let (me, other, theirs) = (mine.willing, peer.willing, &peer.parameters);
     if me.ets && !other.ets {
-        acts.classes = Groups::of(&theirs.classes).classes();
+        acts.classes = Groups::of(&theirs.classes).classes(8);
     }
     if me.pfc && !other.pfc {
         acts.pfc = theirs.pfc;

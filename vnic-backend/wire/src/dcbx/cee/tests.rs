@@ -121,8 +121,10 @@ fn groups_are_classes() {
     };
     let none = [0; 8];
     // Strict priorities have the greatest class that no group has.
-    let classes = groups([0, 1, 7, 7, 15, 15, 1, 0], [10, 20, 0, 0, 0, 0, 0, 70]).classes();
+    let classes = groups([0, 1, 7, 7, 15, 15, 1, 0], [10, 20, 0, 0, 0, 0, 0, 70]).classes(8);
     assert_eq!(classes.of_priority, [0, 1, 7, 7, 6, 6, 1, 0]);
+    let few = groups([0, 0, 0, 1, 1, 1, 1, 15], [30, 70, 0, 0, 0, 0, 0, 0]).classes(4);
+    assert_eq!(few.of_priority, [0, 0, 0, 1, 1, 1, 1, 3]);
     assert_eq!(
         classes.algorithm,
         [ets, ets, strict, strict, strict, strict, strict, ets]
@@ -132,14 +134,14 @@ fn groups_are_classes() {
         groups([0, 1, 7, 7, 15, 15, 1, 0], [10, 20, 0, 0, 0, 0, 0, 70])
     );
     // A group that there is not, and no class that is left.
-    assert_eq!(groups([9; 8], none).classes().algorithm[0], Algorithm::Other(9));
+    assert_eq!(groups([9; 8], none).classes(8).algorithm[0], Algorithm::Other(9));
     assert_eq!(
-        groups([15; 8], [13; 8]).classes().algorithm[0],
+        groups([15; 8], [13; 8]).classes(8).algorithm[0],
         Algorithm::Other(15)
     );
     // A group without a share is one.
     assert_eq!(
-        groups([3; 8], [100, 0, 0, 0, 0, 0, 0, 0]).classes().algorithm[3],
+        groups([3; 8], [100, 0, 0, 0, 0, 0, 0, 0]).classes(8).algorithm[3],
         ets
     );
 }

@@ -1,0 +1,235 @@
+//! Traffic classes and priorities with flow control that ports may have at most (mlxconfig, `NUM_OF_TC` and `NUM_OF_PFC`).
+
+use alloc::format;
+
+use super::check::{Checked, refuse};
+use super::{Classes, PRIORITIES, Red, Tsa};
+
+/// Most traffic classes, and most priorities with flow control at a time, of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Traffic classes, 1..=8: those from this number on are not there.
+    pub classes: u8,
+    /// Priorities with priority flow control, 0..=8.
+    pub pfc: u8,
+}
+
+impl Default for Limits {
+    /// All of IEEE 802.1Q.
+    fn default() -> Self {
+        Limits {
+            classes: PRIORITIES as u8,
+            pfc: PRIORITIES as u8,
+        }
+    }
+}
+
+impl Limits {
+    fn last(self) -> u8 {
+        self.classes.clamp(1, PRIORITIES as u8) - 1
+    }
+
+    /// The classes that are there: priorities and virtual lanes of others have the last one, so that a priority is not served before one
+    /// that was before it.
+    #[must_use]
+    pub fn fold(self, of: &Classes) -> Classes {
+        let last = self.last();
+        let mut folded = of.clone();
+        for class in &mut folded.of_priority {
+            *class = last.min(*class);
+        }
+        let beyond = usize::from(last) + 1..;
+        folded.tsa[beyond.clone()].fill(Tsa::default());
+        folded.share[beyond.clone()].fill(0);
+        folded.limit[beyond].fill(0);
+        // Classes whose shares were 0 beside those that are gone share what is left alike.
+        let ets = |tsa: &Tsa| *tsa == Tsa::Ets;
+        if folded.tsa.iter().any(ets) && folded.share.iter().all(|share| *share == 0) {
+            let count = folded.tsa.iter().filter(|tsa| ets(tsa)).count();
+            for (share, tsa) in folded.share.iter_mut().zip(folded.tsa) {
+                *share = if ets(&tsa) { (100 / count) as u8 } else { 0 };
+            }
+        }
+        if let Some(tables) = &mut folded.arbitration {
+            for (lane, _) in tables.high.iter_mut().chain(&mut tables.low) {
+                *lane = last.min(*lane);
+            }
+        }
+        folded
+    }
+
+    /// As many of these priorities (a bit each) as may have flow control, from the lowest one on.
+    #[must_use]
+    pub fn paused(self, priorities: u8) -> u8 {
+        let all = (0..8).filter(|p| priorities >> p & 1 != 0);
+        all.take(self.pfc.into()).fold(0, |some, p| some | 1 << p)
+    }
+
+    /// Checks classes that an operator gives, against those before: what was there, or what is a port's own without an operator, is
+    /// [folded](Limits::fold).
+    pub fn check_classes(self, new: &Classes, before: &Classes) -> Checked {
+        let (last, plain) = (self.last(), Classes::default());
+        let named = |field, of: &str, class: u8| {
+            let problem = format!("{of}{class} is out of range: 0 to {last} (NV parameter NUM_OF_TC)");
+            refuse(field, problem)
+        };
+        let is_new = new.of_priority != before.of_priority && new.of_priority != plain.of_priority;
+        if let Some((priority, class)) = (0..)
+            .zip(new.of_priority)
+            .find(|(_, class)| is_new && *class > last)
+        {
+            return named("priority_to_tc", &format!("priority {priority}: class "), class);
+        }
+        if let Some(tables) = new
+            .arbitration
+            .as_ref()
+            .filter(|_| new.arbitration != before.arbitration)
+        {
+            let lanes = tables.high.iter().chain(&tables.low).map(|(lane, _)| *lane);
+            if let Some(lane) = lanes.into_iter().find(|lane| *lane > last) {
+                return named("vl_arbitration", "virtual lane ", lane);
+            }
+        }
+        for (class, i) in (0..).zip(0..PRIORITIES).skip(usize::from(last) + 1) {
+            let field = match () {
+                () if ![before.tsa[i], plain.tsa[i]].contains(&new.tsa[i]) => "tc_algorithm",
+                () if ![before.share[i], 0].contains(&new.share[i]) => "tc_bandwidth_percent",
+                () if ![before.limit[i], 0].contains(&new.limit[i]) => "tc_rate_limit_bps",
+                () => continue,
+            };
+            return named(field, "traffic class ", class);
+        }
+        Ok(())
+    }
+
+    /// Checks marking that an operator gives, against that before.
+    pub fn check_marking(self, new: &[Red; PRIORITIES], before: &[Red; PRIORITIES]) -> Checked {
+        let last = self.last();
+        for class in usize::from(last) + 1..PRIORITIES {
+            if ![before[class], Red::default()].contains(&new[class]) {
+                let problem =
+                    format!("traffic class {class} is out of range: 0 to {last} (NV parameter NUM_OF_TC)");
+                return refuse("ecn", problem);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks priorities with flow control (a bit each) that an operator gives, against those before.
+    pub fn check_pfc(self, new: u8, before: u8) -> Checked {
+        if new == before || new.count_ones() <= self.pfc.into() {
+            return Ok(());
+        }
+        let problem = format!(
+            "{} priorities are out of range: 0 to {} at a time (NV parameter NUM_OF_PFC)",
+            new.count_ones(),
+            self.pfc
+        );
+        refuse("pfc", problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use std::vec;
+
+    use super::*;
+    use crate::qos::{PortQos, VlArbitration};
+
+    fn four() -> Limits {
+        Limits { classes: 4, pfc: 2 }
+    }
+
+    #[test]
+    fn classes_beyond_the_last_one_are_the_last_one() {
+        let plain = four().fold(&Classes::default());
+        assert_eq!(plain.of_priority, [1, 0, 2, 3, 3, 3, 3, 3]);
+        assert_eq!(Limits::default().fold(&Classes::default()), Classes::default());
+        let one = Limits { classes: 1, pfc: 0 };
+        assert_eq!(one.fold(&Classes::default()).of_priority, [0; 8]);
+        let mut all = Classes {
+            tsa: [Tsa::Ets; 8],
+            share: [0, 0, 0, 0, 25, 25, 25, 25],
+            limit: [5_000; 8],
+            arbitration: Some(VlArbitration {
+                high: vec![(7, 1), (2, 2)],
+                low: (0..8).map(|lane| (lane, 1)).collect(),
+                high_limit: 0,
+            }),
+            ..Classes::default()
+        };
+        all = four().fold(&all);
+        let tables = all.arbitration.clone().expect("tables");
+        assert_eq!(tables.high, [(3, 1), (2, 2)]);
+        assert_eq!(
+            (all.share, all.limit[3..5].to_vec()),
+            ([25, 25, 25, 25, 0, 0, 0, 0], vec![5_000, 0])
+        );
+        let qos = PortQos {
+            classes: all,
+            ..PortQos::default()
+        };
+        assert_eq!(qos.check(), Ok(()), "what is folded is a configuration");
+    }
+
+    #[test]
+    fn the_lowest_priorities_keep_flow_control() {
+        let few = [0b1010_1000, 0b1000, 0, 0xff].map(|all| four().paused(all));
+        assert_eq!(few, [0b10_1000, 0b1000, 0, 0b11]);
+        assert_eq!(Limits { classes: 8, pfc: 0 }.paused(0xff), 0);
+    }
+
+    #[test]
+    fn new_values_beyond_a_limit_are_refused() {
+        type Change = fn(&mut Classes);
+        let refused: [(&str, Change); 5] = [
+            (
+                "priority_to_tc: priority 5: class 4 is out of range: 0 to 3 (NV parameter NUM_OF_TC)",
+                |c| c.of_priority = [0, 1, 2, 3, 3, 4, 3, 3],
+            ),
+            ("tc_algorithm: traffic class 6 is out of range: 0 to 3", |c| {
+                c.tsa[6] = Tsa::Strict
+            }),
+            ("tc_bandwidth_percent: traffic class 4 is out", |c| c.share[4] = 1),
+            ("tc_rate_limit_bps: traffic class 7 is out", |c| {
+                c.limit[7] = 5_000
+            }),
+            ("vl_arbitration: virtual lane 7 is out of range: 0 to 3", |c| {
+                c.arbitration = Some(VlArbitration {
+                    low: vec![(7, 1)],
+                    ..VlArbitration::default()
+                });
+            }),
+        ];
+        let plain = Classes::default();
+        for (wanted, change) in refused {
+            let mut new = plain.clone();
+            change(&mut new);
+            let error = four().check_classes(&new, &plain).expect_err(wanted).to_string();
+            assert!(error.starts_with(wanted), "{error}");
+            assert_eq!(four().check_classes(&new, &new), Ok(()), "it was there before");
+            assert_eq!(four().check_classes(&plain, &new), Ok(()), "it goes");
+            assert_eq!(Limits::default().check_classes(&new, &plain), Ok(()));
+        }
+        let (none, mut new) = ([Red::default(); 8], [Red::default(); 8]);
+        new[3].enable = true;
+        assert_eq!(four().check_marking(&new, &none), Ok(()));
+        new[4].enable = true;
+        let error = four()
+            .check_marking(&new, &none)
+            .expect_err("class 4")
+            .to_string();
+        assert_eq!(
+            error,
+            "ecn: traffic class 4 is out of range: 0 to 3 (NV parameter NUM_OF_TC)"
+        );
+        assert_eq!(four().check_pfc(0b11, 0), Ok(()));
+        assert_eq!(four().check_pfc(0b111, 0b111), Ok(()));
+        let error = four().check_pfc(0b111, 0).expect_err("three").to_string();
+        assert_eq!(
+            error,
+            "pfc: 3 priorities are out of range: 0 to 2 at a time (NV parameter NUM_OF_PFC)"
+        );
+    }
+}
