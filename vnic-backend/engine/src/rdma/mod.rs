@@ -50,6 +50,7 @@ pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
 pub use device::{COPIES_AT_ONCE, Device, DeviceConfig, Freed, Given, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
+pub use gsi::{QUESTIONS_MAX, Question};
 pub use limits::{Limits, Place, Resources, Usage};
 pub use marking::{MarkPolicy, Marked, Marking};
 pub use marks::{Mark, Marks};
