@@ -2,7 +2,7 @@
 //! takes the adapter's own questions to subnet administration.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 
 use vnic_wire::opcode::{Opcode, Operation, Transport};
 use vnic_wire::pkey::{FULL_MEMBER, partition};
@@ -16,6 +16,7 @@ use super::cm::Cm;
 use super::gid::GidKind;
 use super::packet::{Incoming, Outgoing, Payload, Sink};
 use super::qp;
+use super::questions::{Asker, Question, Questions};
 use super::shared::Shared;
 use super::timer::Entry;
 use super::types::{AddressVector, Event, QpNumber};
@@ -28,28 +29,6 @@ const WAITING_MAX: usize = 4096;
 const TIMEOUTS_AT_ONCE: usize = 8;
 /// Hop limit of answers: they go as far as questions come from.
 const HOP_LIMIT: u8 = 255;
-/// Questions to subnet administration that wait for their answers, at most. Others are dropped.
-pub const QUESTIONS_MAX: usize = 16;
-
-/// A question to subnet administration, for whoever answers it by [`Device::answer`](super::Device::answer).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
-    /// Its number, among those of the device.
-    pub number: u32,
-    /// Index of the own GID from which it was asked.
-    pub sgid_index: u16,
-    /// The datagram.
-    pub mad: Box<sa::SaMad>,
-}
-
-/// Who has asked a question.
-#[derive(Debug)]
-struct Asker {
-    from: AddressVector,
-    qp: u32,
-    pkey: u16,
-}
-
 /// A datagram on its way out.
 #[derive(Debug)]
 struct Waiting {
@@ -67,10 +46,7 @@ pub(super) struct Gsi {
     /// Datagrams that wait, by priority.
     waiting: [VecDeque<Waiting>; 8],
     psn: Psn,
-    /// Questions that wait for answers, by number.
-    questions: BTreeMap<u32, Asker>,
-    /// Number of the next question.
-    next_question: u32,
+    questions: Questions,
     /// Whether it was told that something has happened, and not all was taken since.
     told: bool,
     /// Its entry among the deadlines of queue pairs.
@@ -78,14 +54,13 @@ pub(super) struct Gsi {
 }
 
 impl Gsi {
-    /// The seed says with which number questions begin: a device that starts again takes no answers to its last life.
+    /// The seed is that of [`Questions::new`].
     pub fn new(cm: Cm, seed: u32) -> Gsi {
         Gsi {
             cm,
             waiting: Default::default(),
             psn: Psn::new(0),
-            questions: BTreeMap::new(),
-            next_question: seed,
+            questions: Questions::new(seed),
             told: false,
             timer: Entry::default(),
         }
@@ -237,16 +212,13 @@ impl Gsi {
             return None;
         }
         shared.counters.sa_questions += 1;
-        if self.questions.len() >= QUESTIONS_MAX {
-            shared.counters.sa_dropped += 1;
-            return None;
-        }
-        let number = self.next_question;
-        self.next_question = number.wrapping_add(1);
         let sgid_index = from.sgid_index;
         // Administration is a full member of all partitions: limited ones hear it.
         let pkey = pkey | FULL_MEMBER;
-        self.questions.insert(number, Asker { from, qp, pkey });
+        let Some(number) = self.questions.add(shared.now, Asker { from, qp, pkey }) else {
+            shared.counters.sa_dropped += 1;
+            return None;
+        };
         Some(Question {
             number,
             sgid_index,
@@ -256,7 +228,7 @@ impl Gsi {
 
     /// The answer to a question has come; `None`: there is none.
     pub fn answer(&mut self, shared: &mut Shared, number: u32, answer: Option<&sa::SaMad>) {
-        let Some(asker) = self.questions.remove(&number) else {
+        let Some(asker) = self.questions.take(number) else {
             return;
         };
         match answer {

@@ -15,12 +15,13 @@ use vnic_wire::time::Instant;
 use super::super::budget::Beside;
 use super::super::cm::{self, Cm};
 use super::super::completion_queue::CompletionQueue;
-use super::super::gsi::{Gsi, Question};
+use super::super::gsi::Gsi;
 use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
 use super::super::on_demand::{Hold, PageFault};
 use super::super::packet::Incoming;
 use super::super::qp::Qp;
+use super::super::questions::Question;
 use super::super::region::{Extents, Registration, Translation};
 use super::super::shared::{Shared, Watch};
 use super::super::types::{

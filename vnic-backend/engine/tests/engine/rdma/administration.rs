@@ -1,7 +1,9 @@
 //! Questions to subnet administration: only the adapter's own programs ask, each gets its answer, and what is no question is dropped
 //! and counted.
 
-use vnic_engine::rdma::{Incoming, Payload, QUESTIONS_MAX, QpNumber, Question, SendOp, UdDestination};
+use vnic_engine::rdma::{
+    Incoming, Payload, QUESTIONS_MAX, QUESTIONS_PER_SECOND, QpNumber, Question, SendOp, UdDestination,
+};
 use vnic_wire::mad::{self, GSI_QKEY, GSI_QP};
 use vnic_wire::pkey::PkeyTable;
 use vnic_wire::sa::{SaMad, attribute, method, status};
@@ -193,4 +195,31 @@ fn only_so_many_questions_wait_and_one_that_nobody_answers_makes_room() {
     assert_eq!(side.device.counters().sa_dropped, 2);
     let again = ask(side, &packet).expect("there is room again").number;
     assert!(!asked.contains(&again));
+}
+
+#[test]
+fn only_so_many_come_in_a_second() {
+    let mut pair = pair();
+    let packet = sent(&mut pair, &QUESTION.emit());
+    let side = &mut pair.sides[0];
+    let mut ask_at = |now: u64| {
+        let incoming = Incoming {
+            path: packet.path,
+            headers: packet.headers,
+            payload: Payload::Bytes(&packet.payload),
+            telemetry: None,
+        };
+        let question = side.device.ask(Instant(now), &incoming);
+        if let Some(question) = &question {
+            side.device
+                .answer(question.number, Some(&QUESTION.response(status::OK)));
+        }
+        question.is_some()
+    };
+    let second = 1_000_000_000;
+    let heard = (0..2 * QUESTIONS_PER_SECOND)
+        .filter(|_| ask_at(5 * second))
+        .count();
+    assert_eq!(heard, QUESTIONS_PER_SECOND as usize);
+    assert!(!ask_at(6 * second - 1) && ask_at(6 * second));
 }
