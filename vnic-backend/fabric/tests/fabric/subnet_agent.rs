@@ -287,7 +287,7 @@ fn who_shares_no_partition_with_a_port_does_not_hear_of_it() {
     let (policy, mut ports) = (policy(), ports());
     ports[2].pkeys = &[0x8123];
     ports[3].pkeys = &[0x0123];
-    let mut to = |asker: usize, guid| {
+    let to = |asker: usize, guid| {
         let mut agent = Agent {
             policy: Some(&policy),
             ports: &ports,
@@ -529,7 +529,7 @@ fn a_join_has_to_be_right() {
 fn only_ports_with_the_partition_and_the_means_join() {
     let (policy, mut ports) = (policy(), ports());
     ports[0].pkeys = &[0x0123];
-    let mut join = |change: fn(&mut Port<'_>), spec: GroupSpec| {
+    let join = |change: fn(&mut Port<'_>), spec: GroupSpec| {
         let mut ports = ports.clone();
         change(&mut ports[0]);
         let record = Mc {
