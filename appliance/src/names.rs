@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `verbsFaults/{verbsFault}`, `scenarios/{scenario}`, `mirrors/{mirror}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
+//! `faults/{fault}`, `verbsFaults/{verbsFault}`, `scenarios/{scenario}`, `mirrors/{mirror}`, `subnetGroups/{group}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/queuePairs/{number}`, `adapters/{adapter}/qos`,
 //! `ports/{port}/qos`, `adapters/{adapter}/congestion`, `adapters/{adapter}/accessList`.
 
 /// What stands before the name of a parameter of a program of congestion control.
@@ -24,6 +24,9 @@ pub const SCENARIOS: &str = "scenarios";
 
 /// Collection of mirror sessions.
 pub const MIRRORS: &str = "mirrors";
+
+/// Collection of multicast groups of the subnet.
+pub const SUBNET_GROUPS: &str = "subnetGroups";
 
 /// Collection of teams, whose names may have slashes.
 pub const TEAMS: &str = "teams";

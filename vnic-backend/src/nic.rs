@@ -15,6 +15,7 @@ mod rdma;
 mod recording;
 mod settings;
 mod state;
+mod subnet;
 mod trace;
 mod verbs_faults;
 
@@ -520,6 +521,20 @@ impl Inner {
                 (port, NicEventKind::MagicPacket { source, by })
             }
             CoreEvent::SpoofedAddress { port, claim } => (port, NicEventKind::SpoofedAddress(claim)),
+            CoreEvent::SubnetQuestion {
+                port,
+                place,
+                question,
+                vlan,
+            } => {
+                let answer = subnet::answer(&mut state, &self.gids, port, &question.mad, vlan);
+                if let Some((core, answer)) = answer {
+                    let number = question.number;
+                    self.workers[core]
+                        .post(move |w| w.functions.answer(port, place, number, answer.as_ref()));
+                }
+                return;
+            }
             CoreEvent::Remains(left) => {
                 // Nothing waits for this thread, which may take long to free it.
                 drop(state);

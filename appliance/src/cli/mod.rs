@@ -38,6 +38,7 @@ mod screen;
 mod server;
 mod status;
 mod subnet;
+mod subnet_group;
 mod support;
 mod switch;
 mod team;

@@ -70,6 +70,7 @@ lists! {
     rdma_service_client::RdmaServiceClient.list_rdma_connections(ListRdmaConnectionsRequest, 10_000) -> ListRdmaConnectionsResponse: connections;
     rdma_service_client::RdmaServiceClient.list_rdma_resources(ListRdmaResourcesRequest, 10_000) -> ListRdmaResourcesResponse: resources;
     registry_service_client::RegistryServiceClient.list_entries(ListEntriesRequest, 10_000) -> ListEntriesResponse: entries, revision;
+    subnet_service_client::SubnetServiceClient.list_subnet_groups(ListSubnetGroupsRequest, 1000) -> ListSubnetGroupsResponse: groups;
     team_service_client::TeamServiceClient.list_teams(ListTeamsRequest, 0) -> ListTeamsResponse: teams, free_ports;
     switch_service_client::SwitchServiceClient.list_fdb_entries(ListFdbEntriesRequest, 10_000) -> ListFdbEntriesResponse: fdb_entries;
 }

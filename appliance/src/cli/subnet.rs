@@ -10,6 +10,7 @@ use vnic_control::v1;
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
+use super::subnet_group::{self, GroupVerb};
 use super::text;
 use crate::check;
 use crate::names::{self, ADAPTERS};
@@ -23,6 +24,9 @@ pub enum SubnetVerb {
     /// Partitions of adapters: who may speak with whom
     #[command(subcommand)]
     Partition(PartitionVerb),
+    /// Multicast groups that adapters join, such as IPoIB's broadcast groups
+    #[command(subcommand)]
+    Group(GroupVerb),
     /// Ask for the path between two adapters, as a PathRecord answers: service level, MTU, rate, lifetime, partition
     #[command(
         after_help = "Examples:\n  vnicctl subnet path --from vf0 --to vf1\n  vnicctl subnet path --from vf0,vf1 --to vf2 --service-id \
@@ -108,7 +112,7 @@ fn number(text: &str) -> Result<u64, String> {
     number.map_err(|_| format!("{text:?} is no number of 64 bits, decimal or 0x…"))
 }
 
-fn small(text: &str) -> Result<u32, String> {
+pub(super) fn small(text: &str) -> Result<u32, String> {
     u32::try_from(number(text)?).map_err(|_| format!("{text} is too large"))
 }
 
@@ -143,6 +147,7 @@ pub async fn run(verb: SubnetVerb, client: &Client, out: &Output) -> Result<(), 
                 paths,
             );
         }
+        SubnetVerb::Group(verb) => return subnet_group::run(verb, &mut service, out).await,
         SubnetVerb::Partition(PartitionVerb::List) => {
             let request = v1::GetSubnetPolicyRequest::default();
             let policy = service.get_subnet_policy(request).await?;
@@ -214,7 +219,7 @@ fn notes(notes: &[v1::SubnetPolicyNote]) -> String {
     }
 }
 
-fn pkey(key: u32) -> String {
+pub(super) fn pkey(key: u32) -> String {
     let member = if key & 0x8000 == 0 { "limited" } else { "full" };
     format!("{key:#06x} ({member})")
 }

@@ -34,6 +34,7 @@ mod reload;
 mod scenarios;
 mod state;
 mod subnet;
+mod subnet_groups;
 mod teams;
 mod verbs_faults;
 
@@ -63,5 +64,6 @@ pub use scenarios::{PlayNow, Scenarios};
 pub use state::{Control, Endpoints, Kept};
 pub(crate) use subnet::file as policy_file;
 pub use subnet::{Found, Loaded, Sought, Subnet};
+pub use subnet_groups::SubnetGroups;
 pub use teams::{TeamNow, Teams};
 pub use verbs_faults::VerbsFaults;

@@ -82,7 +82,9 @@ impl Subnet<'_> {
         loaded.clone()
     }
 
+    /// Lets a policy answer: clients, and programs that ask by datagrams.
     fn replace(&self, loaded: Loaded) {
+        self.0.nic.set_subnet_policy(loaded.policy.clone());
         *self.0.subnet.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
     }
 

@@ -20,7 +20,7 @@ use crate::access::{Live, Meter, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::control::{
-    Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Subnet, Teams, policy_file,
+    Adapters, Control, Endpoints, Kept, Mirrors, Ports, Reload, Subnet, SubnetGroups, Teams, policy_file,
 };
 use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::panics::{self, Notice};
@@ -263,6 +263,7 @@ impl Daemon {
             adapters.bring_back()?;
             Mirrors(&control).bring_back()?;
             Subnet(&control).bring_back()?.map_err(StartError::Policy)?;
+            SubnetGroups(&control).bring_back()?;
             let faults = control.settings.faults.clone();
             let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
             control

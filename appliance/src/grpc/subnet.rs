@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 use vnic_backend::SubnetPort;
-use vnic_backend::subnet::{self, Note};
+use vnic_backend::subnet::{self, Group, Note};
 use vnic_control::v1;
 
 use super::answer::{Answer, answer};
 use super::errors::{id, invalid};
-use crate::access::who;
+use super::paging::page;
+use crate::access::{blocking, who};
 use crate::check::Violations;
-use crate::control::{Control, Found, Loaded, Sought, Subnet};
-use crate::names::{self, ADAPTERS};
+use crate::control::{Control, Found, Loaded, Sought, Subnet, SubnetGroups};
+use crate::names::{self, ADAPTERS, SUBNET_GROUPS};
+use crate::stored;
 
 /// The service.
 pub struct Subnets(pub Arc<Control>);
@@ -82,6 +84,25 @@ fn path((source, destination, answer): Found<'_>) -> v1::SubnetPath {
                 .unwrap_or_default(),
             ..ends
         },
+    }
+}
+
+/// Message of a multicast group; `ports` are those of the subnet.
+fn group(ports: &[SubnetPort], name: &str, group: &Group) -> v1::SubnetGroup {
+    let member = |(guid, member): (&u64, &subnet::Member)| {
+        let port = ports.iter().find(|port| port.guid == *guid)?;
+        Some(v1::SubnetGroupMember {
+            adapter: names::of(ADAPTERS, &port.adapter),
+            gid: member.gid.to_string(),
+            join_state: member.join_state.into(),
+        })
+    };
+    v1::SubnetGroup {
+        name: names::of(SUBNET_GROUPS, name),
+        mlid: group.mlid.into(),
+        members: group.members.iter().filter_map(member).collect(),
+        lifetime: v1::Lifetime::Stored.into(),
+        ..stored::subnet_groups::message(&group.spec)
     }
 }
 
@@ -174,6 +195,64 @@ impl v1::subnet_service_server::SubnetService for Subnets {
         answer(&self.0, move |control| {
             let paths = Subnet(control).paths([&sources, &destinations], &sought, path)?;
             Ok(v1::ResolvePathsResponse { paths })
+        })
+        .await
+    }
+
+    async fn list_subnet_groups(
+        &self,
+        request: Request<v1::ListSubnetGroupsRequest>,
+    ) -> Answer<v1::ListSubnetGroupsResponse> {
+        let request = request.into_inner();
+        let page = page!(request, "ListSubnetGroups", [100, 1000])?;
+        let control = self.0.clone();
+        let all: Vec<v1::SubnetGroup> = blocking(move || {
+            let (ports, all) = (control.nic.subnet_ports(), control.nic.groups());
+            all.iter().map(|(name, of)| group(&ports, name, of)).collect()
+        })
+        .await?;
+        let (groups, next_page_token) = page.cut(all, |group| group.name.clone());
+        Ok(Response::new(v1::ListSubnetGroupsResponse {
+            groups,
+            next_page_token,
+        }))
+    }
+
+    async fn get_subnet_group(&self, request: Request<v1::GetSubnetGroupRequest>) -> Answer<v1::SubnetGroup> {
+        let id = id(SUBNET_GROUPS, "name", &request.into_inner().name)?;
+        answer(&self.0, move |control| {
+            let found = SubnetGroups(control).get(&id)?;
+            Ok(group(&control.nic.subnet_ports(), &id, &found))
+        })
+        .await
+    }
+
+    async fn create_subnet_group(
+        &self,
+        request: Request<v1::CreateSubnetGroupRequest>,
+    ) -> Answer<v1::SubnetGroup> {
+        let by = who(&request);
+        let request = request.into_inner();
+        answer(&self.0, move |control| {
+            let mut wrong = Violations::default();
+            let wanted = request.subnet_group.unwrap_or_default();
+            let read = stored::subnet_groups::read(&request.subnet_group_id, &wanted, &mut wrong);
+            let (name, spec) = wrong.finish(read)?;
+            let made = SubnetGroups(control).create(&by, &name, spec)?;
+            Ok(group(&[], &name, &made))
+        })
+        .await
+    }
+
+    async fn delete_subnet_group(
+        &self,
+        request: Request<v1::DeleteSubnetGroupRequest>,
+    ) -> Answer<v1::SubnetGroup> {
+        let by = who(&request);
+        let id = id(SUBNET_GROUPS, "name", &request.into_inner().name)?;
+        answer(&self.0, move |control| {
+            let last = SubnetGroups(control).remove(&by, &id)?;
+            Ok(group(&control.nic.subnet_ports(), &id, &last))
         })
         .await
     }

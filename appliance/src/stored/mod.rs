@@ -8,5 +8,6 @@ pub mod mirrors;
 pub mod moves;
 pub mod ports;
 pub mod qos;
+pub mod subnet_groups;
 pub mod teams;
 pub mod values;

@@ -150,6 +150,127 @@ async fn a_policy_is_checked_loaded_stored_and_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn groups_are_made_listed_stored_and_removed() {
+    let lab = Lab::start(2).await;
+    let group = async |lab: &Lab, words: &[&str]| lab.said(&[&["subnet", "group"], words].concat()).await;
+    assert!(group(&lab, &["list"]).await.contains("no multicast groups"));
+    let made = lab
+        .json(&["subnet", "group", "create", "all", "--partition", "0xffff"])
+        .await;
+    assert_eq!(made["name"], json!("subnetGroups/all"));
+    assert_eq!(
+        (
+            &made["mgid"],
+            &made["qkey"],
+            &made["mtu_bytes"],
+            &made["rate_mbps"],
+            &made["packet_lifetime"]
+        ),
+        (
+            &json!("ff12:401b:ffff::ffff:ffff"),
+            &json!(0xb1b),
+            &json!(1024),
+            &json!(10_000),
+            &json!(18)
+        )
+    );
+    group(
+        &lab,
+        &[
+            "create",
+            "blue",
+            "--partition",
+            "0x8001",
+            "--mgid",
+            "ff15::1:2",
+            "--qkey",
+            "0x77",
+            "--mtu",
+            "4096",
+            "--rate",
+            "2.5G",
+            "--lifetime",
+            "9",
+            "--sl",
+            "3",
+        ],
+    )
+    .await;
+    let events = lab.said(&["event", "list", "--kind", "settings_changed"]).await;
+    assert!(events.contains("subnet groups: blue is made"), "{events}");
+    for (words, part) in [
+        (&["create", "all", "--partition", "0x8002"][..], "ALREADY_EXISTS"),
+        (
+            &["create", "two", "--partition", "0xffff"],
+            "subnet_group.mgid: the group \"all\" has the GID",
+        ),
+        (
+            &["create", "two", "--partition", "1", "--mgid", "fe80::1"],
+            "subnet_group.mgid: fe80::1 is no multicast address",
+        ),
+        (
+            &["create", "two", "--partition", "1", "--mtu", "1500"],
+            "subnet_group.mtu_bytes: 1500: 256, 512, 1024, 2048, 4096 are allowed",
+        ),
+        (
+            &["create", "two", "--partition", "1", "--rate", "9G"],
+            "subnet_group.rate_mbps: 9000: 2500, 5000, 10000, 14000",
+        ),
+        (
+            &["create", "two", "--partition", "1", "--lifetime", "64"],
+            "subnet_group.packet_lifetime: 64 is out of range: 0 to 63",
+        ),
+        (
+            &["create", "two", "--partition", "1", "--sl", "16"],
+            "subnet_group.service_level: 16 is out of range: 0 to 15",
+        ),
+        (
+            &["create", "two", "--partition", "1", "--qkey", "0x80000000"],
+            "subnet_group.qkey: Q_Key 0x80000000 is out of range",
+        ),
+        (&["show", "two"], "NOT_FOUND"),
+        (&["remove", "two"], "NOT_FOUND"),
+    ] {
+        let told = lab.refused(1, &[&["subnet", "group"], words].concat()).await;
+        assert!(told.contains(part), "{part}: {told}");
+    }
+
+    let lab = lab.restart(2).await;
+    let table = group(&lab, &["list"]).await;
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[1],
+        [
+            "all",
+            "ff12:401b:ffff::ffff:ffff",
+            "0xffff",
+            "0",
+            "1024",
+            "10000",
+            "0"
+        ],
+        "{table}"
+    );
+    assert_eq!(
+        lines[2],
+        ["blue", "ff15::1:2", "0x8001", "3", "4096", "2500", "0"],
+        "{table}"
+    );
+    let shown = group(&lab, &["show", "blue"]).await;
+    assert!(
+        shown.contains("0x8001 (full)") && shown.contains("2^9 x 4.096 us"),
+        "{shown}"
+    );
+    group(&lab, &["remove", "all", "blue"]).await;
+    let lab = lab.restart(2).await;
+    assert!(group(&lab, &["list"]).await.contains("no multicast groups"));
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_policy_of_the_configuration_file_answers_from_the_start_on() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("policy.conf"), POLICY).expect("a file");
@@ -264,12 +385,18 @@ async fn partitions_are_set_listed_stored_and_decide_about_paths() {
     lab.end().await;
 }
 
-/// The commands of the page about partitions print what it shows.
+/// The commands of the page about partitions and groups print what it shows.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_partitions_of_the_page_are_as_it_says() {
+async fn partitions_and_groups_of_the_page_are_as_it_says() {
+    for section in ["Partitions", "Multicast groups"] {
+        page_is_true(section).await;
+    }
+}
+
+async fn page_is_true(name: &str) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/infiniband.md");
     let page = std::fs::read_to_string(path).expect("docs/infiniband.md");
-    let from = page.find("\n## Partitions\n").expect("a section");
+    let from = page.find(&format!("\n## {name}\n")).expect("a section");
     let section = page[from + 1..].split("\n## ").next().expect("its text");
     let lab = Lab::start(3).await;
     let all = blocks(section);

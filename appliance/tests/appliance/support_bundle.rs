@@ -107,6 +107,7 @@ fn a_bundle_has_the_state_of_the_daemon_and_no_secret() {
         "scenarios",
         "server-info",
         "status",
+        "subnet-groups",
         "subnet",
         "switch",
         "system",

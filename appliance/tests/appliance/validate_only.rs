@@ -206,6 +206,7 @@ async fn furnished(files: &Files) -> Lab {
             "--destination",
             "vf1",
         ],
+        vec!["subnet", "group", "create", "old", "--partition", "0xffff"],
         vec!["gid", "set", "vf0", "--index", "100", "--gid", "2001:db8::9"],
         vec!["registry", "set", "vf0", "DelayDropTimeout", "50"],
         vec!["qos", "set", "vf0", "--rate", "1G"],

@@ -41,7 +41,7 @@ targets! {
     gids: "guest and wire: ARP, neighbour discovery, DHCP", gids::run;
     lacp: "wire: slow protocols", lacp::run;
     lldp: "wire: link layer discovery", lldp::run;
-    cm: "wire: messages of communication management, and a driver", cm::run;
+    cm: "wire: messages of communication management and of subnet administration, and a driver", cm::run;
     mesh: "mesh peer: frames in datagrams", mesh::run;
     grpc: "client: requests of every method", grpc::run;
     reg: "client: .reg files", files::reg;

@@ -1,6 +1,7 @@
 //! guest-lib as a process of the host, against the RDMA function of an in-process NIC: programs as people write
 //! them.
 
+mod administration;
 mod frames;
 mod life;
 mod outcomes;

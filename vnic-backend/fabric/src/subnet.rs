@@ -5,9 +5,13 @@
 //! ```text
 //!  text ─▶ parse ─▶ Policy ──▶ resolve(Query) ─▶ PathRecord
 //!                     └──────▶ notes: what of it has no effect
+//!  datagram ─▶ Agent ─▶ resolve, and Groups of multicast ─▶ datagram
 //! ```
 
+mod agent;
+mod bounds;
 mod cursor;
+mod group;
 mod notes;
 mod parse;
 mod path;
@@ -16,7 +20,9 @@ mod ranges;
 mod rate;
 mod ulps;
 
+pub use agent::Agent;
 pub use cursor::PolicyError;
+pub use group::{GROUPS_MAX, Group, GroupError, GroupSpec, Groups, Member};
 pub use notes::{Note, notes};
 pub use parse::{TEXT_MAX, parse};
 pub use path::{NoPath, PathRecord, Port, Query, resolve};

@@ -6,7 +6,7 @@ use std::any::Any;
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
 use vnic_engine::congestion::Faults;
 use vnic_engine::dropless::ModeChange;
-use vnic_engine::rdma::PkeyViolation;
+use vnic_engine::rdma::{PkeyViolation, Place, Question};
 use vnic_fabric::fault::{Path, Roce, RuleId};
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Claim, Loop, PortId};
@@ -126,6 +126,17 @@ pub enum CoreEvent {
         port: PortId,
         /// The packets.
         violation: PkeyViolation,
+    },
+    /// A driver of this adapter's RDMA function asks subnet administration.
+    SubnetQuestion {
+        /// The adapter.
+        port: PortId,
+        /// The driver's place at the function.
+        place: Place,
+        /// The question.
+        question: Question,
+        /// VLAN of the switch in which it was asked; `None`: none of the adapter's.
+        vlan: Option<u16>,
     },
     /// Objects that a driver of an RDMA function has left: to free them takes longer than a turn of a data core.
     Remains(Box<dyn Any + Send>),

@@ -18,7 +18,9 @@ use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 use vnic_wire::int::{Sign, Telemetry};
+use vnic_wire::mad::GSI_QP;
 use vnic_wire::roce::Frame;
+use vnic_wire::sa::{self, SaMad};
 
 use super::clock::HOUSEKEEPING;
 use super::core::Core;
@@ -35,6 +37,30 @@ use wire::{Loopback, Wire, routed};
 
 /// A driver's place at the function of an adapter; `None`: it has the whole function.
 pub type Seat = (PortId, Option<Place>);
+
+/// Passes a question of a function's driver to subnet administration on to the control plane.
+#[cold]
+fn ask(
+    core: &mut Core,
+    (port, place): (PortId, Place),
+    from: &mut Function,
+    now: Instant,
+    packet: &Incoming<'_>,
+) {
+    let Some((question, vlan)) = from.ask_administration(now, packet) else {
+        return;
+    };
+    let number = question.number;
+    let event = CoreEvent::SubnetQuestion {
+        port,
+        place,
+        question,
+        vlan,
+    };
+    if !core.out.events.report(event) {
+        from.hear_administration(number, None);
+    }
+}
 
 /// All functions of a core, by their adapters' ports.
 #[derive(Default)]
@@ -568,6 +594,10 @@ impl Functions {
                 payload: Payload::Bytes(&own.payload),
                 telemetry: None,
             };
+            if own.headers.bth.destination_qp == GSI_QP && own.payload.get(1) == Some(&sa::CLASS) {
+                ask(core, (port, place), function, now, &packet);
+                continue;
+            }
             let work = function.receive(now, &packet);
             function.charge(work);
         }
@@ -580,6 +610,13 @@ impl Functions {
             self.waits(core, port);
         }
         (of_a_turn(shared) - left).unsigned_abs() as usize
+    }
+
+    /// Gives a function the answer to a question of its driver's to subnet administration.
+    pub fn answer(&mut self, port: PortId, place: Place, question: u32, answer: Option<&SaMad>) {
+        if let Some(function) = self.seat_mut((port, Some(place))) {
+            function.hear_administration(question, answer);
+        }
     }
 
     /// Updates addresses and counters. Also called before the core sleeps, so that all news is reported.

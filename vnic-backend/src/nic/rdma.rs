@@ -1,6 +1,7 @@
 //! RDMA functions of the control plane.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use vnic_engine::gids::GidError;
@@ -9,14 +10,14 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
 use super::state::Running;
-use super::{Nic, recording};
+use super::{Nic, recording, subnet};
 use crate::datapath::{Answer, Functions};
-use crate::rdma::{Function, RdmaSnapshot, SPEED_MBPS, device_config, guid};
+use crate::rdma::{Function, RdmaSnapshot};
 use crate::rehearsal::{acts, rehearses};
+use crate::types::subnet::{Group, GroupSpec, Policy};
 use crate::types::{
     AdapterStatus, ConnectionPage, GidSetting, NicError, QUEUE_PAIRS_AT_ONCE, QpRate, RECORDED_MAX,
     RdmaEvent, RdmaOwners, RdmaPort, RdmaStatus, Recorded, RecordingStatus, SocketRole, SubnetPort, invalid,
-    subnet,
 };
 use crate::vhost::Endpoint;
 
@@ -32,28 +33,29 @@ impl Nic {
         Ok(snapshot.map(|s| rdma_status(socket, &status, owners, s)))
     }
 
-    /// Ports of all RDMA functions in the subnet, by the adapter's name. A port is as fast as the adapter's link.
+    /// Ports of all RDMA functions in the subnet, by the adapter's name.
     pub fn subnet_ports(&self) -> Vec<SubnetPort> {
-        let state = self.inner.lock();
-        let functions = state.adapters.iter().filter(|(_, entry)| entry.rdma.is_some());
-        let port = functions.filter_map(|(name, entry)| {
-            let spec = entry.adapter.spec();
-            let config = device_config(*spec.macs.first()?, spec.mtu, spec.rdma_memory_mib);
-            let link = u32::try_from(entry.qos.rate / 1_000_000).unwrap_or(u32::MAX);
-            let speed = if entry.qos.rate == 0 {
-                SPEED_MBPS
-            } else {
-                link.min(SPEED_MBPS)
-            };
-            Some(SubnetPort {
-                adapter: name.clone(),
-                guid: guid(config.mac),
-                mtu: subnet::mtu_code(config.mtu.bytes()),
-                rate: subnet::rate_code(speed),
-                pkeys: spec.pkeys,
-            })
-        });
-        port.collect()
+        subnet::ports(&self.inner.lock())
+    }
+
+    /// Sets the policy by which drivers' questions for paths are answered; `None`: there is none.
+    pub fn set_subnet_policy(&self, policy: Option<Arc<Policy>>) {
+        self.inner.lock().subnet.policy = policy;
+    }
+
+    /// Makes a multicast group of the subnet, without members.
+    pub fn create_group(&self, name: &str, spec: GroupSpec) -> Result<(), NicError> {
+        subnet::create_group(&mut *self.inner.state()?, name, spec)
+    }
+
+    /// Removes a multicast group. Its members are told nothing: their queue pairs stay attached.
+    pub fn remove_group(&self, name: &str) -> Result<(), NicError> {
+        subnet::remove_group(&mut *self.inner.state()?, name)
+    }
+
+    /// The multicast groups, by name, with their members. Adapters that are gone are in none.
+    pub fn groups(&self) -> Vec<(String, Group)> {
+        subnet::groups(&mut self.inner.lock())
     }
 
     /// Status of all RDMA functions, by the adapter's name. All are asked before the first answer is waited for: no data core

@@ -9,6 +9,7 @@ mod port;
 mod program;
 mod recordings;
 mod speaker;
+mod subnet;
 mod verbs_faults;
 
 use std::collections::BTreeMap;
@@ -32,9 +33,11 @@ pub use port::{PortEntry, limited};
 pub use program::Loaded;
 pub use recordings::{Recordings, Running};
 pub use speaker::Speaker;
+pub use subnet::Subnet;
 pub use verbs_faults::{VerbsFaultEntry, VerbsFaultTable};
 
 /// State of a NIC.
+// Wide: all that operators have made, by kind.
 #[derive(Default)]
 pub struct State {
     /// Adapters.
@@ -59,6 +62,8 @@ pub struct State {
     pub lists: BTreeMap<String, ListEntry>,
     /// Recordings of work requests.
     pub recordings: Recordings,
+    /// The subnet of the RDMA functions.
+    pub subnet: Subnet,
     /// Bonds.
     pub bonds: BTreeMap<String, BondEntry>,
     /// Wakes the thread that tells LACP machines the time, while a bond runs LACP. If this is dropped, the thread ends.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use vnic_device::event::EventKind;
 use vnic_engine::gids::{GidError, GidSource};
-use vnic_engine::rdma::GidEntry;
 use vnic_engine::rdma::steering::{FLOWS_MAX, HASH_QPS_MAX};
+use vnic_engine::rdma::{GidEntry, Incoming, Question};
 use vnic_fabric::{Instant, VlanMode};
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
+use vnic_wire::sa::SaMad;
 
 use super::device_memory::DeviceMemoryTable;
 use super::doorbells::DOORBELL_RINGS_MAX;
@@ -187,9 +188,32 @@ impl Function {
 
     /// The Ethernet address of a GID, in the VLAN of an entry of the function's table.
     pub(super) fn resolve(&self, gid: Gid, sgid_index: u16) -> Option<MacAddr> {
+        self.identity.registry.resolve(gid, self.vlan_of(sgid_index))
+    }
+
+    /// The VLAN of the switch that an entry of the function's table is in.
+    fn vlan_of(&self, sgid_index: u16) -> Option<u16> {
         let tag = self.device.gids().by_index(sgid_index).and_then(|e| e.vlan);
-        let vlan = self.identity.vlans.classify(tag);
-        self.identity.registry.resolve(gid, vlan)
+        self.identity.vlans.classify(tag)
+    }
+
+    /// Takes a packet of the function to its own queue pair 1 that may be a question to subnet administration: the question, and
+    /// the VLAN of the switch in which it was asked.
+    pub fn ask_administration(
+        &mut self,
+        now: Instant,
+        packet: &Incoming<'_>,
+    ) -> Option<(Question, Option<u16>)> {
+        self.published.stale = true;
+        let question = self.device.ask(now, packet)?;
+        let vlan = self.vlan_of(question.sgid_index);
+        Some((question, vlan))
+    }
+
+    /// Answers a question; `None`: nobody does.
+    pub fn hear_administration(&mut self, question: u32, answer: Option<&SaMad>) {
+        self.published.stale = true;
+        self.device.answer(question, answer);
     }
 
     /// A conflict about a GID that was not reported yet, when a report is due.

@@ -14,6 +14,12 @@ pub struct Gid(pub [u8; 16]);
 /// Prefix of IPv4-mapped identifiers.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Gid {
+        Gid(address.octets())
+    }
+}
+
 impl Gid {
     /// `::`, which is no identifier.
     pub const UNSPECIFIED: Gid = Gid([0; 16]);

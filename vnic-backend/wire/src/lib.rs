@@ -9,7 +9,8 @@
 //! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
 //! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`dceth`] with [`dcceth`], [`cnp`],
 //! [`int`]);
-//! [`gid`] has the identifiers; [`sack`] is ours, and so are the layouts of [`dceth`] and [`dcceth`]. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]).
+//! [`gid`] has the identifiers; [`sack`] is ours, and so are the layouts of [`dceth`] and [`dcceth`]. Connections are made by messages ([`cm`]) in management datagrams ([`mad`]);
+//! questions about paths and groups are others ([`sa`]).
 //!
 //! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]; [`tunnel`] finds what is inside. Between neighbours on a link:
 //! [`pause`], [`lacp`], [`lldp`].
@@ -58,6 +59,7 @@ pub mod ptp;
 pub mod qos;
 pub mod reth;
 pub mod roce;
+pub mod sa;
 pub mod sack;
 pub mod tcp;
 pub mod time;

@@ -150,6 +150,11 @@ pub static CALLS: &[Call] = &[
         "the policy of quality of service by path",
     ),
     call(
+        "subnet-groups",
+        "SubnetService/ListSubnetGroups",
+        "multicast groups of the subnet",
+    ),
+    call(
         "histograms",
         "CounterService/ListHistograms",
         "times and depths of the data path",
@@ -291,7 +296,7 @@ mod tests {
     use vnic_control::v1;
 
     /// Methods that read and are not called: most are in a list, are the same for all daemons of a version, or take a parameter.
-    const NOT_CALLED: [&str; 18] = [
+    const NOT_CALLED: [&str; 19] = [
         "AccessListService/GetAccessList",
         "AdapterService/GetAdapter",
         "CongestionService/GetCongestion",
@@ -308,6 +313,7 @@ mod tests {
         "RdmaService/GetQueuePair",
         "RegistryService/GetEntry",
         "RegistryService/ListKeys",
+        "SubnetService/GetSubnetGroup",
         "TeamService/GetTeam",
         "TeamService/GetTeamView",
     ];

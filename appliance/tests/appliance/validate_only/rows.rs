@@ -246,6 +246,19 @@ pub fn rows(files: &Files, registry: &Value) -> Vec<Row> {
             (InvalidArgument, json!({"policy": {"text": "qos-ulps\n"}})),
         ),
         row(
+            "/vnic.v1.SubnetService/CreateSubnetGroup",
+            Does(json!({"subnet_group_id": "new", "subnet_group": {"pkey": 0x8001}})),
+            (
+                InvalidArgument,
+                json!({"subnet_group_id": "new", "subnet_group": {"pkey": 0x8001, "mtu_bytes": 3}}),
+            ),
+        ),
+        row(
+            "/vnic.v1.SubnetService/DeleteSubnetGroup",
+            Does(name("subnetGroups/old")),
+            nobody("subnetGroups"),
+        ),
+        row(
             "/vnic.v1.MirrorService/CreateMirror",
             Does(
                 json!({"mirror_id": "new", "mirror": {"source": "adapters/vf0", "destination": "adapters/vf1", "direction": "DIRECTION_RX"}}),

@@ -1,13 +1,15 @@
 //! Datagrams of communication management. What can be read can be written, and is the same then; so are the addresses in front of
-//! its private data. Then bytes are a script: a device with a driver at random hears messages of any peer, about connections that
+//! its private data. Datagrams of subnet administration are read, written and answered. Then bytes are a script: a device with a driver at random hears messages of any peer, about connections that
 //! there are and are not. Nothing is left when the driver has destroyed what it knows.
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
+use vnic_backend::subnet::{Agent, GroupSpec, Groups, Port};
 use vnic_engine::rdma::AddressVector;
 use vnic_engine::rdma::cm::{Cm, ConnectionId, Event, Limits, Timing};
 use vnic_wire::cm::{Mad, Message, PortSpace, Rej, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, ip};
 use vnic_wire::gid::Gid;
+use vnic_wire::sa::{self, SaMad};
 use vnic_wire::time::Instant;
 use vnic_wire::{MacAddr, mad};
 
@@ -111,9 +113,61 @@ fn script(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Datagrams of subnet administration: what can be read can be written, and an answer is one.
+fn administration(bytes: &[u8]) {
+    let mut whole = [0; mad::LEN];
+    for (to, from) in whole.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    // The class as it has to be: the fuzzer need not guess it.
+    whole[..3].copy_from_slice(&[1, sa::CLASS, sa::CLASS_VERSION]);
+    let Ok(question) = SaMad::parse(&whole) else {
+        return;
+    };
+    assert_eq!(
+        SaMad::parse(&question.emit()),
+        Ok(question),
+        "written and read again"
+    );
+    let port = |guid, pkeys| Port {
+        guid,
+        node: "vf",
+        number: 1,
+        mtu: 4,
+        rate: 3,
+        pkeys,
+    };
+    let ports = [port(1, &[0xffff, 0x8001]), port(2, &[0xffff]), port(3, &[0x0001])];
+    let mut groups = Groups::default();
+    let spec = GroupSpec {
+        mgid: Gid([0xff; 16]),
+        pkey: 0xffff,
+        qkey: 1,
+        mtu: 3,
+        rate: 3,
+        packet_life: 18,
+        sl: 0,
+    };
+    assert_eq!(groups.create("all", spec), Ok(()));
+    let mut agent = Agent {
+        policy: None,
+        ports: &ports,
+        find: &|gid| Some(u64::from(gid.0[15])),
+        groups: &mut groups,
+    };
+    for asker in 0..ports.len() {
+        let Some(answer) = agent.answer(asker, &question) else {
+            continue;
+        };
+        assert_eq!(SaMad::parse(&answer.emit()), Ok(answer));
+        assert!(answer.method & sa::method::RESPONSE != 0 && answer.transaction == question.transaction);
+    }
+}
+
 /// See the module.
 pub fn run(bytes: &[u8]) {
     read(bytes);
+    administration(bytes);
     let mut rest = Unstructured::new(bytes);
     let _ = script(&mut rest);
 }

@@ -1,6 +1,7 @@
 //! Queue pairs of two devices on a perfect or scripted wire: one case for each promise of the standard.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod administration;
 mod congestion;
 mod connections;
 mod dynamic;

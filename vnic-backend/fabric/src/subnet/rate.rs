@@ -35,6 +35,13 @@ pub fn rate_code(mbps: u32) -> u8 {
     fits.max_by_key(|(rate, _)| **rate).map_or(2, |(_, code)| code)
 }
 
+/// Code of the fastest rate below that of a code.
+pub(super) fn rate_below(code: u8) -> Option<u8> {
+    let limit = rate_mbps(code)?;
+    let slower = RATES.iter().zip(2..).filter(|(rate, _)| **rate < limit);
+    slower.max_by_key(|(rate, _)| **rate).map(|(_, code)| code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +58,6 @@ mod tests {
             [1, 2, 3, 24, 25].map(rate_mbps),
             [None, Some(2_500), Some(10_000), Some(1_200_000), None]
         );
+        assert_eq!([2, 3, 5, 25].map(rate_below), [None, Some(5), Some(2), None]);
     }
 }

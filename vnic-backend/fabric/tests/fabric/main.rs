@@ -3,3 +3,4 @@
 mod flow_control;
 mod model;
 mod subnet;
+mod subnet_agent;

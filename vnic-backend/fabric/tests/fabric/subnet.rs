@@ -5,7 +5,7 @@ use vnic_fabric::subnet::{Port, Query, mtu_code, notes, parse, rate_code, resolv
 const SHORTEST: &str = "qos-ulps\n default: 0\nend-qos-ulps\n";
 
 /// The subnet of `tests/opensm/record`.
-fn ports() -> [Port<'static>; 4] {
+pub fn ports() -> [Port<'static>; 4] {
     let port = |node, guid, pkeys| Port {
         guid,
         node,

@@ -9,5 +9,6 @@ mod int;
 mod lacp;
 mod oracle;
 mod roce;
+mod sa;
 mod tshark;
 mod vectors;

@@ -9,6 +9,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use vnic_wire::gid::Gid;
+use vnic_wire::sa::SaMad;
+use vnic_wire::time::Instant;
 
 use super::super::budget::Beside;
 use super::super::cm::{self, Cm};
@@ -17,7 +19,9 @@ use super::super::gsi::Gsi;
 use super::super::limits::Limits;
 use super::super::notes::{Note, Notes};
 use super::super::on_demand::{Hold, PageFault};
+use super::super::packet::Incoming;
 use super::super::qp::Qp;
+use super::super::questions::Question;
 use super::super::region::{Extents, Registration, Translation};
 use super::super::shared::{Shared, Watch};
 use super::super::types::{
@@ -147,7 +151,7 @@ impl Device {
 
     /// Replaces communication management, for whoever wants other times or limits. Connections that there are end without a word.
     pub fn manage_connections(&mut self, cm: Cm) {
-        if let Some(before) = self.gsi.replace(Box::new(Gsi::new(cm))) {
+        if let Some(before) = self.gsi.replace(Box::new(Gsi::new(cm, self.seed))) {
             before.end(&mut self.shared);
         }
     }
@@ -164,7 +168,7 @@ impl Device {
             if let Some(place) = place {
                 cm = cm.at(place);
             }
-            Box::new(Gsi::new(cm))
+            Box::new(Gsi::new(cm, seed))
         });
         (gsi, shared)
     }
@@ -175,6 +179,22 @@ impl Device {
         let answer = call(&mut gsi.cm);
         gsi.take(shared);
         answer
+    }
+
+    /// Takes a packet that this adapter has sent to its own queue pair 1, for subnet administration: only this adapter can be who
+    /// asks. Whoever gets the question answers it. `None`: there is nothing to answer.
+    pub fn ask(&mut self, now: Instant, packet: &Incoming<'_>) -> Option<Question> {
+        self.shared.now = now;
+        self.shared.counters.received(packet);
+        let (gsi, shared) = self.gsi();
+        gsi.ask(shared, packet)
+    }
+
+    /// Answers a question; `None`: nobody does, and it is counted. What is no question of this device's life is left out.
+    pub fn answer(&mut self, question: u32, answer: Option<&SaMad>) {
+        if let Some(gsi) = &mut self.gsi {
+            gsi.answer(&mut self.shared, question, answer);
+        }
     }
 
     /// What is known of connections, if there ever was one.

@@ -428,9 +428,14 @@ pub fn datagrams() -> Pair {
 
 /// One more datagram QP of a side that has them.
 pub fn datagram_qp(side: &mut Side) -> QpNumber {
+    datagram_qp_with(side, 0x1111)
+}
+
+/// One more, with this queue key.
+pub fn datagram_qp_with(side: &mut Side, qkey: u32) -> QpNumber {
     let qp = side.device.create_qp(&side.init).unwrap();
     let base = QpAttributes {
-        qkey: 0x1111,
+        qkey,
         ..QpAttributes::default()
     };
     for (state, mask) in [
