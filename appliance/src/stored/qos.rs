@@ -3,6 +3,8 @@
 //! The message's descriptor has the list of fields. A field that is a registry key is converted by the key's row in the
 //! table of settings; each other field has a `Row`.
 
+use std::collections::BTreeMap;
+
 use prost::Message as _;
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
 use vnic_backend::settings::{self, AdapterSettings, FlowControl, KEYS, KeyDef, QosKeys};
@@ -171,6 +173,11 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
                 high_limit: read.number("high_limit: ", tables.high_limit, 255)?,
             }),
         };
+    priority_to_tc_by_port: spec.classes_by_port.iter().map(|(source, table)| v1::TcByPort {
+            source: source.clone(),
+            priority_to_tc: numbers(table),
+        }).collect()
+        => spec.classes_by_port = read.by_port(from)?;
     disabled: spec.disabled => spec.disabled = *from;
     tpid: spec.tpid.0.into()
         => spec.tpid = match *from {
@@ -386,6 +393,21 @@ impl Reader<'_> {
             lane.zip(weight)
         };
         entries.iter().enumerate().map(&mut one).collect()
+    }
+
+    /// Classes by the port that a frame came by, each for another one.
+    fn by_port(&mut self, tables: &[v1::TcByPort]) -> Option<BTreeMap<String, [u8; 8]>> {
+        let mut all = BTreeMap::new();
+        for (i, table) in tables.iter().enumerate() {
+            let source = table.source.as_str();
+            if source.is_empty() || all.contains_key(source) {
+                self.add(format!("element {i}: {source:?} is no name, or is there twice"));
+                return None;
+            }
+            let of_priority = self.numbers(&table.priority_to_tc, 7)?;
+            all.insert(source.to_owned(), of_priority);
+        }
+        Some(all)
     }
 
     fn numbers<const N: usize>(&mut self, values: &[u32], max: u32) -> Option<[u8; N]> {
@@ -655,6 +677,7 @@ pub(crate) mod tests {
                     Tsa::Ets,
                 ],
                 share: [10, 20, 0, 0, 30, 0, 0, 40],
+                by_source: Vec::new(),
                 limit: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| n * 1_000_000),
                 arbitration: Some(VlArbitration {
                     high: vec![(7, 255), (0, 0), (7, 1)],
@@ -662,6 +685,11 @@ pub(crate) mod tests {
                     high_limit: 9,
                 }),
             },
+            classes_by_port: [
+                ("p1".to_owned(), [3; 8]),
+                ("vf0".to_owned(), [0, 1, 2, 3, 4, 5, 6, 7]),
+            ]
+            .into(),
             pfc: 0x0a,
             buffer: Buffer {
                 size: 1 << 20,

@@ -1,6 +1,7 @@
 //! Quality of service by `vnicctl qos` and `vnicctl mlx5cmd`.
 
 use crate::common::lab::{Lab, fields};
+use crate::common::wires::Wires;
 use serde_json::json;
 use tonic::transport::Channel;
 use vnic_control::v1;
@@ -761,5 +762,63 @@ async fn a_name_of_nothing_is_no_adapter_and_no_port() {
         let said = lab.refused(1, arguments).await;
         assert!(said.contains("there is no adapter and no port p9"), "{said}");
     }
+    lab.end().await;
+}
+
+/// A port has traffic classes by the adapter or port that a frame came by: given, shown, stored, and taken away.
+#[tokio::test(flavor = "multi_thread")]
+async fn classes_by_the_port_that_a_frame_came_by() {
+    let Some(wires) = Wires::new("classes_by_the_port_that_a_frame_came_by", 1) else {
+        return;
+    };
+    let lab = Lab::start(1).await;
+    let (end, _) = wires.ends(0);
+    lab.said(&["port", "add", "p0", "--packet", end]).await;
+    // One of them comes later.
+    let tables = [
+        "--prio-tc-from",
+        "vf0=7,7,7,7,7,7,7,7",
+        "--prio-tc-from",
+        "late=0,1,2,3,4,5,6,7",
+    ];
+    lab.said(&[&["qos", "set", "p0"][..], &tables].concat()).await;
+    let line = "priority_to_tc_by_port = late 0,1,2,3,4,5,6,7; vf0 7,7,7,7,7,7,7,7\n";
+    let shown = lab.said(&["qos", "show", "p0"]).await;
+    assert!(shown.contains(line), "{shown}");
+    let acting = |lab: &Lab| {
+        let acting = lab.daemon.control().nic.qos("p0").expect("p0").acting;
+        let tables = acting.classes.by_source.iter();
+        tables.map(|(_, table)| *table).collect::<Vec<_>>()
+    };
+    let both = [[0, 1, 2, 3, 4, 5, 6, 7], [7; 8]];
+    assert_eq!(acting(&lab), both[1..]);
+    lab.said(&["adapter", "add", "late"]).await;
+    assert_eq!(acting(&lab), both);
+    let lab = lab.restart(1).await;
+    assert_eq!(acting(&lab), both);
+    let shown = lab.said(&["qos", "show", "p0"]).await;
+    assert!(shown.contains(line), "{shown}");
+    for (owner, table, problem) in [
+        ("p0", "vf0=8,0,0,0,0,0,0,0", "0 to 7"),
+        ("p0", "vf0", "NAME=LIST"),
+        (
+            "vf0",
+            "late=0,0,0,0,0,0,0,0",
+            "priority_to_tc_by_port: only ports have it",
+        ),
+    ] {
+        let all = ["qos", "set", owner, "--prio-tc-from", table];
+        let code = if owner == "p0" { 2 } else { 1 };
+        let said = lab.refused(code, &all).await;
+        assert!(said.contains(problem), "{said}");
+    }
+    lab.said(&["qos", "set", "p0", "--prio-tc-from", "vf0=none"])
+        .await;
+    assert_eq!(acting(&lab), both[..1]);
+    lab.said(&["adapter", "remove", "late"]).await;
+    assert!(acting(&lab).is_empty());
+    lab.said(&["qos", "reset", "p0"]).await;
+    let shown = lab.said(&["qos", "show", "p0"]).await;
+    assert!(!shown.contains("by_port"), "{shown}");
     lab.end().await;
 }

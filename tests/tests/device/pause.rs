@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, FlowControl, QosKeys, Trust};
-use vnic_backend::{DropReason, MacAddr, QosSpec, VirtualClock};
+use vnic_backend::{DropReason, MacAddr, QosSpec, Tsa, VirtualClock};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, tagged, udp};
 use vnic_tests::driver::rig::{Copies, Rig, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, Options, Wire};
@@ -93,6 +93,70 @@ fn until(wire: &Wire, priority: u8, n: usize) -> Result<Vec<(u8, u16)>> {
         all.iter().filter(|(p, _)| *p == priority).count() == n
     })?;
     Ok(all)
+}
+
+/// Frames of two adapters with one priority have two classes on the wire: one has a table of its own there, which was given before the
+/// adapter was made.
+#[test]
+fn one_priority_leaves_in_classes_by_the_port_it_came_by() -> Result<()> {
+    for cores in [1, 2] {
+        let mut rig = Rig::new(cores)?;
+        let a = rig.add("a")?;
+        let Some(wire) = wire_of(&rig, &format!("s{cores}x"), cores - 1)? else {
+            return Ok(());
+        };
+        let mut plain = uplink(0b1000, 1_000_000);
+        plain.classes.tsa = [Tsa::Strict; 8];
+        let mut tables = plain.clone();
+        tables.classes_by_port.insert("b".to_owned(), [7; 8]);
+        rig.nic.set_qos("p0", tables.clone())?;
+        let b = rig.add("b")?;
+        let (mut ga, mut gb) = (rig.attach("a", wide())?, rig.attach("b", wide())?);
+        // By tables, without them, and without while frames wait: strict classes in their order, or the sources in the order in which they began.
+        for (before, after, classes) in [
+            (&tables, &tables, [3, 7]),
+            (&plain, &plain, [3, 3]),
+            (&tables, &plain, [3, 7]),
+        ] {
+            rig.nic.set_qos("p0", before.clone())?;
+            let queues = || rig.nic.qos("p0").map(|q| q.queues);
+            wire.send(&priorities(0b1000, 0xffff))?;
+            assert!(wait_for(|| queues().is_ok_and(|q| q.paused == 0b1000)));
+            for i in 0..10 {
+                stage(&mut ga, &packet(a, 3, i));
+            }
+            ga.ring(1).publish();
+            assert!(wait_for(|| queues().is_ok_and(|q| q.frames == 10)));
+            for i in 10..20 {
+                stage(&mut gb, &packet(b, 3, i));
+            }
+            gb.ring(1).publish();
+            assert!(wait_for(|| queues().is_ok_and(|q| q.frames == 20)));
+            let bytes = queues()?.bytes;
+            let filled: Vec<usize> = (0..8).filter(|class| bytes[*class] != 0).collect();
+            let mut wanted = classes.to_vec();
+            wanted.dedup();
+            assert_eq!(filled, wanted);
+            rig.nic.set_qos("p0", after.clone())?;
+            wire.send(&priorities(0b1000, 0))?;
+            let numbers: Vec<u16> = until(&wire, 3, 20)?.iter().map(|(_, n)| *n).collect();
+            let of_b = numbers[..10].iter().filter(|n| **n >= 10).count();
+            match after.classes_by_port.is_empty() {
+                false => assert_eq!(of_b, 10, "{numbers:?}"),
+                // (A turn is longer than ten of these frames.)
+                true => assert_eq!(of_b, 0, "{numbers:?}"),
+            }
+        }
+        // The adapter goes: its number may be another's.
+        rig.nic.set_qos("p0", tables)?;
+        assert_eq!(rig.nic.qos("p0")?.acting.classes.by_source.len(), 1);
+        drop(gb);
+        rig.nic.remove_adapter("b")?;
+        assert_eq!(rig.nic.qos("p0")?.acting.classes.by_source, []);
+        ga.drain();
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
 }
 
 /// Only the priority that is told to waits, until XON, or until its time is over.

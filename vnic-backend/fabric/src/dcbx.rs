@@ -448,5 +448,6 @@ pub fn taken(told: &Classes, limit: [u64; qos::PRIORITIES]) -> qos::Classes {
         share,
         limit,
         arbitration: None,
+        by_source: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 use vnic_fabric::access_list::AccessList;
 
 use super::state::{AdapterEntry, Imposed, ListEntry, RdmaEntry, State, not_found};
-use super::{Inner, Nic, acting, congestion, mirrors, settings};
+use super::{Inner, Nic, acting, congestion, mirrors, qos, settings};
 use crate::check;
 use crate::datapath::{AdapterCounters, Side};
 use crate::rdma::{Function, Identity, RdmaCounters, device_config};
@@ -81,6 +81,7 @@ impl Nic {
         state.adapters.insert(name.clone(), entry);
         self.inner.bind_faults(&state, &name);
         mirrors::bind(&self.inner, &state);
+        qos::bind(&self.inner, &mut state);
         self.inner.preset(&mut state);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
@@ -127,6 +128,7 @@ impl Nic {
         let mut entry = entry.ok_or_else(|| not_found("adapter", name))?;
         self.inner.lock().lists.remove(name);
         self.inner.end_adapter(&mut entry);
+        qos::bind(&self.inner, &mut self.inner.lock());
         self.inner.forget(entry.adapter.id, name);
         self.inner.preset(&mut self.inner.lock());
         self.inner.hub.publish(name, NicEventKind::AdapterRemoved);
@@ -371,6 +373,7 @@ impl Inner {
         let (entry, refused) = match made {
             Ok(made) => made,
             Err(error) => {
+                qos::bind(self, &mut state);
                 drop(state);
                 self.forget(old.adapter.id, name);
                 self.hub.publish(name, NicEventKind::AdapterRemoved);

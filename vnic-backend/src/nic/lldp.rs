@@ -172,7 +172,7 @@ fn act(nic: &Means<'_>, entry: &mut PortEntry) {
 }
 
 /// Lets what the operator and the peer want act on all cores, without waiting for them: a core may wait for the caller.
-fn carry_out(nic: &Means<'_>, entry: &PortEntry) {
+pub fn carry_out(nic: &Means<'_>, entry: &PortEntry) {
     let Ok(change) = of_port(entry) else { return };
     let id = entry.id;
     for worker in nic.workers {

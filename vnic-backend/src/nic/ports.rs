@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::state::{PortEntry, State, limited, not_found};
-use super::{Inner, Nic, acting, bridges, lldp, mirrors};
+use super::{Inner, Nic, acting, bridges, lldp, mirrors, qos};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::rehearsal::acts;
@@ -126,6 +126,7 @@ impl Nic {
         state.ports.insert(name.clone(), entry);
         self.inner.bind_faults(state, &name);
         mirrors::bind(&self.inner, state);
+        qos::bind(&self.inner, state);
         if state.bridged_with(&name).is_some() {
             bridges::bind(&self.inner, state);
         }
@@ -152,6 +153,7 @@ impl Nic {
                 bridges::bind(&self.inner, &state);
             }
             self.inner.preset(&mut state);
+            qos::bind(&self.inner, &mut state);
             entry
         };
         self.inner.remove_from_cores(entry.id);

@@ -5,8 +5,8 @@ mod check;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
 
 use super::acting::{acts, change, merge, of_adapter, of_port};
-use super::state::{Imposed, PortEntry, not_found};
-use super::{Nic, lldp};
+use super::state::{Imposed, PortEntry, State, not_found};
+use super::{Inner, Nic, lldp};
 use crate::datapath::PauseState;
 use crate::rehearsal;
 use crate::types::*;
@@ -14,8 +14,9 @@ use crate::types::*;
 impl Nic {
     /// Configures an adapter or a port, at once and under traffic: no waiting frame is lost. What is beyond the device's limits
     /// ([`Nic::limit_qos`]) acts as far as it is within. An error leaves everything unchanged and names the field.
-    pub fn set_qos(&self, name: &str, spec: QosSpec) -> Result<(), NicError> {
+    pub fn set_qos(&self, name: &str, mut spec: QosSpec) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
+        let by_source = bound(&state, &spec);
         if let Some(entry) = state.adapters.get_mut(name) {
             let keys = entry.adapter.settings().qos;
             check::adapter(&spec)?;
@@ -36,6 +37,7 @@ impl Nic {
             .get_mut(name)
             .ok_or_else(|| not_found("adapter or port", name))?;
         check::port(&spec)?;
+        spec.classes.by_source = by_source;
         change(&entry.limited(&spec), &spec.keys)?;
         rehearsal::acts()?;
         entry.qos = spec;
@@ -174,6 +176,34 @@ impl Nic {
         acting.qos = settings.qos.clone();
         self.inner.enforce(entry, acting, false);
         Ok(())
+    }
+}
+
+/// The classes of a port by the numbers of those adapters and ports that are there.
+fn bound(state: &State, spec: &QosSpec) -> Vec<(u16, [u8; 8])> {
+    let tables = spec.classes_by_port.iter();
+    tables
+        .filter_map(|(name, table)| Some((state.id_of(name)?.0, *table)))
+        .collect()
+}
+
+/// Lets classes by the port that a frame came by follow adapters and ports that come and go.
+pub(super) fn bind(nic: &Inner, state: &mut State) {
+    let named = state
+        .ports
+        .iter()
+        .filter(|(_, p)| !p.qos.classes_by_port.is_empty());
+    let named: Vec<_> = named
+        .map(|(name, p)| (name.clone(), bound(state, &p.qos)))
+        .collect();
+    for (name, by_source) in named {
+        let Some(entry) = state.ports.get_mut(&name) else {
+            continue;
+        };
+        if entry.qos.classes.by_source != by_source {
+            entry.qos.classes.by_source = by_source;
+            lldp::carry_out(&nic.lldp(), entry);
+        }
     }
 }
 

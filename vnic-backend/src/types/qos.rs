@@ -1,5 +1,7 @@
 //! Quality of service of the control plane.
 
+use std::collections::BTreeMap;
+
 use vnic_engine::settings::QosKeys;
 pub use vnic_fabric::qos::Limits as QosLimits;
 use vnic_fabric::qos::QosError;
@@ -33,8 +35,10 @@ impl Default for DscpColours {
 pub struct QosSpec {
     /// Speed of the link in bit/s; 0: not limited.
     pub rate: u64,
-    /// Traffic classes.
+    /// Traffic classes. [`Classes::by_source`] follows from `classes_by_port`, and is not looked at.
     pub classes: Classes,
+    /// Traffic class by priority of what came by the adapter or port of this name, which may come later; ports only.
+    pub classes_by_port: BTreeMap<String, [u8; 8]>,
     /// Priorities with priority flow control, a bit each.
     pub pfc: u8,
     /// Buffer of waiting frames.

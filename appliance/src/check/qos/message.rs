@@ -85,6 +85,16 @@ pub fn text(name: &str, of: &v1::Qos) -> String {
                 format!("high {high}; low {low}; high limit {}", tables.high_limit)
             },
         ),
+        ("priority_to_tc_by_port", ..) => match &of.priority_to_tc_by_port[..] {
+            [] => "none".to_owned(),
+            all => {
+                let one = |t: &v1::TcByPort| {
+                    let numbers = list(t.priority_to_tc.iter().map(ToString::to_string));
+                    format!("{} {numbers}", t.source)
+                };
+                all.iter().map(one).collect::<Vec<_>>().join("; ")
+            }
+        },
         ("tpid", ..) => format!("{:#06x}", of.tpid),
         ("receive_buffers", ..) => of.receive_buffers.as_ref().map_or_else(
             || "none".to_owned(),

@@ -256,6 +256,31 @@ impl Lanes {
     }
 }
 
+/// Classes of what came by an adapter or a port, or none.
+#[derive(Debug, Clone)]
+pub struct ByPort(Arc<str>, Option<Eight<u32>>);
+
+fn by_port(text: &str) -> Result<ByPort, String> {
+    let wrong = || format!("{text:?} is not NAME=LIST, or NAME=none");
+    let (source, table) = text.split_once('=').ok_or_else(wrong)?;
+    let table = match table {
+        "none" => None,
+        table => Some(read::classes(table)?.into()),
+    };
+    Ok(ByPort(source.trim().into(), table))
+}
+
+impl ByPort {
+    /// Makes it that of its adapter or port.
+    fn put(&self, all: &mut Vec<v1::TcByPort>) {
+        all.retain(|of| *of.source != *self.0);
+        all.extend(self.1.as_ref().map(|table| v1::TcByPort {
+            source: self.0.to_string(),
+            priority_to_tc: table.to_vec(),
+        }));
+    }
+}
+
 /// Sizes of the receive buffers, or none.
 #[derive(Debug, Clone)]
 pub struct Sizes(Option<Eight<u32>>);
@@ -357,6 +382,9 @@ flags! { |now, v|
         /// Traffic class by priority: eight of 0 to 7
         #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = eight(read::classes), help_heading = "Traffic classes")]
         prio_tc: Option<Eight<u32>> => priority_to_tc { now.priority_to_tc = v.to_vec() };
+        /// Of a port: traffic class by priority of what came by one adapter or port, NAME=LIST, in place of --prio-tc; NAME=none
+        #[arg(long, value_name = "NAME=LIST", value_parser = by_port, help_heading = "Traffic classes")]
+        prio_tc_from: Vec<ByPort> => priority_to_tc_by_port { v.put(&mut now.priority_to_tc_by_port) };
         /// How each traffic class gets its turn: eight of vendor, strict, ets
         #[arg(short = 's', long, value_name = "LIST", value_parser = eight(tsa), help_heading = "Traffic classes")]
         tsa: Option<Eight<i32>> => tc_algorithm { now.tc_algorithm = v.to_vec() };

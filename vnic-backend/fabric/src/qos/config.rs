@@ -1,5 +1,6 @@
 //! Configuration of a port by the operator.
 
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use vnic_wire::EtherType;
@@ -26,6 +27,9 @@ pub enum Tsa {
 pub struct Classes {
     /// Traffic class (0..=7) by priority.
     pub of_priority: [u8; PRIORITIES],
+    /// Traffic class (0..=7) by priority of what came by one of these ports, in place of [`of_priority`](Classes::of_priority) (IBTA volume
+    /// 1, 14.2.5.8: SLtoVLMappingTable, by input and output port).
+    pub by_source: Vec<(u16, [u8; PRIORITIES])>,
     /// How each class gets its turn.
     pub tsa: [Tsa; PRIORITIES],
     /// Percent of each [`Tsa::Ets`] class; 0 for all others. The sum is at most 100; shares are weights of what stricter
@@ -42,6 +46,7 @@ impl Default for Classes {
     fn default() -> Self {
         Classes {
             of_priority: [1, 0, 2, 3, 4, 5, 6, 7],
+            by_source: Vec::new(),
             tsa: [Tsa::Vendor; PRIORITIES],
             share: [0; PRIORITIES],
             limit: [0; PRIORITIES],

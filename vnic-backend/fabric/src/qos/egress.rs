@@ -71,8 +71,8 @@ pub struct Egress<T> {
     len: usize,
     /// Class by priority.
     class_of: [u8; PRIORITIES],
-    /// Priorities of each class, a bit each.
-    priorities: [u8; PRIORITIES],
+    /// Class by priority of what some sources sent, by source.
+    by_source: Vec<(u16, [u8; PRIORITIES])>,
     port: Bucket,
     limits: [Bucket; PRIORITIES],
     /// Classes with a limit, a bit each.
@@ -99,7 +99,7 @@ impl<T> Egress<T> {
             ahead: Ahead::default(),
             len: 0,
             class_of: [0; PRIORITIES],
-            priorities: [0; PRIORITIES],
+            by_source: Vec::new(),
             port: Bucket::new(0, SLACK),
             limits: [Bucket::new(0, SLACK); PRIORITIES],
             limited: 0,
@@ -138,18 +138,29 @@ impl<T> Egress<T> {
             (Some(tables), _) => self.arbiter = Some(Box::new(Arbiter::new(tables))),
         }
         let class_of = classes.of_priority.map(|c| c % PRIORITIES as u8);
-        if class_of != self.class_of || self.priorities == [0; PRIORITIES] {
-            self.reclass(class_of);
+        let by_source = classes.by_source.iter();
+        let by_source: Vec<_> = by_source
+            .map(|(source, table)| (*source, table.map(|c| c % PRIORITIES as u8)))
+            .collect();
+        if (class_of, &by_source) != (self.class_of, &self.by_source) {
+            (self.class_of, self.by_source) = (class_of, by_source);
+            self.reclass();
         }
     }
 
-    /// Priorities go to other classes: all items that wait are put in order again.
-    fn reclass(&mut self, class_of: [u8; PRIORITIES]) {
-        self.class_of = class_of;
-        self.priorities = [0; PRIORITIES];
-        for (p, c) in class_of.into_iter().enumerate() {
-            self.priorities[usize::from(c)] |= 1 << p;
+    /// Class of what a source sends with this priority, 0..=7.
+    #[inline]
+    pub fn class(&self, source: u16, priority: u8) -> u8 {
+        let p = usize::from(priority) % PRIORITIES;
+        if self.by_source.is_empty() {
+            return self.class_of[p];
         }
+        let own = self.by_source.iter().find(|(of, _)| *of == source);
+        own.map_or(&self.class_of, |(_, table)| table)[p]
+    }
+
+    /// Priorities go to other classes: all items that wait are put in order again.
+    fn reclass(&mut self) {
         let mut waiting = Vec::with_capacity(self.len);
         for q in &mut self.turns.queues {
             while let Some(first) = self.nodes.pop(&mut q.fifo) {
@@ -204,18 +215,30 @@ impl<T> Egress<T> {
     }
 
     /// Whether an item that has just come may go at once, because nothing that it would have to wait for waits, and there is
-    /// credit. Then it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each.
+    /// credit. Then it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each. Its source
+    /// has no classes of its own.
     #[inline(always)]
     pub fn pass(&mut self, now: Instant, priority: u8, wire: u32, closed: u8) -> bool {
         let p = usize::from(priority) % PRIORITIES;
-        let class = usize::from(self.class_of[p]);
-        closed & 1 << p == 0 && self.ahead.take(now, class, wire) || self.pass_slowly(now, p, wire, closed)
+        self.pass_in(now, (p, usize::from(self.class_of[p])), wire, closed)
+    }
+
+    /// As [`pass`](Egress::pass), of any source.
+    #[inline]
+    pub fn pass_from(&mut self, now: Instant, (source, priority): (u16, u8), wire: u32, closed: u8) -> bool {
+        let p = usize::from(priority) % PRIORITIES;
+        self.pass_in(now, (p, self.class(source, priority).into()), wire, closed)
+    }
+
+    #[inline(always)]
+    fn pass_in(&mut self, now: Instant, (p, class): (usize, usize), wire: u32, closed: u8) -> bool {
+        closed & 1 << p == 0 && self.ahead.take(now, class, wire)
+            || self.pass_slowly(now, (p, class), wire, closed)
     }
 
     /// As [`pass`](Egress::pass), if the answer is not sure already.
     #[inline(never)]
-    fn pass_slowly(&mut self, now: Instant, p: usize, wire: u32, closed: u8) -> bool {
-        let class = usize::from(self.class_of[p]);
+    fn pass_slowly(&mut self, now: Instant, (p, class): (usize, usize), wire: u32, closed: u8) -> bool {
         self.settle();
         if closed & 1 << p != 0 || !self.port.is_open(now) || !self.limits[class].is_open(now) {
             return false;
@@ -258,7 +281,7 @@ impl<T> Egress<T> {
     /// Adds an item behind those that its source sent in its class before.
     pub fn push(&mut self, entry: Entry, item: T) {
         self.settle();
-        let class = self.class_of[usize::from(entry.priority) % PRIORITIES];
+        let class = self.class(entry.source, entry.priority);
         let at = self.queue(entry.source, class);
         let q = &mut self.turns.queues[at as usize];
         q.gone = false;
@@ -284,8 +307,8 @@ impl<T> Egress<T> {
         }
         let turn = self.arbiter.as_deref().and_then(|arbiter| arbiter.choose(ready));
         let class = turn.map_or_else(|| self.order.choose(ready), |(_, lane)| lane);
-        let open = self.turns.heads() & !closed & self.priorities[class];
-        let (queue, sure) = self.turns.next(now, open);
+        let open = self.turns.heads(class) & !closed;
+        let (queue, sure) = self.turns.next(now, class, open);
         Some(Pick {
             class: class as u8,
             queue,
@@ -344,7 +367,7 @@ impl<T> Egress<T> {
     /// When an item may go that now lacks credit; `None`: only a push or an opened priority changes anything. In the past:
     /// now.
     pub fn next_time(&self, now: Instant, closed: u8) -> Option<Instant> {
-        let waiting = self.classes(self.turns.heads() & !closed);
+        let waiting = self.turns.classes(closed);
         let opens = bits(waiting).map(|c| self.limits[c].opens_at()).min()?;
         Some(opens.max(self.port.opens_at()).max(now))
     }
@@ -372,17 +395,12 @@ impl<T> Egress<T> {
 
     /// Whether an item waits in a class.
     fn waits(&self, class: usize) -> bool {
-        self.turns.heads() & self.priorities[class] != 0
-    }
-
-    /// Classes of these priorities, a bit each.
-    fn classes(&self, priorities: u8) -> u8 {
-        bits(priorities).fold(0, |all, p| all | 1 << self.class_of[p])
+        self.turns.heads(class) != 0
     }
 
     /// Classes with an item that may go, apart from the port's rate.
     fn ready(&self, now: Instant, closed: u8) -> u8 {
-        let waiting = self.classes(self.turns.heads() & !closed);
+        let waiting = self.turns.classes(closed);
         bits(waiting & self.limited)
             .filter(|c| !self.limits[*c].is_open(now))
             .fold(waiting, |ready, c| ready & !(1 << c))

@@ -35,7 +35,8 @@ impl Limits {
     pub fn fold(self, of: &Classes) -> Classes {
         let last = self.last();
         let mut folded = of.clone();
-        for class in &mut folded.of_priority {
+        let tables = folded.by_source.iter_mut().map(|(_, table)| table);
+        for class in tables.chain([&mut folded.of_priority]).flatten() {
             *class = last.min(*class);
         }
         let beyond = usize::from(last) + 1..;

@@ -229,7 +229,7 @@ impl Receiver {
         }
         self.stall.moved |= bit;
         if careful {
-            self.passed(priority);
+            self.passed(priority, self.queues.class(0, priority));
         }
         Some(priority)
     }
@@ -240,12 +240,10 @@ impl Receiver {
         !self.change.qos.hint.enable && (self.lossless >> priority & 1 == 0 || rx.has_room(len, 1))
     }
 
-    /// Counts that a frame of this priority has gone without waiting.
-    pub(super) fn passed(&mut self, priority: u8) {
+    /// Counts that a frame of this priority and class has gone without waiting.
+    pub(super) fn passed(&mut self, priority: u8, class: u8) {
         self.stall.moved |= 1 << priority;
-        self.ages
-            .lifetime
-            .sent(self.change.qos.classes.of_priority[usize::from(priority)]);
+        self.ages.lifetime.sent(class);
     }
 
     /// Priority of a frame if frames without a tag are lossless (`RxUntaggedMapToLossless`).
@@ -320,7 +318,7 @@ impl Receiver {
     }
 
     pub(super) fn push(&mut self, entry: Entry, frame: OwnedFrame) {
-        let class = self.change.qos.classes.of_priority[usize::from(entry.priority)] & 7;
+        let class = self.queues.class(entry.source, entry.priority);
         if self.change.qos.lifetimes.enable != 0 && self.queues.oldest(class).is_none() {
             self.ages.head_since[usize::from(class)] = entry.since;
         }

@@ -2,6 +2,7 @@
 //! Each refusal names the field, as the control interface calls it, and what is allowed.
 
 use vnic_engine::settings::QosKeys;
+use vnic_fabric::qos::QosError;
 
 use crate::types::*;
 
@@ -21,11 +22,49 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
             return invalid(field, problem);
         }
     }
+    let tables = spec.classes_by_port.len();
+    if tables > BY_PORT_MAX {
+        let problem = format!("{tables} tables: 0 to {BY_PORT_MAX} are allowed");
+        return invalid(BY_PORT, problem);
+    }
+    for (name, of_priority) in &spec.classes_by_port {
+        let alone = PortQos {
+            classes: with(spec, *of_priority),
+            ..PortQos::default()
+        };
+        alone.check().map_err(|error| of_one(name, error))?;
+    }
     watermarks(spec.keys.guard)
+}
+
+/// Most tables for what came by one adapter or port: each waiting frame looks for its own.
+const BY_PORT_MAX: usize = 64;
+const BY_PORT: &str = "priority_to_tc_by_port";
+
+/// Classes of a port with another table.
+fn with(spec: &QosSpec, of_priority: [u8; 8]) -> Classes {
+    Classes {
+        of_priority,
+        ..spec.classes.clone()
+    }
+}
+
+/// The refusal of the table for what came by one adapter or port.
+fn of_one(name: &str, QosError { problem, .. }: QosError) -> NicError {
+    NicError::Invalid {
+        field: BY_PORT,
+        problem: format!("{name}: {problem}"),
+    }
 }
 
 /// Checks that an adapter has nothing that only ports have.
 pub fn adapter(spec: &QosSpec) -> Result<(), NicError> {
+    if !spec.classes_by_port.is_empty() {
+        return invalid(
+            BY_PORT,
+            "only ports have it: it is about what is sent to the wire",
+        );
+    }
     match spec.tpid.is_plain() {
         true => Ok(()),
         false => invalid("tpid", "only ports have it: tags of guests have 0x8100"),
@@ -44,6 +83,11 @@ pub fn watermarks(guard: Guard) -> Result<(), NicError> {
 /// Checks what is new against the limits of the device. What was there before stays, and acts within them.
 pub fn limits(spec: &QosSpec, before: &QosSpec, limits: QosLimits) -> Result<(), NicError> {
     limits.check_classes(&spec.classes, &before.classes)?;
+    let new = spec.classes_by_port.iter();
+    for (name, table) in new.filter(|(name, table)| before.classes_by_port.get(*name) != Some(*table)) {
+        let checked = limits.check_classes(&with(spec, *table), &spec.classes);
+        checked.map_err(|error| of_one(name, error))?;
+    }
     limits.check_marking(&spec.ecn, &before.ecn)?;
     Ok(limits.check_pfc(spec.pfc, before.pfc)?)
 }
@@ -90,7 +134,7 @@ mod tests {
     #[test]
     fn ports_have_no_guest() {
         type Change = fn(&mut QosSpec);
-        let refused: [(&str, Change); 7] = [
+        let refused: [(&str, Change); 10] = [
             ("schedule_queue", |s| s.queue = Some(ScheduleQueue::default())),
             ("policies", |s| {
                 s.policies.push(Policy {
@@ -106,6 +150,21 @@ mod tests {
                 s.keys.sending.queue_per_priority = true
             }),
             ("congestion_monitoring", |s| s.keys.hint.enable = true),
+            (BY_PORT, |s| {
+                s.classes_by_port.insert("a".to_owned(), [8; 8]);
+            }),
+            (BY_PORT, |s| {
+                let all = (0..=BY_PORT_MAX).map(|i| (i.to_string(), [0; 8]));
+                s.classes_by_port = all.collect();
+            }),
+            (BY_PORT, |s| {
+                s.classes_by_port.insert("a".to_owned(), [3; 8]);
+                s.classes.arbitration = Some(VlArbitration {
+                    low: vec![(0, 1), (1, 1)],
+                    ..VlArbitration::default()
+                });
+                s.classes.of_priority = [0, 1, 0, 1, 0, 1, 0, 1];
+            }),
             ("storm_critical_ms", |s| s.keys.guard.critical_ms = 79),
         ];
         for (wanted, change) in refused {

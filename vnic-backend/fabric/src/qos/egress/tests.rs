@@ -1,3 +1,4 @@
+use std::vec;
 use std::vec::Vec;
 
 use proptest::prelude::*;
@@ -25,6 +26,7 @@ fn qos(rate: u64, tsa: [Tsa; 8], share: [u8; 8]) -> PortQos {
         rate,
         classes: Classes {
             of_priority: core::array::from_fn(|i| i as u8),
+            by_source: Vec::new(),
             tsa,
             share,
             limit: [0; 8],
@@ -341,7 +343,7 @@ fn a_flood_leaves_no_memory_behind() {
 #[derive(Debug, Clone)]
 enum Op {
     Push(u16, u8, u32),
-    Pass(u8, u32),
+    Pass(u16, u8, u32),
     Take,
     Discard,
     DropOldest(u8),
@@ -350,13 +352,14 @@ enum Op {
     Forget(u16),
     Guarantee(u16, u8, u64),
     Classes([u8; 8]),
+    Sources(Vec<(u16, [u8; 8])>),
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let push = (0..6u16, 0..8u8, 64..66_000u32);
     prop_oneof![
         6 => push.clone().prop_map(|(s, p, l)| Op::Push(s, p, l)),
-        2 => push.prop_map(|(_, p, l)| Op::Pass(p, l)),
+        2 => push.prop_map(|(s, p, l)| Op::Pass(s, p, l)),
         8 => Just(Op::Take),
         1 => Just(Op::Discard),
         1 => (0..8u8).prop_map(Op::DropOldest),
@@ -365,11 +368,53 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..6u16).prop_map(Op::Forget),
         1 => (0..6u16, 0..8u8, 0..20u64).prop_map(|(s, c, g)| Op::Guarantee(s, c, g * GBIT / 4)),
         1 => prop::array::uniform8(0..8u8).prop_map(Op::Classes),
+        1 => prop::collection::vec((0..6u16, prop::array::uniform8(0..8u8)), 0..3).prop_map(Op::Sources),
     ]
 }
 
 fn tsa() -> impl Strategy<Value = Tsa> {
     prop_oneof![Just(Tsa::Vendor), Just(Tsa::Strict), Just(Tsa::Ets)]
+}
+
+/// Class of what a source sends with a priority.
+fn class(q: &PortQos, source: u16, priority: u8) -> u8 {
+    let mut own = q.classes.by_source.iter();
+    let table = own.find(|(of, _)| *of == source).map(|(_, table)| table);
+    table.unwrap_or(&q.classes.of_priority)[usize::from(priority)]
+}
+
+/// Two sources send with one service level: each gets the class that the port has for it, and the strict one goes first.
+#[test]
+fn one_priority_has_a_class_by_its_source() {
+    let mut q = qos(GBIT, [Tsa::Strict; 8], [0; 8]);
+    q.classes.by_source = std::vec![(1, [5; 8]), (2, [6; 8])];
+    let mut e = Egress::new(&q, Instant(0));
+    assert_eq!([1, 2, 3].map(|source| e.class(source, 3)), [5, 6, 3]);
+    for (number, source) in [(0, 3), (1, 1), (2, 2), (3, 1), (4, 2)] {
+        e.push(entry(source, 3, 1000, Instant(0)), number);
+    }
+    assert_eq!(e.frames(), [0, 0, 0, 1, 0, 2, 2, 0]);
+    let order = |e: &mut Egress<u64>, closed| {
+        let now = Instant(e.next_time(Instant(0), closed)?.0);
+        let pick = e.next(now, closed)?;
+        Some((pick.class, e.take(now, pick)?.1))
+    };
+    assert_eq!(
+        order(&mut e, 1 << 3),
+        None,
+        "the priority is closed, whatever its class"
+    );
+    assert_eq!(order(&mut e, 0), Some((6, 2)));
+    assert_eq!(order(&mut e, 0), Some((6, 4)));
+    assert_eq!(order(&mut e, 0), Some((5, 1)));
+    // The same class for all, while some wait: they keep the order in which they came.
+    q.classes.by_source.clear();
+    e.configure(&q, Instant(0));
+    assert_eq!(e.frames(), [0, 0, 0, 2, 0, 0, 0, 0]);
+    assert!(
+        !e.pass_from(Instant(u64::MAX / 2), (1, 3), 1000, 0),
+        "others wait in the class"
+    );
 }
 
 /// An arbitrary configuration.
@@ -406,12 +451,11 @@ proptest! {
                     waiting.push((entry(s, p, l, now), number));
                     number += 1;
                 }
-                Op::Pass(p, l) => {
-                    let passed = e.pass(now, p, l, closed);
-                    let class = |p: u8| q.classes.of_priority[usize::from(p)];
+                Op::Pass(s, p, l) => {
+                    let passed = e.pass_from(now, (s, p), l, closed);
                     if passed {
                         prop_assert_eq!(closed & 1 << p, 0);
-                        prop_assert!(waiting.iter().all(|(w, _)| class(w.priority) != class(p)));
+                        prop_assert!(waiting.iter().all(|(w, _)| class(&q, w.source, w.priority) != class(&q, s, p)));
                         prop_assert!(e.next(now, closed).is_none(), "nothing may go that waits");
                         sent += u64::from(l);
                     }
@@ -426,7 +470,7 @@ proptest! {
                     prop_assert_eq!(taken.0.priority & 7, taken.0.priority);
                     prop_assert_eq!(closed & 1 << taken.0.priority, 0);
                     let same = |w: &Entry| w.source == taken.0.source
-                        && q.classes.of_priority[usize::from(w.priority)] == pick.class;
+                        && class(&q, w.source, w.priority) == pick.class;
                     let first = waiting.iter().position(|(w, _)| same(w)).unwrap();
                     prop_assert_eq!(waiting.remove(first), taken);
                     if matches!(op, Op::Take) {
@@ -435,7 +479,7 @@ proptest! {
                 }
                 Op::DropOldest(class) => {
                     let Some((pick, first)) = e.oldest(class).map(|(p, e)| (p, *e)) else { continue };
-                    let in_class = |w: &Entry| q.classes.of_priority[usize::from(w.priority)] == class;
+                    let in_class = |w: &Entry| self::class(&q, w.source, w.priority) == class;
                     let earlier = waiting.iter().any(|(w, _)| in_class(w) && w.since < first.since);
                     prop_assert!(!earlier);
 
@@ -456,15 +500,19 @@ proptest! {
                     e.configure(&q, now);
                     waiting.sort_by_key(|(_, n)| *n);
                 }
+                Op::Sources(by_source) => {
+                    q.classes.by_source = by_source;
+                    e.configure(&q, now);
+                    waiting.sort_by_key(|(_, n)| *n);
+                }
             }
             prop_assert_eq!(e.len(), waiting.len());
             let bytes: u64 = waiting.iter().map(|(w, _)| u64::from(w.bytes)).sum();
             prop_assert_eq!(e.bytes().iter().sum::<u64>(), bytes);
             // Work conservation: what waits, is open and has credit is offered.
             let may = waiting.iter().any(|(w, n)| {
-                let class = q.classes.of_priority[usize::from(w.priority)];
                 let same = |o: &Entry| o.source == w.source
-                    && q.classes.of_priority[usize::from(o.priority)] == class;
+                    && class(&q, o.source, o.priority) == class(&q, w.source, w.priority);
                 let first = waiting.iter().find(|(o, _)| same(o)).map(|(_, m)| m) == Some(n);
                 first && closed & 1 << w.priority == 0
             });
@@ -493,7 +541,7 @@ proptest! {
                     ahead.push(entry(s, p, l, now), 0);
                     single.push(entry(s, p, l, now), 0);
                 }
-                Op::Pass(p, l) => for _ in 0..20 {
+                Op::Pass(_, p, l) => for _ in 0..20 {
                     single.settle();
                     prop_assert_eq!(ahead.pass(now, p, l, closed), single.pass(now, p, l, closed));
                 }

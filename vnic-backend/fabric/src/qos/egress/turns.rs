@@ -2,8 +2,8 @@
 //! turn (deficit round robin in bytes on the wire, Shreedhar and Varghese 1995; a frame may take its source into debt, so
 //! that lengths need not be known before).
 //!
-//! A source's queue stands in the list of its first frame's priority, so that closed priorities cost nothing to skip. A
-//! round number keeps turns equal between the lists of one class.
+//! A source's queue stands in the list of its class and its first frame's priority, so that closed priorities cost nothing to skip.
+//! A round number keeps turns equal between the lists of one class.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -16,6 +16,8 @@ use crate::qos::{Bucket, PRIORITIES};
 
 /// Bytes of a turn: a full-size frame.
 const QUANTUM: i64 = 1600;
+/// Lists: one by class and priority.
+const LISTS: usize = PRIORITIES * PRIORITIES;
 /// No priority.
 const NOWHERE: u8 = u8::MAX;
 
@@ -60,10 +62,22 @@ impl Queue {
         }
     }
 
+    /// The list of frames with this priority.
+    #[inline]
+    fn list(&self, priority: u8) -> usize {
+        place(self.class.into(), priority.into())
+    }
+
     /// A number that no entry of this queue has.
     pub(super) fn next_ticket(&self) -> u32 {
         self.ticket.wrapping_add(1)
     }
+}
+
+/// Place of the list of a class and a priority.
+#[inline]
+fn place(class: usize, priority: usize) -> usize {
+    (class * PRIORITIES + priority) % LISTS
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,31 +95,42 @@ const EMPTY: List = List {
 #[derive(Debug)]
 pub(super) struct Turns {
     pub queues: Vec<Queue>,
-    /// Lists by priority of the first frame.
-    lists: [List; PRIORITIES],
-    /// Priorities whose list is not empty, a bit each.
-    heads: u8,
+    /// Lists by class and priority of the first frame.
+    lists: [List; LISTS],
+    /// Lists that are not empty, a bit each: a byte of priorities for each class.
+    heads: u64,
     /// Round by class.
     rounds: [u64; PRIORITIES],
-    /// Queues with a guaranteed rate by priority of the first frame: when they have credit, their index, their ticket.
-    sure: [BinaryHeap<Reverse<(Instant, u32, u32)>>; PRIORITIES],
+    /// Queues with a guaranteed rate by class and priority of the first frame: when they have credit, their index, their ticket.
+    sure: [BinaryHeap<Reverse<(Instant, u32, u32)>>; LISTS],
 }
 
 impl Turns {
     pub(super) fn new() -> Turns {
         Turns {
             queues: Vec::new(),
-            lists: [EMPTY; PRIORITIES],
+            lists: [EMPTY; LISTS],
             heads: 0,
             rounds: [0; PRIORITIES],
-            sure: [const { BinaryHeap::new() }; PRIORITIES],
+            sure: [const { BinaryHeap::new() }; LISTS],
         }
     }
 
-    /// Priorities of first frames, a bit each.
+    /// Priorities of first frames of a class, a bit each.
     #[inline]
-    pub(super) fn heads(&self) -> u8 {
-        self.heads
+    pub(super) fn heads(&self, class: usize) -> u8 {
+        (self.heads >> (8 * class)) as u8
+    }
+
+    /// Classes with a first frame of a priority that is not closed, a bit each.
+    #[inline]
+    pub(super) fn classes(&self, closed: u8) -> u8 {
+        const LOW: u64 = u64::from_ne_bytes([1; 8]);
+        const HIGH: u64 = LOW << 7;
+        let open = self.heads & !(LOW * u64::from(closed));
+        // The high bit of each byte that is not 0; then these eight bits, side by side.
+        let some = (((open & !HIGH) + !HIGH) | open) & HIGH;
+        ((some >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
     }
 
     /// Queue `at`, which was empty, has a first frame of this priority.
@@ -115,7 +140,7 @@ impl Turns {
         // Debt lasts over an empty queue, but rounds that pass pay it.
         let passed = i64::try_from(round.saturating_sub(q.round)).unwrap_or(i64::MAX);
         q.deficit = q.deficit.saturating_add(passed.saturating_mul(QUANTUM)).min(0) + QUANTUM;
-        let last = self.lists[usize::from(priority)].last;
+        let last = self.lists[q.list(priority)].last;
         let behind = self.queues.get(last as usize).map_or(0, |l| l.round);
         self.queues[at as usize].round = round.max(behind);
         self.link_last(at, priority);
@@ -143,7 +168,7 @@ impl Turns {
 
     /// All queues are empty.
     pub(super) fn clear(&mut self) {
-        self.lists = [EMPTY; PRIORITIES];
+        self.lists = [EMPTY; LISTS];
         self.heads = 0;
         for heap in &mut self.sure {
             heap.clear();
@@ -154,12 +179,12 @@ impl Turns {
         }
     }
 
-    /// The queue that goes next, of those whose first frames have these priorities (all of one class and none empty); and
-    /// whether it goes by its guaranteed rate.
-    pub(super) fn next(&mut self, now: Instant, open: u8) -> (u32, bool) {
-        match self.most_behind(now, open) {
+    /// The queue of a class that goes next, of those whose first frames have these priorities (none of which is empty); and whether it
+    /// goes by its guaranteed rate.
+    pub(super) fn next(&mut self, now: Instant, class: usize, open: u8) -> (u32, bool) {
+        match self.most_behind(now, class, open) {
             Some(at) => (at, true),
-            None => (self.turn(open), false),
+            None => (self.turn(class, open), false),
         }
     }
 
@@ -187,10 +212,10 @@ impl Turns {
         }
     }
 
-    fn most_behind(&mut self, now: Instant, open: u8) -> Option<u32> {
+    fn most_behind(&mut self, now: Instant, class: usize, open: u8) -> Option<u32> {
         let mut best: Option<(Instant, u32)> = None;
         for p in bits(open) {
-            let heap = &mut self.sure[p];
+            let heap = &mut self.sure[place(class, p)];
             while let Some(Reverse((since, at, ticket))) = heap.peek().copied() {
                 let q = self.queues.get_mut(at as usize);
                 match q.filter(|q| q.ticket == ticket) {
@@ -210,21 +235,22 @@ impl Turns {
         best.map(|(_, at)| at)
     }
 
-    fn turn(&mut self, open: u8) -> u32 {
+    fn turn(&mut self, class: usize, open: u8) -> u32 {
         loop {
             // Turns of an earlier round come first; a priority that was closed has not gathered any.
             let p = if open.is_power_of_two() {
                 open.trailing_zeros() as usize
             } else {
                 let round = |p: usize| {
-                    let q = self.queues.get(self.lists[p].first as usize);
-                    q.map_or(u64::MAX, |q| q.round.max(self.rounds[usize::from(q.class)]))
+                    let q = self.queues.get(self.lists[place(class, p)].first as usize);
+                    q.map_or(u64::MAX, |q| q.round.max(self.rounds[class]))
                 };
                 bits(open).min_by_key(|p| round(*p)).unwrap_or(0)
             };
-            let at = self.lists[p].first;
+            let list = place(class, p);
+            let at = self.lists[list].first;
             let q = &mut self.queues[at as usize];
-            let round = &mut self.rounds[usize::from(q.class)];
+            let round = &mut self.rounds[class];
             *round = q.round.max(*round);
             q.round = *round;
             if q.deficit > 0 {
@@ -232,7 +258,7 @@ impl Turns {
             }
             q.deficit += QUANTUM;
             q.round += 1;
-            if self.lists[p].last != at {
+            if self.lists[list].last != at {
                 self.unlink(at);
                 self.link_last(at, p as u8);
             }
@@ -248,7 +274,7 @@ impl Turns {
         q.ticket = q.next_ticket();
         q.heap = q.head;
         let entry = Reverse((q.sure.opens_at(), at, q.ticket));
-        let heap = &mut self.sure[usize::from(q.head)];
+        let heap = &mut self.sure[q.list(q.head)];
         heap.push(entry);
         if heap.len() > 2 * self.queues.len() + 64 {
             let queues = &self.queues;
@@ -257,7 +283,8 @@ impl Turns {
     }
 
     fn link_last(&mut self, at: u32, priority: u8) {
-        let list = &mut self.lists[usize::from(priority)];
+        let place = self.queues[at as usize].list(priority);
+        let list = &mut self.lists[place];
         let last = core::mem::replace(&mut list.last, at);
         if last == NONE {
             list.first = at;
@@ -266,11 +293,12 @@ impl Turns {
         }
         let q = &mut self.queues[at as usize];
         (q.head, q.previous, q.next) = (priority, last, NONE);
-        self.heads |= 1 << priority;
+        self.heads |= 1 << place;
     }
 
     fn link_first(&mut self, at: u32, priority: u8) {
-        let list = &mut self.lists[usize::from(priority)];
+        let place = self.queues[at as usize].list(priority);
+        let list = &mut self.lists[place];
         let first = core::mem::replace(&mut list.first, at);
         if first == NONE {
             list.last = at;
@@ -279,14 +307,14 @@ impl Turns {
         }
         let q = &mut self.queues[at as usize];
         (q.head, q.previous, q.next) = (priority, NONE, first);
-        self.heads |= 1 << priority;
+        self.heads |= 1 << place;
     }
 
     fn unlink(&mut self, at: u32) {
         let q = &mut self.queues[at as usize];
-        let (head, previous, next) = (q.head, q.previous, q.next);
+        let (place, previous, next) = (q.list(q.head), q.previous, q.next);
         (q.head, q.previous, q.next) = (NOWHERE, NONE, NONE);
-        let list = &mut self.lists[usize::from(head)];
+        let list = &mut self.lists[place];
         if previous == NONE {
             list.first = next;
         } else {
@@ -298,7 +326,7 @@ impl Turns {
             self.queues[next as usize].previous = previous;
         }
         if list.first == NONE {
-            self.heads &= !(1 << head);
+            self.heads &= !(1 << place);
         }
     }
 }

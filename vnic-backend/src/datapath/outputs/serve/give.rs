@@ -200,8 +200,9 @@ impl Outputs {
             since: now,
         };
         let room = !lossless || self.has_room(e.port, &f.whole(), needs.longest, needs.frames);
-        if room && r.queues.pass(now, priority, needs.wire, r.closed | r.blocked) {
-            r.passed(priority);
+        let from = (entry.source, priority);
+        if room && r.queues.pass_from(now, from, needs.wire, r.closed | r.blocked) {
+            r.passed(priority, r.queues.class(entry.source, priority));
             if r.stamps(&f) {
                 return self.give_stamped(r, e, &f, meta);
             }
@@ -267,7 +268,7 @@ impl Outputs {
             return self.give_now(e, f, meta);
         };
         self.count_finished(meta, finished);
-        let class = r.change.qos.classes.of_priority[usize::from(meta.priority & 7)];
+        let class = r.queues.class(meta.source.0, meta.priority);
         r.stamp(self.round.now, class, &mut frame.bytes);
         self.leave(e.port, frame);
     }
