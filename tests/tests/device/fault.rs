@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use vnic_backend::fault::{Action, Opcodes, PsnRange};
 use vnic_backend::{
-    CaptureSpec, CapturedFrame, ClockAdjustment, Direction, DropReason, FaultSpec, Injected, MacAddr,
-    NicError, NicEventKind,
+    Capture, CaptureSpec, CapturedFrame, ClockAdjustment, Direction, DropReason, FaultSpec, Injected,
+    MacAddr, NicError, NicEventKind,
 };
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, number_of, numbered, parse, pattern, tso, udp_partial,
@@ -85,6 +85,17 @@ impl Two {
         let more = self.to.try_recv(0);
         ensure!(more.is_none(), "{more:?}");
         Ok(())
+    }
+
+    /// A capture of all that "b" gets and sends.
+    fn capture(&self) -> Result<Capture> {
+        let capture = self.rig.nic.capture(CaptureSpec {
+            owners: vec!["b".into()],
+            snaplen: 65_535,
+            drops_only: false,
+        })?;
+        self.rig.settle()?;
+        Ok(capture)
     }
 
     /// The books are right, and everything has arrived that should.
@@ -602,12 +613,7 @@ fn captures_have_the_time_of_the_nics_clock() -> Result<()> {
         // 2096: no clock of a machine shows it.
         let (first, hour) = (Duration::from_secs(4_000_000_000), Duration::from_secs(3600));
         t.rig.nic.set_clock(first)?;
-        let capture = t.rig.nic.capture(CaptureSpec {
-            owners: vec!["b".into()],
-            snaplen: 65_535,
-            drops_only: false,
-        })?;
-        t.rig.settle()?;
+        let capture = t.capture()?;
         let clock = |t: &Two| t.rig.nic.clock().time;
         let mut begins = first;
         for psn in 0..2 {
@@ -633,12 +639,7 @@ fn captures_have_the_time_of_the_nics_clock() -> Result<()> {
 fn captures_say_what_happened() -> Result<()> {
     on_one_and_two_cores(|cores| {
         let mut t = Two::new(cores)?;
-        let capture = t.rig.nic.capture(CaptureSpec {
-            owners: vec!["b".into()],
-            snaplen: 65_535,
-            drops_only: false,
-        })?;
-        t.rig.settle()?;
+        let capture = t.capture()?;
         let number = |t: &Two| t.rig.nic.fault("f").map(|f| f.id);
         t.fault(FaultSpec {
             psn: only(1),

@@ -146,7 +146,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
     for (i, rows) in &all {
         for (row, (percent, lost)) in rows.iter().zip(LOSSES) {
             let peer = match lost {
-                0 => "nothing lost, before it without a rule",
+                0 => "without a rule before, nothing lost after",
                 _ => "nothing lost, before and after",
             };
             figures.push(row.outcome(format!("wire-loss-{}-{percent}", REPEATS[*i].0), peer, &note)?);

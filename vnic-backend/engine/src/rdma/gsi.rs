@@ -29,6 +29,7 @@ const WAITING_MAX: usize = 4096;
 const TIMEOUTS_AT_ONCE: usize = 8;
 /// Hop limit of answers: they go as far as questions come from.
 const HOP_LIMIT: u8 = 255;
+
 /// A datagram on its way out.
 #[derive(Debug)]
 struct Waiting {

@@ -79,8 +79,7 @@ impl Seen {
     /// before it sends any.
     pub(super) fn gathered(&self) -> Option<Telemetry> {
         let wants = self.headers.bth.telemetry == Sign::Known;
-        let telemetry = self.telemetry.or(wants.then_some(Telemetry::EMPTY));
-        telemetry.filter(|_| self.is_request())
+        self.telemetry.or(wants.then_some(Telemetry::EMPTY))
     }
 
     /// Reads the last bytes of a frame that has as many as a trailer behind its packet. What is no telemetry is left alone.
