@@ -28,6 +28,10 @@ class Ended:
                 return f"killed by signal {-self.code}"
         return f"exit {self.code}"
 
+    def crashed(self):
+        """Did a signal end it? (fi_pingpong catches those of crashes, tells where it was, and ends with 1.)"""
+        return self.code is not None and (self.code < 0 or self.code == 1 and " terminated with signal 11 at " in self.text)
+
 
 class Running:
     """A process with all it prints in a file. It has a process group of its own, which ends with it."""
