@@ -105,7 +105,7 @@ pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
 /// Memory of the daemon for the RDMA function of an adapter, in MiB.
 pub const RDMA_MEMORY_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
 /// Default memory of the daemon for an RDMA function, in MiB: as much as the limits of a ConnectX need.
-pub const RDMA_MEMORY_DEFAULT: u32 = 2212;
+pub const RDMA_MEMORY_DEFAULT: u32 = 2216;
 /// Speed that the link of an adapter reports, in Mbit/s. It is not enforced.
 pub const LINE_RATE_MBPS: u32 = 100_000;
 /// Largest number of adapters of a NIC.

@@ -45,6 +45,8 @@ pub struct GuestSpec {
     /// The vhost-user socket of its RDMA function (QEMU only). The guest then has `vnic-guest`, the modules and the
     /// hugepages that it needs; the QEMU is the one of `deploy/guest/qemu11`.
     pub rdma: Option<PathBuf>,
+    /// Programs of ours in its image, of those that `rdma` and `verbs` do not bring.
+    pub programs: &'static [&'static str],
     /// The image with programs that use libibverbs, our library and its launcher, and Soft-RoCE's modules.
     pub verbs: bool,
     /// A reboot starts it anew and does not end it (QEMU only).
@@ -72,6 +74,7 @@ impl GuestSpec {
             listens: false,
             rxe: false,
             rdma: None,
+            programs: &[],
             verbs: false,
             reboots: false,
             newest: false,
@@ -148,10 +151,10 @@ impl Guest {
             true => "reconnect-ms=1000",
             false => "reconnect=1",
         };
-        let memory = match (spec.verbs, &spec.rdma) {
+        let memory = match (spec.verbs, spec.rdma.is_some() || !spec.programs.is_empty()) {
             (true, _) => "768M",
-            (false, Some(_)) => "512M",
-            (false, None) => "256M",
+            (false, true) => "512M",
+            (false, false) => "256M",
         };
         let ethernet = match spec.control_queue {
             true => format!(
@@ -191,6 +194,8 @@ impl Guest {
             lab.image("initramfs-rxe.cpio")
         } else if spec.rdma.is_some() {
             lab.image_with("initramfs", &["vnic-guest"])?
+        } else if !spec.programs.is_empty() {
+            lab.image_with("initramfs", spec.programs)?
         } else {
             lab.image("initramfs.cpio")
         };

@@ -4,15 +4,23 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use vnic_backend::{
+    CompletionFault, CompletionKind, MacAddr, PortKind, PortSpec, VerbsFaultAction, VerbsFaultSpec,
+    VirtualClock,
+};
 use vnic_device::command::device::ClockReply;
+use vnic_device::command::flow::CreateFlow;
 use vnic_device::command::memory::{MrReply, RegisterMr, ReregisterMr};
 use vnic_device::command::queues::SrqReply;
 use vnic_device::command::{Object, Opcode};
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::Operation;
 use vnic_device::verbs::{CompletionStatus as Status, QpState, QpType, reregister};
+use vnic_tests::driver::Wire;
+use vnic_tests::driver::packets::{BROADCAST, eth};
 use vnic_tests::driver::rdma::{Mr, QpSpec, Side, World, Wr, connect, fill, link};
 use vnic_tests::driver::rig::wait_for;
+use vnic_tests::driver::veth::{ENDS, Veth};
 
 /// Ways to take memory away from a peer that writes there.
 #[derive(Debug, Clone, Copy)]
@@ -226,6 +234,53 @@ fn times_are_of_the_clock_or_of_a_counter() -> Result<()> {
     assert!(nic.clock().time >= far * 2, "the clock is set all the same");
     nic.stamp_in_real_time(true)?;
     assert!(times(&mut s)[0] >= far * 2);
+    world.finish()
+}
+
+/// A frame from a wire for a raw packet queue pair has the time when the kernel, or hardware, got it, however late it completes.
+#[test]
+fn a_frames_time_is_that_of_its_arrival() -> Result<()> {
+    let Some(_veth) = Veth::new(1500)? else {
+        return Ok(());
+    };
+    let clock = VirtualClock::new(Duration::from_micros(10));
+    let world = World::with_clock(clock.clone(), &["a"])?;
+    let ifname = ENDS[0].into();
+    world
+        .rig
+        .nic
+        .add_port(PortSpec::new("p0", PortKind::Packet { ifname }))?;
+    let late = VerbsFaultAction::Completion {
+        qp: None,
+        kinds: vec![CompletionKind::Recv],
+        fault: CompletionFault::Late(Duration::from_millis(5)),
+    };
+    world
+        .rig
+        .nic
+        .add_verbs_fault(VerbsFaultSpec::new("rule", "a", late))?;
+    let mut s = world.side("a")?;
+    let own = s.d.own_address();
+    let mut qp = s.qp(QpType::RawPacket);
+    s.d.up(&qp, &link(own, qp.number));
+    let flow = CreateFlow {
+        qp: qp.number,
+        ..CreateFlow::default()
+    };
+    let _: Object = s.d.ask(Opcode::CreateFlow, &flow, &[]).expect("a flow");
+    s.receive(&mut qp, 7, &[s.at(0, 2000)]);
+    clock.pass(Duration::from_millis(1));
+    let sender = [2, 0, 0, 0, 0, 9];
+    Wire::open(ENDS[1])?.send(&eth(BROADCAST, MacAddr(sender), [0x88, 0xb5], &[0; 46]))?;
+    let came = wait_for(|| {
+        clock.pass(Duration::from_micros(10));
+        world.rig.counter("p0", "rx_frames") == 1
+    });
+    ensure!(came, "the frame did not come");
+    clock.pass(Duration::from_millis(6));
+    let time = s.cq.good(7).time;
+    let now: ClockReply = s.d.ask(Opcode::QueryClock, &[0u8; 0], &[]).expect("QUERY_CLOCK");
+    assert!(now.now - time >= 5_000_000, "{time} {}", now.now);
     world.finish()
 }
 

@@ -3,6 +3,7 @@
 mod clients;
 mod dpdk;
 mod ethtool;
+mod hwstamp;
 mod libvirt;
 mod moving;
 mod pages;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant as Clock};
 
 use anyhow::{Context as _, Result, ensure};
-use vnic_engine::rdma::{Completion, CompletionOp, Mark, QpNumber, SendOp, Status, UdDestination};
+use vnic_engine::rdma::{Completion, CompletionOp, Mark, Origin, QpNumber, SendOp, Status, UdDestination};
 use vnic_tests::lab::roce_host::{HostConnect, HostQp};
 use vnic_tests::lab::rxe::{Connect, Kind, Mr, Post, Qp, status};
 use vnic_tests::lab::wire_port::{Counts, losing};
@@ -624,7 +624,10 @@ impl World {
             all.or_else(|| (Clock::now() > end).then(|| host.take_all(link.ours.recv)))
         })?;
         for wc in &ours {
-            let source = wc.source.map(|source| (source.qp.0, source.mac.0));
+            let source = match wc.origin {
+                Origin::Datagram(source) => Some((source.qp.0, source.mac.0)),
+                Origin::Peer | Origin::Frame { .. } => None,
+            };
             ensure!(
                 wc.status == Status::Success
                     && u64::from(wc.byte_len) == len + front

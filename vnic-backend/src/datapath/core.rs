@@ -18,7 +18,7 @@ use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
 use super::calls::{Caller as _, Owed};
-use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
+use super::frame::{Arrival, Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
 use super::link::{
     Content, LentFrame, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteDest, RemoteFrame, SlotRef,
@@ -221,7 +221,9 @@ impl Core {
             }
             _ => None,
         };
-        self.seen(meta.source, f, dropped);
+        if self.out.sees() {
+            self.out.see(meta.source, meta.arrived, &f.whole(), dropped);
+        }
         self.deliver(verdict, f, meta);
         dropped
     }
@@ -527,7 +529,7 @@ impl Core {
     #[inline]
     pub fn seen(&mut self, port: PortId, f: &RawFrame<'_>, dropped: Option<DropReason>) {
         if self.out.sees() {
-            self.out.see(port, &f.whole(), dropped);
+            self.out.see(port, Arrival::Unknown, &f.whole(), dropped);
         }
     }
 

@@ -44,8 +44,22 @@ pub struct Metadata {
     pub ticket: Option<Ticket>,
     /// Whether the frame stays where it is until its burst ends.
     pub lasts: Option<Lasting>,
-    /// When the frame arrived, if it may be a PTP message to be timed; of one that was timed, when that was.
-    pub arrived: Option<Instant>,
+    /// When the frame arrived.
+    pub arrived: Arrival,
+}
+
+/// When a frame arrived.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// In this round, or before.
+    #[default]
+    Unknown,
+    /// At this time of the system, by the kernel or by hardware: ns since 1970.
+    Stamped(u64),
+    /// At this instant; it may be a PTP message to be timed.
+    At(Instant),
+    /// It is a PTP message that was timed, then.
+    Timed(Instant),
 }
 
 impl Metadata {
@@ -61,7 +75,7 @@ impl Metadata {
             local_qp: None,
             ticket: None,
             lasts: None,
-            arrived: None,
+            arrived: Arrival::Unknown,
         }
     }
 

@@ -28,7 +28,7 @@ use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::counters::CoreCounters;
-use super::frame::{Bounce, Finished, Metadata, OutFrame, Pool, RawFrame, for_receiver};
+use super::frame::{Arrival, Bounce, Finished, Metadata, OutFrame, Pool, RawFrame, for_receiver};
 use super::news::{CoreEvent, Reporter};
 use super::qos::{PortsQos, QosChange};
 use crate::capture::Sink;
@@ -531,7 +531,7 @@ impl Outputs {
         p.send_control(frame);
         if self.captures_run() {
             self.round
-                .capture(port, Direction::Egress, &OutFrame::of(frame), None, None);
+                .capture((port, Direction::Egress, None), &OutFrame::of(frame), None, None);
         }
     }
 
@@ -590,8 +590,9 @@ impl Outputs {
 
     /// Offers a frame that enters the switch to captures and mirror sessions.
     #[cold]
-    pub fn see(&mut self, port: PortId, out: &OutFrame<'_>, dropped: Option<DropReason>) {
-        self.round.see(port, Direction::Ingress, out, dropped, None);
+    pub fn see(&mut self, port: PortId, arrived: Arrival, out: &OutFrame<'_>, dropped: Option<DropReason>) {
+        let at = self.round.instant(arrived);
+        self.round.see((port, Direction::Ingress, at), out, dropped, None);
     }
 }
 

@@ -437,9 +437,9 @@ impl Functions {
 
     /// Hands a frame from the switch to a function.
     fn inbound(&mut self, core: &mut Core, port: PortId, frame: &Inbound, now: Instant) {
-        if let Inbound::Frame(qp, bytes) = frame {
+        if let Inbound::Frame(qp, arrived, bytes) = frame {
             if let Some(function) = self.holder(port, qp.0) {
-                let work = function.receive_frame(now, *qp, bytes);
+                let work = function.receive_frame(now, *qp, *arrived, bytes);
                 function.charge(work.saturating_add(of_bytes(bytes.len())));
             }
             return;

@@ -14,7 +14,7 @@ use vnic_fabric::{DropReason, Instant};
 use super::calls::{Call, Caller, Calls};
 use super::clock::Clock;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
-use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
+use super::frame::{Arrival, Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
 use super::ring_start::RingStart;
 use crate::mem::{Buffers, Seg, Segs, Writer};
@@ -634,7 +634,7 @@ impl RxQueue {
             }
         }
         let mut first = self.parking.frames.pop_front()?;
-        if first.frame.meta.arrived.is_some() {
+        if let Arrival::Timed(_) = first.frame.meta.arrived {
             first.frame.time(clock.now());
         }
         let gate = self.gate(first.frame.meta.gate);

@@ -10,7 +10,7 @@ use vnic_fabric::{DropReason, Instant};
 
 use super::core::Core;
 use super::counters::{BY_TAG, PortCounters, Priorities, Way, priority_of};
-use super::frame::{FRAME_MAX, Metadata, OwnedFrame, RawFrame, SNAP};
+use super::frame::{Arrival, FRAME_MAX, Metadata, OwnedFrame, RawFrame, SNAP};
 use super::news::CoreEvent;
 use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_lldp, is_slow};
 use super::rdma::Functions;
@@ -113,7 +113,7 @@ impl Uplinks {
         while work < UPLINK_BURST {
             let kept = up.kept.take();
             let fresh = kept.is_none();
-            let mut arrived = None;
+            let mut arrived = Arrival::Unknown;
             let read = match kept {
                 Some(kept) => {
                     let bytes = &mut self.frame[..kept.bytes.len()];
@@ -219,7 +219,11 @@ impl Uplinks {
             let meta = Metadata {
                 ingress,
                 lasts,
-                arrived: arrived.or_else(|| core.out.round.arrival_at(stamp)),
+                arrived: if fresh {
+                    core.out.round.arrival_at(stamp)
+                } else {
+                    arrived
+                },
                 ..Metadata::of(up.port)
             };
             if core.out.round.waiting.pressed
@@ -253,6 +257,11 @@ impl Uplinks {
             core.flush();
         } else if up.device.looks_cost() {
             up.next_look = now + UPLINK_PAUSE;
+        }
+        let stamped = up.device.stamped();
+        if stamped.frames > 0 {
+            up.counters.io.add(P::RxHwtstamp as usize, stamped.frames);
+            up.counters.io.add(P::RxHwtstampWaitNs as usize, stamped.wait);
         }
         let lost = up.device.lost();
         if lost > 0 {

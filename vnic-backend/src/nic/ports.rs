@@ -12,7 +12,7 @@ use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::rehearsal::acts;
 use crate::types::*;
-use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
+use crate::uplink::{self, Facts, Links, Opened, PortEnd, Stamping, Watch};
 use follow::Pace;
 
 /// A port whose device is looked at: the port of this name may be another one afterwards.
@@ -20,6 +20,7 @@ struct Watched {
     counters: Arc<PortCounters>,
     spec: PortSpec,
     index: Option<u32>,
+    stamping: Option<Arc<Stamping>>,
 }
 
 impl Nic {
@@ -81,7 +82,7 @@ impl Nic {
         &self,
         state: &mut State,
         mut spec: PortSpec,
-        (opened, up): (Opened, bool),
+        (mut opened, up): (Opened, bool),
         counters: PortCounters,
     ) -> Result<PortStatus, NicError> {
         let core = self.inner.core_for(spec.data_core, |core| core);
@@ -108,6 +109,7 @@ impl Nic {
             index: Some(index),
             problem: None,
             mode,
+            stamping: opened.stamping.take().map(Arc::new),
         };
         let change = match (entry.spec.speed_mbps, limits == QosLimits::default()) {
             (None, true) => None,
@@ -340,6 +342,7 @@ impl Inner {
                     counters: p.counters.clone(),
                     spec: p.spec.clone(),
                     index: p.index,
+                    stamping: p.stamping.clone(),
                 })
                 .collect()
         };
@@ -352,6 +355,9 @@ impl Inner {
     }
 
     fn look_at_port(&self, links: &mut Links, port: &Watched) {
+        if let Some(stamping) = &port.stamping {
+            stamping.look();
+        }
         let ifname = port.spec.kind.ifname();
         let Some(facts) = facts(links, &port.spec) else {
             self.port_became(
@@ -364,6 +370,9 @@ impl Inner {
         if port.index == Some(facts.index) {
             self.port_became(port, Some((facts.index, facts.up)), None);
             return;
+        }
+        if let Some(stamping) = &port.stamping {
+            stamping.is_gone();
         }
         match uplink::reopen(&port.spec, facts.index, links) {
             Ok(opened) => self.port_reopened(port, opened, facts.up),
@@ -378,10 +387,16 @@ impl Inner {
             return;
         };
         let Opened {
-            rx, tx, index, mode, ..
+            rx,
+            tx,
+            index,
+            mode,
+            stamping,
+            ..
         } = opened;
         if let Some(entry) = state.same_port(port) {
             entry.mode = mode;
+            entry.stamping = stamping.map(Arc::new);
         }
         self.workers[core].post(move |w| w.reopen_uplink(id, (rx, index), tx));
         self.port_is(&mut state, id, Some((index, up)), None);

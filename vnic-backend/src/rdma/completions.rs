@@ -2,7 +2,8 @@
 
 use vnic_device::queue::{self, CompletionEntry, PHASE, completion_flags};
 use vnic_device::ring;
-use vnic_engine::rdma::{Arm, Completion, NetworkHeader, Status};
+use vnic_engine::clock::NicClock;
+use vnic_engine::rdma::{Arm, Completion, NetworkHeader, Origin, Status};
 
 use super::events::Events;
 use super::shared_ring::SharedRing;
@@ -181,7 +182,16 @@ impl CompletionRing {
 /// Whether a completion of success has more than its kind.
 #[inline]
 fn carries_more(c: &Completion) -> bool {
-    c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.source.is_some()
+    c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.origin != Origin::Peer
+}
+
+/// Time of a completion that is written at this time: of a frame, that of its arrival.
+#[inline]
+pub fn time_of(c: &Completion, time: u64, clock: &NicClock) -> u64 {
+    match c.origin {
+        Origin::Frame { arrived, .. } => clock.at(arrived),
+        Origin::Peer | Origin::Datagram(_) => time,
+    }
 }
 
 /// The entry of a failed request, whose other fields mean nothing (the kind tells a receive from a send): with the syndrome of
@@ -207,10 +217,13 @@ fn full(mut e: CompletionEntry, c: &Completion) -> CompletionEntry {
     if let Some(key) = c.invalidated {
         (e.imm, e.flags) = (key, completion_flags::INVALIDATED);
     }
-    if c.checksum_ok {
+    if let Origin::Frame {
+        checksum_ok: true, ..
+    } = c.origin
+    {
         e.flags |= completion_flags::CHECKSUM_OK;
     }
-    if let Some(source) = &c.source {
+    if let Origin::Datagram(source) = &c.origin {
         e.flags |= completion_flags::GRH;
         e.source_qp = source.qp.0;
         e.source_mac = source.mac.0;

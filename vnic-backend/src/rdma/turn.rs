@@ -3,12 +3,13 @@
 use smallvec::SmallVec;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail, pages_detail};
 use vnic_engine::checksums;
-use vnic_engine::rdma::{COPIES_AT_ONCE, CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
+use vnic_engine::rdma::{COPIES_AT_ONCE, CqHandle, Event, Incoming, IncomingFrame, QpNumber, Run, SrqHandle};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::opcode::{Operation, Transport};
 
 use super::account::{EVENT, EXTENTS, LACKING, TIMER};
+use super::completions::time_of;
 use super::function::Function;
 use super::remap::{Remap, Stage};
 use super::session::QueuePair;
@@ -344,16 +345,26 @@ impl Function {
         })
     }
 
-    /// Takes a frame that a flow gives to a raw packet queue pair. Returns the work besides.
-    pub fn receive_frame(&mut self, now: Instant, qp: QpNumber, frame: &[u8]) -> u32 {
+    /// Takes a frame that a flow gives to a raw packet queue pair, which arrived at this instant or now. Returns the work besides.
+    pub fn receive_frame(
+        &mut self,
+        now: Instant,
+        qp: QpNumber,
+        arrived: Option<Instant>,
+        bytes: &[u8],
+    ) -> u32 {
         self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
         if self.has_no_receive(qp.0) {
             self.look_for_receives(qp.0, None);
             self.published.sample.stamp(now);
         }
-        let right = checksums::are_right(frame);
-        self.device.receive_frame(now, qp, frame, right, &self.memory);
+        let frame = IncomingFrame {
+            bytes,
+            checksum_ok: checksums::are_right(bytes),
+            arrived: arrived.unwrap_or(now),
+        };
+        self.device.receive_frame(now, qp, frame, &self.memory);
         self.feed_more(qp.0);
         self.device.take_work()
     }
@@ -442,9 +453,9 @@ impl Function {
                 break;
             }
             ring.prefetch(most);
-            let (events, sample) = (&mut self.session.events, &mut self.published.sample);
+            let (events, sample, clock) = (&mut self.session.events, &mut self.published.sample, &self.clock);
             self.device.take_completions(cq, most, |completion| {
-                if ring.write(completion, time) {
+                if ring.write(completion, time_of(completion, time, clock)) {
                     ring.notify(cq.0, events);
                 }
                 sample.look(completion, now);

@@ -13,6 +13,7 @@ use vnic_engine::rdma::{CqHandle, Incoming};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
 
+use super::completions::time_of;
 use super::function::{Attachment, Function};
 use super::request::{Outcome, Request, fail, optional, reserved};
 use super::verbs_rules::{Asked, FirstHit, Told, Until, VerbsRule, Who};
@@ -157,6 +158,7 @@ impl Function {
             while ring.room() > 0
                 && let Some(next) = faults.next(cq.0)
             {
+                let time = time_of(&next.completion, time, &self.clock);
                 if ring.write(&next.completion, time) {
                     ring.notify(cq.0, &mut self.session.events);
                 }

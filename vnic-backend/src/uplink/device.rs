@@ -11,6 +11,7 @@ use super::exchange::{self, FrameRx, FrameTx, PortEnd};
 use super::frames::{Arrived, Sent};
 use super::link::Links;
 use super::packet::{PacketRx, PacketTx};
+use super::stamps::{Stamping, Sums};
 use super::tap::{self, TapRx, TapTx};
 use super::xdp::{XdpRx, XdpTx};
 use super::{link, packet, sys, xdp};
@@ -30,6 +31,8 @@ pub struct Opened {
     pub index: u32,
     /// How frames come and go, as a text.
     pub mode: String,
+    /// Stamping of the device's hardware, if it has any.
+    pub stamping: Option<Stamping>,
 }
 
 impl Opened {
@@ -41,6 +44,7 @@ impl Opened {
             mac: own_address(&spec.name),
             index,
             mode,
+            stamping: None,
         }
     }
 }
@@ -93,6 +97,14 @@ impl RxHalf {
             RxHalf::Packet(packet) => packet.lost(),
             RxHalf::Xdp(xdp) => xdp.lost(),
             RxHalf::Exchange(end) => end.lost(),
+        }
+    }
+
+    /// Frames, since the last call, that the device's hardware has stamped.
+    pub fn stamped(&mut self) -> Sums {
+        match self {
+            RxHalf::Packet(packet) => packet.stamped(),
+            RxHalf::Tap(_) | RxHalf::Xdp(_) | RxHalf::Exchange(_) => Sums::default(),
         }
     }
 
@@ -189,6 +201,7 @@ pub fn reopen(spec: &PortSpec, index: u32, links: &mut Links) -> Result<Opened, 
 }
 
 fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Opened, NicError> {
+    let mut stamping = None;
     let (rx, tx, index, mode) = match &spec.kind {
         PortKind::Tap { ifname, queues } => {
             let (rx, tx, index, mode) = tap::open(spec, (ifname, *queues), only, links)?;
@@ -196,9 +209,11 @@ fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Open
         }
         PortKind::Packet { ifname } => {
             let facts = existing(spec, ifname, links)?;
-            let (rx, tx, mode) = packet::open(spec, ifname, &facts)?;
-            let (rx, tx) = (RxHalf::Packet(Box::new(rx)), TxHalf::Packet(Box::new(tx)));
-            (rx, tx, facts.index, mode)
+            let opened = packet::open(spec, ifname, &facts)?;
+            let rx = RxHalf::Packet(Box::new(opened.rx));
+            let tx = TxHalf::Packet(Box::new(opened.tx));
+            stamping = opened.stamping;
+            (rx, tx, facts.index, opened.mode)
         }
         PortKind::Xdp { ifname } => {
             let facts = existing(spec, ifname, links)?;
@@ -211,7 +226,10 @@ fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Open
             return invalid("kind", problem);
         }
     };
-    Ok(Opened::new(spec, (rx, tx), index, mode))
+    Ok(Opened {
+        stamping,
+        ..Opened::new(spec, (rx, tx), index, mode)
+    })
 }
 
 /// Makes the device of a port whose other end the caller holds, and that end.

@@ -19,7 +19,7 @@ pub struct Arrived<'a> {
     pub hdr: NetHdr,
     /// Whether the frame stays where it is until [`RxHalf::release`](super::device::RxHalf::release).
     pub lasts: Option<Lasting>,
-    /// When the kernel got the frame, in ns since 1970; 0: it does not say.
+    /// When the frame came to the kernel, or to hardware that says so, in ns since 1970; 0: unknown.
     pub stamp: u64,
 }
 

@@ -9,6 +9,7 @@
 mod bundle;
 mod ring;
 
+use std::fmt::Write as _;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,7 @@ use vnic_engine::virtio_net::NetHdr;
 
 use super::frames::{Arrived, SEND_BURST, Sent};
 use super::link::Facts;
+use super::stamps::{Stamping, Stamps, Sums};
 use super::sys;
 use crate::types::{NicError, PortSpec};
 pub use bundle::Train;
@@ -50,6 +52,8 @@ pub struct PacketRx {
     /// Packets that came as one and were not all returned.
     bundle: Option<Arriving>,
     lost: u64,
+    /// Times of the device's hardware, if it has any.
+    stamps: Option<Box<Stamps>>,
 }
 
 /// Packets that came as one.
@@ -76,8 +80,20 @@ pub struct PacketTx {
     bypass: bool,
 }
 
-/// Opens an existing interface. Returns also, as a text, how frames come and go.
-pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, PacketTx, String), NicError> {
+/// An open interface.
+pub struct Opened {
+    /// Receiving half.
+    pub rx: PacketRx,
+    /// Sending half.
+    pub tx: PacketTx,
+    /// How frames come and go, as a text.
+    pub mode: String,
+    /// Stamping of the device's hardware, if it has any.
+    pub stamping: Option<Stamping>,
+}
+
+/// Opens an existing interface.
+pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicError> {
     let os = |what: &str, source: io::Error| {
         // (A systemd unit restricts the families of sockets.)
         let cure = match Errno::from_io_error(&source) {
@@ -124,6 +140,18 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, P
     let ring = Ring::new(fd, slot as u32, slots as u32).map_err(|e| os("making a receive ring", e))?;
     sys::receive_all(fd, facts.index).map_err(|e| os("receiving the frames of all addresses", e))?;
     sys::bind_packet(fd, facts.index).map_err(|e| os("binding to the device", e))?;
+    let mut mode = format!("packet, ring of {slots} frames");
+    // Hardware that stamps nothing keeps nobody from the port.
+    let stamping = Stamping::start(ifname).unwrap_or_else(|e| {
+        let _ = write!(mode, ", without hardware timestamps: {e}");
+        None
+    });
+    if stamping.is_some() {
+        let by_hardware = libc::SOF_TIMESTAMPING_RAW_HARDWARE;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &by_hardware)
+            .map_err(|e| os("asking for hardware timestamps (PACKET_TIMESTAMP)", e))?;
+        mode.push_str(", hardware timestamps");
+    }
     let socket = Arc::new(socket);
     let rx = PacketRx {
         socket: socket.clone(),
@@ -131,13 +159,19 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, P
         long: vec![0; LONG],
         bundle: None,
         lost: 0,
+        stamps: stamping.as_ref().map(|s| Box::new(s.stamps())),
     };
     let tx = PacketTx {
         socket,
         bundles: true,
         bypass: true,
     };
-    Ok((rx, tx, format!("packet, ring of {slots} frames")))
+    Ok(Opened {
+        rx,
+        tx,
+        mode,
+        stamping,
+    })
 }
 
 impl PacketRx {
@@ -190,7 +224,10 @@ impl PacketRx {
             bytes,
             hdr,
             lasts,
-            stamp: slot.stamp,
+            stamp: match &mut self.stamps {
+                Some(stamps) if slot.by_hardware => stamps.arrived(slot.stamp),
+                _ => slot.stamp,
+            },
         }))
     }
 
@@ -238,6 +275,13 @@ impl PacketRx {
     /// Number of frames, since the last call, that the kernel or this half had no room for.
     pub fn lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
+    }
+
+    /// Frames, since the last call, that the device's hardware has stamped.
+    pub fn stamped(&mut self) -> Sums {
+        self.stamps
+            .as_mut()
+            .map_or(Sums::default(), |stamps| stamps.take())
     }
 
     /// Clears the socket's error: a device that goes down sets it once, and the socket stays ready until it is read.

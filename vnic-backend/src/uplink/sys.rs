@@ -19,6 +19,7 @@ const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const ETH_SS_STATS: u32 = 1;
 const ETH_GSTRING_LEN: usize = 32;
@@ -31,6 +32,10 @@ const DRIVER_NAME: std::ops::Range<usize> = 4..36;
 /// Length of `struct ethtool_channels`, and the offsets of its `rx_count` and `combined_count`.
 const CHANNELS_LEN: usize = 36;
 const CHANNELS_COUNTED: [usize; 2] = [20, 32];
+/// Length of `struct ethtool_ts_info`, and the offsets of its `phc_index` and `rx_filters`.
+const STAMPS_LEN: usize = 44;
+const STAMPS_CLOCK: usize = 8;
+const STAMPS_FILTERS: usize = 28;
 /// Upper limit of a driver's number of statistics.
 const STATISTICS_MAX: usize = 8192;
 
@@ -169,6 +174,31 @@ fn driver_statistics(ifname: &str) -> io::Result<Vec<(String, u64)>> {
     Ok(names.zip(values).take(n).collect())
 }
 
+/// Index of the clock that a device's timestamps are of (`/dev/ptpN`), if it has one, and the filters for received frames that it has
+/// (bits by number, `linux/net_tstamp.h`).
+pub fn hardware_stamps(ifname: &str) -> Option<(u32, u32)> {
+    let info = ethtool(ifname, &[ETHTOOL_GET_TS_INFO], STAMPS_LEN).ok()?;
+    let clock = word(&info, STAMPS_CLOCK);
+    (clock.cast_signed() >= 0).then(|| (clock, word(&info, STAMPS_FILTERS)))
+}
+
+/// What a device's hardware stamps: flags, kind of sent and filter of received frames (`struct hwtstamp_config`).
+pub fn stamped(ifname: &str) -> io::Result<[u32; 3]> {
+    stamping(ifname, libc::SIOCGHWTSTAMP, [0; 3])
+}
+
+/// Sets what a device's hardware stamps, which may be more than was asked for.
+pub fn stamp(ifname: &str, what: [u32; 3]) -> io::Result<()> {
+    stamping(ifname, libc::SIOCSHWTSTAMP, what).map(drop)
+}
+
+fn stamping(ifname: &str, control: libc::c_ulong, what: [u32; 3]) -> io::Result<[u32; 3]> {
+    let mut data: Vec<u8> = what.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    // (Both controls read and write a `struct hwtstamp_config`, which has these 12 bytes.)
+    of_device(ifname, control, &mut data)?;
+    Ok([0, 4, 8].map(|at| word(&data, at)))
+}
+
 /// Tells the kernel which offloads the daemon accepts from a TAP device, and the length of the header before each frame (a
 /// persistent device keeps both when its program ends).
 pub fn tap_offload(fd: BorrowedFd<'_>, header: usize) -> io::Result<()> {
@@ -218,6 +248,12 @@ fn ethtool(ifname: &str, question: &[u32], len: usize) -> io::Result<Vec<u8>> {
     for (to, word) in data.chunks_exact_mut(4).zip(question) {
         to.copy_from_slice(&word.to_ne_bytes());
     }
+    of_device(ifname, libc::SIOCETHTOOL, &mut data)?;
+    Ok(data)
+}
+
+/// A control of a network device, which reads and writes `data`: that has room for what the kernel writes, as each caller knows.
+fn of_device(ifname: &str, control: libc::c_ulong, data: &mut [u8]) -> io::Result<()> {
     let mut name = [0; libc::IFNAMSIZ];
     if ifname.len() >= name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -234,10 +270,9 @@ fn ethtool(ifname: &str, question: &[u32], len: usize) -> io::Result<Vec<u8>> {
     // Any socket will do.
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: the request is that of SIOCETHTOOL, and `data` has room for the answer: each caller's query has a length of its
+    // SAFETY: the request is that of the control, and `data` has room for the answer: each caller's query has a length of its
     // own or says how much room there is.
-    answered(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
-    Ok(data)
+    answered(unsafe { libc::ioctl(socket.as_raw_fd(), control, &raw mut request) })
 }
 
 #[cfg(test)]

@@ -223,7 +223,7 @@ struct AdapterOptions {
     #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
     socket_users: Vec<u32>,
     /// Memory that the RDMA function may have in the daemon, in MiB, 64 to 65536: the limits of the device follow from it
-    /// [default: 2212, enough for those of a ConnectX]
+    /// [default: 2216, enough for those of a ConnectX]
     #[arg(long, value_name = "MIB")]
     rdma_memory_mib: Option<u32>,
     /// P_Keys of its RDMA function, by index, 1 to 16: bit 15 says that it is a full member of the partition [default: 0xffff]

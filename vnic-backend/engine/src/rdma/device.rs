@@ -36,7 +36,7 @@ use super::multicast::MulticastGroups;
 use super::notifier::Notifier;
 use super::observation::QpObservation;
 use super::on_demand::Faults;
-use super::packet::Incoming;
+use super::packet::{Incoming, IncomingFrame};
 use super::partition::Partitions;
 use super::pool::Pool;
 use super::qp::{self, Qp, Seats};
@@ -872,19 +872,18 @@ impl Device {
         self.fail_overrun();
     }
 
-    /// Takes a frame that a flow gives to a raw packet QP; `checksum_ok`: its checksums were found right.
+    /// Takes a frame that a flow gives to a raw packet QP.
     pub fn receive_frame(
         &mut self,
         now: Instant,
         qp: QpNumber,
-        frame: &[u8],
-        checksum_ok: bool,
+        frame: IncomingFrame<'_>,
         memory: &dyn Memory,
     ) {
         self.shared.now = now;
         match self.qps.get_mut(qp.0) {
             Some(found) if found.init.qp_type == QpType::RawPacket => {
-                found.receive_frame(&mut self.shared, frame, checksum_ok, memory);
+                found.receive_frame(&mut self.shared, frame, memory);
             }
             _ => self.shared.counters.drop_no_qp += 1,
         }

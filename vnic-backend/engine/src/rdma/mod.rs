@@ -59,7 +59,7 @@ pub use notes::{End, Landed, Note};
 pub use observation::{Cause, OBSERVED_MAX, Passed, QpObservation, Repeats, Trips};
 pub use on_demand::{Hold, PageFault};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
-pub use packet::{Incoming, Outgoing, OutgoingFrame, Payload, Sink, SpanList};
+pub use packet::{Incoming, IncomingFrame, Outgoing, OutgoingFrame, Payload, Sink, SpanList};
 pub use partition::PkeyViolation;
 pub use qp::{flow_label, flow_label_port, multipath_port, state, udp_source_port};
 pub use questions::{QUESTIONS_MAX, QUESTIONS_PER_SECOND, Question};

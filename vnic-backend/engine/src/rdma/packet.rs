@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 use vnic_wire::int::Telemetry;
 use vnic_wire::roce::{Frame, Path};
+use vnic_wire::time::Instant;
 use vnic_wire::transport::Headers;
 
 use super::memory::{Memory, Unmapped};
@@ -151,6 +152,17 @@ pub struct OutgoingFrame<'a> {
     pub checksum: bool,
     /// Bytes of payload of the segments into which it is to be cut.
     pub segment: Option<u16>,
+}
+
+/// A frame that a flow gives to a raw packet QP.
+#[derive(Debug, Clone, Copy)]
+pub struct IncomingFrame<'a> {
+    /// The frame, from the destination's address on.
+    pub bytes: &'a [u8],
+    /// Whether its checksums were found right.
+    pub checksum_ok: bool,
+    /// When it arrived at the machine, or now.
+    pub arrived: Instant,
 }
 
 /// Takes packets that leave.

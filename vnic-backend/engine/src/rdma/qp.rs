@@ -31,7 +31,7 @@ use super::marks::Mark;
 use super::memory::Memory;
 use super::observation::Whereabouts;
 use super::pacing::Pace;
-use super::packet::{Incoming, Sink};
+use super::packet::{Incoming, IncomingFrame, Sink};
 use super::pool::NONE;
 use super::shared::Shared;
 use super::status::{PathStatus, QpErrors, QpStatus, SendStatus};
@@ -358,14 +358,8 @@ impl Qp {
     }
 
     /// A frame came for this QP.
-    pub fn receive_frame(
-        &mut self,
-        shared: &mut Shared,
-        frame: &[u8],
-        checksum_ok: bool,
-        memory: &dyn Memory,
-    ) {
-        raw::receive(self, shared, frame, checksum_ok, memory);
+    pub fn receive_frame(&mut self, shared: &mut Shared, frame: IncomingFrame<'_>, memory: &dyn Memory) {
+        raw::receive(self, shared, frame, memory);
     }
 
     /// Sends until nothing may be sent or the turn is over.

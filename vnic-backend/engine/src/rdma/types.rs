@@ -11,6 +11,7 @@ pub use vnic_device::verbs::{CompletionStatus as Status, Mtu, MwType, QpState, Q
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
+use vnic_wire::time::Instant;
 
 /// A queue pair's number, 24 bits (IBTA 9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -359,6 +360,23 @@ pub struct UdSource {
     pub network: NetworkHeader,
 }
 
+/// Where a message is from, and what comes with it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The peer of the connection, or the work request was a send.
+    #[default]
+    Peer,
+    /// The sender of a datagram. A GRH's 40 bytes are at the front of the buffer.
+    Datagram(UdSource),
+    /// A wire: a raw packet QP's frame.
+    Frame {
+        /// Whether its checksums were found right.
+        checksum_ok: bool,
+        /// When it arrived at the machine, or at the QP.
+        arrived: Instant,
+    },
+}
+
 /// Kinds of network headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NetworkHeader {
@@ -389,12 +407,10 @@ pub struct Completion {
     pub imm: Option<u32>,
     /// Key that the sender invalidated.
     pub invalidated: Option<u32>,
-    /// UD: the sender. A GRH's 40 bytes are at the front of the buffer.
-    pub source: Option<UdSource>,
+    /// Where the message is from.
+    pub origin: Origin,
     /// Whether the sender asked for an event (counts for `Arm::Solicited`).
     pub solicited: bool,
-    /// Raw packet: whether the frame's checksums were found right.
-    pub checksum_ok: bool,
 }
 
 impl Completion {
@@ -410,9 +426,8 @@ impl Completion {
             byte_len: 0,
             imm: None,
             invalidated: None,
-            source: None,
+            origin: Origin::Peer,
             solicited: false,
-            checksum_ok: false,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The receiving half: what was posted to receive queues, and which message came into it.
 
 use vnic_engine::rdma::{
-    Access, Completion, CompletionOp, CqHandle, QpNumber, QpType, RecvWr, SendOp, Span, SrqHandle, Status,
+    Access, Completion, CompletionOp, CqHandle, Origin, QpNumber, QpType, RecvWr, SendOp, Span, SrqHandle,
+    Status,
 };
 
 use super::bytes::{self, Right};
@@ -288,7 +289,7 @@ impl Oracle {
     }
 
     fn received_datagram(&mut self, index: usize, qp: usize, c: &Completion, what: &str) -> Judgement {
-        let Some(source) = c.source else {
+        let Origin::Datagram(source) = c.origin else {
             return Rule::Delivery.broken(format!("{what}: a datagram without a source"));
         };
         let to = self.qps[qp].dev;
@@ -363,7 +364,9 @@ impl Oracle {
         let from = self.qps[s.qp].dev;
         let vector = self.addresses.get(&(from, s.ud?.ah))?.vector;
         let (gid, vlan) = self.names[from].gids.get(&vector.sgid_index).copied()?;
-        let source = c.source?;
+        let Origin::Datagram(source) = c.origin else {
+            return None;
+        };
         if source.vlan != vlan || vlan.is_some() && source.service_level != vector.service_level {
             return Some(format!("source {source:?}, but VLAN {vlan:?} {vector:?}"));
         }

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use vnic_engine::rdma::{
-    Access, Completion, CompletionOp, CqHandle, Event, MrHandle, PdHandle, QpAttributes, QpInit, QpNumber,
-    QpState, QpType, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Span, Status,
+    Access, Completion, CompletionOp, CqHandle, Event, MrHandle, Origin, PdHandle, QpAttributes, QpInit,
+    QpNumber, QpState, QpType, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Span, Status,
 };
 use vnic_engine::rdma::{Arm, Memory};
 use vnic_sim::memory::SimMemory;
@@ -129,9 +129,8 @@ impl Court {
             byte_len: if op == CompletionOp::Recv { 16 } else { 0 },
             imm: None,
             invalidated: None,
-            source: None,
+            origin: Origin::Peer,
             solicited: false,
-            checksum_ok: false,
         };
         self.oracle.completed(dev, CQ, &c)
     }

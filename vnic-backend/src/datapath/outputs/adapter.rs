@@ -19,7 +19,7 @@ use vnic_wire::int::TRAILER_LEN;
 use super::super::by_thread::ByThread;
 use super::super::calls::Caller as _;
 use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
-use super::super::frame::{Metadata, OutFrame, RawFrame};
+use super::super::frame::{Arrival, Metadata, OutFrame, RawFrame};
 use super::super::rx::{Report, RxQueue};
 use super::coalesce::{is_tcp, segments, told};
 use super::concern::{Concern, asked, concerns_rdma, divert, diverted, is_roce, steered, wanted};
@@ -345,7 +345,7 @@ impl AdapterRx {
     ) {
         let meta = Metadata {
             priority,
-            arrived: None,
+            arrived: Arrival::Unknown,
             ..meta.clone()
         };
         self.refused(port, q, &f.plain(), &meta, reason, &mut round.waiting);
@@ -375,7 +375,8 @@ impl AdapterRx {
         }
         if let Some(flows) = &self.flows
             && !copy
-            && let Some(taken) = steered(flows, port, f, &mut round.inbound)
+            && let arrived = round.instant(meta.arrived)
+            && let Some(taken) = steered(flows, port, (f, arrived), &mut round.inbound)
         {
             if let Err(reason) = taken {
                 self.counters.drops.add(reason as usize, 1);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use vnic_engine::gids::may_ask;
 use vnic_engine::rdma::QpNumber;
 use vnic_engine::rdma::steering::LOOKED_AT;
-use vnic_fabric::DropReason;
 use vnic_fabric::switch::PortId;
+use vnic_fabric::{DropReason, Instant};
 
 use super::super::frame::OutFrame;
 use crate::rdma::AdapterFlows;
@@ -21,8 +21,8 @@ pub const LEARN_MAX: usize = 512;
 pub enum Inbound {
     /// RoCE, for the function.
     Roce(Box<[u8]>),
-    /// A frame for a raw packet queue pair.
-    Frame(QpNumber, Box<[u8]>),
+    /// A frame for a raw packet queue pair, and when it arrived, where that is known.
+    Frame(QpNumber, Option<Instant>, Box<[u8]>),
     /// The front of a frame that the guest has sent and that may contain its addresses.
     Sent(Box<[u8]>),
     /// The front of a frame for the guest that may contain its addresses.
@@ -117,7 +117,7 @@ pub(super) fn asked(port: PortId, f: &OutFrame<'_>, inbound: &mut VecDeque<(Port
 pub(super) fn steered(
     flows: &AdapterFlows,
     port: PortId,
-    f: &OutFrame<'_>,
+    (f, arrived): (&OutFrame<'_>, Option<Instant>),
     inbound: &mut VecDeque<(PortId, Inbound)>,
 ) -> Option<Result<(), DropReason>> {
     let mut head = [0; LOOKED_AT];
@@ -129,7 +129,7 @@ pub(super) fn steered(
         if room {
             let mut bytes = vec![0; f.len()].into_boxed_slice();
             f.peek(&mut bytes);
-            inbound.push_back((port, Inbound::Frame(qp, bytes)));
+            inbound.push_back((port, Inbound::Frame(qp, arrived, bytes)));
         }
     }
     taken.by.map(|_| match room {

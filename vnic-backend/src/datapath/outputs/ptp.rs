@@ -11,10 +11,10 @@ use vnic_fabric::switch::PortId;
 use vnic_wire::ptp::Event;
 
 use super::super::clock::Clock;
-use super::super::frame::{OutFrame, OwnedFrame};
+use super::super::frame::{Arrival, OutFrame, OwnedFrame};
 
-/// A kernel's timestamp that is older does not count: its clock was set meanwhile.
-const AGE_MAX: Duration = Duration::from_secs(1);
+/// A timestamp that is older does not count: the system's clock was set meanwhile.
+const AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Ports whose PTP messages are timed.
 #[derive(Default)]
@@ -41,9 +41,11 @@ impl Timed {
     }
 }
 
-/// The instant, by a core's clock, at which the kernel got a frame that a core takes `now`: `stamp` is that in ns since 1970.
+/// The instant, by a core's clock, at which a frame that a core takes now came to the kernel or to hardware: `stamp` is that in ns since
+/// 1970.
 #[cold]
-pub fn by_kernel(clock: &Clock, now: Instant, stamp: u64) -> Instant {
+pub fn by_kernel(clock: &Clock, stamp: u64) -> Instant {
+    let now = clock.now();
     let stamped = SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp);
     let age = SystemTime::now().duration_since(stamped).unwrap_or_default();
     // The clock of a test has nothing to do with the kernel's.
@@ -90,7 +92,8 @@ impl OwnedFrame {
     /// Adds the time since the frame was timed last, if it was.
     #[cold]
     pub fn time(&mut self, now: Instant) {
-        if let (Some(event), Some(before)) = (Event::find(&self.bytes), self.meta.arrived.replace(now)) {
+        if let (Some(event), Arrival::Timed(before)) = (Event::find(&self.bytes), self.meta.arrived) {
+            self.meta.arrived = Arrival::Timed(now);
             let finished = is_finished(&self.hdr);
             event.add(&mut self.bytes, nanos(now.since(before)), finished);
         }

@@ -9,7 +9,7 @@ use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
 use super::super::counters::CoreCounters;
-use super::super::frame::OutFrame;
+use super::super::frame::{Arrival, OutFrame};
 use super::concern::Inbound;
 use super::lists::Lists;
 use super::mirror::Mirrors;
@@ -42,23 +42,33 @@ pub struct Round {
 }
 
 impl Round {
-    /// Arrival of frames that come now, if any may have to be timed.
+    /// Arrival of frames that come now, which any may have to be timed.
     #[inline]
-    pub fn arrival(&self) -> Option<Instant> {
+    pub fn arrival(&self) -> Arrival {
         match self.timed.is_empty() {
-            true => None,
-            false => Some(self.waiting.clock.now()),
+            true => Arrival::Unknown,
+            false => Arrival::At(self.waiting.clock.now()),
         }
     }
 
-    /// As [`Round::arrival`], of a frame that the kernel has given this time: ns since 1970, 0: none.
+    /// As [`Round::arrival`], of a frame that the kernel or hardware has given this time: ns since 1970, 0: none.
     #[inline]
-    pub fn arrival_at(&self, stamp: u64) -> Option<Instant> {
-        let now = self.arrival()?;
-        Some(match stamp {
-            0 => now,
-            stamp => by_kernel(&self.waiting.clock, now, stamp),
-        })
+    pub fn arrival_at(&self, stamp: u64) -> Arrival {
+        match stamp {
+            0 => self.arrival(),
+            stamp if self.timed.is_empty() => Arrival::Stamped(stamp),
+            stamp => Arrival::At(by_kernel(&self.waiting.clock, stamp)),
+        }
+    }
+
+    /// The instant of an arrival, if it is known.
+    #[cold]
+    pub(super) fn instant(&self, arrival: Arrival) -> Option<Instant> {
+        match arrival {
+            Arrival::Unknown => None,
+            Arrival::Stamped(stamp) => Some(by_kernel(&self.waiting.clock, stamp)),
+            Arrival::At(at) | Arrival::Timed(at) => Some(at),
+        }
     }
 
     /// Offers a frame for a receiver to captures, with a comment for them, and to mirror sessions.
@@ -71,21 +81,21 @@ impl Round {
         comment: Option<&str>,
     ) {
         if !self.captures.is_empty() || !self.mirrors.is_empty() {
-            self.see(port, Direction::Egress, f, dropped, comment);
+            self.see((port, Direction::Egress, None), f, dropped, comment);
         }
     }
 
-    /// Offers a frame to the running captures, and to mirror sessions, which copy what is not dropped.
+    /// Offers a frame to the running captures, and to mirror sessions, which copy what is not dropped. It is seen now, or was at the
+    /// given time.
     #[cold]
     pub(super) fn see(
         &mut self,
-        port: PortId,
-        direction: Direction,
+        (port, direction, at): (PortId, Direction, Option<Instant>),
         f: &OutFrame<'_>,
         dropped: Option<DropReason>,
         comment: Option<&str>,
     ) {
-        self.capture(port, direction, f, dropped, comment);
+        self.capture((port, direction, at), f, dropped, comment);
         if dropped.is_none() {
             self.mirrors.copy(port, direction, f, &self.counters);
         }
@@ -95,13 +105,13 @@ impl Round {
     #[cold]
     pub(super) fn capture(
         &self,
-        port: PortId,
-        direction: Direction,
+        (port, direction, at): (PortId, Direction, Option<Instant>),
         f: &OutFrame<'_>,
         dropped: Option<DropReason>,
         comment: Option<&str>,
     ) {
-        let time = Duration::from_nanos(self.clock.at(self.waiting.clock.now()));
+        let at = at.unwrap_or_else(|| self.waiting.clock.now());
+        let time = Duration::from_nanos(self.clock.at(at));
         for sink in &self.captures {
             sink.offer(time, (port, direction), f, (dropped, comment), &self.counters);
         }

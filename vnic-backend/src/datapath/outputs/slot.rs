@@ -5,7 +5,7 @@ use vnic_engine::offload::Accepts;
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
-use super::super::frame::{Metadata, OutFrame};
+use super::super::frame::{Arrival, Metadata, OutFrame};
 use super::adapter::AdapterRx;
 use super::bond::BondPort;
 use super::ptp::timed;
@@ -69,8 +69,8 @@ impl Receivers<'_> {
     /// Hands a complete frame to a receiver; `comment` is for the captures.
     pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
         match meta.arrived {
-            None => self.put_on(port, f, meta, comment),
-            Some(arrived) => self.put_timed(arrived, port, f, meta, comment),
+            Arrival::Unknown | Arrival::Stamped(_) => self.put_on(port, f, meta, comment),
+            Arrival::At(arrived) | Arrival::Timed(arrived) => self.put_timed(arrived, port, f, meta, comment),
         }
     }
 
@@ -93,10 +93,10 @@ impl Receivers<'_> {
         let is_timed = concerned
             && timed(f, now.since(arrived), |f| {
                 self.round.counters.add(CoreCounter::PtpTimed as usize, 1);
-                self.put_on(port, f, &of(Some(now)), comment);
+                self.put_on(port, f, &of(Arrival::Timed(now)), comment);
             });
         if !is_timed {
-            self.put_on(port, f, &of(None), comment);
+            self.put_on(port, f, &of(Arrival::At(arrived)), comment);
         }
     }
 

@@ -8,11 +8,10 @@
 use arrayvec::ArrayVec;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::Instant;
 use vnic_fabric::switch::Verdict;
 
 use super::super::MAX_CORES;
-use super::super::frame::RawFrame;
+use super::super::frame::{Arrival, RawFrame};
 use crate::mem::Seg;
 use crate::ring::Head;
 
@@ -36,13 +35,13 @@ pub(super) struct Flooded {
     skip: usize,
     pub(super) verdict: Verdict,
     /// As [`Metadata::arrived`](super::super::frame::Metadata::arrived).
-    pub(super) arrived: Option<Instant>,
+    pub(super) arrived: Arrival,
 }
 
 impl Flooded {
     /// # Safety
     /// The frame's memory stays mapped for as long as this value exists.
-    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict, arrived: Option<Instant>) -> Flooded {
+    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict, arrived: Arrival) -> Flooded {
         let head = f.head.iter().copied().collect();
         Flooded {
             head,

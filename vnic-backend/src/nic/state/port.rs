@@ -11,6 +11,7 @@ use vnic_wire::{EtherType, roce};
 use super::discovery::Discovery;
 use crate::datapath::PortCounters;
 use crate::types::*;
+use crate::uplink::Stamping;
 
 /// An uplink port.
 pub struct PortEntry {
@@ -38,6 +39,8 @@ pub struct PortEntry {
     pub problem: Option<String>,
     /// How frames come and go, as a text.
     pub mode: String,
+    /// Stamping of the device's hardware, if it has any.
+    pub stamping: Option<Arc<Stamping>>,
 }
 
 impl PortEntry {

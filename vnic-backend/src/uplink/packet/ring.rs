@@ -58,8 +58,10 @@ pub struct Slot {
     pub whole: bool,
     /// Whether the kernel has dropped frames.
     pub lossy: bool,
-    /// When the kernel got the frame, in ns since 1970.
+    /// When the frame arrived, in ns since 1970.
     pub stamp: u64,
+    /// Whether the device's hardware says so, by its own clock; else the kernel does, by the system's.
+    pub by_hardware: bool,
 }
 
 // SAFETY: the memory is a mapping of this ring alone, and moves to another thread with it.
@@ -162,6 +164,7 @@ impl Ring {
             whole: fits && len == full as usize && status & libc::TP_STATUS_COPY == 0,
             lossy: status & libc::TP_STATUS_LOSING != 0,
             stamp: u64::from(seconds) * 1_000_000_000 + u64::from(nanos),
+            by_hardware: status & libc::TP_STATUS_TS_RAW_HARDWARE != 0,
         })
     }
 

@@ -12,8 +12,8 @@ use super::super::memory::Memory;
 use super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 use super::super::shared::Shared;
 use super::super::types::{
-    Access, Completion, CompletionOp, NetworkHeader, Object, QpNumber, QpType, SendData, SendFlags, SendOp,
-    Status, UdDestination, UdSource, VerbsError,
+    Access, Completion, CompletionOp, NetworkHeader, Object, Origin, QpNumber, QpType, SendData, SendFlags,
+    SendOp, Status, UdDestination, UdSource, VerbsError,
 };
 use super::requester::Turn;
 use super::{Qp, connect, notes, responder, state};
@@ -197,7 +197,7 @@ impl Qp {
         completion.imm = imm;
         completion.solicited = packet.headers.bth.solicited;
         let tag = packet.path.vlan.map(|v| v.tci);
-        completion.source = Some(UdSource {
+        completion.origin = Origin::Datagram(UdSource {
             qp: QpNumber(deth.source_qp),
             mac: packet.path.eth.source,
             vlan: tag.map(|t| t.vid()),

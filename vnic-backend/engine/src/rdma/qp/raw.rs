@@ -5,9 +5,9 @@ use core::ops::RangeInclusive;
 use vnic_wire::time::Instant;
 
 use super::super::memory::Memory;
-use super::super::packet::{OutgoingFrame, Payload, Sink, SpanList};
+use super::super::packet::{IncomingFrame, OutgoingFrame, Payload, Sink, SpanList};
 use super::super::shared::Shared;
-use super::super::types::{Access, Completion, CompletionOp, SendData, SendFlags, Status};
+use super::super::types::{Access, Completion, CompletionOp, Origin, SendData, SendFlags, Status};
 use super::requester::Turn;
 use super::{Qp, notes, responder, state};
 
@@ -70,13 +70,7 @@ pub(super) fn send(
 }
 
 /// A frame came.
-pub(super) fn receive(
-    of: &mut Qp,
-    shared: &mut Shared,
-    frame: &[u8],
-    checksum_ok: bool,
-    memory: &dyn Memory,
-) {
+pub(super) fn receive(of: &mut Qp, shared: &mut Shared, frame: IncomingFrame<'_>, memory: &dyn Memory) {
     if !of.permissions().receive {
         shared.counters.drop_wrong_state += 1;
         return;
@@ -93,7 +87,7 @@ pub(super) fn receive(
         of.went_wrong(shared, |errors| &mut errors.out_of_buffer);
         return;
     };
-    let landed = responder::place(shared, pd, &wr.sges, 0, &Payload::Bytes(frame), memory);
+    let landed = responder::place(shared, pd, &wr.sges, 0, &Payload::Bytes(frame.bytes), memory);
     let mut completion = Completion::new(wr.id, wr.tag, of.number, CompletionOp::Recv, Status::Success);
     if let Err(status) = landed {
         let _ = shared.regions.take_missing();
@@ -102,10 +96,13 @@ pub(super) fn receive(
         shared.complete(cq, completion);
         return of.fail(shared, state::Trigger::ReceiveError);
     }
-    completion.byte_len = frame.len() as u32;
-    completion.checksum_ok = checksum_ok;
+    completion.byte_len = frame.bytes.len() as u32;
+    completion.origin = Origin::Frame {
+        checksum_ok: frame.checksum_ok,
+        arrived: frame.arrived,
+    };
     shared.counters.raw_rx_packets += 1;
-    shared.counters.raw_rx_bytes += frame.len() as u64;
+    shared.counters.raw_rx_bytes += frame.bytes.len() as u64;
     if shared.notes.is_some() {
         notes::receive(of, shared, wr.id);
     }

@@ -1,8 +1,8 @@
 //! Raw packet queue pairs: a work request is a frame, out and in.
 
 use vnic_engine::rdma::{
-    AttributeMask as A, Incoming, Outgoing, OutgoingFrame, Payload, QpAttributes, QpState, QpType, RateLimit,
-    SendFlags, SendOp, Sink, Status,
+    AttributeMask as A, Incoming, IncomingFrame, Origin, Outgoing, OutgoingFrame, Payload, QpAttributes,
+    QpState, QpType, RateLimit, SendFlags, SendOp, Sink, Status,
 };
 use vnic_wire::time::Instant;
 
@@ -204,25 +204,39 @@ fn frames_that_are_none_fail() {
     assert_eq!(side.completions()[0].status, Status::LocalProtectionError);
 }
 
+/// A frame without checksums and time.
+fn came(bytes: &[u8]) -> IncomingFrame<'_> {
+    IncomingFrame {
+        bytes,
+        checksum_ok: false,
+        arrived: Instant(0),
+    }
+}
+
 #[test]
 fn receives_take_frames_and_no_packets() {
     let mut side = side();
     let frame: Vec<u8> = (0..100).collect();
     let (qp, other) = (side.qp, side.device.create_qp(&side.init).unwrap());
-    side.device
-        .receive_frame(Instant(0), qp, &frame, false, &side.ram);
+    side.device.receive_frame(Instant(0), qp, came(&frame), &side.ram);
     assert_eq!(side.device.counters().out_of_buffer, 1);
     side.device
-        .receive_frame(Instant(0), other, &frame, false, &side.ram);
+        .receive_frame(Instant(0), other, came(&frame), &side.ram);
     assert_eq!(side.device.counters().drop_wrong_state, 1, "it is in RESET");
     let list = [side.sge(0, 7), side.sge(100, 200)];
     side.post_recv(1, &list);
-    side.device.receive_frame(Instant(0), qp, &frame, true, &side.ram);
+    let stamped = IncomingFrame {
+        checksum_ok: true,
+        arrived: Instant(5),
+        ..came(&frame)
+    };
+    let origin = Origin::Frame {
+        checksum_ok: true,
+        arrived: Instant(5),
+    };
+    side.device.receive_frame(Instant(9), qp, stamped, &side.ram);
     let done = side.completions();
-    assert_eq!(
-        (done.len(), done[0].byte_len, done[0].checksum_ok),
-        (1, 100, true)
-    );
+    assert_eq!((done.len(), done[0].byte_len, done[0].origin), (1, 100, origin));
     assert_eq!([side.bytes(0, 7), side.bytes(100, 93)].concat(), frame);
     // A datagram to its number, from a peer that guesses it.
     let mut peers = Pair::new(QpType::Uc, Connection::default());
@@ -243,7 +257,7 @@ fn receives_take_frames_and_no_packets() {
     assert!(side.completions().is_empty());
     // One that does not fit ends it, as a datagram does.
     side.device
-        .receive_frame(Instant(0), qp, &[0; 201], false, &side.ram);
+        .receive_frame(Instant(0), qp, came(&[0; 201]), &side.ram);
     assert_eq!(side.completions()[0].status, Status::LocalLengthError);
     assert_eq!(side.state(), QpState::Err);
 }

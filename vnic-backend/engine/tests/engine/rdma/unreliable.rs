@@ -1,8 +1,8 @@
 //! Unreliable connections and datagrams.
 
 use vnic_engine::rdma::{
-    AhHandle, AttributeMask as A, COPIES_AT_ONCE, Completion, GidEntry, Object, QpAttributes, QpState,
-    QpType, SendOp, SendWr, Status, VerbsError,
+    AhHandle, AttributeMask as A, COPIES_AT_ONCE, Completion, GidEntry, Object, Origin, QpAttributes,
+    QpState, QpType, SendOp, SendWr, Status, VerbsError,
 };
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
@@ -159,7 +159,9 @@ fn a_datagram_brings_its_sender_and_its_ip_header() {
         (got.status, got.byte_len, got.imm),
         (Status::Success, 140, Some(77))
     );
-    let source = got.source.unwrap();
+    let Origin::Datagram(source) = got.origin else {
+        panic!("{got:?}");
+    };
     assert_eq!((source.qp, source.mac), (a.qp, a.mac));
     let grh = b.bytes(0, 40);
     assert_eq!(grh[20], 0x45, "an IPv4 header in the last 20 bytes");

@@ -140,7 +140,7 @@ impl Outputs {
                     }
                 }
             }
-            round.capture(port, Direction::Egress, &OutFrame::of(&bytes), None, None);
+            round.capture((port, Direction::Egress, None), &OutFrame::of(&bytes), None, None);
         }
         let stopped = p.link.rx.paused(now);
         p.link.count_waits(now, stopped, pause.pfc, &counters.link);
