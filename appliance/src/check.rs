@@ -18,7 +18,7 @@ use crate::traces::Collector;
 use vnic_backend::{
     ApplicationRow, DcbxMode, DcbxWilling, LldpMode, MTU_RANGE, MacAddr, PkeyTable, Prefix,
     QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, STORM_RANGE, TAP_QUEUES_MAX, VMM_DESCRIPTORS_RANGE,
-    VMM_REGIONS_RANGE, WakeAction,
+    VMM_REGIONS_RANGE, WAKE_PATTERNS_MAX, WakeAction, WakePattern,
 };
 
 /// Default MTU of an adapter or a port.
@@ -79,6 +79,17 @@ pub fn wake(text: &str) -> Checked<WakeAction> {
         WakeAction::Http(url) => wake_url(url).map(drop)?,
     }
     Ok(action)
+}
+
+/// Patterns of frames that wake.
+pub fn wake_patterns<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> Checked<Vec<WakePattern>> {
+    if texts.len() > WAKE_PATTERNS_MAX {
+        return Err(format!(
+            "an adapter has at most {WAKE_PATTERNS_MAX} of these, not {}",
+            texts.len()
+        ));
+    }
+    texts.map(str::parse).collect()
 }
 
 /// URL to which magic packets are posted.

@@ -83,7 +83,10 @@ impl EventHub {
                             log.append(Record::gap());
                         }
                         log.append(Record::of(&event, |name| nic.port(name).is_ok()));
-                        if matches!(event.kind, NicEventKind::MagicPacket { .. }) {
+                        if matches!(
+                            event.kind,
+                            NicEventKind::MagicPacket { .. } | NicEventKind::WakePattern { .. }
+                        ) {
                             // (An error means that nobody listens.)
                             let _ = magic.send(Arc::new(event));
                         } else if watched(&event.kind) {

@@ -33,14 +33,19 @@ pub async fn serve(control: Arc<Control>, mut packets: broadcast::Receiver<Arc<N
             Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };
-        let NicEventKind::MagicPacket { source, by } = &event.kind else {
-            continue;
+        let (source, by, pattern) = match &event.kind {
+            NicEventKind::MagicPacket { source, by } => (source, by, None),
+            NicEventKind::WakePattern { source, by, pattern } => (source, by, Some(pattern)),
+            _ => continue,
         };
         let adapter = event.owner.clone();
         let Ok(Some(action)) = control.nic.adapter(&adapter).map(|status| status.spec.wake) else {
             continue;
         };
-        let told = json!({ "adapter": adapter, "source": source.to_string(), "by": by });
+        let mut told = json!({ "adapter": adapter, "source": source.to_string(), "by": by });
+        if let Some(pattern) = pattern {
+            told["pattern"] = json!(pattern);
+        }
         let outcome = timeout(LIMIT, perform(&action, &told)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())));
         let action = action.to_string();

@@ -35,6 +35,7 @@ fn of_guests(kind: &NicEventKind) -> bool {
             | NicEventKind::RingFault { .. }
             | NicEventKind::SpoofedSource { .. }
             | NicEventKind::MagicPacket { .. }
+            | NicEventKind::WakePattern { .. }
             | NicEventKind::SpoofedAddress(_)
             | NicEventKind::ProtocolError { .. }
             | NicEventKind::VmmRefused { .. }

@@ -516,9 +516,27 @@ impl Inner {
                 },
             ),
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
-            CoreEvent::MagicPacket { port, source, by } => {
+            CoreEvent::Wake {
+                port,
+                source,
+                by,
+                pattern,
+            } => {
                 let by = state.names.get(&by).cloned().unwrap_or_default();
-                (port, NicEventKind::MagicPacket { source, by })
+                let kind = match pattern {
+                    None => NicEventKind::MagicPacket { source, by },
+                    Some(n) => {
+                        let mut all = state.adapters.values();
+                        let of = all.find(|e| e.adapter.id == port).map(|e| e.adapter.spec());
+                        let pattern = of.and_then(|spec| spec.wake_patterns.get(n).map(ToString::to_string));
+                        NicEventKind::WakePattern {
+                            source,
+                            by,
+                            pattern: pattern.unwrap_or_default(),
+                        }
+                    }
+                };
+                (port, kind)
             }
             CoreEvent::SpoofedAddress { port, claim } => (port, NicEventKind::SpoofedAddress(claim)),
             CoreEvent::SubnetQuestion {

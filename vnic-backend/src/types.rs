@@ -77,7 +77,8 @@ pub use recording::*;
 pub use subnet_port::*;
 pub use trace::*;
 pub use verbs_fault::*;
-pub use wake::WakeAction;
+pub use vnic_fabric::wake::Pattern as WakePattern;
+pub use wake::{WAKE_PATTERNS_MAX, WakeAction};
 
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,8 +176,10 @@ pub struct AdapterSpec {
     pub pkeys: PkeyTable,
     /// Resources of the daemon for the adapter's VMMs.
     pub vmm: VmmLimits,
-    /// What a magic packet does while the guest does not run; `None`: it is reported.
+    /// What a magic packet, or a frame with a pattern, does while the guest does not run; `None`: it is reported.
     pub wake: Option<WakeAction>,
+    /// Patterns of frames that wake, at most [`WAKE_PATTERNS_MAX`].
+    pub wake_patterns: Vec<WakePattern>,
     /// The move of a guest in which the adapter takes part.
     pub moving: Option<Moving>,
 }

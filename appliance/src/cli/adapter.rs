@@ -221,6 +221,7 @@ fn facts(a: &v1::Adapter) -> String {
         "flows": taken,
         "allowed addresses": a.allowed_addresses.join(" "),
         "wake": &a.wake,
+        "wake patterns": a.wake_patterns.join(" "),
         "data core": a.data_core.map(|c| c.to_string()).unwrap_or_default(),
         "socket": socket,
         "socket access": socket_access(a),

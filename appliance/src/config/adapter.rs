@@ -43,6 +43,7 @@ pub(super) struct AdapterTable {
     vmm_regions: Option<Spanned<i64>>,
     vmm_descriptors: Option<Spanned<i64>>,
     wake: Option<Spanned<String>>,
+    wake_patterns: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 pub(super) fn adapter(
@@ -77,6 +78,9 @@ pub(super) fn adapter(
     let pkeys = sink.check(table.pkeys, |list| {
         let keys = list.iter().map(|text| check::pkey(text.as_ref()));
         check::pkeys(&keys.collect::<Result<Vec<_>, _>>()?)
+    });
+    let wake_patterns = sink.check(table.wake_patterns, |list| {
+        check::wake_patterns(list.iter().map(|text| text.as_ref().as_str()))
     });
     let socket_role = sink.text(table.socket_role, |text| match text {
         "listen" => Ok(SocketRole::Listen),
@@ -121,6 +125,7 @@ pub(super) fn adapter(
                 .unwrap_or(vmm.descriptors),
         },
         wake: sink.text(table.wake, check::wake),
+        wake_patterns: wake_patterns.unwrap_or_default(),
         moving: None,
     }
 }

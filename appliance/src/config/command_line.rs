@@ -185,6 +185,7 @@ pub(super) fn settings(
             rdma_flows: true,
             pkeys: PkeyTable::default(),
             wake: None,
+            wake_patterns: Vec::new(),
             moving: None,
             vmm: Default::default(),
             name,

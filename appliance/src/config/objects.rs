@@ -153,6 +153,11 @@ fn adapter(spec: &AdapterSpec, socket_dir: &Path) -> Keys {
     let descriptors = number(vmm.descriptors);
     keys.plain("vmm_descriptors", number(spec.vmm.descriptors), descriptors);
     keys.optional("wake", spec.wake.as_ref().map(text));
+    keys.plain(
+        "wake_patterns",
+        list(spec.wake_patterns.iter().map(text)),
+        list(std::iter::empty()),
+    );
     keys.optional("socket_owner", access.owner.map(text));
     keys.optional("socket_group", access.group.map(text));
     let mode = |mode| text(format!("{mode:04o}"));

@@ -424,6 +424,7 @@ impl Adapters<'_> {
                     descriptors: new.vmm_descriptors.unwrap_or(limits.descriptors),
                 },
                 wake: new.wake.clone(),
+                wake_patterns: new.wake_patterns.clone(),
                 moving: None,
             })
     }

@@ -142,7 +142,9 @@ kinds! {
     MAGIC_PACKET = 0x1113, "magic_packet", Guest, [Info],
         "A magic packet (Wake-on-LAN) came for an adapter whose guest does not run.";
     WOKEN = 0x1114, "woken", Operator, [Info, Warn],
-        "What an adapter says of magic packets (`wake`) was done. A warning if it could not be done.";
+        "What an adapter says of magic packets and patterns (`wake`) was done. A warning if it could not be done.";
+    WAKE_PATTERN = 0x1115, "wake_pattern", Guest, [Info],
+        "A frame with a pattern of `wake_patterns` came for an adapter whose guest does not run.";
     PAUSE_STORM_WARNING = 0x1118, "pause_storm_warning", Guest, [Warn],
         "Senders were told to wait by a receiver that stood still for longer than the minor watermark.";
     PAUSE_STORM = 0x1119, "pause_storm", Guest, [Warn],

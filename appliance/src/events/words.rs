@@ -238,6 +238,9 @@ pub fn describe(event: &NicEvent) -> Told {
         NicEventKind::MagicPacket { source, by } => tell! { MAGIC_PACKET, source, by;
             "a magic packet of {source} by {by}: somebody asks to wake the guest"
         },
+        NicEventKind::WakePattern { source, by, pattern } => tell! { WAKE_PATTERN, source, by, pattern;
+            "a frame of {source} by {by} has the pattern {pattern}: it is to wake the guest"
+        },
         NicEventKind::SpoofedAddress(Claim::Address(address)) => tell! { SPOOFED_ADDRESS, address;
             "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of these \
              (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"

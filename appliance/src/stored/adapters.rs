@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use prost::Message as _;
-use vnic_backend::{AdapterSpec, MacAddr, PkeyTable, Prefix, SocketAccess, SocketRole, VlanMode, WakeAction};
+use vnic_backend::{
+    AdapterSpec, MacAddr, PkeyTable, Prefix, SocketAccess, SocketRole, VlanMode, WakeAction, WakePattern,
+};
 use vnic_control::v1;
 
 use super::values;
@@ -52,6 +54,8 @@ pub struct NewAdapter {
     pub vmm_descriptors: Option<u32>,
     /// What a magic packet does.
     pub wake: Option<WakeAction>,
+    /// Patterns of frames that do it, too.
+    pub wake_patterns: Vec<WakePattern>,
 }
 
 impl From<&AdapterSpec> for NewAdapter {
@@ -77,6 +81,7 @@ impl From<&AdapterSpec> for NewAdapter {
             vmm_regions: Some(spec.vmm.regions),
             vmm_descriptors: Some(spec.vmm.descriptors),
             wake: spec.wake.clone(),
+            wake_patterns: spec.wake_patterns.clone(),
         }
     }
 }
@@ -121,6 +126,7 @@ fields! {
     "vmm_regions" => vmm_regions;
     "vmm_descriptors" => vmm_descriptors;
     "wake" => wake;
+    "wake_patterns" => wake_patterns;
 }
 
 impl NewAdapter {
@@ -230,6 +236,8 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         "" => None,
         text => wrong.check("adapter.wake", check::wake(text)),
     };
+    let patterns = check::wake_patterns(adapter.wake_patterns.iter().map(String::as_str));
+    let wake_patterns = wrong.check("adapter.wake_patterns", patterns).unwrap_or_default();
     // What has more than 16 bits is none, as 0 is none.
     let pkeys = adapter.pkeys.iter().map(|key| u16::try_from(*key).unwrap_or(0));
     let pkeys = wrong.check("adapter.pkeys", check::pkeys(&pkeys.collect::<Vec<_>>()));
@@ -262,6 +270,7 @@ pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations)
         vmm_regions,
         vmm_descriptors,
         wake,
+        wake_patterns,
     }
 }
 
@@ -292,6 +301,7 @@ pub fn message(new: &NewAdapter) -> v1::Adapter {
         vmm_regions: new.vmm_regions.unwrap_or_default(),
         vmm_descriptors: new.vmm_descriptors.unwrap_or_default(),
         wake: new.wake.as_ref().map_or_else(String::new, ToString::to_string),
+        wake_patterns: new.wake_patterns.iter().map(ToString::to_string).collect(),
         eth_socket: path(&new.eth_socket),
         rdma_enabled: new.rdma_enabled,
         rdma_socket: path(&new.rdma_socket),

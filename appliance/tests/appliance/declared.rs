@@ -80,7 +80,7 @@ adapter = [
       vlan = { trunk = [5, 6], native = 4 }, control_queue = true, rdma_flows = false, pkeys = ["0xffff", "0x0001"], anti_spoofing = false, allowed_addresses = ["10.0.0.0/24", "fd00::1"], data_core = 2,
       socket_role = "connect", socket = "/x/a.sock", rdma_socket = "/x/b.sock", rdma_memory_mib = 100, vmm_regions = 10,
       vmm_descriptors = 20, socket_owner = "7", socket_group = "8", socket_mode = "0600", socket_users = ["9", "10"],
-      wake = "qmp:/x/m.sock" },
+      wake = "qmp:/x/m.sock", wake_patterns = ["01:--", "12+08:06"] },
     { name = "vf1", rdma = false },
     { name = "vf2" },
 ]

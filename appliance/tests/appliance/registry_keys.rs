@@ -441,6 +441,8 @@ async fn all_keys_together_survive_the_daemon() {
         ("*RscIPv6", "0"),
         ("*RSS", "0"),
         ("*NumRSSQueues", "3"),
+        ("*WakeOnMagicPacket", "0"),
+        ("*WakeOnPattern", "0"),
         ("*EncapsulatedPacketTaskOffload", "0"),
         ("*EncapsulatedPacketTaskOffloadVxlan", "0"),
         ("*EncapsulatedPacketTaskOffloadNvgre", "0"),

@@ -413,6 +413,7 @@ fn in_process(
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
             wake: None,
+            wake_patterns: Vec::new(),
             moving: None,
             vmm: Default::default(),
         })?;

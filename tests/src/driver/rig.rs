@@ -178,6 +178,7 @@ impl Rig {
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
             wake: None,
+            wake_patterns: Vec::new(),
             moving: None,
             vmm: Default::default(),
         }

@@ -59,6 +59,7 @@ fn nic_child() -> Result<()> {
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
             wake: None,
+            wake_patterns: Vec::new(),
             moving: None,
             vmm: Default::default(),
         })?;

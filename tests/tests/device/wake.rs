@@ -95,6 +95,65 @@ fn a_magic_packet_for_a_guest_that_does_not_run_is_an_event() -> Result<()> {
     rig.finish(Copies::Unknown)
 }
 
+/// Patterns of the operator's, while *WakeOnPattern is 1.
+#[test]
+fn a_frame_with_a_pattern_is_an_event() -> Result<()> {
+    let clock = VirtualClock::new(Duration::from_millis(1));
+    let mut rig = Rig::with_clock(clock.clone())?;
+    let a = rig.add("a")?;
+    let b = rig.add_with("b", |spec| {
+        spec.wake_patterns = ["12+88:b5:07", "12+88:b5:--:08"]
+            .iter()
+            .filter_map(|p| p.parse().ok())
+            .collect();
+    })?;
+    let mut ga = rig.attach("a", Options::default())?;
+    let frame = |to, bytes: [u8; 2]| eth(to, a, [0x88, 0xb5], &[&bytes[..], &[0; 44]].concat());
+    let woken = |rig: &mut Rig| rig.count_events("b", |k| matches!(k, NicEventKind::WakePattern { .. }));
+    let pause = Duration::from_secs(1);
+    send(
+        &rig,
+        &mut ga,
+        &[frame(BROADCAST, [6, 7]), frame(BROADCAST, [6, 8])],
+    )?;
+    rig.wait_event("b", |k| {
+        let pattern = "12+88:b5:--:08".to_owned();
+        let by = "a".to_owned();
+        *k == NicEventKind::WakePattern {
+            source: a,
+            by,
+            pattern,
+        }
+    })?;
+    // Again within a second, with a magic packet.
+    send(&rig, &mut ga, &[frame(b, [7, 7]), magic(BROADCAST, a, b)])?;
+    clock.pass(pause);
+    // A restart lets the key act; a change of the patterns acts at once.
+    for (on, patterns) in [(false, 2), (true, 0), (true, 2)] {
+        let settings = AdapterSettings {
+            wake_on_pattern: on,
+            ..AdapterSettings::default()
+        };
+        rig.nic.configure_adapter("b", &settings)?;
+        rig.nic.restart_adapter("b")?;
+        let mut spec = rig.nic.adapter("b")?.spec;
+        spec.wake_patterns = ["12+88:b5:07", "13+b5"][..patterns]
+            .iter()
+            .filter_map(|p| p.parse().ok())
+            .collect();
+        rig.nic.update_adapter(spec)?;
+        send(&rig, &mut ga, &[frame(b, [7, 7])])?;
+        clock.pass(pause);
+    }
+    assert!(wait_for(|| woken(&mut rig) >= 2), "{}", woken(&mut rig));
+    assert_eq!(woken(&mut rig), 2);
+    assert_eq!(
+        rig.count_events("b", |k| matches!(k, NicEventKind::MagicPacket { .. })),
+        0
+    );
+    rig.finish(Copies::Unknown)
+}
+
 /// The core that a packet comes to reports it, and no other.
 #[test]
 fn a_packet_that_crosses_cores_is_one_event() -> Result<()> {

@@ -330,8 +330,10 @@ pub struct AdapterSettings {
     pub offloads: OffloadKeys,
     /// `*PtpHardwareTimestamp`: whether the time for which the NIC holds PTP messages from and to the adapter is added to them.
     pub ptp: bool,
-    /// NV parameter `WOL_MAGIC_EN`: whether magic packets for a guest that does not run are of interest.
+    /// `*WakeOnMagicPacket` and NV parameter `WOL_MAGIC_EN`: whether magic packets for a guest that does not run are of interest.
     pub wake_on_magic: bool,
+    /// `*WakeOnPattern`: whether patterns are.
+    pub wake_on_pattern: bool,
     /// `DcbxMode`: 2: the driver lets the device run data center bridging exchange.
     pub dcbx: Option<u8>,
     /// Quality of service and flow control.
@@ -484,6 +486,7 @@ impl Default for AdapterSettings {
             ptp: false,
             dcbx: None,
             wake_on_magic: true,
+            wake_on_pattern: true,
             delay_drop: DelayDrop::default(),
             macs: Vec::new(),
             roce_mode: RoceMode::default(),

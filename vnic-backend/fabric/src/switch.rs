@@ -21,6 +21,7 @@ use core::time::Duration;
 use vnic_wire::{EtherType, MacAddr};
 
 use crate::vlan::{Marking, VID_MASK, VLAN_MAX};
+use crate::wake::Wakes;
 use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use fdb::{Fdb, Key, Kind};
 use learn::{Ageing, stamp};
@@ -73,8 +74,8 @@ pub struct PortConfig {
     pub default_priority: u8,
     /// What becomes of priority tags.
     pub priority_tags: PriorityTags,
-    /// Whether magic packets for its addresses are of interest while it cannot receive ([`Switch::wakes`]).
-    pub wakes: bool,
+    /// Frames that are of interest while it cannot receive.
+    pub wakes: Wakes,
     /// Whether the NIC is a transparent clock for PTP messages from and to it.
     pub times_ptp: bool,
 }
@@ -610,8 +611,35 @@ impl Switch {
         let number = mac.to_u64();
         let ports = (0..).map(PortId).zip(&self.ports);
         let mut asleep = ports.filter_map(|(id, port)| Some((id, port.as_ref()?)));
-        let found = asleep.find(|(_, p)| p.wakes && !p.link && p.member(vlan) && p.has(number));
+        let found = asleep.find(|(_, p)| p.wakes.magic && !p.link && p.member(vlan) && p.has(number));
         found.map(|(id, _)| id)
+    }
+
+    /// The ports that a frame wakes by a pattern, and the first such pattern of each: they cannot receive, the frame is for them, and
+    /// its VLAN reaches them. `frame`: its bytes, with its tag.
+    pub fn woken(&self, ingress: PortId, frame: &[u8]) -> impl Iterator<Item = (PortId, usize)> {
+        let admitted = self.admit(ingress, frame, frame.len().max(64));
+        let vlan = admitted.ok().map(|(_, vlan)| vlan);
+        let untagged = match frame.get(12..14) {
+            Some([0x81, 0x00]) => Some([&frame[..12], frame.get(16..).unwrap_or_default()].concat()),
+            _ => None,
+        };
+        let to = frame.first_chunk().map(|to| MacAddr(*to));
+        let for_it = move |p: &Port| to.is_some_and(|to| to.is_multicast() || p.has(to.to_u64()));
+        let ports = (0..).map(PortId).zip(&self.ports);
+        ports.filter_map(move |(id, port)| {
+            let p = port.as_ref()?;
+            if !p.wakes.by_any() || p.link || !p.member(vlan?) || !for_it(p) {
+                return None;
+            }
+            let bytes = untagged.as_deref().unwrap_or(frame);
+            let first = p
+                .wakes
+                .patterns
+                .iter()
+                .position(|pattern| pattern.matches(bytes))?;
+            Some((id, first))
+        })
     }
 
     /// Ports that are up, in ascending order.
@@ -675,7 +703,7 @@ impl Switch {
     fn ports_changed(&mut self) {
         self.changed();
         let mut ports = self.ports.iter().flatten();
-        self.asleep = ports.any(|p| p.wakes && !p.link);
+        self.asleep = ports.any(|p| p.wakes.by_any() && !p.link);
     }
 
     #[inline]

@@ -54,7 +54,7 @@ pub struct Core {
     pub turns: Turns,
     /// When the current round began.
     pub now: Instant,
-    /// Adapters for which a magic packet was reported, and when.
+    /// Adapters for which a frame that wakes was reported, and when.
     woken: Vec<(PortId, Instant)>,
     /// Frames of another core that may wait for the end of their burst.
     kept: Vec<RemoteFrame>,
@@ -162,11 +162,11 @@ impl Core {
         }
     }
 
-    /// Reports a magic packet for an adapter whose guest does not run, at most once a second for each.
+    /// Reports frames that wake an adapter whose guest does not run, at most once a second for each.
     #[cold]
     fn wake(&mut self, f: &RawFrame<'_>, meta: &Metadata) {
         const PAUSE: Duration = Duration::from_secs(1);
-        /// Where the pattern is looked for: all of a frame without offloads.
+        /// Where a magic packet and patterns are looked for: all of a frame without offloads.
         const LOOK: usize = 1522;
         if matches!(
             self.out.slots.get(usize::from(meta.source.0)),
@@ -177,23 +177,31 @@ impl Core {
         }
         let mut bytes = [0; LOOK];
         let known = f.whole().peek(&mut bytes);
-        let Some(mac) = magic(&bytes[..known]) else { return };
-        let Some(port) = self.switch.wakes(meta.ingress, f.head, mac) else {
-            return;
-        };
+        let bytes = &bytes[..known];
+        let of_magic = magic(bytes).and_then(|mac| self.switch.wakes(meta.ingress, f.head, mac));
+        let mut all: Vec<(PortId, Option<usize>)> = of_magic.into_iter().map(|port| (port, None)).collect();
+        let patterns = self.switch.woken(meta.ingress, bytes);
+        all.extend(patterns.map(|(port, pattern)| (port, Some(pattern))));
         let now = self.now;
         self.woken.retain(|(_, at)| now.since(*at) < PAUSE);
-        if self.woken.iter().any(|(woken, _)| *woken == port) {
-            return;
-        }
-        self.woken.push((port, now));
         let source = f
             .head
             .get(6..12)
             .and_then(|s| s.try_into().ok())
             .map_or(MacAddr([0; 6]), MacAddr);
         let by = meta.source;
-        self.report(CoreEvent::MagicPacket { port, source, by });
+        for (port, pattern) in all {
+            if self.woken.iter().any(|(woken, _)| *woken == port) {
+                continue;
+            }
+            self.woken.push((port, now));
+            self.report(CoreEvent::Wake {
+                port,
+                source,
+                by,
+                pattern,
+            });
+        }
     }
 
     /// Sends a frame whose bytes the core owns as the verdict says: as a copy to other cores, and to the receivers of this

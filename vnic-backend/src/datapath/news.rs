@@ -39,14 +39,16 @@ pub enum CoreEvent {
         /// The address.
         source: MacAddr,
     },
-    /// A magic packet came for an adapter whose guest does not run.
-    MagicPacket {
+    /// A magic packet, or a frame with a pattern, came for an adapter whose guest does not run.
+    Wake {
         /// The adapter.
         port: PortId,
         /// The station that sent it.
         source: MacAddr,
         /// The adapter or uplink by which it came.
         by: PortId,
+        /// The pattern, by its number; `None`: it is a magic packet.
+        pattern: Option<usize>,
     },
     /// A guest claims an address that its adapter's `allowed_addresses` do not contain.
     SpoofedAddress {

@@ -227,6 +227,7 @@ fn at_once(before: &AdapterSpec, wanted: &AdapterSpec) -> AdapterSpec {
         vlan: wanted.vlan.clone(),
         anti_spoofing: wanted.anti_spoofing,
         wake: wanted.wake.clone(),
+        wake_patterns: wanted.wake_patterns.clone(),
         pkeys: wanted.pkeys,
         moving: if first_stays {
             wanted.moving.clone()

@@ -3,6 +3,7 @@
 use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
+use vnic_fabric::wake::Wakes;
 
 use super::state::{AdapterEntry, State};
 use super::{Inner, Nic, acting};
@@ -124,7 +125,13 @@ pub(super) fn port_config(spec: &AdapterSpec, settings: &AdapterSettings) -> Por
             s if s.vlan_id == 0 && s.vlan_prio > 0 => PriorityTags::Add,
             _ => PriorityTags::Keep,
         },
-        wakes: settings.wake_on_magic,
+        wakes: Wakes {
+            magic: settings.wake_on_magic,
+            patterns: match settings.wake_on_pattern {
+                true => spec.wake_patterns.clone(),
+                false => Vec::new(),
+            },
+        },
         times_ptp: settings.ptp,
     }
 }

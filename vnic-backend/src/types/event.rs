@@ -84,6 +84,15 @@ pub enum NicEventKind {
         /// Name of the adapter or port by which it came.
         by: String,
     },
+    /// A frame with a pattern of the adapter's came while its guest does not run (at most once a second for an adapter, with magic packets).
+    WakePattern {
+        /// The station that sent it.
+        source: MacAddr,
+        /// Name of the adapter or port by which it came.
+        by: String,
+        /// The pattern.
+        pattern: String,
+    },
     /// A guest claims an address that its adapter's `allowed_addresses` do not contain (reported once per claim and attach).
     SpoofedAddress(Claim),
     /// A VMM sent something that the device must refuse.

@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What is done when a magic packet comes for an adapter whose guest does not run.
+/// Most patterns of an adapter.
+pub const WAKE_PATTERNS_MAX: usize = 8;
+
+/// What is done when a magic packet, or a frame with a pattern, comes for an adapter whose guest does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WakeAction {
     /// `qmp:PATH`: QEMU's monitor on a UNIX socket gets `system_wakeup` (a suspended guest) or `cont` (a stopped one).

@@ -437,6 +437,7 @@ mod tests {
             pkeys: Default::default(),
             vmm: Default::default(),
             wake: None,
+            wake_patterns: Vec::new(),
             moving: None,
         };
         let counters = Arc::new(AdapterCounters::new(1));

@@ -236,6 +236,10 @@ struct AdapterOptions {
     /// use]
     #[arg(long, value_name = "N")]
     vmm_descriptors: Option<u32>,
+    /// Patterns of frames that wake as magic packets do, up to 8: [OFFSET+]BYTE:BYTE, where a byte is two hexadecimal digits or -- for
+    /// any, as of iw wowlan: 12+08:06 is ARP. Offsets count without a VLAN tag [default: none]
+    #[arg(long = "wake-pattern", value_name = "PATTERN", value_delimiter = ',')]
+    wake_patterns: Vec<String>,
     /// What a magic packet does while the guest does not run: qmp:PATH (QEMU's monitor: system_wakeup or cont), unix:PATH (a socket
     /// gets a line of JSON; a systemd socket unit starts its service so) or http://HOST:PORT/PATH (JSON is posted)
     /// [default: it is only reported]
@@ -277,6 +281,7 @@ impl AdapterOptions {
             vmm_regions: self.vmm_regions.unwrap_or(0),
             vmm_descriptors: self.vmm_descriptors.unwrap_or(0),
             wake: self.wake.clone().unwrap_or_default(),
+            wake_patterns: self.wake_patterns.clone(),
             eth_socket: self.socket.clone().unwrap_or_default(),
             rdma_socket: self.rdma_socket.clone().unwrap_or_default(),
             ..v1::Adapter::default()

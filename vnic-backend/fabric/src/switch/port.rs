@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::fdb::Key;
 use super::{PortConfig, PortId, Verdict};
 use crate::vlan::{Marking, VID_MASK, VLAN_MAX, tag_edit};
+use crate::wake::Wakes;
 use crate::{DropReason, TagEdit, VlanMode};
 
 /// The first 16 bytes of a frame as two words, reduced to what the decision depends on: addresses, the tag if there is one,
@@ -90,7 +91,7 @@ pub(crate) struct Port {
     pub(crate) learning: bool,
     anti_spoofing: bool,
     pub(crate) access: bool,
-    pub(crate) wakes: bool,
+    pub(crate) wakes: Wakes,
     /// VLAN of untagged frames; 0: the setting makes no sense, and there is none.
     untagged: u16,
     /// How frames from this port are marked.

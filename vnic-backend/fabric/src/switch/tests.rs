@@ -1,3 +1,5 @@
+mod wake;
+
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -707,43 +709,6 @@ fn a_frames_priority_goes_before_its_ports() {
             }
         }
     }
-}
-
-#[test]
-fn who_is_woken_has_the_address_and_cannot_receive() {
-    let sleeper = |mac, vlan: PortConfig| PortConfig {
-        macs: vec![mac],
-        wakes: true,
-        ..vlan
-    };
-    let mut s = Switch::new(SwitchConfig::default());
-    assert!(!s.is_any_asleep());
-    for (id, config) in [
-        (0, trunk(1, None)),
-        (1, sleeper(A, trunk(1, None))),
-        (2, sleeper(B, access(5))),
-        (3, owner(C)),
-    ] {
-        s.add_port(PortId(id), config);
-    }
-    s.set_link(PortId(0), true);
-    assert!(s.is_any_asleep());
-    let f = frame(GROUP_ADDR, D, None);
-    let wakes = |s: &Switch, f: &[u8], mac| s.wakes(PortId(0), f, mac).map(|p| p.0);
-    assert_eq!(wakes(&s, &f, A), Some(1));
-    assert_eq!(wakes(&s, &f, B), None, "another VLAN");
-    assert_eq!(wakes(&s, &frame(GROUP_ADDR, D, Some(5)), B), Some(2));
-    assert_eq!(wakes(&s, &f, C), None, "not to be woken");
-    // Whoever receives is awake.
-    s.set_link(PortId(1), true);
-    assert_eq!(wakes(&s, &f, A), None);
-    assert!(s.is_any_asleep());
-    s.remove_port(PortId(2));
-    assert!(!s.is_any_asleep());
-    s.set_link(PortId(1), false);
-    assert!(s.is_any_asleep());
-    s.set_port(PortId(1), owner(A));
-    assert!(!s.is_any_asleep());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 use vnic_fabric::switch::{Egress, PortConfig, PortId, Switch, SwitchConfig, Verdict};
+use vnic_fabric::wake::Wakes;
 use vnic_fabric::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use vnic_wire::MacAddr;
 
@@ -74,7 +75,7 @@ fn config() -> impl Strategy<Value = PortConfig> {
                 learning,
                 default_priority,
                 priority_tags,
-                wakes: false,
+                wakes: Wakes::default(),
                 times_ptp: false,
             },
         )

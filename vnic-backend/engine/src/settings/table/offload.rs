@@ -1,4 +1,4 @@
-//! Offloads and timestamps. What a key switches off is not offered to the guest's driver.
+//! Offloads, timestamps, and what wakes. What a key switches off is not offered to the guest's driver.
 
 use super::{KeyDef, field};
 
@@ -34,7 +34,19 @@ const fn checksum(name: &'static str, help: &'static str) -> KeyDef {
         .source(NDIS)
 }
 
+const WAKE: &str = "WinOF-2 Ethernet Network, Wake-on-LAN (by a standardized INF keyword of Microsoft's that the text does not name)";
+
+const fn wakes(name: &'static str, help: &'static str) -> KeyDef {
+    KeyDef::switch(name).default(1).sz().help(help).source(WAKE)
+}
+
 pub(super) const KEYS: &[KeyDef] = &[
+    wakes("*WakeOnMagicPacket", "A magic packet wakes a guest that does not run.")
+        .acts(field!(wake_on_magic))
+        .note("As NV parameter WOL_MAGIC_EN 0 has it, no adapter's guest is woken so."),
+    wakes("*WakeOnPattern", "Frames with a pattern wake a guest that does not run.")
+        .acts(field!(wake_on_pattern))
+        .note("The operator gives the patterns (`vnicctl adapter set --wake-pattern`): virtio has no place for those of an operating system."),
     checksum("*TCPChecksumOffloadIPv4", "Checksums of TCP over IPv4 are the NIC's work.").acts(field!(offloads.tcp4)),
     checksum("*TCPChecksumOffloadIPv6", "Checksums of TCP over IPv6 are the NIC's work.").acts(field!(offloads.tcp6)),
     checksum("*UDPChecksumOffloadIPv4", "Checksums of UDP over IPv4 are the NIC's work.").acts(field!(offloads.udp4)),
