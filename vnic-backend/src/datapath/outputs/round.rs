@@ -42,7 +42,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// Arrival of frames that come now, which any may have to be timed.
+    /// Arrival of frames that come now: known if any may have to be timed.
     #[inline]
     pub fn arrival(&self) -> Arrival {
         match self.timed.is_empty() {
