@@ -11,8 +11,8 @@ use super::types::AddressVector;
 
 /// Questions that wait for their answers, at most. Others are dropped.
 pub const QUESTIONS_MAX: usize = 16;
-/// Questions in a second, at most. Others are dropped.
-pub const QUESTIONS_PER_SECOND: u32 = 1000;
+/// Questions in a second, at most. Others are dropped: each looks at all adapters, beside whoever else wants the control plane.
+pub const QUESTIONS_PER_SECOND: u32 = 100;
 
 /// A question to subnet administration, for whoever answers it by [`Device::answer`](super::Device::answer).
 #[derive(Debug, Clone, PartialEq, Eq)]
