@@ -134,8 +134,8 @@ impl WorkCompletion {
         self.0.network
     }
 
-    /// When the device wrote the completion, by its [clock](crate::Context::clock). Zero if the device does not
-    /// say.
+    /// When the device wrote the completion, or a raw packet queue pair's frame came to the machine, where that is known: by the device's
+    /// [clock](crate::Context::clock). Zero if the device does not say.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.0.time)
     }

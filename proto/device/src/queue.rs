@@ -213,7 +213,8 @@ layouts! {
         16 imm: u32,
         /// UD: QP of the sender.
         20 source_qp: u32,
-        /// When the device wrote the completion, in ns of its clock; 0 without that capability.
+        /// When the device wrote the completion, or a raw packet queue pair's frame came to the machine, where that is known: in ns of the
+        /// device's clock; 0 without that capability.
         24 time: u64,
         /// UD: Ethernet address of the sender.
         32 source_mac: [u8; 6],

@@ -372,7 +372,7 @@ impl Inner {
             return;
         }
         if let Some(stamping) = &port.stamping {
-            stamping.is_gone();
+            stamping.lost();
         }
         match uplink::reopen(&port.spec, facts.index, links) {
             Ok(opened) => self.port_reopened(port, opened, facts.up),

@@ -84,16 +84,15 @@ impl Stamping {
             known: Mutex::default(),
         };
         clock.look()?;
-        let set = |what| sys::stamp(ifname, what);
         // (Drivers before Linux 3.14 tell nobody.)
-        let [flags, sent, received] = sys::stamped(ifname).unwrap_or_default();
+        let [flags, sent, received] = sys::hwtstamp(ifname).unwrap_or_default();
         let mut stamping = Stamping {
             clock: Arc::new(clock),
             before: None,
             gone: AtomicBool::new(false),
         };
         if received == NONE {
-            set([flags, sent, filter]).map_err(|e| {
+            sys::set_hwtstamp(ifname, [flags, sent, filter]).map_err(|e| {
                 let cure = match Errno::from_io_error(&e) {
                     Some(Errno::PERM) => " (it needs the capability CAP_NET_ADMIN)",
                     _ => "",
@@ -111,8 +110,8 @@ impl Stamping {
         let _ = self.clock.look();
     }
 
-    /// Tells that the device is gone.
-    pub fn is_gone(&self) {
+    /// Notes that the device is gone: there is nothing to give back.
+    pub fn lost(&self) {
         self.gone.store(true, Ordering::Relaxed);
     }
 
@@ -132,7 +131,7 @@ impl Drop for Stamping {
             && !self.gone.load(Ordering::Relaxed)
         {
             // A device that goes now stamps nothing.
-            let _ = sys::stamp(ifname, *before);
+            let _ = sys::set_hwtstamp(ifname, *before);
         }
     }
 }

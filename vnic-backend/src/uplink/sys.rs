@@ -183,16 +183,16 @@ pub fn hardware_stamps(ifname: &str) -> Option<(u32, u32)> {
 }
 
 /// What a device's hardware stamps: flags, kind of sent and filter of received frames (`struct hwtstamp_config`).
-pub fn stamped(ifname: &str) -> io::Result<[u32; 3]> {
-    stamping(ifname, libc::SIOCGHWTSTAMP, [0; 3])
+pub fn hwtstamp(ifname: &str) -> io::Result<[u32; 3]> {
+    hwtstamp_by(ifname, libc::SIOCGHWTSTAMP, [0; 3])
 }
 
 /// Sets what a device's hardware stamps, which may be more than was asked for.
-pub fn stamp(ifname: &str, what: [u32; 3]) -> io::Result<()> {
-    stamping(ifname, libc::SIOCSHWTSTAMP, what).map(drop)
+pub fn set_hwtstamp(ifname: &str, what: [u32; 3]) -> io::Result<()> {
+    hwtstamp_by(ifname, libc::SIOCSHWTSTAMP, what).map(drop)
 }
 
-fn stamping(ifname: &str, control: libc::c_ulong, what: [u32; 3]) -> io::Result<[u32; 3]> {
+fn hwtstamp_by(ifname: &str, control: libc::c_ulong, what: [u32; 3]) -> io::Result<[u32; 3]> {
     let mut data: Vec<u8> = what.iter().flat_map(|word| word.to_ne_bytes()).collect();
     // (Both controls read and write a `struct hwtstamp_config`, which has these 12 bytes.)
     of_device(ifname, control, &mut data)?;

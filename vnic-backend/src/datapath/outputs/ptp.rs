@@ -44,7 +44,7 @@ impl Timed {
 /// The instant, by a core's clock, at which a frame that a core takes now came to the kernel or to hardware: `stamp` is that in ns since
 /// 1970.
 #[cold]
-pub fn by_kernel(clock: &Clock, stamp: u64) -> Instant {
+pub fn instant_of(clock: &Clock, stamp: u64) -> Instant {
     let now = clock.now();
     let stamped = SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp);
     let age = SystemTime::now().duration_since(stamped).unwrap_or_default();

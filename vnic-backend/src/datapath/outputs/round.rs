@@ -13,7 +13,7 @@ use super::super::frame::{Arrival, OutFrame};
 use super::concern::Inbound;
 use super::lists::Lists;
 use super::mirror::Mirrors;
-use super::ptp::{Timed, by_kernel};
+use super::ptp::{Timed, instant_of};
 use super::waiting::Waiting;
 use crate::capture::Sink;
 use crate::types::Direction;
@@ -57,7 +57,7 @@ impl Round {
         match stamp {
             0 => self.arrival(),
             stamp if self.timed.is_empty() => Arrival::Stamped(stamp),
-            stamp => Arrival::At(by_kernel(&self.waiting.clock, stamp)),
+            stamp => Arrival::At(instant_of(&self.waiting.clock, stamp)),
         }
     }
 
@@ -66,7 +66,7 @@ impl Round {
     pub(super) fn instant(&self, arrival: Arrival) -> Option<Instant> {
         match arrival {
             Arrival::Unknown => None,
-            Arrival::Stamped(stamp) => Some(by_kernel(&self.waiting.clock, stamp)),
+            Arrival::Stamped(stamp) => Some(instant_of(&self.waiting.clock, stamp)),
             Arrival::At(at) | Arrival::Timed(at) => Some(at),
         }
     }
