@@ -9,6 +9,7 @@ mod established;
 mod header;
 mod listener;
 mod manager;
+mod path;
 mod pending;
 mod rejection;
 
@@ -20,6 +21,7 @@ pub use connector::{ConnectionOptions, Connector};
 pub use established::{Connection, Ending};
 pub use listener::{ConnectionRequest, Listener};
 pub use manager::ConnectionManager;
+pub use path::{Administration, Path, PathAnswer, PathQuery};
 pub use pending::Connecting;
 pub use rejection::Rejection;
 use vnic_device::command::connection::{self as wire, message_flags};

@@ -73,7 +73,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "vnic-verbs",
-        may_use: &["vnic-device"],
+        may_use: &["vnic-wire", "vnic-device"],
         never: NO_CONTROL_PLANE,
     },
     Room {

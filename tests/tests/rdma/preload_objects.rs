@@ -2,7 +2,7 @@
 //! of which event. The programs are beside this file.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result, ensure};
 use vnic_appliance::config::scenario_from_text;
 use vnic_appliance::scenarios::Player;
 use vnic_backend::settings::AdapterSettings;
-use vnic_backend::{GidKind, GidSetting, MacAddr};
+use vnic_backend::{AdapterSpec, GidKind, GidSetting, MacAddr, PkeyTable, subnet};
 use vnic_tests::driver::packets::{Flow, parse, udp};
 use vnic_tests::driver::rdma::World;
-use vnic_tests::driver::rig::deadline;
+use vnic_tests::driver::rig::{deadline, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, Options};
 use vnic_tests::lab::{built, skip};
 
@@ -61,23 +61,48 @@ impl Program {
             .arg(case)
             .env("LD_PRELOAD", library()?)
             .env("VNIC_SOCKET", socket)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         Ok(Program(child))
     }
 
-    /// It says this next.
-    fn says(&mut self, expected: &str) -> Result<()> {
+    /// The next line that it says.
+    fn line(&mut self) -> Result<String> {
         let output = self.0.stdout.as_mut().context("its output")?;
         let mut line = String::new();
         BufReader::with_capacity(1, output).read_line(&mut line)?;
-        ensure!(line.trim_end() == expected, "{line:?}, not {expected:?}");
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// It says this next.
+    fn says(&mut self, expected: &str) -> Result<()> {
+        let line = self.line()?;
+        ensure!(line == expected, "{line:?}, not {expected:?}");
         Ok(())
+    }
+
+    /// It answers this to a line, at last: what it knows of before may be a second old.
+    fn answers(&mut self, question: &str, expected: &str) -> Result<()> {
+        let mut last = Ok(String::new());
+        let same = wait_for(|| {
+            last = self.asked(question);
+            last.as_ref().is_ok_and(|line| line == expected)
+        });
+        ensure!(same, "{question:?}: {last:?}, not {expected:?}");
+        Ok(())
+    }
+
+    fn asked(&mut self, question: &str) -> Result<String> {
+        let input = self.0.stdin.as_mut().context("its input")?;
+        writeln!(input, "{question}")?;
+        self.line()
     }
 
     /// It says `ok CASE` and ends without an error.
     fn finish(mut self, case: &str) -> Result<()> {
+        drop(self.0.stdin.take());
         let id = rustix::process::Pid::from_child(&self.0);
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
@@ -294,6 +319,82 @@ fn a_process_connects_with_itself() -> Result<()> {
     // (What goes to a group without members has nowhere to go: it is counted as dropped, and as no frame of a guest.)
     drop(world);
     Ok(())
+}
+
+const POLICY: &str = "
+qos-levels
+    qos-level
+        name: DEFAULT
+        sl: 0
+    end-qos-level
+    qos-level
+        name: storage
+        sl: 5
+        mtu-limit: 2
+        packet-life: 19
+        pkey: 0x8002
+    end-qos-level
+    qos-level
+        name: elsewhere
+        sl: 1
+        pkey: 0x9000
+    end-qos-level
+end-qos-levels
+qos-match-rules
+    qos-match-rule
+        service-id: 0x1061b5b
+        qos-level-name: elsewhere
+    end-qos-match-rule
+    qos-match-rule
+        qos-class: 7
+        qos-level-name: storage
+    end-qos-match-rule
+end-qos-match-rules
+qos-ulps
+    any, service-id 0x1061b59: 3
+end-qos-ulps
+";
+
+#[test]
+fn connections_have_the_quality_of_service_that_a_policy_gives_their_path() -> Result<()> {
+    let world = World::new(1, &["vf0"])?;
+    let gid = GidSetting {
+        gid: std::net::Ipv4Addr::new(10, 9, 0, 1).to_ipv6_mapped().octets(),
+        kind: GidKind::RoceV2,
+        vlan: None,
+    };
+    let nic = &world.rig.nic;
+    nic.set_gid("vf0", Some(30), Some(gid))?;
+    let spec = AdapterSpec {
+        pkeys: PkeyTable::new(&[0x8001, 0x8002])?,
+        ..nic.adapter("vf0")?.wanted
+    };
+    nic.update_adapter(spec)?;
+    let place = tempfile::tempdir()?;
+    let program = compile("connections", place.path())?;
+    let mut program = Program::start(&program, &world.socket("vf0"), "paths")?;
+    let plain = "told 0, 0x8001, 16; ends 0 0, mtu 1024, P_Key 0, timeout 17";
+    program.answers("7001 0", plain)?;
+    program.answers("7002 28", plain)?;
+    let policy = subnet::parse(POLICY).map_err(|error| anyhow::anyhow!("{error}"))?;
+    nic.set_subnet_policy(Some(std::sync::Arc::new(policy)));
+    // By service, by QoS class, by neither, and a level whose partition is nobody's.
+    program.answers(
+        "7001 0",
+        "told 3, 0x8001, 0; ends 3 3, mtu 1024, P_Key 0, timeout 17",
+    )?;
+    program.answers(
+        "7002 7",
+        "told 5, 0x8002, 0; ends 5 5, mtu 512, P_Key 1, timeout 17",
+    )?;
+    program.answers(
+        "7002 0",
+        "told 0, 0x8001, 0; ends 0 0, mtu 1024, P_Key 0, timeout 17",
+    )?;
+    program.answers("7003 0", "no path: Network is unreachable")?;
+    nic.set_subnet_policy(None);
+    program.answers("7003 0", plain)?;
+    program.finish("paths")
 }
 
 /// A program that runs a case until it says that it is ready.

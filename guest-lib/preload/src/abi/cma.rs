@@ -126,6 +126,7 @@ interface! {
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_uint = 0;
 pub const RDMA_CM_EVENT_ADDR_ERROR: c_uint = 1;
 pub const RDMA_CM_EVENT_ROUTE_RESOLVED: c_uint = 2;
+pub const RDMA_CM_EVENT_ROUTE_ERROR: c_uint = 3;
 pub const RDMA_CM_EVENT_CONNECT_REQUEST: c_uint = 4;
 pub const RDMA_CM_EVENT_CONNECT_RESPONSE: c_uint = 5;
 pub const RDMA_CM_EVENT_CONNECT_ERROR: c_uint = 6;

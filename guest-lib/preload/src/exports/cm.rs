@@ -74,9 +74,10 @@ export! {
         Ok(0)
     }
 
-    /// `man 3 rdma_resolve_route`. There is one path, at once.
-    "RDMACM_1.0" fn rdma_resolve_route(id: *mut rdma_cm_id, _milliseconds: c_int) -> c_int, if ours(), as signed {
-        resolve::route(the(id))?;
+    /// `man 3 rdma_resolve_route`. There is one path, with what an operator's policy says of it.
+    "RDMACM_1.0" fn rdma_resolve_route(id: *mut rdma_cm_id, milliseconds: c_int) -> c_int, if ours(), as signed {
+        let patience = Duration::from_millis(milliseconds.max(0).unsigned_abs().into());
+        resolve::route(the(id), patience)?;
         complete(the(id))?;
         Ok(0)
     }

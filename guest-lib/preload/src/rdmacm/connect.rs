@@ -20,8 +20,6 @@ const BACKLOG: u32 = 1024;
 const RESPONSE_TIMEOUT: u8 = 20;
 /// How often a request is sent.
 const MAX_RETRIES: u8 = 15;
-/// ACK timeout of a path, 4.096 µs · 2^n, unless the program names one.
-const ACK_TIMEOUT: u8 = 17;
 /// Reasons of a rejection (IBTA 12.6.7.2, 12.11.2.1).
 const BY_PROGRAM: u16 = 28;
 const DATAGRAM_REFUSED: u16 = 2;
@@ -145,10 +143,10 @@ pub fn connect(id: &Id, said: Said) -> Result<(), Errno> {
             transport: inner.transport,
             flow_control: said.flow_control,
             srq: said.srq,
-            ack_timeout: inner.options.ack_timeout.unwrap_or(ACK_TIMEOUT).min(31),
+            ack_timeout: inner.ack_timeout(),
             response_timeout: RESPONSE_TIMEOUT,
             max_retries: MAX_RETRIES,
-            pkey: device.pkey(),
+            pkey: inner.path.map_or_else(|| device.pkey(), |path| path.pkey),
             ece: inner.own_ece,
             address: inner.way,
             private_data: private,

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
-use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage};
+use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage, Path, PathQuery};
 use vnic_verbs::{
     AddressVector, ConnectionEvent, Connections, Error, GidEntry, NoFork, ProtectionDomain, block_signals,
 };
 
 use super::header::Header;
+use super::paths::Paths;
 use crate::abi::{
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr,
 };
@@ -60,6 +61,7 @@ pub struct CmDevice {
     parties: Mutex<Parties>,
     /// Ways to peers, the numbers of the MTU there, and when they were found.
     ways: Mutex<HashMap<AddressVector, (u8, Instant)>>,
+    paths: Mutex<Paths>,
     /// The port's first P_Key, which the connections of this device have.
     pkey: AtomicU16,
     gone: AtomicBool,
@@ -185,6 +187,7 @@ impl CmDevice {
             connections,
             parties: Mutex::default(),
             ways: Mutex::default(),
+            paths: Mutex::default(),
             pkey: AtomicU16::new(DEFAULT_PKEY),
             gone: AtomicBool::new(false),
         });
@@ -282,6 +285,12 @@ impl CmDevice {
             ways.insert(*way, (mtu, Instant::now()));
         }
         Ok(mtu)
+    }
+
+    /// The path that an operator's policy has for a connection; `None`: no policy is about it. ETIMEDOUT, ENETUNREACH: as
+    /// [`Paths::find`].
+    pub fn path(&self, query: &PathQuery, patience: Duration) -> Result<Option<Path>, Errno> {
+        lock(&self.paths).find(self.device(), query, patience)
     }
 
     /// The number of the port's MTU.

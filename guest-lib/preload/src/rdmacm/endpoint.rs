@@ -74,7 +74,7 @@ unsafe fn equip(
         };
         resolve::address(id, from, read(of.ai_dst_addr)?, PATIENCE)?;
         complete(id)?;
-        resolve::route(id)?;
+        resolve::route(id, PATIENCE)?;
         complete(id)?;
         let connect = bytes(
             of.ai_connect,

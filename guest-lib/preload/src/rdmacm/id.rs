@@ -214,17 +214,18 @@ impl Id {
         to.addr.pkey = self.pkey().to_be();
     }
 
-    /// The P_Key of its device.
+    /// The P_Key of its path, or else the first of its device.
     fn pkey(&self) -> u16 {
-        let device = &self.state.lock().device;
-        device.as_ref().map_or(DEFAULT_PKEY, |device| device.pkey())
+        let inner = self.state.lock();
+        let device = || inner.device.as_ref().map_or(DEFAULT_PKEY, |device| device.pkey());
+        inner.path.map_or_else(device, |path| path.pkey)
     }
 
     /// Shows the program its path.
     pub fn show_path(&self) {
-        let (way, mtu) = {
+        let (way, mtu, life) = {
             let inner = self.state.lock();
-            (inner.way, inner.path_mtu)
+            (inner.way, inner.path_mtu, inner.packet_life())
         };
         let base = self.c();
         let mut kept = lock(&self.kept);
@@ -244,7 +245,7 @@ impl Id {
                 mtu,
                 rate_selector: EXACTLY,
                 packet_life_time_selector: EXACTLY,
-                packet_life_time: PACKET_LIFE_TIME,
+                packet_life_time: life,
                 ..zeros()
             }
         };
@@ -301,5 +302,3 @@ impl Id {
 
 /// Selectors of path records: exactly this.
 const EXACTLY: u8 = 2;
-/// 4.096 µs · 2^n, as Linux' `rdma_cm` has it for Ethernet.
-const PACKET_LIFE_TIME: u8 = 16;

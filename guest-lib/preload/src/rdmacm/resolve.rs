@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vnic_verbs::connection::{PathQuery, Transport};
 use vnic_verbs::{AddressVector, GidEntry, NoFork, block_signals};
 
 use super::address::{any_like, gid, is_any, loopback_like, plain};
@@ -179,17 +180,55 @@ fn failed(state: &Arc<State>, status: i32) {
     state.put(RDMA_CM_EVENT_ADDR_ERROR, status, Data::Nothing);
 }
 
-/// Takes the way to the peer as it is: there is one path. ROUTE_RESOLVED comes.
-pub fn route(id: &Id) -> Result<(), Errno> {
-    {
-        let mut inner = id.state.lock();
+/// Takes the way to the peer, with what an operator's policy says of it: ROUTE_RESOLVED or ROUTE_ERROR comes. Administration of the
+/// subnet is waited for, at most as long as `patience`.
+pub fn route(id: &Id, patience: Duration) -> Result<(), Errno> {
+    let device = id.state.device()?;
+    let (query, to_group) = {
+        let inner = id.state.lock();
         if inner.phase != Phase::AddressResolved {
             return Err(Errno::INVALID);
         }
+        let port = inner.peer.map_or(0, |peer| peer.port());
+        // As Linux' `rdma_cm`: the type of service is the QoS class. (Queue pairs of datagrams have their P_Key already.)
+        let query = PathQuery {
+            sgid_index: inner.way.sgid_index,
+            dgid: inner.way.dgid,
+            service: id.state.service(port),
+            qos_class: inner.options.traffic_class.unwrap_or(0).into(),
+            pkey: (inner.transport == Transport::Ud).then(|| device.pkey()),
+        };
+        (query, inner.peer.is_some_and(|peer| peer.ip().is_multicast()))
+    };
+    let asked = if to_group {
+        Ok(None)
+    } else {
+        device.path(&query, patience)
+    };
+    let path = match asked {
+        Ok(path) => path,
+        Err(e @ Errno(libc::ETIMEDOUT | libc::ENETUNREACH)) => {
+            id.state.put(RDMA_CM_EVENT_ROUTE_ERROR, -e.0, Data::Nothing);
+            return Ok(());
+        }
+        Err(e) => {
+            complain(&format_args!(
+                "the path is taken without asking for a policy: {e:?}"
+            ));
+            None
+        }
+    };
+    {
+        let mut inner = id.state.lock();
         inner.phase = Phase::RouteResolved;
         if let Some(class) = inner.options.traffic_class {
             inner.way.traffic_class = class;
         }
+        if let Some(path) = path {
+            inner.way.service_level = path.service_level;
+            inner.path_mtu = inner.path_mtu.min(path.mtu);
+        }
+        inner.path = path;
     }
     id.show_path();
     id.state.put(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Data::Nothing);

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage, Ece, Transport};
+use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage, Ece, Path, Transport};
 use vnic_verbs::{AddressVector, ConnectionEvent, Gid};
 
 use super::devices::{CmDevice, Party};
@@ -97,6 +97,8 @@ pub struct Inner {
     /// The way to the peer.
     pub way: AddressVector,
     pub path_mtu: u8,
+    /// What a policy says of the way.
+    pub path: Option<Path>,
     pub connection: Option<u32>,
     /// PSN that the own queue pair expects first.
     pub psn: u32,
@@ -108,6 +110,21 @@ pub struct Inner {
     pub peer_ece: Ece,
     /// Nothing is told any more.
     ended: bool,
+}
+
+impl Inner {
+    /// The packet lifetime of its path, 4.096 µs · 2^n. A subnet's usual one says nothing about Ethernet.
+    pub fn packet_life(&self) -> u8 {
+        let told = self.path.map(|path| path.packet_life);
+        told.filter(|life| *life != SUBNET_PACKET_LIFE)
+            .unwrap_or(PACKET_LIFE)
+    }
+
+    /// The ACK timeout of its path, 4.096 µs · 2^n: twice the packet lifetime, and what the program names before all.
+    pub fn ack_timeout(&self) -> u8 {
+        let timeout = || self.packet_life().max(PACKET_LIFE) + 1;
+        self.options.ack_timeout.unwrap_or_else(timeout).min(31)
+    }
 }
 
 impl State {
@@ -129,6 +146,7 @@ impl State {
                 own_gid: Gid::default(),
                 way: AddressVector::default(),
                 path_mtu: 0,
+                path: None,
                 connection: None,
                 psn: random() & PSN,
                 transport,
@@ -308,6 +326,10 @@ impl Party for State {
     }
 }
 
+/// Packet lifetime on Ethernet, as Linux' `rdma_cm` has it.
+const PACKET_LIFE: u8 = 16;
+/// Packet lifetime of a path whose QoS level names none.
+const SUBNET_PACKET_LIFE: u8 = 18;
 /// PSNs have 24 bits.
 const PSN: u32 = 0xff_ffff;
 

@@ -283,6 +283,66 @@ static void exchange(struct rdma_cm_id *from, struct rdma_cm_id *to)
 	CHECK(rdma_get_recv_comp(to, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
 }
 
+/* The service level and the ACK timeout of a queue pair. */
+static struct ibv_qp_attr way(struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(id->qp, &attr, IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_PATH_MTU | IBV_QP_PKEY_INDEX, &init) == 0);
+	return attr;
+}
+
+/* Connects with itself for each line of the input, PORT TOS, and says which path it was told, and what both queue pairs have of it. */
+static void paths(void)
+{
+	int port, tos;
+	while (scanf("%d %d", &port, &tos) == 2) {
+		struct rdma_cm_id *listens = make(RDMA_PS_TCP);
+		CHECK(rdma_bind_addr(listens, at("0.0.0.0", port)) == 0 && rdma_listen(listens, 1) == 0);
+		struct rdma_cm_id *active = make(RDMA_PS_TCP);
+		uint8_t class = tos;
+		CHECK(rdma_set_option(active, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &class, sizeof class) == 0);
+		CHECK(rdma_resolve_addr(active, NULL, at(ADDRESS, port), 2000) == 0);
+		pass(RDMA_CM_EVENT_ADDR_RESOLVED, active);
+		CHECK(rdma_resolve_route(active, 60000) == 0);
+		struct rdma_cm_event *event;
+		CHECK(rdma_get_cm_event(channel, &event) == 0 && event->id == active);
+		int status = event->event == RDMA_CM_EVENT_ROUTE_RESOLVED ? 0 : event->status;
+		CHECK(status == 0 || event->event == RDMA_CM_EVENT_ROUTE_ERROR);
+		CHECK(rdma_ack_cm_event(event) == 0);
+		if (status) {
+			printf("no path: %s\n", strerror(-status));
+			fflush(stdout);
+			end(active);
+			end(listens);
+			continue;
+		}
+		struct ibv_sa_path_rec *told = active->route.path_rec;
+		make_queue_pair(active);
+		CHECK(rdma_connect(active, &(struct rdma_conn_param){.retry_count = 7}) == 0);
+		event = next(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+		struct rdma_cm_id *passive = event->id;
+		make_queue_pair(passive);
+		CHECK(rdma_ack_cm_event(event) == 0);
+		CHECK(rdma_accept(passive, &(struct rdma_conn_param){0}) == 0);
+		pass(RDMA_CM_EVENT_ESTABLISHED, active);
+		pass(RDMA_CM_EVENT_ESTABLISHED, passive);
+		exchange(active, passive);
+		struct ibv_qp_attr one = way(active), other = way(passive);
+		CHECK(one.path_mtu == other.path_mtu && one.pkey_index == other.pkey_index);
+		printf("told %d, 0x%04x, %d; ends %d %d, mtu %d, P_Key %d, timeout %d\n", told->sl, ntohs(told->pkey),
+		       told->packet_life_time, one.ah_attr.sl, other.ah_attr.sl, 128 << one.path_mtu, one.pkey_index, one.timeout);
+		fflush(stdout);
+		CHECK(rdma_disconnect(active) == 0);
+		pass(RDMA_CM_EVENT_DISCONNECTED, passive);
+		CHECK(rdma_disconnect(passive) == 0);
+		pass(RDMA_CM_EVENT_DISCONNECTED, active);
+		end(active);
+		end(passive);
+		end(listens);
+	}
+}
+
 static void connecting(void)
 {
 	struct rdma_cm_id *listens = listener(RDMA_PS_TCP, "0.0.0.0");
@@ -648,6 +708,7 @@ int main(int argc, char **argv)
 		{"channels", channels},
 		{"destroying_waits", destroying_waits},
 		{"unreachable", unreachable},
+		{"paths", paths},
 		{"connecting", connecting},
 		{"rejecting", rejecting},
 		{"loopback", loopback},

@@ -75,7 +75,7 @@ fn a_program_asks_its_own_queue_pair_one_for_paths() -> Result<()> {
     let asker = Asker::new(&a)?;
     let info = asker.ask(&SaMad::new(method::GET, attribute::CLASS_PORT_INFO, 1))?;
     ensure!(info.status == status::OK);
-    ensure!(ClassPortInfo::parse(&info.data)?.capabilities2 & ClassPortInfo::QOS != 0);
+    ensure!(ClassPortInfo::parse(&info.data)?.capabilities2 == 0);
 
     // An address of the other adapter, in any form that it has.
     for entry in b.context.gids()? {
@@ -89,6 +89,8 @@ fn a_program_asks_its_own_queue_pair_one_for_paths() -> Result<()> {
     // By the policy, as over gRPC.
     let policy = subnet::parse(POLICY).map_err(|error| anyhow::anyhow!("{error}"))?;
     rig.nic.set_subnet_policy(Some(std::sync::Arc::new(policy)));
+    let info = asker.ask(&SaMad::new(method::GET, attribute::CLASS_PORT_INFO, 1))?;
+    ensure!(ClassPortInfo::parse(&info.data)?.capabilities2 == ClassPortInfo::QOS);
     let iser = Pr {
         service_id: 0x106_0cbc,
         ..Pr::default()
@@ -96,6 +98,14 @@ fn a_program_asks_its_own_queue_pair_one_for_paths() -> Result<()> {
     let sl = |answer: SaMad| Pr::parse(&answer.data).map(|path| path.sl);
     ensure!(sl(asker.ask(&path_to(b_gid, 0, iser))?) == Ok(1));
     ensure!(sl(asker.ask(&path_to(b_gid, Pr::SERVICE_ID, iser))?) == Ok(3));
+
+    // A limited member, which speaks with no other one, asks as well.
+    let limited = AdapterSpec {
+        pkeys: PkeyTable::new(&[0x7fff])?,
+        ..rig.nic.adapter("a")?.wanted
+    };
+    rig.nic.update_adapter(limited)?;
+    ensure!(asker.ask(&path_to(b_gid, 0, Pr::default()))?.status == status::OK);
 
     // Partitions part the ports.
     let spec = AdapterSpec {

@@ -130,7 +130,11 @@ impl Agent<'_> {
                     base_version: 1,
                     class_version: CLASS_VERSION,
                     capabilities: ClassPortInfo::UD_MULTICAST | ClassPortInfo::MULTI_PATH,
-                    capabilities2: ClassPortInfo::QOS,
+                    capabilities2: if self.policy.is_some() {
+                        ClassPortInfo::QOS
+                    } else {
+                        0
+                    },
                     response_time: RESPONSE_TIME,
                 };
                 Ok(question.response(status::OK).with(info.emit()))
