@@ -332,7 +332,7 @@ pub struct AddressVector {
     pub traffic_class: u8,
     /// Hop limit or TTL.
     pub hop_limit: u8,
-    /// Service level, 0 … 7.
+    /// Service level, 0 … 15.
     pub service_level: u8,
 }
 

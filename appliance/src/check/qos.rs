@@ -140,18 +140,24 @@ pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "priority", |t| up_to(t, 7))
 }
 
-/// Priority of each of Linux' socket priorities: sixteen of 0 to 7.
-pub fn sixteen(text: &str) -> Checked<Vec<u32>> {
+/// Traffic class of each service level: sixteen of 0 to 7, or eight, for which those of 8 to 15 are the same.
+pub fn levels(text: &str) -> Checked<Vec<u32>> {
+    match text.trim_end_matches(',').split(',').count() {
+        16 => sixteen(text, "service level"),
+        _ => classes(text).map(Vec::from),
+    }
+}
+
+/// Traffic class or priority of each of something: sixteen of 0 to 7.
+pub fn sixteen(text: &str, of: &str) -> Checked<Vec<u32>> {
     let all: Vec<&str> = text.trim_end_matches(',').split(',').map(str::trim).collect();
     if all.len() != 16 {
         return Err(format!(
-            "{} values; 16 are needed, separated by commas: one for each socket priority, 0 to 15",
+            "{} values; 16 are needed, separated by commas: one for each {of}, 0 to 15",
             all.len()
         ));
     }
-    let one = |(i, text): (usize, &&str)| {
-        up_to(text, 7).map_err(|problem| format!("socket priority {i}: {problem}"))
-    };
+    let one = |(i, text): (usize, &&str)| up_to(text, 7).map_err(|problem| format!("{of} {i}: {problem}"));
     all.iter().enumerate().map(one).collect()
 }
 

@@ -78,6 +78,11 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
     rate_bps: spec.rate => spec.rate = *from;
     dscp_to_priority: numbers(&keys.acting_dscp_map()) => keys.set_dscp_map(read.numbers(from, 7)?);
     priority_to_tc: numbers(&spec.classes.of_priority) => spec.classes.of_priority = read.numbers(from, 7)?;
+    upper_sl_to_tc: spec.classes.of_upper.map_or_else(Vec::new, |upper| numbers(&upper))
+        => spec.classes.of_upper = match from[..] {
+            [] => None,
+            _ => Some(read.numbers(from, 7)?),
+        };
     tc_algorithm: spec.classes.tsa.map(|tsa| algorithm(tsa).into()).to_vec() => spec.classes.tsa = read.tsa(from)?;
     tc_bandwidth_percent: numbers(&spec.classes.share) => spec.classes.share = read.numbers(from, 100)?;
     tc_rate_limit_bps: spec.classes.limit.to_vec() => spec.classes.limit = read.list(from)?;
@@ -175,7 +180,7 @@ const ROWS: &[Row] = rows! { (spec, keys, read, from)
         };
     priority_to_tc_by_port: spec.classes_by_port.iter().map(|(source, table)| v1::TcByPort {
             source: source.clone(),
-            priority_to_tc: numbers(table),
+            priority_to_tc: numbers(if table[..8] == table[8..] { &table[..8] } else { table }),
         }).collect()
         => spec.classes_by_port = read.by_port(from)?;
     disabled: spec.disabled => spec.disabled = *from;
@@ -396,7 +401,7 @@ impl Reader<'_> {
     }
 
     /// Classes by the port that a frame came by, each for another one.
-    fn by_port(&mut self, tables: &[v1::TcByPort]) -> Option<BTreeMap<String, [u8; 8]>> {
+    fn by_port(&mut self, tables: &[v1::TcByPort]) -> Option<BTreeMap<String, [u8; 16]>> {
         let mut all = BTreeMap::new();
         for (i, table) in tables.iter().enumerate() {
             let source = table.source.as_str();
@@ -404,8 +409,14 @@ impl Reader<'_> {
                 self.add(format!("element {i}: {source:?} is no name, or is there twice"));
                 return None;
             }
-            let of_priority = self.numbers(&table.priority_to_tc, 7)?;
-            all.insert(source.to_owned(), of_priority);
+            let of_level = match table.priority_to_tc.len() {
+                16 => self.numbers(&table.priority_to_tc, 7)?,
+                _ => {
+                    let of_priority: [u8; 8] = self.numbers(&table.priority_to_tc, 7)?;
+                    std::array::from_fn(|level| of_priority[level % 8])
+                }
+            };
+            all.insert(source.to_owned(), of_level);
         }
         Some(all)
     }
@@ -677,6 +688,7 @@ pub(crate) mod tests {
                     Tsa::Ets,
                 ],
                 share: [10, 20, 0, 0, 30, 0, 0, 40],
+                of_upper: Some([0, 1, 2, 3, 3, 2, 1, 0]),
                 by_source: Vec::new(),
                 limit: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| n * 1_000_000),
                 arbitration: Some(VlArbitration {
@@ -686,8 +698,8 @@ pub(crate) mod tests {
                 }),
             },
             classes_by_port: [
-                ("p1".to_owned(), [3; 8]),
-                ("vf0".to_owned(), [0, 1, 2, 3, 4, 5, 6, 7]),
+                ("p1".to_owned(), [3; 16]),
+                ("vf0".to_owned(), std::array::from_fn(|level| level as u8 % 7)),
             ]
             .into(),
             pfc: 0x0a,

@@ -440,7 +440,7 @@ ew               | 0x00000000
         (["--tpid", "0x9100"], "tpid: only ports have it"),
         (
             ["--vlarb-low", "0:1,1:1"],
-            "vl_arbitration: virtual lane 2, which priority 2 has, has no weight in either table",
+            "vl_arbitration: virtual lane 2, which service level 2 has, has no weight in either table",
         ),
         (
             ["--vlarb-high", "8:1"],
@@ -779,10 +779,12 @@ async fn classes_by_the_port_that_a_frame_came_by() {
         "--prio-tc-from",
         "vf0=7,7,7,7,7,7,7,7",
         "--prio-tc-from",
-        "late=0,1,2,3,4,5,6,7",
+        "late=0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,6",
+        "--upper-sl-tc",
+        "0,0,0,0,1,1,1,1",
     ];
     lab.said(&[&["qos", "set", "p0"][..], &tables].concat()).await;
-    let line = "priority_to_tc_by_port = late 0,1,2,3,4,5,6,7; vf0 7,7,7,7,7,7,7,7\n";
+    let line = "priority_to_tc_by_port = late 0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,6; vf0 7,7,7,7,7,7,7,7\n";
     let shown = lab.said(&["qos", "show", "p0"]).await;
     assert!(shown.contains(line), "{shown}");
     let acting = |lab: &Lab| {
@@ -790,16 +792,35 @@ async fn classes_by_the_port_that_a_frame_came_by() {
         let tables = acting.classes.by_source.iter();
         tables.map(|(_, table)| *table).collect::<Vec<_>>()
     };
-    let both = [[0, 1, 2, 3, 4, 5, 6, 7], [7; 8]];
+    let both = [[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 6], [7; 16]];
+    let upper = |lab: &Lab| {
+        lab.daemon
+            .control()
+            .nic
+            .qos("p0")
+            .expect("p0")
+            .acting
+            .classes
+            .of_upper
+    };
     assert_eq!(acting(&lab), both[1..]);
     lab.said(&["adapter", "add", "late"]).await;
     assert_eq!(acting(&lab), both);
     let lab = lab.restart(1).await;
-    assert_eq!(acting(&lab), both);
+    assert_eq!(
+        (acting(&lab), upper(&lab)),
+        (both.to_vec(), Some([0, 0, 0, 0, 1, 1, 1, 1]))
+    );
     let shown = lab.said(&["qos", "show", "p0"]).await;
-    assert!(shown.contains(line), "{shown}");
+    assert!(
+        shown.contains(line) && shown.contains("\t service level:  15\n"),
+        "{shown}"
+    );
+    lab.said(&["qos", "set", "p0", "--upper-sl-tc", "none"]).await;
+    assert_eq!(upper(&lab), None);
     for (owner, table, problem) in [
         ("p0", "vf0=8,0,0,0,0,0,0,0", "0 to 7"),
+        ("p0", "vf0=0,0,0,0,0,0,0,0,0", "8 are needed"),
         ("p0", "vf0", "NAME=LIST"),
         (
             "vf0",

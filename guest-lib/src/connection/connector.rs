@@ -35,7 +35,7 @@ pub struct ConnectionOptions {
     pub traffic_class: u8,
     /// Who connects: flow label, 20 bits.
     pub flow_label: u32,
-    /// Who connects: service level, 0 … 7.
+    /// Who connects: service level, 0 … 15.
     pub service_level: u8,
     /// Who connects: hop limit.
     pub hop_limit: u8,

@@ -73,7 +73,7 @@ pub struct ConnectOptions {
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Service level, 0 … 7.
+    /// Service level, 0 … 15.
     pub service_level: u8,
     /// UDP source port; `None`: derived from the flow label, or if that is 0 from the own number.
     pub udp_source_port: Option<u16>,

@@ -105,7 +105,7 @@ pub struct PingpongOptions {
     #[arg(short, long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub rx_depth: u32,
     /// Service level
-    #[arg(short = 'l', long = "sl", value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
+    #[arg(short = 'l', long = "sl", value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
     pub service_level: u8,
 }
 
@@ -187,7 +187,7 @@ pub struct PerfOptions {
     )]
     pub inline_size: u32,
     /// Service level
-    #[arg(short = 'S', long = "sl", value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
+    #[arg(short = 'S', long = "sl", value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
     pub service_level: u8,
 }
 

@@ -108,7 +108,7 @@ fn one_priority_leaves_in_classes_by_the_port_it_came_by() -> Result<()> {
         let mut plain = uplink(0b1000, 1_000_000);
         plain.classes.tsa = [Tsa::Strict; 8];
         let mut tables = plain.clone();
-        tables.classes_by_port.insert("b".to_owned(), [7; 8]);
+        tables.classes_by_port.insert("b".to_owned(), [7; 16]);
         rig.nic.set_qos("p0", tables.clone())?;
         let b = rig.add("b")?;
         let (mut ga, mut gb) = (rig.attach("a", wide())?, rig.attach("b", wide())?);

@@ -373,6 +373,64 @@ fn lanes_take_their_turns() -> Result<()> {
     Ok(())
 }
 
+/// Frames of service levels 8 to 15, whose tags are drop eligible, have lanes of their own, and the priority and its flow control of the
+/// level less 8.
+#[test]
+fn upper_service_levels_have_lanes_of_their_own() -> Result<()> {
+    const EACH: u64 = 50;
+    for cores in [1, 2] {
+        let mut rig = Rig::new(cores)?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let lanes = |upper| {
+            spec(|s| {
+                s.pfc = 0xff;
+                s.classes.of_priority = [1; 8];
+                s.classes.of_upper = upper;
+                s.classes.arbitration = Some(VlArbitration {
+                    high: vec![(6, 255)],
+                    low: vec![(1, 255)],
+                    high_limit: 255,
+                });
+            })
+        };
+        rig.nic.set_qos("b", lanes(Some([1, 1, 1, 6, 1, 1, 1, 1])))?;
+        let mut ga = rig.attach("a", wide())?;
+        let mut gb = rig.attach("b", closed())?;
+        let mut send = || {
+            for seq in 0..EACH {
+                for (stream, tci) in [(3u32, 3 << 13), (11, 3 << 13 | 0x1000), (12, 4 << 13 | 0x1000)] {
+                    stage(
+                        &mut ga,
+                        &tagged(&numbered(b, a, number(0, stream, seq), 300), tci),
+                    );
+                }
+            }
+            ga.ring(1).publish();
+        };
+        send();
+        assert!(wait_for(|| waiting(&rig, "b") == 3 * EACH));
+        let bytes = rig.nic.qos("b")?.queues.bytes;
+        assert!(bytes[1] == 2 * bytes[6] && bytes[6] > 0, "{bytes:?}");
+        gb.post(0, 1024);
+        let all = collect(&mut gb, 3 * EACH as usize);
+        assert!(in_order(&all));
+        assert!(
+            all[..EACH as usize]
+                .iter()
+                .all(|(priority, n)| (*priority, n.stream) == (Some(3), 11))
+        );
+        assert_eq!(rig.priority_counter("b", 3, "rx_frames"), 2 * EACH);
+        // Without classes of their own they have those of their priorities.
+        rig.nic.set_qos("b", lanes(None))?;
+        send();
+        let all = collect(&mut gb, 3 * EACH as usize);
+        assert!(in_order(&all));
+        ga.drain();
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
+}
+
 /// A rate holds frames back, whatever they are: flooded ones each receiver for itself, and requests that have to be cut.
 #[test]
 fn a_rate_holds_back_all_kinds_of_frames() -> Result<()> {

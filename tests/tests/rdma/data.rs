@@ -252,7 +252,7 @@ fn datagrams() -> Result<()> {
     let dgid = b.d.gids().into_iter().find(|g| g.index == 9).expect("it was set");
     let tagged = AddressVector {
         sgid_index: 9,
-        service_level: 3,
+        service_level: 13,
         ..a.d.address_to(&dgid)
     };
     let tagged = AddressVector {
@@ -273,7 +273,7 @@ fn datagrams() -> Result<()> {
         (e.byte_len, e.flags, e.imm),
         (44, c::GRH | c::IMM | c::VLAN, 0xabcd)
     );
-    assert_eq!((e.vlan, e.service_level), (5, 3));
+    assert_eq!((e.vlan, e.service_level), (5, 13));
     assert_eq!(b.mr.area.bytes(40, 4), b"vlan");
 
     // Another queue key, an unknown QP and a receive too small are no matter of the sender's; the last is the receiver's.

@@ -116,6 +116,59 @@ fn traffic_class_106_is_dscp_26_is_priority_3() -> Result<()> {
     Ok(())
 }
 
+/// The TCIs of the frames so far; 0: a frame without a tag.
+fn tcis(capture: &Capture) -> Vec<u16> {
+    let frames = capture.frames.try_iter();
+    let tci = |data: &[u8]| match data.get(12..16) {
+        Some([0x81, 0x00, high, low]) => u16::from_be_bytes([*high, *low]),
+        _ => 0,
+    };
+    frames.map(|c| tci(&c.data)).collect()
+}
+
+#[test]
+fn the_fourth_bit_of_a_service_level_is_in_a_tag() -> Result<()> {
+    for cores in [1, 2] {
+        let world = World::new(cores, &["a", "b"])?;
+        let (mut a, mut b) = (world.side("a")?, world.side("b")?);
+        let (mut qa, _qb) = pair(&mut a, &mut b, 0, 11);
+        let (mut low, _other) = pair(&mut a, &mut b, 0, 3);
+        let bytes = fill(3, 20_000);
+        a.mr.area.write(0, &bytes);
+        for seen in [true, false] {
+            let seen = if seen { Some(capture(&world, "a")?) } else { None };
+            world.rig.settle()?;
+            b.mr.area.write(0, &[0; 20_000]);
+            let before = counted(&world, "b", 3).1;
+            a.done(&mut qa, &write(&a, &b, 1, 20_000));
+            assert_eq!(b.mr.area.bytes(0, 20_000), bytes);
+            assert!(wait_for(|| counted(&world, "b", 3).1 == before + 20));
+            if let Some(seen) = seen {
+                let all = tcis(&seen);
+                assert!(
+                    all.len() >= 21 && all.iter().all(|tci| *tci == 3 << 13 | 1 << 12),
+                    "{all:x?}"
+                );
+                a.done(&mut low, &write(&a, &b, 2, 20_000));
+                let all = tcis(&seen);
+                assert!(all.iter().all(|tci| tci & 1 << 12 == 0), "{all:x?}");
+            }
+        }
+        // By the DSCP there is no such bit: the level's priority has its DSCP.
+        trust_dscp(&world, &["a", "b"])?;
+        let seen = capture(&world, "a")?;
+        world.rig.settle()?;
+        a.done(&mut qa, &write(&a, &b, 3, 20_000));
+        let frames = tcis(&seen);
+        assert!(
+            !frames.is_empty() && frames.iter().all(|tci| *tci == 0),
+            "{frames:x?}"
+        );
+        world.finish()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn rules_of_the_adapter_reach_queue_pairs_that_are_there() -> Result<()> {
     let world = World::new(1, &["a", "b"])?;

@@ -448,6 +448,7 @@ pub fn taken(told: &Classes, limit: [u64; qos::PRIORITIES]) -> qos::Classes {
         share,
         limit,
         arbitration: None,
+        of_upper: None,
         by_source: Vec::new(),
     }
 }

@@ -57,6 +57,8 @@ pub use vnic_wire::qos::{
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).
 pub const PRIORITIES: usize = 8;
+/// Number of service levels (IBTA volume 1, 7.6.5): priorities, and as many above them.
+pub const LEVELS: usize = 2 * PRIORITIES;
 /// Bytes that a frame takes on the wire besides its own: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3 clause
 /// 4).
 pub const WIRE_OVERHEAD: u32 = 24;

@@ -180,7 +180,7 @@ impl Nic {
 }
 
 /// The classes of a port by the numbers of those adapters and ports that are there.
-fn bound(state: &State, spec: &QosSpec) -> Vec<(u16, [u8; 8])> {
+fn bound(state: &State, spec: &QosSpec) -> Vec<(u16, [u8; 16])> {
     let tables = spec.classes_by_port.iter();
     tables
         .filter_map(|(name, table)| Some((state.id_of(name)?.0, *table)))

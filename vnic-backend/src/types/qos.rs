@@ -37,8 +37,8 @@ pub struct QosSpec {
     pub rate: u64,
     /// Traffic classes. [`Classes::by_source`] follows from `classes_by_port`, and is not looked at.
     pub classes: Classes,
-    /// Traffic class by priority of what came by the adapter or port of this name, which may come later; ports only.
-    pub classes_by_port: BTreeMap<String, [u8; 8]>,
+    /// Traffic class by service level of what came by the adapter or port of this name, which may come later; ports only.
+    pub classes_by_port: BTreeMap<String, [u8; 16]>,
     /// Priorities with priority flow control, a bit each.
     pub pfc: u8,
     /// Buffer of waiting frames.

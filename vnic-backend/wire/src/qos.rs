@@ -80,13 +80,13 @@ impl TagMaps {
         self.colour[(tci >> 4) as usize]
     }
 
-    /// Service level of RDMA packets with this ToS byte whose program has this one, 0..=7: 0 names none.
+    /// Service level of RDMA packets with this ToS byte whose program has this one, 0..=15: 0 names none.
     #[inline]
     pub const fn level_of(&self, tos: u8, service_level: u8) -> u8 {
         const SOCKET: [u8; 4] = [0, 2, 6, 4];
         match self.by_socket {
-            Some(map) if service_level & 7 == 0 => map[SOCKET[(tos >> 3 & 3) as usize] as usize] & 7,
-            _ => service_level & 7,
+            Some(map) if service_level & 15 == 0 => map[SOCKET[(tos >> 3 & 3) as usize] as usize] & 7,
+            _ => service_level & 15,
         }
     }
 

@@ -28,6 +28,12 @@ impl Tci {
         self.0 & 0x1000 != 0
     }
 
+    /// Service level of an RDMA packet with this tag, 0..=15: the priority code point, and 8 more if it is drop eligible.
+    #[inline]
+    pub const fn service_level(self) -> u8 {
+        self.pcp() | (self.dei() as u8) << 3
+    }
+
     /// VLAN identifier; 0: only a priority, 4095: reserved.
     #[inline]
     pub const fn vid(self) -> u16 {

@@ -221,7 +221,7 @@ impl DscpColor {
 fn sockets(text: &str) -> Checked<Arc<Vec<u32>>> {
     match text {
         "flush" => Ok(Arc::default()),
-        _ => read::sixteen(text).map(Into::into),
+        _ => read::sixteen(text, "socket priority").map(Into::into),
     }
 }
 
@@ -256,16 +256,27 @@ impl Lanes {
     }
 }
 
+/// Classes of the upper service levels, or none.
+#[derive(Debug, Clone)]
+pub struct Upper(Arc<[u32]>);
+
+fn upper(text: &str) -> Result<Upper, String> {
+    match text {
+        "none" => Ok(Upper(Arc::default())),
+        _ => Ok(Upper(read::classes(text)?.into())),
+    }
+}
+
 /// Classes of what came by an adapter or a port, or none.
 #[derive(Debug, Clone)]
-pub struct ByPort(Arc<str>, Option<Eight<u32>>);
+pub struct ByPort(Arc<str>, Option<Arc<[u32]>>);
 
 fn by_port(text: &str) -> Result<ByPort, String> {
     let wrong = || format!("{text:?} is not NAME=LIST, or NAME=none");
     let (source, table) = text.split_once('=').ok_or_else(wrong)?;
     let table = match table {
         "none" => None,
-        table => Some(read::classes(table)?.into()),
+        table => Some(read::levels(table)?.into()),
     };
     Ok(ByPort(source.trim().into(), table))
 }
@@ -382,7 +393,11 @@ flags! { |now, v|
         /// Traffic class by priority: eight of 0 to 7
         #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = eight(read::classes), help_heading = "Traffic classes")]
         prio_tc: Option<Eight<u32>> => priority_to_tc { now.priority_to_tc = v.to_vec() };
-        /// Of a port: traffic class by priority of what came by one adapter or port, NAME=LIST, in place of --prio-tc; NAME=none
+        /// Traffic class by service level 8 to 15 of RDMA: eight of 0 to 7; none: that of the level less 8
+        #[arg(long, value_name = "LIST", value_parser = upper, help_heading = "Traffic classes")]
+        upper_sl_tc: Option<Upper> => upper_sl_to_tc { now.upper_sl_to_tc = v.0.to_vec() };
+        /// Of a port: traffic class by priority, or by 16 service levels, of what came by one adapter or port, NAME=LIST, in place of
+        /// --prio-tc and --upper-sl-tc; NAME=none
         #[arg(long, value_name = "NAME=LIST", value_parser = by_port, help_heading = "Traffic classes")]
         prio_tc_from: Vec<ByPort> => priority_to_tc_by_port { v.put(&mut now.priority_to_tc_by_port) };
         /// How each traffic class gets its turn: eight of vendor, strict, ets

@@ -171,6 +171,11 @@ fn classes(qos: &v1::Qos, out: &mut String) {
                 let _ = writeln!(out, "\t priority:  {priority}");
             }
         }
+        for (level, class) in (8..).zip(&qos.upper_sl_to_tc) {
+            if *class == tc {
+                let _ = writeln!(out, "\t service level:  {level}");
+            }
+        }
     }
     let _ = writeln!(out, "Link rate: {}", rate_text(qos.rate_bps));
 }

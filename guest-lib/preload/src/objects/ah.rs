@@ -15,7 +15,7 @@ use super::Pd;
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, publish};
-use crate::work::poll::OVER_UDP;
+use crate::work::poll;
 
 /// An address handle.
 #[repr(C)]
@@ -30,7 +30,9 @@ object!(Ah: ibv_ah);
 impl Ah {
     /// Makes an address handle.
     pub fn create(pd: &Pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
-        let inner = pd.inner.create_ah(&address(attributes)?).map_err(no_such_gid)?;
+        let mut to = address(attributes)?;
+        to.service_level = poll::level_of(to.service_level);
+        let inner = pd.inner.create_ah(&to).map_err(no_such_gid)?;
         let pointer = pd.c();
         Ok(publish(Ah {
             base: UnsafeCell::new(ibv_ah {
@@ -65,12 +67,7 @@ pub fn address(attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
         } else {
             route.hop_limit
         },
-        // That of a completion whose datagram had no VLAN tag is no priority.
-        service_level: if attributes.sl & OVER_UDP == 0 {
-            attributes.sl
-        } else {
-            0
-        },
+        service_level: attributes.sl,
     })
 }
 

@@ -111,7 +111,18 @@ pub fn opcode(completion: &WorkCompletion) -> c_uint {
 }
 
 /// Bit of [`service_level`]: the datagram came without a VLAN tag, over UDP.
-pub const OVER_UDP: u8 = 1 << 3;
+const OVER_UDP: u8 = 1 << 3;
+
+/// The service level that the `sl` of a program's address stands for: of one that it has from a completion without a VLAN tag, none.
+/// (So 9 and 10 are no service levels of addresses there.)
+pub const fn level_of(sl: u8) -> u8 {
+    const V4: u8 = OVER_UDP | 2;
+    const V6: u8 = OVER_UDP | 1;
+    match sl {
+        V4 | V6 => 0,
+        level => level,
+    }
+}
 
 /// `sl` of a datagram: the priority of its VLAN tag; without a tag what libmlx5 gives for RoCE v2, [`OVER_UDP`] and the network header,
 /// 1 for IPv6 and 2 for IPv4. UCX tells by it which address is in the first 40 bytes.

@@ -25,7 +25,7 @@ layouts! {
         28 traffic_class: u8,
         /// Hop limit.
         29 hop_limit: u8,
-        /// Service level, 0..=7.
+        /// Service level, 0..=15.
         30 service_level: u8,
         /// Zero.
         31 reserved: u8,

@@ -79,7 +79,7 @@ fn addresses(s: &mut Side) {
         ),
         (
             AddressVector {
-                service_level: 8,
+                service_level: 16,
                 ..good
             },
             S::OutOfRange,
@@ -102,7 +102,7 @@ fn addresses(s: &mut Side) {
         flow_label: 0xf_ffff,
         traffic_class: 0xff,
         hop_limit: 255,
-        service_level: 7,
+        service_level: 15,
         ..good
     };
     // The device finds its own adapters' addresses; groups have one by rule.

@@ -124,7 +124,7 @@ pub fn modify(s: &mut Side) {
         ),
         (
             with(AddressVector {
-                service_level: 8,
+                service_level: 16,
                 ..own
             }),
             S::OutOfRange,

@@ -97,7 +97,7 @@ pub fn check_address(address: &AddressVector, gids: &GidTable) -> Result<(), Ver
     gids.get(address.sgid_index)?;
     in_range("flow label", address.flow_label, 0, 0xf_ffff)?;
     // The service level becomes the priority of a VLAN tag (annex A16): three bits.
-    in_range("service level", address.service_level, 0, 7)?;
+    in_range("service level", address.service_level, 0, 15)?;
     if address.dgid == Gid::UNSPECIFIED {
         return Err(VerbsError::Invalid("the destination GID is missing"));
     }
@@ -235,7 +235,7 @@ mod tests {
                 ..good
             },
             AddressVector {
-                service_level: 8,
+                service_level: 16,
                 ..good
             },
             AddressVector {

@@ -274,7 +274,7 @@ fn read(shared: &mut Shared, packet: &Incoming<'_>) -> Option<(AddressVector, u3
         traffic_class: network.traffic_class() & !3,
         flow_label: 0,
         hop_limit: HOP_LIMIT,
-        service_level: packet.path.vlan.map_or(0, |tag| tag.tci.pcp()),
+        service_level: packet.path.vlan.map_or(0, |tag| tag.tci.service_level()),
     };
     Some((from, deth.source_qp, bytes))
 }

@@ -4,6 +4,7 @@
 //! ```text
 //!  traffic class ─▶ ToS byte ─▶ DSCP ─▶ priority        (believed: DSCP)
 //!  service level ─▶ code point of the tag ─▶ priority   (believed: code point)
+//!  its fourth bit ─▶ drop eligible indicator of the tag
 //! ```
 //!
 //! A queue pair is marked when it gets its path, an address handle when it is made, and all of them again when the rules
@@ -11,10 +12,11 @@
 
 use alloc::vec::Vec;
 
+use vnic_wire::EtherType;
 use vnic_wire::cm::{PortSpace, ServiceId};
 use vnic_wire::qos::{MarkRules, PriorityRules, TagMaps, Trust};
 use vnic_wire::roce::{Ecn, Network, Path};
-use vnic_wire::vlan::Tci;
+use vnic_wire::vlan::{self, Tci};
 
 use super::types::AddressVector;
 
@@ -84,10 +86,17 @@ pub struct Marked {
     pub traffic_class: u8,
     /// Priority code point of the tag, if there is one.
     pub pcp: u8,
+    /// Whether the tag says that the packet is drop eligible: of service levels 8..=15, which have the priority of 0..=7.
+    pub dei: bool,
     /// Priority, 0..=7.
     pub priority: u8,
 }
 
+/// The tag of packets without a VLAN whose service level is in no other place: a priority tag.
+const UPPER: vlan::Header = vlan::Header {
+    tci: Tci(0),
+    ethertype: EtherType(0),
+};
 /// Bits of a traffic class that are ECN (RFC 3168).
 const ECN: u8 = 3;
 
@@ -115,12 +124,13 @@ impl Marking {
         let ecn = traffic_class & ECN;
         let by_dscp = ip && matches!(self.priorities.trust, Trust::Dscp | Trust::Both);
         let by_level = match self.priorities.trust {
-            Trust::Pcp | Trust::Both if tagged || level > 0 => level,
+            Trust::Pcp | Trust::Both if tagged || level > 0 => level & 7,
             _ => self.priorities.default_priority & 7,
         };
         let marked = |traffic_class, level, priority| Marked {
             traffic_class,
             pcp: self.tags.pcp_of(level),
+            dei: level > 7,
             priority,
         };
         // A value of the operator's for the whole port wins (as MLNX_OFED's `tc/1/traffic_class` does).
@@ -180,6 +190,8 @@ impl Marking {
     /// own, or the operator has named the whole byte.
     pub(super) fn apply(&self, path: &mut Path, address: &AddressVector, port: u16, reaction: u8) -> u8 {
         let ip = !matches!(path.network, Network::V1 { .. });
+        // (A tag of VLAN 0 is from here, and has been for a service level that may be another one now.)
+        path.vlan = path.vlan.filter(|tag| tag.tci.vid() != 0);
         let marked = self.mark(
             port,
             address.traffic_class,
@@ -187,6 +199,9 @@ impl Marking {
             ip,
             path.vlan.is_some(),
         );
+        if marked.dei && path.vlan.is_none() && self.priorities.trust == Trust::Pcp {
+            path.vlan = Some(UPPER);
+        }
         let reacts = reaction >> (marked.priority & 7) & 1 == 1;
         let says_nothing = marked.traffic_class & ECN == 0 && self.forced_traffic_class.is_none();
         let ecn = if ip && reacts && says_nothing {
@@ -196,7 +211,7 @@ impl Marking {
         };
         path.network.set_traffic_class(marked.traffic_class | ecn);
         if let Some(tag) = &mut path.vlan {
-            tag.tci = Tci::new(marked.pcp, tag.tci.dei(), tag.tci.vid());
+            tag.tci = Tci::new(marked.pcp, marked.dei, tag.tci.vid());
         }
         marked.priority
     }

@@ -109,7 +109,7 @@ pub struct AddressVector {
     pub flow_label: u32,
     /// Hop limit or TTL.
     pub hop_limit: u8,
-    /// Service level; with a VLAN its priority (IBTA annex A16).
+    /// Service level, 0..=15; its lower three bits are the priority in a tag (IBTA annex A16), the fourth one that the tag is drop eligible.
     pub service_level: u8,
 }
 
@@ -354,7 +354,7 @@ pub struct UdSource {
     pub mac: MacAddr,
     /// VLAN that the datagram came on.
     pub vlan: Option<u16>,
-    /// Service level (priority of the VLAN tag).
+    /// Service level, by the tag.
     pub service_level: u8,
     /// Network header of the datagram.
     pub network: NetworkHeader,

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::{PRIORITIES, QosError};
+use super::{LEVELS, PRIORITIES, QosError};
 
 /// Most entries of a table (IBTA volume 1, 7.6.9.2).
 pub const ENTRIES_MAX: usize = 64;
@@ -30,8 +30,8 @@ pub struct VlArbitration {
 }
 
 impl VlArbitration {
-    /// Checks the tables of a port whose priorities have these classes: each of these classes must have its turn.
-    pub(super) fn check(&self, of_priority: &[u8; PRIORITIES]) -> Result<(), QosError> {
+    /// Checks the tables of a port whose service levels have these classes: each of these classes must have its turn.
+    pub(super) fn check(&self, of_level: &[u8; LEVELS]) -> Result<(), QosError> {
         const FIELD: &str = "vl_arbitration";
         let refuse = |problem| {
             Err(QosError {
@@ -58,10 +58,10 @@ impl VlArbitration {
                 .chain(&self.low)
                 .any(|(lane, weight)| lane == class && *weight > 0)
         };
-        match of_priority.iter().zip(0..).find(|(class, _)| !served(class)) {
+        match of_level.iter().zip(0..).find(|(class, _)| !served(class)) {
             None => Ok(()),
-            Some((class, priority)) => refuse(alloc::format!(
-                "virtual lane {class}, which priority {priority} has, has no weight in either table: its frames would never be sent"
+            Some((class, level)) => refuse(alloc::format!(
+                "virtual lane {class}, which service level {level} has, has no weight in either table: its frames would never be sent"
             )),
         }
     }

@@ -70,6 +70,9 @@ fn classes(c: &Classes) -> Checked {
     for (priority, class) in c.of_priority.into_iter().enumerate() {
         up_to("priority_to_tc", &format!("priority {priority}: "), class, 7)?;
     }
+    for (level, class) in (8..).zip(c.of_upper.into_iter().flatten()) {
+        up_to("upper_sl_to_tc", &format!("service level {level}: "), class, 7)?;
+    }
     for (tc, (tsa, share)) in c.tsa.iter().zip(c.share).enumerate() {
         if share > 0 && *tsa != Tsa::Ets {
             let problem = format!(
@@ -89,7 +92,7 @@ fn classes(c: &Classes) -> Checked {
         rate("tc_rate_limit_bps", &format!("traffic class {tc}: "), limit)?;
     }
     match &c.arbitration {
-        Some(tables) => tables.check(&c.of_priority),
+        Some(tables) => tables.check(&c.of_level()),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
 use vnic_wire::qos::{Guard, HintSettings, Lifetimes, SendRules};
 
 use super::classify::Classification;
-use super::{PRIORITIES, Red, VlArbitration, WIRE_OVERHEAD, check};
+use super::{LEVELS, PRIORITIES, Red, VlArbitration, WIRE_OVERHEAD, check};
 
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -27,9 +27,12 @@ pub enum Tsa {
 pub struct Classes {
     /// Traffic class (0..=7) by priority.
     pub of_priority: [u8; PRIORITIES],
-    /// Traffic class (0..=7) by priority of what came by one of these ports, in place of [`of_priority`](Classes::of_priority) (IBTA volume
-    /// 1, 14.2.5.8: SLtoVLMappingTable, by input and output port).
-    pub by_source: Vec<(u16, [u8; PRIORITIES])>,
+    /// Traffic class (0..=7) by service level less 8, of frames of service levels 8..=15: their tag has the priority code point of a priority,
+    /// and is drop eligible. `None`: that of the priority.
+    pub of_upper: Option<[u8; PRIORITIES]>,
+    /// Traffic class (0..=7) by service level (0..=15) of what came by one of these ports, in place of [`of_priority`](Classes::of_priority)
+    /// and [`of_upper`](Classes::of_upper) (IBTA volume 1, 14.2.5.8: SLtoVLMappingTable, by input and output port).
+    pub by_source: Vec<(u16, [u8; LEVELS])>,
     /// How each class gets its turn.
     pub tsa: [Tsa; PRIORITIES],
     /// Percent of each [`Tsa::Ets`] class; 0 for all others. The sum is at most 100; shares are weights of what stricter
@@ -41,11 +44,29 @@ pub struct Classes {
     pub arbitration: Option<VlArbitration>,
 }
 
+impl Classes {
+    /// Traffic class by service level.
+    pub fn of_level(&self) -> [u8; LEVELS] {
+        let upper = self.of_upper.unwrap_or(self.of_priority);
+        let mut all = [0; LEVELS];
+        all[..PRIORITIES].copy_from_slice(&self.of_priority);
+        all[PRIORITIES..].copy_from_slice(&upper);
+        all
+    }
+
+    /// Whether service levels 8..=15 may have other classes than their priorities.
+    pub fn has_upper(&self) -> bool {
+        let differs = |(_, table): &(u16, [u8; LEVELS])| table[..PRIORITIES] != table[PRIORITIES..];
+        self.of_upper.is_some() || self.by_source.iter().any(differs)
+    }
+}
+
 impl Default for Classes {
     /// Priorities 0 and 1 change places (IEEE 802.1Q-2018, table 8-5; register QTCT; Linux, mlx5 `en_dcbnl.c`).
     fn default() -> Self {
         Classes {
             of_priority: [1, 0, 2, 3, 4, 5, 6, 7],
+            of_upper: None,
             by_source: Vec::new(),
             tsa: [Tsa::Vendor; PRIORITIES],
             share: [0; PRIORITIES],

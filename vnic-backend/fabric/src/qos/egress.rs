@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use super::arbiter::{Arbiter, Turn};
 use super::order::{ClassOrder, bits};
-use super::{Away, Bucket, Colour, PRIORITIES, PortQos};
+use super::{Away, Bucket, Colour, LEVELS, PRIORITIES, PortQos};
 use crate::Instant;
 use ahead::Ahead;
 use fifo::{NONE, Nodes};
@@ -37,8 +37,10 @@ pub const CATCH_UP: Duration = Duration::from_millis(5);
 pub struct Entry {
     /// Port that the item came from.
     pub source: u16,
-    /// Priority of the item, 0..=7. Its class follows from it.
+    /// Priority of the item, 0..=7.
     pub priority: u8,
+    /// Service level of the item, 0..=15: the priority, or 8 more. Its class follows from it.
+    pub level: u8,
     /// Colour of the item, which marks and early drops look at.
     pub colour: Colour,
     /// Bytes on the wire, [`WIRE_OVERHEAD`](super::WIRE_OVERHEAD) of each frame included.
@@ -69,10 +71,10 @@ pub struct Egress<T> {
     /// Bytes that may pass; only while nothing waits.
     ahead: Ahead,
     len: usize,
-    /// Class by priority.
-    class_of: [u8; PRIORITIES],
-    /// Class by priority of what some sources sent, by source.
-    by_source: Vec<(u16, [u8; PRIORITIES])>,
+    /// Class by service level.
+    class_of: [u8; LEVELS],
+    /// Class by service level of what some sources sent, by source.
+    by_source: Vec<(u16, [u8; LEVELS])>,
     port: Bucket,
     limits: [Bucket; PRIORITIES],
     /// Classes with a limit, a bit each.
@@ -98,7 +100,7 @@ impl<T> Egress<T> {
         let mut egress = Egress {
             ahead: Ahead::default(),
             len: 0,
-            class_of: [0; PRIORITIES],
+            class_of: [0; LEVELS],
             by_source: Vec::new(),
             port: Bucket::new(0, SLACK),
             limits: [Bucket::new(0, SLACK); PRIORITIES],
@@ -137,7 +139,7 @@ impl<T> Egress<T> {
             (Some(tables), Some(arbiter)) if arbiter.has(tables) => {}
             (Some(tables), _) => self.arbiter = Some(Box::new(Arbiter::new(tables))),
         }
-        let class_of = classes.of_priority.map(|c| c % PRIORITIES as u8);
+        let class_of = classes.of_level().map(|c| c % PRIORITIES as u8);
         let by_source = classes.by_source.iter();
         let by_source: Vec<_> = by_source
             .map(|(source, table)| (*source, table.map(|c| c % PRIORITIES as u8)))
@@ -148,18 +150,18 @@ impl<T> Egress<T> {
         }
     }
 
-    /// Class of what a source sends with this priority, 0..=7.
+    /// Class of what a source sends with this service level, 0..=7.
     #[inline]
-    pub fn class(&self, source: u16, priority: u8) -> u8 {
-        let p = usize::from(priority) % PRIORITIES;
+    pub fn class(&self, source: u16, level: u8) -> u8 {
+        let level = usize::from(level) % LEVELS;
         if self.by_source.is_empty() {
-            return self.class_of[p];
+            return self.class_of[level];
         }
         let own = self.by_source.iter().find(|(of, _)| *of == source);
-        own.map_or(&self.class_of, |(_, table)| table)[p]
+        own.map_or(&self.class_of, |(_, table)| table)[level]
     }
 
-    /// Priorities go to other classes: all items that wait are put in order again.
+    /// Service levels go to other classes: all items that wait are put in order again.
     fn reclass(&mut self) {
         let mut waiting = Vec::with_capacity(self.len);
         for q in &mut self.turns.queues {
@@ -215,19 +217,19 @@ impl<T> Egress<T> {
     }
 
     /// Whether an item that has just come may go at once, because nothing that it would have to wait for waits, and there is
-    /// credit. Then it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each. Its source
-    /// has no classes of its own.
+    /// credit. Then it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each. Its service
+    /// level is its priority, and its source has no classes of its own.
     #[inline(always)]
     pub fn pass(&mut self, now: Instant, priority: u8, wire: u32, closed: u8) -> bool {
         let p = usize::from(priority) % PRIORITIES;
         self.pass_in(now, (p, usize::from(self.class_of[p])), wire, closed)
     }
 
-    /// As [`pass`](Egress::pass), of any source.
+    /// As [`pass`](Egress::pass), of any source and service level.
     #[inline]
-    pub fn pass_from(&mut self, now: Instant, (source, priority): (u16, u8), wire: u32, closed: u8) -> bool {
-        let p = usize::from(priority) % PRIORITIES;
-        self.pass_in(now, (p, self.class(source, priority).into()), wire, closed)
+    pub fn pass_from(&mut self, now: Instant, (source, level): (u16, u8), wire: u32, closed: u8) -> bool {
+        let p = usize::from(level) % PRIORITIES;
+        self.pass_in(now, (p, self.class(source, level).into()), wire, closed)
     }
 
     #[inline(always)]
@@ -281,7 +283,7 @@ impl<T> Egress<T> {
     /// Adds an item behind those that its source sent in its class before.
     pub fn push(&mut self, entry: Entry, item: T) {
         self.settle();
-        let class = self.class(entry.source, entry.priority);
+        let class = self.class(entry.source, entry.level);
         let at = self.queue(entry.source, class);
         let q = &mut self.turns.queues[at as usize];
         q.gone = false;

@@ -35,8 +35,9 @@ impl Limits {
     pub fn fold(self, of: &Classes) -> Classes {
         let last = self.last();
         let mut folded = of.clone();
-        let tables = folded.by_source.iter_mut().map(|(_, table)| table);
-        for class in tables.chain([&mut folded.of_priority]).flatten() {
+        let tables = folded.by_source.iter_mut().map(|(_, table)| &mut table[..]);
+        let upper = folded.of_upper.iter_mut().map(|table| &mut table[..]);
+        for class in tables.chain(upper).chain([&mut folded.of_priority[..]]).flatten() {
             *class = last.min(*class);
         }
         let beyond = usize::from(last) + 1..;
@@ -80,6 +81,13 @@ impl Limits {
             .find(|(_, class)| is_new && *class > last)
         {
             return named("priority_to_tc", &format!("priority {priority}: class "), class);
+        }
+        let upper = new.of_upper.filter(|_| new.of_upper != before.of_upper);
+        if let Some((level, class)) = (8..)
+            .zip(upper.into_iter().flatten())
+            .find(|(_, class)| *class > last)
+        {
+            return named("upper_sl_to_tc", &format!("service level {level}: class "), class);
         }
         if let Some(tables) = new
             .arbitration

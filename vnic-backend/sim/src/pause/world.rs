@@ -253,6 +253,7 @@ impl<'a> World<'a> {
         let entry = Entry {
             source: source as u16,
             priority: flow.priority,
+            level: flow.priority,
             colour: Colour::Green,
             wire: flow.wire(),
             bytes: flow.len,

@@ -98,6 +98,8 @@ pub struct Receiver {
     /// global pause if it was asked for by name (`*FlowControl` 4). On by default it does not make them wait: a guest that posts no
     /// buffers must not stop all its senders.
     pub(super) lossless: u8,
+    /// Whether the drop eligible indicator of a tag may name another class than that of the priority.
+    upper: bool,
     /// Priorities whose frames need [`Receiver::may_pass`] before they go at once, a bit each.
     careful: u8,
     /// Priorities that the peer on the wire has paused, a bit each.
@@ -123,6 +125,7 @@ impl Receiver {
             port,
             configured: qos.queues(),
             lossless: qos.pause.waiting(),
+            upper: qos.classes.has_upper(),
             careful: careful(qos, qos.pause.waiting()),
             closed: 0,
             blocked: 0,
@@ -160,6 +163,7 @@ impl Receiver {
         }
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
+        self.upper = change.qos.classes.has_upper();
         self.congestion.marks = change.qos.marks();
         self.congestion.colours = change.qos.has_colours();
         self.change = change;
@@ -204,6 +208,28 @@ impl Receiver {
         priority & 7
     }
 
+    /// Service level of a frame of this priority that is about to be received. Where the drop eligible indicator of its tag names no
+    /// class, it is the priority.
+    #[inline(always)]
+    pub fn level(&self, head: &[u8], tag: TagEdit, priority: u8) -> u8 {
+        match self.upper {
+            true => priority | self.upper(head, tag),
+            false => priority,
+        }
+    }
+
+    #[inline(never)]
+    fn upper(&self, head: &[u8], tag: TagEdit) -> u8 {
+        const DEI: u8 = 0x10;
+        let tci = match (tag, head.get(12..15)) {
+            (TagEdit::Push(tci) | TagEdit::Replace(tci), _) => (tci >> 8) as u8,
+            (_, Some([0x81, 0x00, tci])) => *tci,
+            _ => 0,
+        };
+        let by_tag = self.change.qos.classification.priorities.trust == Trust::Pcp;
+        if by_tag && tci & DEI != 0 { 8 } else { 0 }
+    }
+
     #[inline(never)]
     fn unusual_priority(&self, head: &[u8], tag: TagEdit) -> u8 {
         let c = &self.change.qos.classification;
@@ -224,12 +250,21 @@ impl Receiver {
             return None;
         }
         let wire = f.len as u32 + WIRE_OVERHEAD;
-        if !self.queues.pass(now, priority, wire, self.closed | self.blocked) {
+        let closed = self.closed | self.blocked;
+        let passed = match self.upper {
+            false => self.queues.pass(now, priority, wire, closed),
+            true => {
+                let level = self.level(f.head, TagEdit::Keep, priority);
+                self.queues.pass_from(now, (0, level), wire, closed)
+            }
+        };
+        if !passed {
             return None;
         }
         self.stall.moved |= bit;
         if careful {
-            self.passed(priority, self.queues.class(0, priority));
+            let level = self.level(f.head, TagEdit::Keep, priority);
+            self.passed(priority, self.queues.class(0, level));
         }
         Some(priority)
     }
@@ -318,7 +353,7 @@ impl Receiver {
     }
 
     pub(super) fn push(&mut self, entry: Entry, frame: OwnedFrame) {
-        let class = self.queues.class(entry.source, entry.priority);
+        let class = self.queues.class(entry.source, entry.level);
         if self.change.qos.lifetimes.enable != 0 && self.queues.oldest(class).is_none() {
             self.ages.head_since[usize::from(class)] = entry.since;
         }

@@ -114,6 +114,7 @@ fn entry(now: Instant, port: PortId, priority: u8, f: &RawFrame<'_>) -> Entry {
     Entry {
         source: port.0,
         priority: priority & 7,
+        level: priority & 7,
         colour: Colour::Green,
         wire: on_wire(f),
         bytes: cost(f.len),

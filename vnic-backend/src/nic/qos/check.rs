@@ -27,9 +27,9 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
         let problem = format!("{tables} tables: 0 to {BY_PORT_MAX} are allowed");
         return invalid(BY_PORT, problem);
     }
-    for (name, of_priority) in &spec.classes_by_port {
+    for (name, of_level) in &spec.classes_by_port {
         let alone = PortQos {
-            classes: with(spec, *of_priority),
+            classes: with(spec, *of_level),
             ..PortQos::default()
         };
         alone.check().map_err(|error| of_one(name, error))?;
@@ -42,9 +42,10 @@ const BY_PORT_MAX: usize = 64;
 const BY_PORT: &str = "priority_to_tc_by_port";
 
 /// Classes of a port with another table.
-fn with(spec: &QosSpec, of_priority: [u8; 8]) -> Classes {
+fn with(spec: &QosSpec, of_level: [u8; 16]) -> Classes {
     Classes {
-        of_priority,
+        of_priority: std::array::from_fn(|i| of_level[i]),
+        of_upper: Some(std::array::from_fn(|i| of_level[i + 8])),
         ..spec.classes.clone()
     }
 }
@@ -151,14 +152,14 @@ mod tests {
             }),
             ("congestion_monitoring", |s| s.keys.hint.enable = true),
             (BY_PORT, |s| {
-                s.classes_by_port.insert("a".to_owned(), [8; 8]);
+                s.classes_by_port.insert("a".to_owned(), [8; 16]);
             }),
             (BY_PORT, |s| {
-                let all = (0..=BY_PORT_MAX).map(|i| (i.to_string(), [0; 8]));
+                let all = (0..=BY_PORT_MAX).map(|i| (i.to_string(), [0; 16]));
                 s.classes_by_port = all.collect();
             }),
             (BY_PORT, |s| {
-                s.classes_by_port.insert("a".to_owned(), [3; 8]);
+                s.classes_by_port.insert("a".to_owned(), [3; 16]);
                 s.classes.arbitration = Some(VlArbitration {
                     low: vec![(0, 1), (1, 1)],
                     ..VlArbitration::default()

@@ -5,7 +5,7 @@ use vnic_verbs::{GidEntry, GidKind};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::work::poll::OVER_UDP;
+use crate::work::poll;
 
 /// Addresses and protocol of a network header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn init(
     }
     let mut address = ibv_ah_attr {
         dlid: wc.slid,
-        sl: if wc.sl & OVER_UDP == 0 { wc.sl } else { 0 },
+        sl: poll::level_of(wc.sl),
         src_path_bits: wc.dlid_path_bits,
         port_num: port,
         ..zeros()

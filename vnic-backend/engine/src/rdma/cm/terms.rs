@@ -72,7 +72,7 @@ impl Terms {
             address: AddressVector {
                 flow_label: path.flow_label,
                 traffic_class: path.traffic_class,
-                service_level: path.service_level & 7,
+                service_level: path.service_level & 15,
                 hop_limit: if path.hop_limit > 1 {
                     path.hop_limit
                 } else {

@@ -201,7 +201,7 @@ impl Qp {
             qp: QpNumber(deth.source_qp),
             mac: packet.path.eth.source,
             vlan: tag.map(|t| t.vid()),
-            service_level: tag.map_or(0, |t| t.pcp()),
+            service_level: tag.map_or(0, |t| t.service_level()),
             network: match packet.path.network {
                 Network::V1 { .. } => NetworkHeader::Grh,
                 Network::V6 { .. } => NetworkHeader::Ipv6,

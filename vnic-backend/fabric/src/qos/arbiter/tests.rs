@@ -32,6 +32,7 @@ fn entry(lane: u8, wire: u32, since: Instant) -> Entry {
     Entry {
         source: 0,
         priority: lane,
+        level: lane,
         colour: Colour::Green,
         wire,
         bytes: wire,
@@ -140,7 +141,7 @@ fn tables_that_cannot_be_obeyed_are_refused() {
         ),
         (
             tables(&[(3, 0)], &[&each[..3], &each[4..]].concat(), 0),
-            "vl_arbitration: virtual lane 3, which priority 3 has, has no weight in either table: its frames would never be sent",
+            "vl_arbitration: virtual lane 3, which service level 3 has, has no weight in either table: its frames would never be sent",
         ),
     ] {
         assert_eq!(refused(arbitration), Err(expected.into()));

@@ -9,10 +9,12 @@ use crate::qos::Tsa;
 
 const GBIT: u64 = 1_000_000_000;
 
-fn entry(source: u16, priority: u8, wire: u32, since: Instant) -> Entry {
+/// Of this service level.
+fn entry(source: u16, level: u8, wire: u32, since: Instant) -> Entry {
     Entry {
         source,
-        priority,
+        priority: level & 7,
+        level,
         colour: Colour::Green,
         wire,
         bytes: wire - 24,
@@ -26,6 +28,7 @@ fn qos(rate: u64, tsa: [Tsa; 8], share: [u8; 8]) -> PortQos {
         rate,
         classes: Classes {
             of_priority: core::array::from_fn(|i| i as u8),
+            of_upper: None,
             by_source: Vec::new(),
             tsa,
             share,
@@ -352,11 +355,12 @@ enum Op {
     Forget(u16),
     Guarantee(u16, u8, u64),
     Classes([u8; 8]),
-    Sources(Vec<(u16, [u8; 8])>),
+    Upper(Option<[u8; 8]>),
+    Sources(Vec<(u16, [u8; 16])>),
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let push = (0..6u16, 0..8u8, 64..66_000u32);
+    let push = (0..6u16, 0..16u8, 64..66_000u32);
     prop_oneof![
         6 => push.clone().prop_map(|(s, p, l)| Op::Push(s, p, l)),
         2 => push.prop_map(|(s, p, l)| Op::Pass(s, p, l)),
@@ -368,7 +372,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..6u16).prop_map(Op::Forget),
         1 => (0..6u16, 0..8u8, 0..20u64).prop_map(|(s, c, g)| Op::Guarantee(s, c, g * GBIT / 4)),
         1 => prop::array::uniform8(0..8u8).prop_map(Op::Classes),
-        1 => prop::collection::vec((0..6u16, prop::array::uniform8(0..8u8)), 0..3).prop_map(Op::Sources),
+        1 => prop::option::of(prop::array::uniform8(0..8u8)).prop_map(Op::Upper),
+        1 => prop::collection::vec((0..6u16, prop::array::uniform16(0..8u8)), 0..3).prop_map(Op::Sources),
     ]
 }
 
@@ -376,18 +381,22 @@ fn tsa() -> impl Strategy<Value = Tsa> {
     prop_oneof![Just(Tsa::Vendor), Just(Tsa::Strict), Just(Tsa::Ets)]
 }
 
-/// Class of what a source sends with a priority.
-fn class(q: &PortQos, source: u16, priority: u8) -> u8 {
+/// Class of what a source sends with a service level.
+fn class(q: &PortQos, source: u16, level: u8) -> u8 {
     let mut own = q.classes.by_source.iter();
-    let table = own.find(|(of, _)| *of == source).map(|(_, table)| table);
-    table.unwrap_or(&q.classes.of_priority)[usize::from(priority)]
+    let place = usize::from(level);
+    match (own.find(|(of, _)| *of == source), q.classes.of_upper) {
+        (Some((_, table)), _) => table[place],
+        (None, Some(upper)) if level >= 8 => upper[place - 8],
+        (None, _) => q.classes.of_priority[place % 8],
+    }
 }
 
 /// Two sources send with one service level: each gets the class that the port has for it, and the strict one goes first.
 #[test]
 fn one_priority_has_a_class_by_its_source() {
     let mut q = qos(GBIT, [Tsa::Strict; 8], [0; 8]);
-    q.classes.by_source = std::vec![(1, [5; 8]), (2, [6; 8])];
+    q.classes.by_source = std::vec![(1, [5; 16]), (2, [6; 16])];
     let mut e = Egress::new(&q, Instant(0));
     assert_eq!([1, 2, 3].map(|source| e.class(source, 3)), [5, 6, 3]);
     for (number, source) in [(0, 3), (1, 1), (2, 2), (3, 1), (4, 2)] {
@@ -454,8 +463,8 @@ proptest! {
                 Op::Pass(s, p, l) => {
                     let passed = e.pass_from(now, (s, p), l, closed);
                     if passed {
-                        prop_assert_eq!(closed & 1 << p, 0);
-                        prop_assert!(waiting.iter().all(|(w, _)| class(&q, w.source, w.priority) != class(&q, s, p)));
+                        prop_assert_eq!(closed & 1 << (p & 7), 0);
+                        prop_assert!(waiting.iter().all(|(w, _)| class(&q, w.source, w.level) != class(&q, s, p)));
                         prop_assert!(e.next(now, closed).is_none(), "nothing may go that waits");
                         sent += u64::from(l);
                     }
@@ -470,7 +479,7 @@ proptest! {
                     prop_assert_eq!(taken.0.priority & 7, taken.0.priority);
                     prop_assert_eq!(closed & 1 << taken.0.priority, 0);
                     let same = |w: &Entry| w.source == taken.0.source
-                        && class(&q, w.source, w.priority) == pick.class;
+                        && class(&q, w.source, w.level) == pick.class;
                     let first = waiting.iter().position(|(w, _)| same(w)).unwrap();
                     prop_assert_eq!(waiting.remove(first), taken);
                     if matches!(op, Op::Take) {
@@ -479,7 +488,7 @@ proptest! {
                 }
                 Op::DropOldest(class) => {
                     let Some((pick, first)) = e.oldest(class).map(|(p, e)| (p, *e)) else { continue };
-                    let in_class = |w: &Entry| self::class(&q, w.source, w.priority) == class;
+                    let in_class = |w: &Entry| self::class(&q, w.source, w.level) == class;
                     let earlier = waiting.iter().any(|(w, _)| in_class(w) && w.since < first.since);
                     prop_assert!(!earlier);
 
@@ -500,6 +509,11 @@ proptest! {
                     e.configure(&q, now);
                     waiting.sort_by_key(|(_, n)| *n);
                 }
+                Op::Upper(of_upper) => {
+                    q.classes.of_upper = of_upper;
+                    e.configure(&q, now);
+                    waiting.sort_by_key(|(_, n)| *n);
+                }
                 Op::Sources(by_source) => {
                     q.classes.by_source = by_source;
                     e.configure(&q, now);
@@ -512,7 +526,7 @@ proptest! {
             // Work conservation: what waits, is open and has credit is offered.
             let may = waiting.iter().any(|(w, n)| {
                 let same = |o: &Entry| o.source == w.source
-                    && class(&q, o.source, o.priority) == class(&q, w.source, w.priority);
+                    && class(&q, o.source, o.level) == class(&q, w.source, w.level);
                 let first = waiting.iter().find(|(o, _)| same(o)).map(|(_, m)| m) == Some(n);
                 first && closed & 1 << w.priority == 0
             });

@@ -44,7 +44,7 @@ impl Receiver {
     /// in a switch. Only IP packets can be marked. Packets of a lossless priority are not dropped.
     fn judge_at(&mut self, now: Instant, at: MarkAt, entry: &Entry, ecn: Ecn, own: u64) -> Verdict {
         let qos = &self.change.qos;
-        let class = usize::from(self.queues.class(entry.source, entry.priority));
+        let class = usize::from(self.queues.class(entry.source, entry.level));
         let red = &qos.ecn[class];
         if !red.enable || at != red.at {
             return Verdict::Pass;

@@ -191,20 +191,23 @@ impl Outputs {
                 }
             }
         }
+        let level = r.level(f.head, e.tag, priority);
         let mut entry = Entry {
             source: meta.source.0,
             priority,
+            level,
             colour: r.colour(f.head, e.tag),
             wire: needs.wire,
             bytes: 0,
             since: now,
         };
         let room = !lossless || self.has_room(e.port, &f.whole(), needs.longest, needs.frames);
-        let from = (entry.source, priority);
+        let from = (entry.source, level);
         if room && r.queues.pass_from(now, from, needs.wire, r.closed | r.blocked) {
-            r.passed(priority, r.queues.class(entry.source, priority));
+            let class = r.queues.class(entry.source, level);
+            r.passed(priority, class);
             if r.stamps(&f) {
-                return self.give_stamped(r, e, &f, meta);
+                return self.give_stamped(r, (e, class), &f, meta);
             }
             return self.give_now(e, &f, meta);
         }
@@ -257,7 +260,13 @@ impl Outputs {
 
     /// Sends a frame that need not wait, with the record of its queue.
     #[cold]
-    fn give_stamped(&mut self, r: &mut Receiver, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+    fn give_stamped(
+        &mut self,
+        r: &mut Receiver,
+        (e, class): (Egress, u8),
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+    ) {
         let Outputs { bounce, pool, .. } = self;
         let mut copy = None;
         // (RoCE for an RDMA function or a wire is complete: nothing is cut.)
@@ -268,7 +277,6 @@ impl Outputs {
             return self.give_now(e, f, meta);
         };
         self.count_finished(meta, finished);
-        let class = r.queues.class(meta.source.0, meta.priority);
         r.stamp(self.round.now, class, &mut frame.bytes);
         self.leave(e.port, frame);
     }
