@@ -9,7 +9,8 @@ use vnic_backend::settings::{self, Chosen};
 use vnic_backend::{AlgorithmLimits, DcbxMode, LldpExtent, PRESETS, PortPreset, QosLimits};
 
 use table::{
-    CLASSES, CNP_DSCP, CNP_DSCP_MODE, LEGACY_DCQCN, PFC, PRIORITIES, PROGRAMMABLE, REAL_TIME, WOL_MAGIC,
+    CLASSES, CNP_DSCP, CNP_DSCP_MODE, LANES, LEGACY_DCQCN, PFC, PRIORITIES, PROGRAMMABLE, REAL_TIME,
+    WOL_MAGIC,
 };
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
 
@@ -251,6 +252,13 @@ impl Nv {
             classes: match most(CLASSES) {
                 0 => 8,
                 classes => classes,
+            },
+            lanes: match current.get(LANES) {
+                Some(1) => 1,
+                Some(2) => 2,
+                Some(3) => 4,
+                Some(4) => 8,
+                _ => 15,
             },
             pfc: most(PFC),
         }

@@ -9,6 +9,8 @@ use super::Checked;
 
 /// Number of priorities, and of traffic classes.
 pub const COUNT: usize = 8;
+/// Last virtual lane; those up to 7 are the traffic classes.
+pub const LANE_MAX: u32 = 14;
 
 /// Rate in bit/s: `5G`, `1.5G`, `500M`, `64k`, or a plain number; `0`, `none` or `unlimited` for no limit.
 pub fn rate(text: &str) -> Checked<u64> {
@@ -135,21 +137,21 @@ pub fn ethertype(text: &str) -> Checked<u32> {
         .ok_or_else(|| format!("{text:?} is no EtherType: 0x0600 to 0xffff, such as 0x88a8"))
 }
 
-/// Traffic class of each priority: eight of 0 to 7.
+/// Traffic class or virtual lane of each priority: eight of 0 to 14.
 pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
-    eight(text, "priority", |t| up_to(t, 7))
+    eight(text, "priority", |t| up_to(t, LANE_MAX))
 }
 
-/// Traffic class of each service level: sixteen of 0 to 7, or eight, for which those of 8 to 15 are the same.
+/// Traffic class or virtual lane of each service level: sixteen of 0 to 14, or eight, for which those of 8 to 15 are the same.
 pub fn levels(text: &str) -> Checked<Vec<u32>> {
     match text.trim_end_matches(',').split(',').count() {
-        16 => sixteen(text, "service level"),
+        16 => sixteen(text, "service level", LANE_MAX),
         _ => classes(text).map(Vec::from),
     }
 }
 
-/// Traffic class or priority of each of something: sixteen of 0 to 7.
-pub fn sixteen(text: &str, of: &str) -> Checked<Vec<u32>> {
+/// Number of each of something: sixteen of 0 to `max`.
+pub fn sixteen(text: &str, of: &str, max: u32) -> Checked<Vec<u32>> {
     let all: Vec<&str> = text.trim_end_matches(',').split(',').map(str::trim).collect();
     if all.len() != 16 {
         return Err(format!(
@@ -157,7 +159,7 @@ pub fn sixteen(text: &str, of: &str) -> Checked<Vec<u32>> {
             all.len()
         ));
     }
-    let one = |(i, text): (usize, &&str)| up_to(text, 7).map_err(|problem| format!("{of} {i}: {problem}"));
+    let one = |(i, text): (usize, &&str)| up_to(text, max).map_err(|problem| format!("{of} {i}: {problem}"));
     all.iter().enumerate().map(one).collect()
 }
 

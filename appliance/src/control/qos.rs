@@ -160,11 +160,14 @@ impl Qos<'_> {
             );
         }
         let (limits, within) = (now.limits, spec.within(now.limits));
-        if within.classes.of_priority != spec.classes.of_priority {
+        if within.classes.of_level() != spec.classes.of_level() {
+            let (last, parameter) = limits.last(&spec.classes);
+            let what = match spec.classes.arbitration {
+                Some(_) => "virtual lane",
+                None => "traffic class",
+            };
             said.push(format!(
-                "priority_to_tc: NV parameter NUM_OF_TC allows {} traffic classes: priorities of others have traffic class {}",
-                limits.classes,
-                limits.classes - 1
+                "priority_to_tc: NV parameter {parameter} allows {what} 0 to {last}: priorities of others have {what} {last}"
             ));
         }
         if within.pfc != spec.pfc {

@@ -111,6 +111,8 @@ pub const ROCE_OFF: u32 = 1;
 
 /// Parameter with the most traffic classes of adapters and ports; 0 stands for 8.
 pub const CLASSES: &str = "NUM_OF_TC";
+/// Parameter with the most virtual lanes of ports, by its choices.
+pub const LANES: &str = "NUM_OF_VL";
 /// Parameter with the most priorities with flow control of adapters and ports at a time.
 pub const PFC: &str = "NUM_OF_PFC";
 /// Parameter that lets magic packets wake guests.
@@ -254,10 +256,10 @@ pub static PARAMETERS: &[NvDef] = &[
     number(PFC, 0, 8, "priorities").acts(DB_QOS, 8, "Priorities that can have PFC at a time; of more, the lowest ones have it."),
     number(CLASSES, 0, 7, "classes").acts(DB_QOS, 0, "Traffic classes; 0 stands for 8. Priorities of classes beyond have the last one."),
     number("NUM_OF_VFS", 0, 65_535, "functions").of(PCI, DB_PCI, "Virtual functions."),
-    choice("NUM_OF_VL", &[(1, "1"), (2, "2"), (3, "4"), (4, "8"), (5, "15")]).of(
-        "InfiniBand",
+    choice(LANES, &[(1, "1"), (2, "2"), (3, "4"), (4, "8"), (5, "15")]).acts(
         DB_QOS,
-        "Lanes of an InfiniBand port.",
+        5,
+        "Virtual lanes of ports with arbitration tables. Service levels of lanes beyond have the last one.",
     ),
     choice("PCI_WR_ORDERING", &[(0, "by key"), (1, "relaxed")]).of(
         PCI,

@@ -17,7 +17,7 @@ use vnic_control::v1::qos::{Algorithm, Color};
 use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
 use crate::check::Violations;
-use crate::check::qos::message as reflected;
+use crate::check::qos::{LANE_MAX, message as reflected};
 use crate::same::same;
 use crate::stored::values::bits;
 
@@ -77,11 +77,11 @@ macro_rules! rows {
 const ROWS: &[Row] = rows! { (spec, keys, read, from)
     rate_bps: spec.rate => spec.rate = *from;
     dscp_to_priority: numbers(&keys.acting_dscp_map()) => keys.set_dscp_map(read.numbers(from, 7)?);
-    priority_to_tc: numbers(&spec.classes.of_priority) => spec.classes.of_priority = read.numbers(from, 7)?;
+    priority_to_tc: numbers(&spec.classes.of_priority) => spec.classes.of_priority = read.numbers(from, LANE_MAX)?;
     upper_sl_to_tc: spec.classes.of_upper.map_or_else(Vec::new, |upper| numbers(&upper))
         => spec.classes.of_upper = match from[..] {
             [] => None,
-            _ => Some(read.numbers(from, 7)?),
+            _ => Some(read.numbers(from, LANE_MAX)?),
         };
     tc_algorithm: spec.classes.tsa.map(|tsa| algorithm(tsa).into()).to_vec() => spec.classes.tsa = read.tsa(from)?;
     tc_bandwidth_percent: numbers(&spec.classes.share) => spec.classes.share = read.numbers(from, 100)?;
@@ -348,7 +348,10 @@ pub fn state(status: &QosStatus) -> v1::QosState {
         .into_iter()
         .filter(|(_, source)| *source == DcbxSource::Peer);
     v1::QosState {
-        queued_bytes: queues.bytes.to_vec(),
+        queued_bytes: match queues.bytes.split_at(8) {
+            (classes, lanes) if lanes.iter().all(|bytes| *bytes == 0) => classes.to_vec(),
+            _ => queues.bytes.to_vec(),
+        },
         queued_frames: queues.frames,
         pausing: bits(queues.pausing),
         paused: bits(queues.paused),
@@ -393,7 +396,7 @@ impl Reader<'_> {
     /// Entries of an arbitration table. The NIC checks their number and what they serve.
     fn lanes(&mut self, table: &str, entries: &[v1::VlWeight]) -> Option<Vec<(u8, u8)>> {
         let mut one = |(i, entry): (usize, &v1::VlWeight)| {
-            let lane = self.number(&format!("{table}[{i}].lane: "), entry.lane, 7);
+            let lane = self.number(&format!("{table}[{i}].lane: "), entry.lane, LANE_MAX);
             let weight = self.number(&format!("{table}[{i}].weight: "), entry.weight, 255);
             lane.zip(weight)
         };
@@ -410,9 +413,9 @@ impl Reader<'_> {
                 return None;
             }
             let of_level = match table.priority_to_tc.len() {
-                16 => self.numbers(&table.priority_to_tc, 7)?,
+                16 => self.numbers(&table.priority_to_tc, LANE_MAX)?,
                 _ => {
-                    let of_priority: [u8; 8] = self.numbers(&table.priority_to_tc, 7)?;
+                    let of_priority: [u8; 8] = self.numbers(&table.priority_to_tc, LANE_MAX)?;
                     std::array::from_fn(|level| of_priority[level % 8])
                 }
             };

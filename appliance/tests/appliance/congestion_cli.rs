@@ -346,8 +346,8 @@ async fn nv_parameters_of_congestion_control() {
     lab.said(&set).await;
     lab.said(&["cc", "set", "vf1", "DcqcnRpgAiRate=8", "rp_max_rate=9"])
         .await;
-    lab.said(&["registry", "set", "vf1", "DcqcnEnablePrio4", "0"])
-        .await;
+    // (It is off already.)
+    lab.said(&["cc", "disable", "vf1", "4"]).await;
     assert_eq!(value(&lab, "vf0", "DcqcnRpgTimeReset").await, 100);
     lab.said(&["nvconfig", "device-reset", "-y"]).await;
     for restarted in [false, true] {

@@ -28,7 +28,7 @@ async fn classes_and_priorities_with_flow_control_have_limits() {
     // What is stored stays, and says that not all of it acts.
     let shown = lab.json(&["qos", "show", "vf0"]).await;
     let warned = shown["warnings"].to_string();
-    for word in ["NUM_OF_TC allows 4", "NUM_OF_PFC allows 2"] {
+    for word in ["NUM_OF_TC allows traffic class 0 to 3", "NUM_OF_PFC allows 2"] {
         assert!(warned.contains(word), "{warned}");
     }
     assert_eq!(shown["priority_to_tc"][7], 7, "{shown}");

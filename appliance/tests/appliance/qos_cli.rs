@@ -444,7 +444,7 @@ ew               | 0x00000000
         ),
         (
             ["--vlarb-high", "8:1"],
-            "vl_arbitration: high[0].lane: 8 is out of range: 0 to 7",
+            "vl_arbitration: only ports have virtual lanes 8 to 14",
         ),
         (
             ["--buffer-sizes", "1,0,0,0,0,0,0,0"],
@@ -818,8 +818,45 @@ async fn classes_by_the_port_that_a_frame_came_by() {
     );
     lab.said(&["qos", "set", "p0", "--upper-sl-tc", "none"]).await;
     assert_eq!(upper(&lab), None);
+    // All fifteen lanes, and as many as NUM_OF_VL says from the device's reset on.
+    let lanes = [
+        "--upper-sl-tc",
+        "8,9,10,11,12,13,14,14",
+        "--vlarb-high",
+        "14:1",
+        "--vlarb-low",
+        "0:1,1:1,2:1,3:1,4:1,5:1,6:1,7:1,8:1,9:1,10:1,11:1,12:1,13:1",
+    ];
+    let without = lab.refused(1, &["qos", "set", "p0", lanes[0], lanes[1]]).await;
+    assert!(
+        without.contains("service level 8: 8 is out of range: 0 to 7"),
+        "{without}"
+    );
+    let shown = lab.said(&[&["qos", "set", "p0"][..], &lanes].concat()).await;
+    assert!(
+        shown.contains("lane: 14\n\t service level:  14\n\t service level:  15\n"),
+        "{shown}"
+    );
+    assert_eq!(upper(&lab), Some([8, 9, 10, 11, 12, 13, 14, 14]));
+    lab.said(&["nvconfig", "set", "-y", "NUM_OF_VL=8"]).await;
+    lab.said(&["nvconfig", "device-reset", "-y"]).await;
+    assert_eq!(upper(&lab), Some([7; 8]));
+    let shown = lab.said(&["qos", "show", "p0"]).await;
+    assert!(shown.contains("NUM_OF_VL allows virtual lane 0 to 7"), "{shown}");
+    lab.said(&[
+        "qos",
+        "set",
+        "p0",
+        "--upper-sl-tc",
+        "none",
+        "--vlarb-high",
+        "none",
+        "--vlarb-low",
+        "none",
+    ])
+    .await;
     for (owner, table, problem) in [
-        ("p0", "vf0=8,0,0,0,0,0,0,0", "0 to 7"),
+        ("p0", "vf0=15,0,0,0,0,0,0,0", "0 to 14"),
         ("p0", "vf0=0,0,0,0,0,0,0,0,0", "8 are needed"),
         ("p0", "vf0", "NAME=LIST"),
         (

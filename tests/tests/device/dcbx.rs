@@ -301,7 +301,11 @@ fn a_nic_with_limits_says_so_and_takes_no_more() -> Result<()> {
         return Ok(());
     };
     let [a, b] = [Rig::new(1)?, Rig::new(1)?];
-    a.nic.limit_qos(QosLimits { classes: 4, pfc: 2 })?;
+    a.nic.limit_qos(QosLimits {
+        classes: 4,
+        pfc: 2,
+        ..QosLimits::default()
+    })?;
     add_ports(
         &veth,
         [&a, &b],
@@ -321,7 +325,10 @@ fn a_nic_with_limits_says_so_and_takes_no_more() -> Result<()> {
     let why = status(&a).context("DCBX")?.outcome.problem;
     assert!(why.is_some_and(|why| why.contains("flow control")), "{why:?}");
     // More is allowed from now on.
-    a.nic.limit_qos(QosLimits { classes: 8, pfc: 3 })?;
+    a.nic.limit_qos(QosLimits {
+        pfc: 3,
+        ..QosLimits::default()
+    })?;
     assert!(wait_for(|| has(0b11_1000, [30, 70])), "{:?}", acts(&a));
     assert!(wait_for(|| most(&b) == Some((8, 3))), "{:?}", most(&b));
     for rig in [a, b] {

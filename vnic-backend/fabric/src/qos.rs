@@ -59,6 +59,8 @@ pub use vnic_wire::qos::{
 pub const PRIORITIES: usize = 8;
 /// Number of service levels (IBTA volume 1, 7.6.5): priorities, and as many above them.
 pub const LEVELS: usize = 2 * PRIORITIES;
+/// Number of virtual lanes of data (IBTA volume 1, 7.6.1): traffic classes, which lanes 0..=7 are, and as many as the standard has above them.
+pub const LANES: usize = 15;
 /// Bytes that a frame takes on the wire besides its own: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3 clause
 /// 4).
 pub const WIRE_OVERHEAD: u32 = 24;

@@ -101,8 +101,8 @@ pub struct QosStatus {
 /// Queues of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueStatus {
-    /// Bytes that wait to be sent to the guest or the wire, by traffic class.
-    pub bytes: [u64; 8],
+    /// Bytes that wait to be sent to the guest or the wire, by traffic class and virtual lane.
+    pub bytes: [u64; 15],
     /// Frames that wait.
     pub frames: u64,
     /// Priorities on which senders are paused, a bit each.

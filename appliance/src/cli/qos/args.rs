@@ -221,7 +221,7 @@ impl DscpColor {
 fn sockets(text: &str) -> Checked<Arc<Vec<u32>>> {
     match text {
         "flush" => Ok(Arc::default()),
-        _ => read::sixteen(text, "socket priority").map(Into::into),
+        _ => read::sixteen(text, "socket priority", 7).map(Into::into),
     }
 }
 
@@ -390,10 +390,10 @@ flags! { |now, v|
         #[arg(long, alias = "traffic_class", value_name = "TOS", value_parser = traffic_class, allow_hyphen_values = true, help_heading = "Priorities")]
         traffic_class: Option<Forced> => forced_traffic_class { now.forced_traffic_class = v.0 };
 
-        /// Traffic class by priority: eight of 0 to 7
+        /// Traffic class by priority: eight of 0 to 7; of a port with --vlarb-low virtual lanes, 0 to 14
         #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = eight(read::classes), help_heading = "Traffic classes")]
         prio_tc: Option<Eight<u32>> => priority_to_tc { now.priority_to_tc = v.to_vec() };
-        /// Traffic class by service level 8 to 15 of RDMA: eight of 0 to 7; none: that of the level less 8
+        /// Traffic class by service level 8 to 15 of RDMA, as --prio-tc; none: that of the level less 8
         #[arg(long, value_name = "LIST", value_parser = upper, help_heading = "Traffic classes")]
         upper_sl_tc: Option<Upper> => upper_sl_to_tc { now.upper_sl_to_tc = v.0.to_vec() };
         /// Of a port: traffic class by priority, or by 16 service levels, of what came by one adapter or port, NAME=LIST, in place of

@@ -9,7 +9,7 @@ use vnic_control::v1::qos_policy::Kind;
 
 use super::super::text;
 use crate::check::qos::message::{self, word};
-use crate::check::qos::rate_text;
+use crate::check::qos::{LANE_MAX, rate_text};
 use crate::names;
 
 /// Fields from this number on have no place in that format and follow by name, where they are not as nobody has set them.
@@ -166,18 +166,29 @@ fn classes(qos: &v1::Qos, out: &mut String) {
         if let Some(profile) = qos.ecn.get(at).filter(|p| p.ecn || p.wred) {
             let _ = writeln!(out, "\t ecn:  {}", profile_words(profile));
         }
-        for (priority, class) in qos.priority_to_tc.iter().enumerate() {
-            if *class == tc {
-                let _ = writeln!(out, "\t priority:  {priority}");
-            }
-        }
-        for (level, class) in (8..).zip(&qos.upper_sl_to_tc) {
-            if *class == tc {
-                let _ = writeln!(out, "\t service level:  {level}");
-            }
+        levels(qos, tc, out);
+    }
+    for lane in 8..=LANE_MAX {
+        if qos
+            .priority_to_tc
+            .iter()
+            .chain(&qos.upper_sl_to_tc)
+            .any(|of| *of == lane)
+        {
+            let _ = writeln!(out, "lane: {lane}");
+            levels(qos, lane, out);
         }
     }
     let _ = writeln!(out, "Link rate: {}", rate_text(qos.rate_bps));
+}
+
+/// Priorities and service levels of a traffic class or virtual lane.
+fn levels(qos: &v1::Qos, lane: u32, out: &mut String) {
+    let priorities = (0..).zip(&qos.priority_to_tc).map(|of| ("priority", of));
+    let upper = (8..).zip(&qos.upper_sl_to_tc).map(|of| ("service level", of));
+    for (what, (level, _)) in priorities.chain(upper).filter(|(_, (_, of))| **of == lane) {
+        let _ = writeln!(out, "\t {what}:  {level}");
+    }
 }
 
 /// Action of an ECN profile in words.

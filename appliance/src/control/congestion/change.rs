@@ -382,9 +382,12 @@ impl Reader<'_> {
         self.change.spec.only_reaction = reaction & !notification;
         self.change.spec.only_notification = notification & !reaction;
         let either = reaction | notification;
+        // What is named is stored although it is so already: an NV parameter says nothing about it any more.
+        let named = on.0 | on.1 | off.0 | off.1;
         for priority in 0..8 {
             let (was, is) = (now.keys.enable >> priority & 1, either >> priority & 1);
-            if let (true, Some(def)) = (was != is, CongestionKeys::enable_key(priority)) {
+            let told = was != is || named >> priority & 1 != 0;
+            if let (true, Some(def)) = (told, CongestionKeys::enable_key(priority)) {
                 self.change
                     .operations
                     .push(operation(self.adapter, def, Some(is.into())));

@@ -123,7 +123,11 @@ fn limits_are_told_and_kept() {
         }),
         ..Exchange::default()
     };
-    let limits = Limits { classes: 4, pfc: 2 };
+    let limits = Limits {
+        classes: 4,
+        pfc: 2,
+        ..Limits::default()
+    };
     let wanted = Administrative {
         limits,
         ..Administrative::default()

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::{LEVELS, PRIORITIES, QosError};
+use super::{LANES, LEVELS, QosError};
 
 /// Most entries of a table (IBTA volume 1, 7.6.9.2).
 pub const ENTRIES_MAX: usize = 64;
@@ -21,7 +21,7 @@ pub const UNLIMITED: u8 = 255;
 /// Arbitration tables of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VlArbitration {
-    /// Entries of high priority: lane (traffic class, 0..=7), and weight in units of [`WEIGHT_UNIT`]. One of weight 0 has no turn.
+    /// Entries of high priority: lane (0..=14; 0..=7 are the traffic classes), and weight in units of [`WEIGHT_UNIT`]. One of weight 0 has no turn.
     pub high: Vec<(u8, u8)>,
     /// Entries of low priority, likewise.
     pub low: Vec<(u8, u8)>,
@@ -46,9 +46,9 @@ impl VlArbitration {
                     table.len()
                 ));
             }
-            if let Some((lane, _)) = table.iter().find(|(lane, _)| usize::from(*lane) >= PRIORITIES) {
+            if let Some((lane, _)) = table.iter().find(|(lane, _)| usize::from(*lane) >= LANES) {
                 return refuse(alloc::format!(
-                    "{name}: virtual lane {lane} is out of range: 0 to 7"
+                    "{name}: virtual lane {lane} is out of range: 0 to 14"
                 ));
             }
         }
@@ -107,7 +107,7 @@ impl Table {
     }
 
     /// The entry that sends next, of lanes that are ready.
-    fn next(&self, ready: u8) -> Option<usize> {
+    fn next(&self, ready: u16) -> Option<usize> {
         let is_ready = |at: &usize| {
             self.entries
                 .get(*at)
@@ -163,7 +163,7 @@ impl Arbiter {
     }
 
     /// Who sends next, of lanes that are ready, and its lane. `None`: none of them is in a table.
-    pub fn choose(&self, ready: u8) -> Option<(Turn, usize)> {
+    pub fn choose(&self, ready: u16) -> Option<(Turn, usize)> {
         let turn = |table: &Table, high: bool| {
             let at = table.next(ready)?;
             let (lane, _) = table.entries.get(at)?;

@@ -7,8 +7,8 @@ use alloc::string::String;
 use core::ops::RangeInclusive;
 
 use super::{
-    Buffer, BufferParts, Classes, Classification, Guard, Match, PortQos, QosError, ScheduleQueue, Tsa,
-    lifetime, red,
+    Buffer, BufferParts, Classes, Classification, Guard, LANES, Match, PRIORITIES, PortQos, QosError,
+    ScheduleQueue, Tsa, lifetime, red,
 };
 
 /// Rates in bit/s, besides 0. At the lowest one a full-size frame takes 12 s.
@@ -67,11 +67,16 @@ pub(super) fn check(qos: &PortQos) -> Checked {
 
 fn classes(c: &Classes) -> Checked {
     const SHARES: &str = "tc_bandwidth_percent";
+    // Virtual lanes have their turns by tables only.
+    let last = match c.arbitration {
+        Some(_) => LANES as u8 - 1,
+        None => PRIORITIES as u8 - 1,
+    };
     for (priority, class) in c.of_priority.into_iter().enumerate() {
-        up_to("priority_to_tc", &format!("priority {priority}: "), class, 7)?;
+        up_to("priority_to_tc", &format!("priority {priority}: "), class, last)?;
     }
     for (level, class) in (8..).zip(c.of_upper.into_iter().flatten()) {
-        up_to("upper_sl_to_tc", &format!("service level {level}: "), class, 7)?;
+        up_to("upper_sl_to_tc", &format!("service level {level}: "), class, last)?;
     }
     for (tc, (tsa, share)) in c.tsa.iter().zip(c.share).enumerate() {
         if share > 0 && *tsa != Tsa::Ets {

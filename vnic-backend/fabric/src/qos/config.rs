@@ -25,12 +25,12 @@ pub enum Tsa {
 /// Traffic classes of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classes {
-    /// Traffic class (0..=7) by priority.
+    /// Traffic class (0..=7), or virtual lane (0..=14), by priority.
     pub of_priority: [u8; PRIORITIES],
-    /// Traffic class (0..=7) by service level less 8, of frames of service levels 8..=15: their tag has the priority code point of a priority,
+    /// Traffic class or virtual lane by service level less 8, of frames of service levels 8..=15: their tag has the priority code point of a priority,
     /// and is drop eligible. `None`: that of the priority.
     pub of_upper: Option<[u8; PRIORITIES]>,
-    /// Traffic class (0..=7) by service level (0..=15) of what came by one of these ports, in place of [`of_priority`](Classes::of_priority)
+    /// Traffic class or virtual lane by service level (0..=15) of what came by one of these ports, in place of [`of_priority`](Classes::of_priority)
     /// and [`of_upper`](Classes::of_upper) (IBTA volume 1, 14.2.5.8: SLtoVLMappingTable, by input and output port).
     pub by_source: Vec<(u16, [u8; LEVELS])>,
     /// How each class gets its turn.
@@ -40,7 +40,8 @@ pub struct Classes {
     pub share: [u8; PRIORITIES],
     /// Most that each class may send, in bit/s on the wire; 0: no limit.
     pub limit: [u64; PRIORITIES],
-    /// Classes are virtual lanes and get their turns by these tables; [`tsa`](Classes::tsa) and shares have no effect.
+    /// Classes are virtual lanes and get their turns by these tables; [`tsa`](Classes::tsa) and shares have no effect. Those above 7 have neither
+    /// a limit nor marks, nor a lifetime.
     pub arbitration: Option<VlArbitration>,
 }
 

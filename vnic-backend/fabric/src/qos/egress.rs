@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use super::arbiter::{Arbiter, Turn};
 use super::order::{ClassOrder, bits};
-use super::{Away, Bucket, Colour, LEVELS, PRIORITIES, PortQos};
+use super::{Away, Bucket, Colour, LANES, LEVELS, PRIORITIES, PortQos};
 use crate::Instant;
 use ahead::Ahead;
 use fifo::{NONE, Nodes};
@@ -76,9 +76,9 @@ pub struct Egress<T> {
     /// Class by service level of what some sources sent, by source.
     by_source: Vec<(u16, [u8; LEVELS])>,
     port: Bucket,
-    limits: [Bucket; PRIORITIES],
+    limits: [Bucket; LANES],
     /// Classes with a limit, a bit each.
-    limited: u8,
+    limited: u16,
     order: ClassOrder,
     /// Turns of virtual lanes, where the port has tables.
     arbiter: Option<Box<Arbiter>>,
@@ -88,10 +88,10 @@ pub struct Egress<T> {
     nodes: Nodes<T>,
     turns: Turns,
     /// Index of the queue by source and class.
-    index: Vec<[u32; PRIORITIES]>,
+    index: Vec<[u32; LANES]>,
     free: Vec<u32>,
-    bytes: [u64; PRIORITIES],
-    frames: [u32; PRIORITIES],
+    bytes: [u64; LANES],
+    frames: [u32; LANES],
 }
 
 impl<T> Egress<T> {
@@ -103,7 +103,7 @@ impl<T> Egress<T> {
             class_of: [0; LEVELS],
             by_source: Vec::new(),
             port: Bucket::new(0, SLACK),
-            limits: [Bucket::new(0, SLACK); PRIORITIES],
+            limits: [Bucket::new(0, SLACK); LANES],
             limited: 0,
             order: ClassOrder::default(),
             arbiter: None,
@@ -113,8 +113,8 @@ impl<T> Egress<T> {
             turns: Turns::new(),
             index: Vec::new(),
             free: Vec::new(),
-            bytes: [0; PRIORITIES],
-            frames: [0; PRIORITIES],
+            bytes: [0; LANES],
+            frames: [0; LANES],
         };
         egress.configure(qos, now);
         egress
@@ -131,7 +131,7 @@ impl<T> Egress<T> {
         self.limited = 0;
         for c in 0..PRIORITIES {
             self.limits[c].set_rate(classes.limit[c]);
-            self.limited |= u8::from(classes.limit[c] != 0) << c;
+            self.limited |= u16::from(classes.limit[c] != 0) << c;
         }
         self.order.configure(classes);
         match (&classes.arbitration, &self.arbiter) {
@@ -139,10 +139,10 @@ impl<T> Egress<T> {
             (Some(tables), Some(arbiter)) if arbiter.has(tables) => {}
             (Some(tables), _) => self.arbiter = Some(Box::new(Arbiter::new(tables))),
         }
-        let class_of = classes.of_level().map(|c| c % PRIORITIES as u8);
+        let class_of = classes.of_level().map(|c| c % LANES as u8);
         let by_source = classes.by_source.iter();
         let by_source: Vec<_> = by_source
-            .map(|(source, table)| (*source, table.map(|c| c % PRIORITIES as u8)))
+            .map(|(source, table)| (*source, table.map(|c| c % LANES as u8)))
             .collect();
         if (class_of, &by_source) != (self.class_of, &self.by_source) {
             (self.class_of, self.by_source) = (class_of, by_source);
@@ -150,7 +150,7 @@ impl<T> Egress<T> {
         }
     }
 
-    /// Class of what a source sends with this service level, 0..=7.
+    /// Class of what a source sends with this service level, below [`LANES`].
     #[inline]
     pub fn class(&self, source: u16, level: u8) -> u8 {
         let level = usize::from(level) % LEVELS;
@@ -174,12 +174,12 @@ impl<T> Egress<T> {
         let gone: Vec<u16> = gone.map(|q| q.source).collect();
         self.turns.clear();
         self.len = 0;
-        (self.bytes, self.frames) = ([0; PRIORITIES], [0; PRIORITIES]);
+        (self.bytes, self.frames) = ([0; LANES], [0; LANES]);
         for (_, entry, item) in waiting {
             self.push(entry, item);
         }
         for source in gone {
-            for class in 0..PRIORITIES as u8 {
+            for class in 0..LANES as u8 {
                 let at = self.place(source, class);
                 let q = self.turns.queues.get_mut(at as usize);
                 if let Some(q) = q.filter(|q| q.sure.rate() == 0) {
@@ -206,7 +206,7 @@ impl<T> Egress<T> {
 
     /// Forgets a source that is gone; items that it has sent are still sent.
     pub fn forget_source(&mut self, source: u16) {
-        for class in 0..PRIORITIES as u8 {
+        for class in 0..LANES as u8 {
             let at = self.place(source, class);
             if at != NONE {
                 self.turns.set_sure(at, Bucket::UNLIMITED);
@@ -274,7 +274,7 @@ impl<T> Egress<T> {
     /// neither the port nor the class has one.
     pub fn limit(&mut self, class: u8) -> Option<(u64, u64)> {
         self.settle();
-        let own = &self.limits[usize::from(class) % PRIORITIES];
+        let own = &self.limits[usize::from(class) % LANES];
         let limits = [&self.port, own].into_iter().filter(|limit| limit.rate() != 0);
         let least = limits.min_by_key(|limit| limit.rate())?;
         Some((least.rate(), least.sent()))
@@ -308,7 +308,8 @@ impl<T> Egress<T> {
             return None;
         }
         let turn = self.arbiter.as_deref().and_then(|arbiter| arbiter.choose(ready));
-        let class = turn.map_or_else(|| self.order.choose(ready), |(_, lane)| lane);
+        // (Without tables there are no classes above 7.)
+        let class = turn.map_or_else(|| self.order.choose(ready as u8), |(_, lane)| lane);
         let open = self.turns.heads(class) & !closed;
         let (queue, sure) = self.turns.next(now, class, open);
         Some(Pick {
@@ -331,9 +332,9 @@ impl<T> Egress<T> {
         let class = usize::from(q.class);
         let entry = *self.nodes.front(&q.fifo)?.0;
         self.pay(now, entry.since, entry.wire, class);
-        self.order.charge(class, entry.wire.into());
-        if let Some((arbiter, turn)) = self.arbiter.as_deref_mut().zip(pick.turn) {
-            arbiter.sent(turn, entry.wire);
+        match self.arbiter.as_deref_mut().zip(pick.turn) {
+            Some((arbiter, turn)) => arbiter.sent(turn, entry.wire),
+            None => self.order.charge(class, entry.wire.into()),
         }
         self.turns.charge(now, pick.queue, pick.sure, entry.wire);
         self.remove(pick)
@@ -346,7 +347,7 @@ impl<T> Egress<T> {
 
     /// The item that waits longest at the head of a class, whether it may go or not.
     pub fn oldest(&self, class: u8) -> Option<(Pick, &Entry)> {
-        if !self.waits(usize::from(class) % PRIORITIES) {
+        if !self.waits(usize::from(class) % LANES) {
             return None;
         }
         let queues = self
@@ -386,12 +387,12 @@ impl<T> Egress<T> {
     }
 
     /// Bytes of buffer of the items that wait, by class.
-    pub fn bytes(&self) -> [u64; 8] {
+    pub fn bytes(&self) -> [u64; LANES] {
         self.bytes
     }
 
     /// Number of items that wait, by class.
-    pub fn frames(&self) -> [u32; 8] {
+    pub fn frames(&self) -> [u32; LANES] {
         self.frames
     }
 
@@ -401,7 +402,7 @@ impl<T> Egress<T> {
     }
 
     /// Classes with an item that may go, apart from the port's rate.
-    fn ready(&self, now: Instant, closed: u8) -> u8 {
+    fn ready(&self, now: Instant, closed: u8) -> u16 {
         let waiting = self.turns.classes(closed);
         bits(waiting & self.limited)
             .filter(|c| !self.limits[*c].is_open(now))
@@ -470,7 +471,7 @@ impl<T> Egress<T> {
         };
         let row = usize::from(source);
         if self.index.len() <= row {
-            self.index.resize(row + 1, [NONE; PRIORITIES]);
+            self.index.resize(row + 1, [NONE; LANES]);
         }
         self.index[row][usize::from(class)] = at;
         at

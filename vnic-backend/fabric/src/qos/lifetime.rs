@@ -64,9 +64,12 @@ impl Lifetime {
     /// A frame of `class` was sent: the class is not stalled.
     #[inline]
     pub fn sent(&mut self, class: u8) {
-        let i = usize::from(class) % PRIORITIES;
-        self.drops[i] = 0;
-        self.stalled &= !(1 << i);
+        // (Virtual lanes above the traffic classes have no lifetime.)
+        let Some(drops) = self.drops.get_mut(usize::from(class)) else {
+            return;
+        };
+        *drops = 0;
+        self.stalled &= !(1 << class);
     }
 
     /// Classes that are stalled, a bit each. A stall that has passed counts until [`Lifetime::judge`] is asked.

@@ -1,46 +1,56 @@
-//! Traffic classes and priorities with flow control that ports may have at most (mlxconfig, `NUM_OF_TC` and `NUM_OF_PFC`).
+//! Traffic classes, virtual lanes and priorities with flow control that ports may have at most (mlxconfig, `NUM_OF_TC`, `NUM_OF_VL` and
+//! `NUM_OF_PFC`).
 
 use alloc::format;
 
 use super::check::{Checked, refuse};
-use super::{Classes, PRIORITIES, Red, Tsa};
+use super::{Classes, LANES, PRIORITIES, Red, Tsa};
 
-/// Most traffic classes, and most priorities with flow control at a time, of a port.
+/// Most traffic classes and virtual lanes, and most priorities with flow control at a time, of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Traffic classes, 1..=8: those from this number on are not there.
     pub classes: u8,
+    /// Virtual lanes, 1..=15, of ports with arbitration tables; no more than traffic classes, if those are fewer than 8.
+    pub lanes: u8,
     /// Priorities with priority flow control, 0..=8.
     pub pfc: u8,
 }
 
 impl Default for Limits {
-    /// All of IEEE 802.1Q.
+    /// All of IEEE 802.1Q and of InfiniBand.
     fn default() -> Self {
         Limits {
             classes: PRIORITIES as u8,
+            lanes: LANES as u8,
             pfc: PRIORITIES as u8,
         }
     }
 }
 
 impl Limits {
-    fn last(self) -> u8 {
-        self.classes.clamp(1, PRIORITIES as u8) - 1
+    /// The last class or lane that there is, and the parameter that says so.
+    pub fn last(self, of: &Classes) -> (u8, &'static str) {
+        const ALL: u8 = PRIORITIES as u8;
+        let (classes, lanes) = (self.classes.clamp(1, ALL), self.lanes.clamp(1, LANES as u8));
+        match of.arbitration {
+            Some(_) if classes == ALL || lanes < classes => (lanes - 1, "NUM_OF_VL"),
+            _ => (classes - 1, "NUM_OF_TC"),
+        }
     }
 
     /// The classes that are there: priorities and virtual lanes of others have the last one, so that a priority is not served before one
     /// that was before it.
     #[must_use]
     pub fn fold(self, of: &Classes) -> Classes {
-        let last = self.last();
+        let (last, _) = self.last(of);
         let mut folded = of.clone();
         let tables = folded.by_source.iter_mut().map(|(_, table)| &mut table[..]);
         let upper = folded.of_upper.iter_mut().map(|table| &mut table[..]);
         for class in tables.chain(upper).chain([&mut folded.of_priority[..]]).flatten() {
             *class = last.min(*class);
         }
-        let beyond = usize::from(last) + 1..;
+        let beyond = (usize::from(last) + 1).min(PRIORITIES)..;
         folded.tsa[beyond.clone()].fill(Tsa::default());
         folded.share[beyond.clone()].fill(0);
         folded.limit[beyond].fill(0);
@@ -70,19 +80,23 @@ impl Limits {
     /// Checks classes that an operator gives, against those before: what was there, or what is a port's own without an operator, is
     /// [folded](Limits::fold).
     pub fn check_classes(self, new: &Classes, before: &Classes) -> Checked {
-        let (last, plain) = (self.last(), Classes::default());
+        let ((last, parameter), plain) = (self.last(new), Classes::default());
         let named = |field, of: &str, class: u8| {
-            let problem = format!("{of}{class} is out of range: 0 to {last} (NV parameter NUM_OF_TC)");
+            let problem = format!("{of}{class} is out of range: 0 to {last} (NV parameter {parameter})");
             refuse(field, problem)
         };
-        let is_new = new.of_priority != before.of_priority && new.of_priority != plain.of_priority;
+        // (Classes that no port ever has are not refused for this device.)
+        let limited = new.arbitration.is_some() || last + 1 < PRIORITIES as u8;
+        let is_new = limited && new.of_priority != before.of_priority && new.of_priority != plain.of_priority;
         if let Some((priority, class)) = (0..)
             .zip(new.of_priority)
             .find(|(_, class)| is_new && *class > last)
         {
             return named("priority_to_tc", &format!("priority {priority}: class "), class);
         }
-        let upper = new.of_upper.filter(|_| new.of_upper != before.of_upper);
+        let upper = new
+            .of_upper
+            .filter(|_| limited && new.of_upper != before.of_upper);
         if let Some((level, class)) = (8..)
             .zip(upper.into_iter().flatten())
             .find(|(_, class)| *class > last)
@@ -113,7 +127,7 @@ impl Limits {
 
     /// Checks marking that an operator gives, against that before.
     pub fn check_marking(self, new: &[Red; PRIORITIES], before: &[Red; PRIORITIES]) -> Checked {
-        let last = self.last();
+        let (last, _) = self.last(&Classes::default());
         for class in usize::from(last) + 1..PRIORITIES {
             if ![before[class], Red::default()].contains(&new[class]) {
                 let problem =
@@ -147,7 +161,11 @@ mod tests {
     use crate::qos::{PortQos, VlArbitration};
 
     fn four() -> Limits {
-        Limits { classes: 4, pfc: 2 }
+        Limits {
+            classes: 4,
+            pfc: 2,
+            ..Limits::default()
+        }
     }
 
     #[test]
@@ -155,7 +173,7 @@ mod tests {
         let plain = four().fold(&Classes::default());
         assert_eq!(plain.of_priority, [1, 0, 2, 3, 3, 3, 3, 3]);
         assert_eq!(Limits::default().fold(&Classes::default()), Classes::default());
-        let one = Limits { classes: 1, pfc: 0 };
+        let one = Limits { classes: 1, ..four() };
         assert_eq!(one.fold(&Classes::default()).of_priority, [0; 8]);
         let mut all = Classes {
             tsa: [Tsa::Ets; 8],
@@ -183,10 +201,63 @@ mod tests {
     }
 
     #[test]
+    fn lanes_are_as_many_as_their_parameter_says() {
+        let lanes = |lanes| Limits {
+            lanes,
+            ..Limits::default()
+        };
+        let all = Classes {
+            of_upper: Some([7, 8, 9, 10, 11, 12, 13, 14]),
+            limit: [5_000; 8],
+            arbitration: Some(VlArbitration {
+                high: vec![(14, 1)],
+                low: (0..15).map(|lane| (lane, 1)).collect(),
+                high_limit: 0,
+            }),
+            ..Classes::default()
+        };
+        assert_eq!(lanes(15).fold(&all), all);
+        let few = lanes(10).fold(&all);
+        assert_eq!(
+            (few.of_upper, few.limit),
+            (Some([7, 8, 9, 9, 9, 9, 9, 9]), all.limit)
+        );
+        let four = lanes(4).fold(&all);
+        assert_eq!(
+            (four.of_upper, four.of_priority),
+            (Some([3; 8]), [1, 0, 2, 3, 3, 3, 3, 3])
+        );
+        for folded in [few, four] {
+            let qos = PortQos {
+                classes: folded,
+                ..PortQos::default()
+            };
+            assert_eq!(qos.check(), Ok(()), "what is folded is a configuration");
+        }
+        let without = Classes {
+            arbitration: None,
+            of_upper: None,
+            ..all.clone()
+        };
+        assert_eq!(lanes(4).fold(&without), without, "classes are no lanes");
+        let refused = lanes(8)
+            .check_classes(&all, &without)
+            .expect_err("lane 8")
+            .to_string();
+        let wanted =
+            "upper_sl_to_tc: service level 9: class 8 is out of range: 0 to 7 (NV parameter NUM_OF_VL)";
+        assert_eq!(refused, wanted);
+    }
+
+    #[test]
     fn the_lowest_priorities_keep_flow_control() {
         let few = [0b1010_1000, 0b1000, 0, 0xff].map(|all| four().paused(all));
         assert_eq!(few, [0b10_1000, 0b1000, 0, 0b11]);
-        assert_eq!(Limits { classes: 8, pfc: 0 }.paused(0xff), 0);
+        let none = Limits {
+            pfc: 0,
+            ..Limits::default()
+        };
+        assert_eq!(none.paused(0xff), 0);
     }
 
     #[test]

@@ -80,7 +80,8 @@ impl ClassOrder {
 }
 
 /// Numbers of the bits that are set.
-pub(super) fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
+pub(super) fn bits(mask: impl Into<u16>) -> impl Iterator<Item = usize> {
+    let mut mask = mask.into();
     core::iter::from_fn(move || {
         let bit = mask.trailing_zeros() as usize;
         (mask != 0).then(|| {

@@ -37,6 +37,8 @@ pub use signals::PauseSignals;
 
 /// Traffic classes.
 pub(super) const CLASSES: usize = 8;
+/// Virtual lanes, of which the traffic classes are the first.
+pub(super) const LANES: usize = vnic_fabric::qos::LANES;
 
 /// Counters of a port.
 pub(super) enum Counted {
@@ -354,8 +356,11 @@ impl Receiver {
 
     pub(super) fn push(&mut self, entry: Entry, frame: OwnedFrame) {
         let class = self.queues.class(entry.source, entry.level);
-        if self.change.qos.lifetimes.enable != 0 && self.queues.oldest(class).is_none() {
-            self.ages.head_since[usize::from(class)] = entry.since;
+        if self.change.qos.lifetimes.enable != 0
+            && self.queues.oldest(class).is_none()
+            && let Some(since) = self.ages.head_since.get_mut(usize::from(class))
+        {
+            *since = entry.since;
         }
         self.queues.push(entry, frame);
     }

@@ -66,9 +66,16 @@ pub fn adapter(spec: &QosSpec) -> Result<(), NicError> {
             "only ports have it: it is about what is sent to the wire",
         );
     }
-    match spec.tpid.is_plain() {
-        true => Ok(()),
-        false => invalid("tpid", "only ports have it: tags of guests have 0x8100"),
+    if !spec.tpid.is_plain() {
+        return invalid("tpid", "only ports have it: tags of guests have 0x8100");
+    }
+    let Some(tables) = &spec.classes.arbitration else {
+        return Ok(());
+    };
+    let turns = tables.high.iter().chain(&tables.low).map(|(lane, _)| *lane);
+    match turns.chain(spec.classes.of_level()).any(|lane| lane > 7) {
+        true => invalid("vl_arbitration", "only ports have virtual lanes 8 to 14"),
+        false => Ok(()),
     }
 }
 

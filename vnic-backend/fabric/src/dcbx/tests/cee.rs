@@ -294,7 +294,11 @@ fn what_a_port_cannot_have_is_told_as_an_error() {
 #[test]
 fn limits_are_told_and_kept() {
     let mut wanted = willing(CEE);
-    wanted.limits = Limits { classes: 4, pfc: 2 };
+    wanted.limits = Limits {
+        classes: 4,
+        pfc: 2,
+        ..Limits::default()
+    };
     let mut port = Played::new(wanted.clone());
     let (_, _, told) = port.told();
     let most = (

@@ -31,7 +31,7 @@ fn port(arbitration: VlArbitration) -> PortQos {
 fn entry(lane: u8, wire: u32, since: Instant) -> Entry {
     Entry {
         source: 0,
-        priority: lane,
+        priority: lane & 7,
         level: lane,
         colour: Colour::Green,
         wire,
@@ -54,8 +54,8 @@ fn order(qos: &PortQos, full: &[u8], wire: u32, count: usize) -> String {
             continue;
         };
         let (e, ()) = egress.take(now, pick).expect("a frame");
-        sent.push((b'0' + e.priority) as char);
-        egress.push(entry(e.priority, wire, now), ());
+        sent.push((b'0' + e.level) as char);
+        egress.push(entry(e.level, wire, now), ());
     }
     sent
 }
@@ -132,8 +132,8 @@ fn tables_that_cannot_be_obeyed_are_refused() {
     assert_eq!(refused(tables(&each[..4], &each[4..], 255)), Ok(()));
     for (arbitration, expected) in [
         (
-            tables(&[(8, 1)], &each, 0),
-            "vl_arbitration: high: virtual lane 8 is out of range: 0 to 7",
+            tables(&[(15, 1)], &each, 0),
+            "vl_arbitration: high: virtual lane 15 is out of range: 0 to 14",
         ),
         (
             tables(&each, &[(0, 1); 65], 0),
@@ -178,10 +178,11 @@ fn other_tables_act_at_once_and_the_same_ones_change_nothing() {
 proptest! {
     /// Shares of lanes that are always full, in virtual time: by weight, and of both tables by the limit of high priority.
     #[test]
-    fn shares_are_those_of_the_weights(weights in prop::collection::vec(1u8.., 8), high in 0usize..8, limit in 1u8..UNLIMITED, wire in 64u32..4096) {
+    fn shares_are_those_of_the_weights(weights in prop::collection::vec(1u8.., 15), high in 0usize..15, limit in 1u8..UNLIMITED, wire in 64u32..4096) {
         let entries: Vec<(u8, u8)> = (0..).zip(weights).collect();
-        let qos = port(tables(&entries[..high], &entries[high..], limit));
-        let sent = order(&qos, &[0, 1, 2, 3, 4, 5, 6, 7], wire, 40_000);
+        let mut qos = port(tables(&entries[..high], &entries[high..], limit));
+        qos.classes.of_upper = Some([8, 9, 10, 11, 12, 13, 14, 0]);
+        let sent = order(&qos, &core::array::from_fn::<u8, 15, _>(|lane| lane as u8), wire, 40_000);
         let count = |lane: u8| sent.bytes().filter(|c| *c == b'0' + lane).count() as f64;
         // A turn has as many frames as begin within the weight.
         let turn = |(_, weight): (u8, u8)| (f64::from(weight) * 64.0 / f64::from(wire)).ceil();

@@ -3,7 +3,7 @@
 
 use super::Bucket;
 use crate::Instant;
-use crate::qos::PRIORITIES;
+use crate::qos::LANES;
 
 /// Most bytes that are granted at once to a class without a limit: far more than goes in an instant, and no sum overflows.
 const MOST: u32 = 1 << 28;
@@ -17,10 +17,10 @@ pub(super) struct Ahead {
     since: Instant,
     /// Bytes on the wire that may still go: of all classes together, and of each.
     all: u32,
-    left: [u32; PRIORITIES],
+    left: [u32; LANES],
     /// What `all` and `left` held at the beginning of the grant.
     granted_all: u32,
-    granted: [u32; PRIORITIES],
+    granted: [u32; LANES],
 }
 
 impl Ahead {
@@ -44,20 +44,20 @@ impl Ahead {
         &mut self,
         (now, since): (Instant, Instant),
         port: &Bucket,
-        limits: &[Bucket; PRIORITIES],
-        limited: u8,
+        limits: &[Bucket; LANES],
+        limited: u16,
     ) {
         (self.now, self.since) = (now, since);
-        self.granted = [MOST; PRIORITIES];
+        self.granted = [MOST; LANES];
         for class in super::bits(limited) {
             self.granted[class] = limits[class].room(now, since).min(MOST);
         }
-        self.granted_all = port.room(now, since).min(PRIORITIES as u32 * MOST - 1);
+        self.granted_all = port.room(now, since).min(LANES as u32 * MOST - 1);
         (self.all, self.left) = (self.granted_all, self.granted);
     }
 
     /// Ends the grant, and charges what has gone.
-    pub(super) fn end(&mut self, port: &mut Bucket, limits: &mut [Bucket; PRIORITIES], limited: u8) {
+    pub(super) fn end(&mut self, port: &mut Bucket, limits: &mut [Bucket; LANES], limited: u16) {
         let all = self.granted_all - self.all;
         if all != 0 {
             port.charge_since(self.now, self.since, all);

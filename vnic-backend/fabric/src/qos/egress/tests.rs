@@ -4,8 +4,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::qos::Classes;
-use crate::qos::Tsa;
+use crate::qos::{Classes, Tsa, VlArbitration};
 
 const GBIT: u64 = 1_000_000_000;
 
@@ -312,7 +311,7 @@ fn other_classes_and_a_source_that_goes_keep_what_waits_in_order() {
     q.classes.of_priority = [3; 8];
     e.configure(&q, Instant(100));
     assert_eq!(e.len(), 100);
-    assert_eq!(e.bytes(), [0, 0, 0, 7600, 0, 0, 0, 0]);
+    assert_eq!(e.bytes()[..8], [0, 0, 0, 7600, 0, 0, 0, 0]);
     let mut last = [None; 5];
     while let Some(pick) = e.next(Instant(100), 0) {
         let (entry, n) = e.take(Instant(100), pick).unwrap();
@@ -320,7 +319,7 @@ fn other_classes_and_a_source_that_goes_keep_what_waits_in_order() {
         assert!(last.is_none_or(|l| l < n), "{last:?} {n}");
         *last = Some(n);
     }
-    assert_eq!((e.len(), e.bytes()), (0, [0; 8]));
+    assert_eq!((e.len(), e.bytes()), (0, [0; LANES]));
     assert_eq!(e.place(4, 3), NONE, "its place is free again");
     assert!(e.next(Instant(100), 0).is_none() && e.next_time(Instant(100), 0).is_none());
 }
@@ -366,14 +365,14 @@ fn op() -> impl Strategy<Value = Op> {
         2 => push.prop_map(|(s, p, l)| Op::Pass(s, p, l)),
         8 => Just(Op::Take),
         1 => Just(Op::Discard),
-        1 => (0..8u8).prop_map(Op::DropOldest),
+        1 => (0..15u8).prop_map(Op::DropOldest),
         4 => (1..100_000u64).prop_map(Op::Wait),
         1 => any::<u8>().prop_map(Op::Close),
         1 => (0..6u16).prop_map(Op::Forget),
         1 => (0..6u16, 0..8u8, 0..20u64).prop_map(|(s, c, g)| Op::Guarantee(s, c, g * GBIT / 4)),
-        1 => prop::array::uniform8(0..8u8).prop_map(Op::Classes),
-        1 => prop::option::of(prop::array::uniform8(0..8u8)).prop_map(Op::Upper),
-        1 => prop::collection::vec((0..6u16, prop::array::uniform16(0..8u8)), 0..3).prop_map(Op::Sources),
+        1 => prop::array::uniform8(0..15u8).prop_map(Op::Classes),
+        1 => prop::option::of(prop::array::uniform8(0..15u8)).prop_map(Op::Upper),
+        1 => prop::collection::vec((0..6u16, prop::array::uniform16(0..15u8)), 0..3).prop_map(Op::Sources),
     ]
 }
 
@@ -402,7 +401,7 @@ fn one_priority_has_a_class_by_its_source() {
     for (number, source) in [(0, 3), (1, 1), (2, 2), (3, 1), (4, 2)] {
         e.push(entry(source, 3, 1000, Instant(0)), number);
     }
-    assert_eq!(e.frames(), [0, 0, 0, 1, 0, 2, 2, 0]);
+    assert_eq!(e.frames()[..8], [0, 0, 0, 1, 0, 2, 2, 0]);
     let order = |e: &mut Egress<u64>, closed| {
         let now = Instant(e.next_time(Instant(0), closed)?.0);
         let pick = e.next(now, closed)?;
@@ -419,7 +418,7 @@ fn one_priority_has_a_class_by_its_source() {
     // The same class for all, while some wait: they keep the order in which they came.
     q.classes.by_source.clear();
     e.configure(&q, Instant(0));
-    assert_eq!(e.frames(), [0, 0, 0, 2, 0, 0, 0, 0]);
+    assert_eq!(e.frames()[..8], [0, 0, 0, 2, 0, 0, 0, 0]);
     assert!(
         !e.pass_from(Instant(u64::MAX / 2), (1, 3), 1000, 0),
         "others wait in the class"
@@ -434,10 +433,16 @@ fn any_qos() -> impl Strategy<Value = PortQos> {
         prop::array::uniform8(0..30u8),
         prop::array::uniform8(limit.clone()),
         limit,
+        any::<bool>(),
     )
-        .prop_map(|(tsa, share, limit, rate)| {
+        .prop_map(|(tsa, share, limit, rate, lanes)| {
             let mut q = qos(rate, tsa, share);
             q.classes.limit = limit;
+            q.classes.arbitration = lanes.then(|| VlArbitration {
+                high: (0..7).map(|lane| (lane, 100)).collect(),
+                low: (7..15).map(|lane| (lane, 3)).collect(),
+                high_limit: 1,
+            });
             q
         })
 }
@@ -453,6 +458,7 @@ proptest! {
         let mut waiting: Vec<(Entry, u64)> = Vec::new();
         let (mut now, mut closed, mut number) = (Instant(1_000_000), 0u8, 0u64);
         let mut sent = 0u64;
+        let lanes = if q.classes.arbitration.is_some() { 15 } else { 8 };
         for op in ops {
             match op {
                 Op::Push(s, p, l) => {
@@ -505,17 +511,18 @@ proptest! {
                     e.set_guarantee(s, &g);
                 }
                 Op::Classes(of_priority) => {
-                    q.classes.of_priority = of_priority;
+                    q.classes.of_priority = of_priority.map(|class| class % lanes);
                     e.configure(&q, now);
                     waiting.sort_by_key(|(_, n)| *n);
                 }
                 Op::Upper(of_upper) => {
-                    q.classes.of_upper = of_upper;
+                    q.classes.of_upper = of_upper.map(|table| table.map(|class| class % lanes));
                     e.configure(&q, now);
                     waiting.sort_by_key(|(_, n)| *n);
                 }
                 Op::Sources(by_source) => {
-                    q.classes.by_source = by_source;
+                    let within = |(source, table): (u16, [u8; 16])| (source, table.map(|class| class % lanes));
+                    q.classes.by_source = by_source.into_iter().map(within).collect();
                     e.configure(&q, now);
                     waiting.sort_by_key(|(_, n)| *n);
                 }

@@ -12,12 +12,14 @@ use core::cmp::Reverse;
 use super::fifo::{Fifo, NONE};
 use crate::Instant;
 use crate::qos::order::bits;
-use crate::qos::{Bucket, PRIORITIES};
+use crate::qos::{Bucket, LANES, PRIORITIES};
 
 /// Bytes of a turn: a full-size frame.
 const QUANTUM: i64 = 1600;
-/// Lists: one by class and priority.
-const LISTS: usize = PRIORITIES * PRIORITIES;
+/// Lists: one by class and priority, and those of a class that is not there.
+const LISTS: usize = (LANES + 1) * PRIORITIES;
+/// Lists in a word of [`Turns::heads`].
+const WORD: usize = u64::BITS as usize;
 /// No priority.
 const NOWHERE: u8 = u8::MAX;
 
@@ -80,6 +82,17 @@ fn place(class: usize, priority: usize) -> usize {
     (class * PRIORITIES + priority) % LISTS
 }
 
+/// Bytes that are not 0 but for bits that are closed, a bit each.
+#[inline]
+fn filled(heads: u64, closed: u8) -> u8 {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = LOW << 7;
+    let open = heads & !(LOW * u64::from(closed));
+    // The high bit of each byte that is not 0; then these eight bits, side by side.
+    let some = (((open & !HIGH) + !HIGH) | open) & HIGH;
+    ((some >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
 #[derive(Debug, Clone, Copy)]
 struct List {
     first: u32,
@@ -97,10 +110,10 @@ pub(super) struct Turns {
     pub queues: Vec<Queue>,
     /// Lists by class and priority of the first frame.
     lists: [List; LISTS],
-    /// Lists that are not empty, a bit each: a byte of priorities for each class.
-    heads: u64,
+    /// Lists that are not empty, a bit each: a byte of priorities for each class, eight classes in a word.
+    heads: [u64; LISTS / WORD],
     /// Round by class.
-    rounds: [u64; PRIORITIES],
+    rounds: [u64; LANES],
     /// Queues with a guaranteed rate by class and priority of the first frame: when they have credit, their index, their ticket.
     sure: [BinaryHeap<Reverse<(Instant, u32, u32)>>; LISTS],
 }
@@ -110,8 +123,8 @@ impl Turns {
         Turns {
             queues: Vec::new(),
             lists: [EMPTY; LISTS],
-            heads: 0,
-            rounds: [0; PRIORITIES],
+            heads: [0; LISTS / WORD],
+            rounds: [0; LANES],
             sure: [const { BinaryHeap::new() }; LISTS],
         }
     }
@@ -119,18 +132,18 @@ impl Turns {
     /// Priorities of first frames of a class, a bit each.
     #[inline]
     pub(super) fn heads(&self, class: usize) -> u8 {
-        (self.heads >> (8 * class)) as u8
+        (self.heads[class / PRIORITIES % 2] >> (8 * (class % PRIORITIES))) as u8
     }
 
     /// Classes with a first frame of a priority that is not closed, a bit each.
     #[inline]
-    pub(super) fn classes(&self, closed: u8) -> u8 {
-        const LOW: u64 = u64::from_ne_bytes([1; 8]);
-        const HIGH: u64 = LOW << 7;
-        let open = self.heads & !(LOW * u64::from(closed));
-        // The high bit of each byte that is not 0; then these eight bits, side by side.
-        let some = (((open & !HIGH) + !HIGH) | open) & HIGH;
-        ((some >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+    pub(super) fn classes(&self, closed: u8) -> u16 {
+        let [lower, upper] = self.heads;
+        let classes = u16::from(filled(lower, closed));
+        match upper {
+            0 => classes,
+            _ => classes | u16::from(filled(upper, closed)) << 8,
+        }
     }
 
     /// Queue `at`, which was empty, has a first frame of this priority.
@@ -169,7 +182,7 @@ impl Turns {
     /// All queues are empty.
     pub(super) fn clear(&mut self) {
         self.lists = [EMPTY; LISTS];
-        self.heads = 0;
+        self.heads = [0; LISTS / WORD];
         for heap in &mut self.sure {
             heap.clear();
         }
@@ -293,7 +306,7 @@ impl Turns {
         }
         let q = &mut self.queues[at as usize];
         (q.head, q.previous, q.next) = (priority, last, NONE);
-        self.heads |= 1 << place;
+        self.heads[place / WORD] |= 1 << (place % WORD);
     }
 
     fn link_first(&mut self, at: u32, priority: u8) {
@@ -307,7 +320,7 @@ impl Turns {
         }
         let q = &mut self.queues[at as usize];
         (q.head, q.previous, q.next) = (priority, NONE, first);
-        self.heads |= 1 << place;
+        self.heads[place / WORD] |= 1 << (place % WORD);
     }
 
     fn unlink(&mut self, at: u32) {
@@ -326,7 +339,7 @@ impl Turns {
             self.queues[next as usize].previous = previous;
         }
         if list.first == NONE {
-            self.heads &= !(1 << place);
+            self.heads[place / WORD] &= !(1 << (place % WORD));
         }
     }
 }

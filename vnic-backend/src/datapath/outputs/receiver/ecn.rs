@@ -6,6 +6,7 @@ use vnic_fabric::{Instant, TagEdit};
 use vnic_wire::roce::{Ecn, ecn, set_ce};
 
 use super::super::super::frame::OwnedFrame;
+use super::LANES;
 use super::{Receiver, with_tag};
 
 impl Receiver {
@@ -45,7 +46,10 @@ impl Receiver {
     fn judge_at(&mut self, now: Instant, at: MarkAt, entry: &Entry, ecn: Ecn, own: u64) -> Verdict {
         let qos = &self.change.qos;
         let class = usize::from(self.queues.class(entry.source, entry.level));
-        let red = &qos.ecn[class];
+        // (Virtual lanes above the traffic classes have no profile.)
+        let Some(red) = qos.ecn.get(class) else {
+            return Verdict::Pass;
+        };
         if !red.enable || at != red.at {
             return Verdict::Pass;
         }
@@ -63,8 +67,8 @@ impl Receiver {
         }
     }
 
-    /// Bytes of the waiting frames, by class.
-    pub(in super::super) fn lengths(&self) -> [u64; 8] {
+    /// Bytes of the waiting frames, by class and lane.
+    pub(in super::super) fn lengths(&self) -> [u64; LANES] {
         let (bytes, frames) = (self.queues.bytes(), self.queues.frames());
         std::array::from_fn(|c| bytes[c].saturating_sub(u64::from(frames[c]) * OwnedFrame::COST as u64))
     }

@@ -6,6 +6,7 @@ use vnic_wire::roce;
 
 use super::super::super::frame::RawFrame;
 use super::super::concern::is_roce;
+use super::LANES;
 use super::Receiver;
 
 impl Receiver {
@@ -37,7 +38,7 @@ impl Receiver {
 
     #[cold]
     fn write(&mut self, now: Instant, class: u8, frame: &mut [u8]) {
-        let waits = self.lengths()[usize::from(class & 7)];
+        let waits = self.lengths()[usize::from(class) % LANES];
         if let Some((rate, sent)) = self.queues.limit(class) {
             // Another number is another way: any that tells the ports of a NIC from each other.
             roce::stamp(

@@ -15,7 +15,7 @@ use super::super::super::rx::RxQueue;
 use super::super::super::weight::{self, HEAVY};
 use super::super::Outputs;
 use super::super::concern::is_roce;
-use super::super::receiver::{CLASSES, Counted, Receiver, classifies};
+use super::super::receiver::{CLASSES, Counted, LANES, Receiver, classifies};
 use super::super::slot::Slot;
 use crate::types::QueueStatus;
 
@@ -78,8 +78,9 @@ impl Outputs {
             let Some((entry, mut frame)) = taken else { break };
             heavy += weight::segments(frame.bytes.len() as u64, &frame.hdr);
             r.buffers.release(entry.source, priority, entry.bytes);
-            let class = usize::from(pick.class) % CLASSES;
-            r.ages.head_since[class] = now;
+            if let Some(since) = r.ages.head_since.get_mut(usize::from(pick.class)) {
+                *since = now;
+            }
             match verdict {
                 Verdict::Pass => {}
                 Verdict::Mark => r.mark(priority, &mut frame.bytes),
@@ -149,7 +150,7 @@ impl Outputs {
     /// Drops waiting frames for which `gone` is true.
     fn drop_frames(&mut self, r: &mut Receiver, reason: DropReason, gone: impl Fn(&[u8]) -> bool) {
         let mut stays = Vec::new();
-        for class in 0..CLASSES as u8 {
+        for class in 0..LANES as u8 {
             while let Some((pick, _)) = r.queues.oldest(class) {
                 let Some((entry, frame)) = r.queues.discard(pick) else {
                     break;
