@@ -255,20 +255,30 @@ impl Receiver {
         let closed = self.closed | self.blocked;
         let passed = match self.upper {
             false => self.queues.pass(now, priority, wire, closed),
-            true => {
-                let level = self.level(f.head, TagEdit::Keep, priority);
-                self.queues.pass_from(now, (0, level), wire, closed)
-            }
+            true => self.pass_upper(now, (f.head, priority), wire, closed),
         };
         if !passed {
             return None;
         }
         self.stall.moved |= bit;
         if careful {
-            let level = self.level(f.head, TagEdit::Keep, priority);
-            self.passed(priority, self.queues.class(0, level));
+            self.pass_carefully(f.head, priority);
         }
         Some(priority)
+    }
+
+    /// As [`Egress::pass`](vnic_fabric::qos::Egress::pass), where service levels have classes of their own. (The receiver is an adapter's,
+    /// which has no classes by source.)
+    #[inline(never)]
+    fn pass_upper(&mut self, now: Instant, (head, priority): (&[u8], u8), wire: u32, closed: u8) -> bool {
+        let level = self.level(head, TagEdit::Keep, priority);
+        self.queues.pass_from(now, (0, level), wire, closed)
+    }
+
+    #[inline(never)]
+    fn pass_carefully(&mut self, head: &[u8], priority: u8) {
+        let level = self.level(head, TagEdit::Keep, priority);
+        self.passed(priority, self.queues.class(0, level));
     }
 
     /// Whether a frame may go at once as far as congestion hint and receive buffers are concerned.

@@ -7,6 +7,8 @@ use crate::qos::LANES;
 
 /// Most bytes that are granted at once to a class without a limit: far more than goes in an instant, and no sum overflows.
 const MOST: u32 = 1 << 28;
+/// Lanes, and one more: a whole number of the CPU's registers.
+const PLACES: usize = LANES + 1;
 
 /// Bytes that may go in one instant without asking the rates.
 #[derive(Debug, Default)]
@@ -17,10 +19,10 @@ pub(super) struct Ahead {
     since: Instant,
     /// Bytes on the wire that may still go: of all classes together, and of each.
     all: u32,
-    left: [u32; LANES],
+    left: [u32; PLACES],
     /// What `all` and `left` held at the beginning of the grant.
     granted_all: u32,
-    granted: [u32; LANES],
+    granted: [u32; PLACES],
 }
 
 impl Ahead {
@@ -48,7 +50,7 @@ impl Ahead {
         limited: u16,
     ) {
         (self.now, self.since) = (now, since);
-        self.granted = [MOST; LANES];
+        self.granted = [MOST; PLACES];
         for class in super::bits(limited) {
             self.granted[class] = limits[class].room(now, since).min(MOST);
         }
