@@ -44,7 +44,7 @@ pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
 pub use limits::Limits;
-pub use order::ClassOrder;
+pub use order::Order;
 pub use pause::{PauseRx, PauseTx};
 pub use red::{Average, Capable, Curve, MarkAt, Marker, NotCapable, Red, Verdict};
 pub use shared::{SharedBuffer, SharedSettings, Threshold};

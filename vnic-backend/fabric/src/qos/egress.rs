@@ -1,7 +1,7 @@
 //! Queues of a port, and which of them sends next: strict classes, then ETS by deficit in bytes on the wire; within a class,
 //! guaranteed rates of sources, then all in turn.
 //!
-//! [`ClassOrder`] says which class is next. With tables of [`VlArbitration`](super::VlArbitration) a class is a virtual lane, and the
+//! [`Order`] says which class is next. With tables of [`VlArbitration`](super::VlArbitration) a class is a virtual lane, and the
 //! tables say it.
 //!
 //! In a class a source gets its guaranteed rate, and its turn in what is left of the class.
@@ -15,12 +15,11 @@ mod fifo;
 mod tests;
 mod turns;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::arbiter::{Arbiter, Turn};
-use super::order::{ClassOrder, bits};
+use super::arbiter::Turn;
+use super::order::{Order, bits};
 use super::{Away, Bucket, Colour, LANES, LEVELS, PRIORITIES, PortQos};
 use crate::Instant;
 use ahead::Ahead;
@@ -79,9 +78,7 @@ pub struct Egress<T> {
     limits: [Bucket; LANES],
     /// Classes with a limit, a bit each.
     limited: u16,
-    order: ClassOrder,
-    /// Turns of virtual lanes, where the port has tables.
-    arbiter: Option<Box<Arbiter>>,
+    order: Order,
     away: Away,
     /// Until then the port had credit, and nothing that might have gone.
     idle_until: Instant,
@@ -105,8 +102,7 @@ impl<T> Egress<T> {
             port: Bucket::new(0, SLACK),
             limits: [Bucket::new(0, SLACK); LANES],
             limited: 0,
-            order: ClassOrder::default(),
-            arbiter: None,
+            order: Order::default(),
             away: Away::default(),
             idle_until: now,
             nodes: Nodes::new(),
@@ -134,11 +130,6 @@ impl<T> Egress<T> {
             self.limited |= u16::from(classes.limit[c] != 0) << c;
         }
         self.order.configure(classes);
-        match (&classes.arbitration, &self.arbiter) {
-            (None, _) => self.arbiter = None,
-            (Some(tables), Some(arbiter)) if arbiter.has(tables) => {}
-            (Some(tables), _) => self.arbiter = Some(Box::new(Arbiter::new(tables))),
-        }
         let class_of = classes.of_level().map(|c| c % LANES as u8);
         let by_source = classes.by_source.iter();
         let by_source: Vec<_> = by_source
@@ -307,16 +298,14 @@ impl<T> Egress<T> {
             self.idle_until = now;
             return None;
         }
-        let turn = self.arbiter.as_deref().and_then(|arbiter| arbiter.choose(ready));
-        // (Without tables there are no classes above 7.)
-        let class = turn.map_or_else(|| self.order.choose(ready as u8), |(_, lane)| lane);
+        let (class, turn) = self.order.next(ready);
         let open = self.turns.heads(class) & !closed;
         let (queue, sure) = self.turns.next(now, class, open);
         Some(Pick {
             class: class as u8,
             queue,
             sure,
-            turn: turn.map(|(turn, _)| turn),
+            turn,
         })
     }
 
@@ -332,10 +321,7 @@ impl<T> Egress<T> {
         let class = usize::from(q.class);
         let entry = *self.nodes.front(&q.fifo)?.0;
         self.pay(now, entry.since, entry.wire, class);
-        match self.arbiter.as_deref_mut().zip(pick.turn) {
-            Some((arbiter, turn)) => arbiter.sent(turn, entry.wire),
-            None => self.order.charge(class, entry.wire.into()),
-        }
+        self.order.sent(class, pick.turn, entry.wire);
         self.turns.charge(now, pick.queue, pick.sure, entry.wire);
         self.remove(pick)
     }

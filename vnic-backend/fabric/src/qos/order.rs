@@ -4,6 +4,9 @@
 //! next (start-time fair queueing, Goyal 1996: a class is never ahead or behind by more than one frame). A class that has
 //! nothing to send, or may not, leaves its turn to the others and does not catch up later.
 
+use alloc::boxed::Box;
+
+use super::arbiter::{Arbiter, Turn};
 use super::{Classes, PRIORITIES, Tsa};
 
 /// Groups of classes that take turns.
@@ -11,9 +14,58 @@ const VENDOR: usize = 0;
 const ETS: usize = 1;
 const REST: usize = 2;
 
-/// Which class of a port is next.
+/// Which class of a port is next: by [tables](super::VlArbitration) of virtual lanes if the port has some, otherwise by the algorithms of its
+/// traffic classes.
 #[derive(Debug, Default)]
-pub struct ClassOrder {
+pub struct Order {
+    classes: ClassOrder,
+    lanes: Option<Box<Arbiter>>,
+}
+
+impl Order {
+    /// Takes other settings. Turns go on where the tables stay the same.
+    pub fn configure(&mut self, classes: &Classes) {
+        self.classes.configure(classes);
+        match (&classes.arbitration, &self.lanes) {
+            (None, _) => self.lanes = None,
+            (Some(tables), Some(lanes)) if lanes.has(tables) => {}
+            (Some(tables), _) => self.lanes = Some(Box::new(Arbiter::new(tables))),
+        }
+    }
+
+    /// The class that goes next, of these (a bit each, not none), and its turn in the tables.
+    pub(super) fn next(&self, ready: u16) -> (usize, Option<Turn>) {
+        let turn = self.lanes.as_deref().and_then(|lanes| lanes.choose(ready));
+        // (Without tables there are no classes above 7.)
+        turn.map_or_else(
+            || (self.classes.choose(ready as u8), None),
+            |(turn, lane)| (lane, Some(turn)),
+        )
+    }
+
+    /// The class that goes next, of these (a bit each, not none).
+    pub fn choose(&self, ready: u16) -> usize {
+        self.next(ready).0
+    }
+
+    /// Counts bytes on the wire that a class has sent in a turn.
+    pub(super) fn sent(&mut self, class: usize, turn: Option<Turn>, wire: u32) {
+        match self.lanes.as_deref_mut().zip(turn) {
+            Some((lanes, turn)) => lanes.sent(turn, wire),
+            None => self.classes.charge(class, wire.into()),
+        }
+    }
+
+    /// Counts bytes on the wire that a class has sent, in its next turn.
+    pub fn charge(&mut self, class: usize, wire: u32) {
+        let (_, turn) = self.next(1 << class);
+        self.sent(class, turn, wire);
+    }
+}
+
+/// Which traffic class of a port is next.
+#[derive(Debug, Default)]
+struct ClassOrder {
     /// Classes, a bit each: strict; by group.
     strict: u8,
     groups: [u8; 3],
@@ -26,7 +78,7 @@ pub struct ClassOrder {
 
 impl ClassOrder {
     /// Takes other settings.
-    pub fn configure(&mut self, classes: &Classes) {
+    fn configure(&mut self, classes: &Classes) {
         (self.strict, self.groups) = (0, [0; 3]);
         for c in 0..PRIORITIES {
             let bit = 1 << c;
@@ -53,7 +105,7 @@ impl ClassOrder {
     }
 
     /// The class that goes next, of these (a bit each, not none).
-    pub fn choose(&self, ready: u8) -> usize {
+    fn choose(&self, ready: u8) -> usize {
         if ready.is_power_of_two() {
             return ready.trailing_zeros() as usize;
         }
@@ -70,7 +122,7 @@ impl ClassOrder {
 
     /// Counts bytes on the wire that a class has sent.
     #[inline]
-    pub fn charge(&mut self, class: usize, wire: u64) {
+    fn charge(&mut self, class: usize, wire: u64) {
         if let Some(g) = self.groups.iter().position(|g| g & 1 << class != 0) {
             let start = self.start[class].max(self.group_time[g]);
             self.group_time[g] = start;

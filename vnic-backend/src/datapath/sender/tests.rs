@@ -3,7 +3,7 @@
 use super::*;
 use vnic_engine::rdma::Marking;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue, Tsa};
+use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue, Tsa, VlArbitration};
 
 const SECOND: u64 = 1_000_000_000;
 const NOTHING: PauseState = PauseState {
@@ -252,6 +252,33 @@ fn classes_share_the_rate_in_their_order() {
     near(all[2].sent, 10_000_000, 200);
     near(all[1].sent, 15_000_000 / 4, 200);
     near(all[0].sent, 15_000_000 * 3 / 4, 200);
+}
+
+/// Arbitration tables are the classes' order at the sending end, too.
+#[test]
+fn lanes_share_the_rate_by_their_tables() {
+    let mut classes = limited(&[(6, 400_000_000)]);
+    classes.arbitration = Some(VlArbitration {
+        high: vec![(6, 255)],
+        // In units of 64 bytes: one packet of the RDMA function, and nine frames, of which the last one begins within the weight.
+        low: vec![(3, 65), (5, 195), (0, 1), (1, 1), (2, 1), (4, 1), (7, 1)],
+        high_limit: 255,
+    });
+    let mut s = sender(PortQos {
+        rate: 1_000_000_000,
+        classes,
+        ..PortQos::default()
+    });
+    let rdma = Source {
+        who: Member::RDMA,
+        ..source(0, 3, 4_160)
+    };
+    let mut all = [source(0, 5, 1538), rdma, source(2, 6, 1538)];
+    run(&mut s, &mut all, SECOND, SECOND / 5, 1_000);
+    near(all[2].sent, 10_000_000, 200);
+    let both = 4_160 + 9 * 1_538;
+    near(all[1].sent, 15_000_000 * 4_160 / both, 100);
+    near(all[0].sent, 15_000_000 * 9 * 1_538 / both, 100);
 }
 
 /// Two queues wait for a limit of their class, while a third one sends: they do not wait for each other when the class opens.

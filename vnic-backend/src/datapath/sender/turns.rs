@@ -1,10 +1,10 @@
 //! Fair shares of an adapter's limits, in bytes: start-time fair queueing (Goyal, Vin, Cheng, Start-time Fair Queuing,
 //! SIGCOMM 1996) over the adapter's transmit queues, its send queues, its RDMA function and its guest's waiting RoCE. Without
 //! it the queue that is served first would get all bytes. Of the adapter's rate each traffic class has what the classes' order
-//! gives it ([`ClassOrder`]), as at a port; members that send in one class have the same of it.
+//! gives it ([`Order`]), as at a port; members that send in one class have the same of it.
 
 use vnic_fabric::Instant;
-use vnic_fabric::qos::{ClassOrder, Classes, PRIORITIES};
+use vnic_fabric::qos::{Classes, Order, PRIORITIES};
 
 use super::limits::Limits;
 
@@ -59,7 +59,7 @@ pub struct Turns {
     /// Virtual time of each class: start tag of the member that was served last.
     time: [u64; PRIORITIES],
     /// Order of the classes that share the adapter's rate.
-    order: ClassOrder,
+    order: Order,
 }
 
 impl Turns {
@@ -157,6 +157,6 @@ impl Turns {
         );
         *time = (*served).max(*time);
         *served = *time + wire;
-        self.order.charge(tc, wire);
+        self.order.charge(tc, wire.try_into().unwrap_or(u32::MAX));
     }
 }
