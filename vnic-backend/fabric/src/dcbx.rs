@@ -342,7 +342,7 @@ impl Negotiation {
 
     /// What the port says. Configurations of IEEE are those that act. A willing port recommends no classes: two of them would only
     /// exchange theirs. The applications are the operator's, for the TLV has no willing bit: two willing ports that told each other
-    /// what they have taken would exchange it for ever. Of CEE all values are the operator's.
+    /// what they have taken would exchange it for ever. Of CEE all values are the operator's, but for applications that a peer misses.
     pub fn says(&self) -> Said {
         if let Some(cee) = &self.cee {
             return Said::Cee(cee.says());

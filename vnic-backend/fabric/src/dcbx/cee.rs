@@ -16,6 +16,11 @@
 //! | both, or neither | | the operator's | if they differ |
 //!
 //! Groups never differ: each end serves its own. A feature with an error leaves the operator's value, as without a peer.
+//!
+//! A peer may tell an error of applications because the port names no priority for one of them: lldpad does, by protocol. From that error
+//! on, a willing port tells the rows of a peer that is not willing beside those of its operator, who wins for a protocol of both.
+
+use alloc::vec::Vec;
 
 use vnic_wire::dcbx::cee::{Cee, Control, Feature, Groups, Pause, Row, applications, rows};
 
@@ -56,6 +61,10 @@ pub(super) struct Machine {
     told: Cee,
     /// What is to be told next.
     wanted: Cee,
+    /// The operator's rows of applications.
+    own: Vec<Row>,
+    /// Rows of the peer that are told beside them.
+    named: Vec<Row>,
     /// The sequence number that the peer has acknowledged (`MyAckNo`).
     confirmed: u32,
     /// Whether there is a peer.
@@ -82,7 +91,10 @@ impl Machine {
             sequence: 1,
             ..Control::default()
         };
+        let own = wanted.applications.as_ref();
         Machine {
+            own: own.map(|own| own.value.clone()).unwrap_or_default(),
+            named: Vec::new(),
             told: Cee {
                 control,
                 ..wanted.clone()
@@ -117,8 +129,30 @@ impl Machine {
         keep(&mut new.groups, &self.wanted.groups);
         keep(&mut new.pause, &self.wanted.pause);
         keep(&mut new.applications, &self.wanted.applications);
+        if let Some(rows) = &mut new.applications {
+            self.own.clone_from(&rows.value);
+            if !rows.willing {
+                self.named.clear();
+            }
+            rows.value = table(&self.own, &self.named);
+        }
         self.wanted = new;
         self.advance();
+    }
+
+    /// Names rows of the peer that it misses.
+    fn name(&mut self, peer: Option<&Feature<Vec<Row>>>) {
+        let Some(rows) = &mut self.wanted.applications else {
+            return;
+        };
+        let missed = |peer: &&Feature<Vec<Row>>| {
+            rows.willing && peer.enabled && !peer.willing && (peer.error || !self.named.is_empty())
+        };
+        self.named = peer
+            .filter(missed)
+            .map(|peer| peer.value.clone())
+            .unwrap_or_default();
+        rows.value = table(&self.own, &self.named);
     }
 
     /// Looks at what the peer says now; `None`: there is no peer.
@@ -140,6 +174,7 @@ impl Machine {
             state.synced = true;
             true
         };
+        self.name(peer.applications.as_ref());
         let (told, wanted, limits) = (&self.told, &mut self.wanted, self.limits);
         if turn(&mut self.groups, told.groups != wanted.groups) {
             let fits = |groups: &Groups| unfit(&groups.classes(limits.classes), limits);
@@ -191,6 +226,7 @@ impl Machine {
         clear(&mut self.wanted.groups);
         clear(&mut self.wanted.pause);
         clear(&mut self.wanted.applications);
+        self.name(None);
         let first = State {
             sequence: 1,
             ..State::default()
@@ -323,14 +359,21 @@ fn settle<T>(state: &mut State, own: &mut Option<Feature<T>>, step: Step) -> boo
     peers
 }
 
+/// The row of a protocol.
+fn row_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
+    rows.iter()
+        .find(|other| (other.selector, other.protocol) == (row.selector, row.protocol))
+}
+
+/// The operator's rows, and those of other protocols.
+fn table(own: &[Row], named: &[Row]) -> Vec<Row> {
+    let others = named.iter().filter(|row| row_of(row, own).is_none());
+    own.iter().chain(others).copied().collect()
+}
+
 /// Whether rows of the same protocol have the same priorities.
 fn alike(own: &[Row], peer: &[Row]) -> Result<(), &'static str> {
-    let differs = |row: &Row| {
-        let same = |other: &&Row| (other.selector, other.protocol) == (row.selector, row.protocol);
-        peer.iter()
-            .find(same)
-            .is_some_and(|other| other.priorities != row.priorities)
-    };
+    let differs = |row: &Row| row_of(row, peer).is_some_and(|other| other.priorities != row.priorities);
     match own.iter().any(differs) {
         false => Ok(()),
         true => Err("applications: both ends are willing, or neither is, and their priorities differ"),

@@ -290,6 +290,80 @@ fn what_a_port_cannot_have_is_told_as_an_error() {
     assert_eq!((acknowledged, port.pfc().1), (2, Source::Peer));
 }
 
+/// A peer that has applications in error, as lldpad has those that the other station names none of: the port names them.
+#[test]
+fn applications_that_a_peer_misses_are_named() {
+    let mut wanted = willing(CEE);
+    wanted.parameters.applications = Vec::from([Application {
+        selector: 3,
+        protocol: 4791,
+        priority: 5,
+    }]);
+    let mut port = Played::new(wanted.clone());
+    let names = |told: &Cee| {
+        let rows = told.applications.iter().flat_map(|rows| &rows.value);
+        rows.map(|row| (row.protocol, row.priorities)).collect::<Vec<_>>()
+    };
+    let mut said = switch();
+    let applications = |said: &mut Cee, error, priorities| {
+        if let Some(rows) = &mut said.applications {
+            rows.error = error;
+            rows.value[0].priorities = priorities;
+        }
+    };
+    let acts = |port: &Played| {
+        let outcome = port.outcome();
+        let rows = outcome.operational.applications.iter();
+        let rows: Vec<_> = rows.map(|row| (row.protocol, row.priority)).collect();
+        (rows, outcome.sources.applications, outcome.problem)
+    };
+    let mine = (Vec::from([(4791, 5)]), Source::Local, None);
+    applications(&mut said, true, 1 << 3);
+    let (sequence, _, told) = port.says(&said, 1, 1);
+    assert_eq!(
+        (sequence, names(&told)),
+        (2, [(4791, 1 << 5), (0x8915, 1 << 3)].into())
+    );
+    assert_eq!(acts(&port), mine);
+    // It has read them, and its error is gone. The port goes on with them.
+    applications(&mut said, false, 1 << 3);
+    let (sequence, _, told) = port.says(&said, 2, 2);
+    assert_eq!((sequence, names(&told).len()), (2, 2));
+    assert_eq!(acts(&port), (Vec::from([(0x8915, 3)]), Source::Peer, None));
+    // Another priority; the operator's own row for the protocol is told, and the peer's acts.
+    applications(&mut said, false, 1 << 6);
+    let (sequence, _, told) = port.says(&said, 3, 2);
+    assert_eq!(
+        (sequence, names(&told)),
+        (3, [(4791, 1 << 5), (0x8915, 1 << 6)].into())
+    );
+    wanted.parameters.applications.push(Application {
+        selector: 1,
+        protocol: 0x8915,
+        priority: 1,
+    });
+    port.agent.set_dcbx(port.now, Some(wanted.clone()));
+    let (sequence, _, told) = port.says(&said, 3, 3);
+    assert_eq!(
+        (sequence, names(&told)),
+        (4, [(4791, 1 << 5), (0x8915, 1 << 1)].into())
+    );
+    port.says(&said, 3, 4);
+    assert_eq!(acts(&port), (Vec::from([(0x8915, 6)]), Source::Peer, None));
+    // The peer is willing, or the port is not: only the operator's are told.
+    wanted.parameters.applications.truncate(1);
+    port.agent.set_dcbx(port.now, Some(wanted.clone()));
+    let (_, _, told) = port.says(&said, 3, 4);
+    assert_eq!(names(&told).len(), 2);
+    if let Some(rows) = &mut said.applications {
+        rows.willing = true;
+    }
+    let (sequence, _, told) = port.says(&said, 4, 5);
+    assert_eq!((sequence, names(&told).len()), (6, 1));
+    assert_eq!(port.says(&said, 4, 6).0, 6);
+    assert_eq!(acts(&port), mine);
+}
+
 /// A port of four classes with two priorities that it pauses at a time says so, and takes no more.
 #[test]
 fn limits_are_told_and_kept() {
