@@ -15,7 +15,7 @@ packages_for() {
         # What Open vSwitch is linked with: a peer of link aggregation.
         packages+=(/usr/lib/x86_64-linux-gnu/libunbound.so.8=libunbound8 /usr/lib/x86_64-linux-gnu/libbpf.so.1=libbpf1
             /usr/lib/x86_64-linux-gnu/libxdp.so.1=libxdp1 /usr/lib/x86_64-linux-gnu/libnuma.so.1=libnuma1
-            /usr/lib/x86_64-linux-gnu/libcap-ng.so.0=libcap-ng0 /usr/lib/x86_64-linux-gnu/libnl-3.so.200=libnl-3-200)
+            /usr/lib/x86_64-linux-gnu/libcap-ng.so.0=libcap-ng0)
     fi
     if [[ $wanted == *' e2e '* || $wanted == *' demo '* ]]; then
         packages+=(qemu-system-x86_64=qemu-system-x86 linux.uml=user-mode-linux iperf3=iperf3 ping=iputils-ping
@@ -40,15 +40,13 @@ packages_for() {
         done
         PATH=$PATH:$LAB_DIR/ovs/usr/bin:$LAB_DIR/ovs/usr/sbin:$LAB_DIR/ovs/usr/lib/openvswitch-switch
     fi
-    if [[ $wanted == *' unit '* ]] && ! command -v lldpad >/dev/null; then
-        # The same: a peer of link layer discovery. (Its tests look for libraries beside its programs.)
-        for package in libconfig9 lldpad; do
-            [[ -e $LAB_DIR/lldpad/$package ]] || { lab_unpack "$package" "$LAB_DIR/lldpad" && : >"$LAB_DIR/lldpad/$package"; }
-        done
-        PATH=$PATH:$LAB_DIR/lldpad/usr/sbin
+    if [[ $wanted == *' unit '* ]]; then
+        # A peer of link layer discovery.
+        packages_lldpad || lab_note "lldpad of Debian 13 could not be had"
+        PATH=$LAB_DIR/lldpad13/bin:$PATH
     fi
     if [[ $wanted == *' unit '* ]] && ! command -v lldpd >/dev/null; then
-        # The same: another one.
+        # Another one, which would also start a service here. (Its tests look for libraries beside its programs.)
         for package in libwrap0 libsensors5 libevent-2.1-7 libsnmp40 lldpd; do
             [[ -e $LAB_DIR/lldpd/$package ]] || { lab_unpack "$package" "$LAB_DIR/lldpd" && : >"$LAB_DIR/lldpd/$package"; }
         done
@@ -62,6 +60,34 @@ packages_for() {
     if [[ $wanted == *' e2e '* ]]; then
         packages_go || lab_note "Go with gRPC could not be had"
     fi
+}
+
+# Open-LLDP 1.1.1 of Debian 13 with its loader and its libraries. (That of Debian 12 forgets a port when it first sends DCBX of CEE.)
+packages_lldpad() {
+    mkdir -p "$LAB_DIR/logs"
+    (
+        flock 9
+        [[ ! -x $LAB_DIR/lldpad13/bin/lldpad ]] || exit 0
+        # shellcheck source=deploy/guest/suites.sh
+        source "$LAB_ROOT/deploy/guest/suites.sh"
+        work=$(mktemp -d "$LAB_DIR/lldpad.XXXXXX")
+        trap 'rm -rf "$work"' EXIT
+        SUITES_LOG=$LAB_DIR/logs/lldpad.log
+        : >"$SUITES_LOG"
+        suites_apt "$work" lldpad trixie && suites_unpack "$work" "$work/home" lldpad libconfig11 libnl-3-200 libc6 || exit 1
+        mkdir "$work/home/bin"
+        cat >"$work/home/bin/lldpad" <<'END'
+#!/bin/sh
+# A program of Open-LLDP with the loader and the libraries that were unpacked beside it. Made by tests/packages.sh.
+home=${0%/*}/..
+libraries=$home/usr/lib/x86_64-linux-gnu
+exec "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$home/usr/sbin/${0##*/}" "$@"
+END
+        chmod 755 "$work/home/bin/lldpad"
+        ln -s lldpad "$work/home/bin/lldptool"
+        ln -s lldpad "$work/home/bin/dcbtool"
+        "$work/home/bin/lldpad" -v >>"$SUITES_LOG" && rm -rf "$LAB_DIR/lldpad13" && mv "$work/home" "$LAB_DIR/lldpad13"
+    ) 9>"$LAB_DIR/.lldpad.lock"
 }
 
 # grpcio, and what clients/python is built with.

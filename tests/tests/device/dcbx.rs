@@ -1,5 +1,4 @@
-//! Data center bridging exchange of ports: with a switch's bytes, between two NICs, and with a stranger (lldpd). CEE has no stranger
-//! here: lldpad speaks it on devices whose driver has DCB only, and a veth has none (`dcbtool sc IFACE dcb on`: device not capable).
+//! Data center bridging exchange of ports: with a switch's bytes, between two NICs, and with a stranger (lldpd). `dcbx_cee` has one of CEE.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,11 +16,11 @@ use vnic_tests::driver::rig::{Copies, Rig, wait_for};
 use vnic_tests::driver::veth::{Veth, ends, ip};
 use vnic_wire::pause::Frame;
 
-const PORT: &str = "p0";
+pub const PORT: &str = "p0";
 /// Nearest bridge.
 const NEAREST: MacAddr = MacAddr([1, 0x80, 0xc2, 0, 0, 0x0e]);
 
-const UNWILLING: DcbxWilling = DcbxWilling {
+pub const UNWILLING: DcbxWilling = DcbxWilling {
     ets: false,
     pfc: false,
     applications: false,
@@ -40,7 +39,7 @@ fn ieee(willing: DcbxWilling, rows: &[&str]) -> DcbxSpec {
 }
 
 /// Quality of service with flow control for these priorities, and two ETS classes.
-fn classes(pfc: u8, shares: [u8; 2]) -> QosSpec {
+pub fn classes(pfc: u8, shares: [u8; 2]) -> QosSpec {
     let mut classes = Classes {
         of_priority: [0, 0, 0, 1, 1, 1, 1, 1],
         tsa: [Tsa::Strict; 8],
@@ -55,7 +54,7 @@ fn classes(pfc: u8, shares: [u8; 2]) -> QosSpec {
     }
 }
 
-fn status(rig: &Rig) -> Option<DcbxStatus> {
+pub fn status(rig: &Rig) -> Option<DcbxStatus> {
     rig.nic.port(PORT).ok()?.lldp?.dcbx
 }
 
@@ -73,7 +72,7 @@ fn add_ports(veth: &Veth, rigs: [&Rig; 2], specs: [DcbxSpec; 2]) -> Result<()> {
 }
 
 /// Priorities with flow control, shares, and trust that act on the port.
-fn acts(rig: &Rig) -> (u8, [u8; 2], Trust) {
+pub fn acts(rig: &Rig) -> (u8, [u8; 2], Trust) {
     let acting = rig.nic.qos(PORT).expect("it is there").acting;
     let shares = [acting.classes.share[0], acting.classes.share[1]];
     (acting.pause.pfc, shares, acting.classification.priorities.trust)

@@ -114,20 +114,16 @@ fn guests_have_no_part_in_it() -> Result<()> {
     b.finish(Copies::Unknown)
 }
 
-/// A program of Open-LLDP, with the library beside it, where it is.
-fn lldpad(name: &str) -> Option<Command> {
+/// A program of Open-LLDP, where it is.
+pub fn lldpad(name: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let file = dirs.map(|dir| dir.join(name)).find(|file| file.is_file())?;
-    let mut command = Command::new(&file);
-    if let Some(lib) = file.parent().and_then(|sbin| sbin.parent()) {
-        command.env("LD_LIBRARY_PATH", lib.join("lib/x86_64-linux-gnu"));
-    }
-    Some(command)
+    Some(Command::new(file))
 }
 
 /// A process that ends with this.
-struct Ends(Child);
+pub struct Ends(pub Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
@@ -136,7 +132,7 @@ impl Drop for Ends {
     }
 }
 
-fn said(mut command: Command, words: &[&str]) -> Result<String> {
+pub fn said(mut command: Command, words: &[&str]) -> Result<String> {
     let output = command.args(words).output()?;
     ensure!(output.status.success(), "{words:?}: {output:?}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -12,6 +12,7 @@ mod cores;
 mod counters;
 mod crash;
 mod dcbx;
+mod dcbx_cee;
 mod dropless;
 mod ecn;
 mod fault;
