@@ -21,7 +21,7 @@ pub use connector::{ConnectionOptions, Connector};
 pub use established::{Connection, Ending};
 pub use listener::{ConnectionRequest, Listener};
 pub use manager::ConnectionManager;
-pub use path::{Administration, Path, PathAnswer, PathQuery};
+pub use path::{Path, PathAnswer, PathQuery, Paths};
 pub use pending::Connecting;
 pub use rejection::Rejection;
 use vnic_device::command::connection::{self as wire, message_flags};

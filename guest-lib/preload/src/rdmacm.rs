@@ -19,7 +19,6 @@ pub mod event;
 pub mod header;
 pub mod id;
 pub mod multicast;
-pub mod paths;
 pub mod ports;
 pub mod qp;
 pub mod queue;

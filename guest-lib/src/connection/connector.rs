@@ -2,16 +2,21 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::header::{self, Header};
 use super::manager::{Link, Manager};
 use super::pending::{Limits, Side};
-use super::{Connecting, ConnectionManager, ConnectionMessage, Ece};
+use super::{Connecting, ConnectionManager, ConnectionMessage, Ece, Path, PathAnswer, PathQuery};
 use crate::qp::ConnectOptions;
+use crate::sync::lock;
 use crate::{Access, AddressVector, Error, QpState, QueuePair, Rc};
 
 /// Bytes of a program's private data that a request has room for beside the header of RDMA CM.
 pub(super) const REQUEST_ROOM: usize = 92 - header::LEN;
+
+/// How long subnet administration is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What both ends of a connection choose; the defaults suit most programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +40,8 @@ pub struct ConnectionOptions {
     pub traffic_class: u8,
     /// Who connects: flow label, 20 bits.
     pub flow_label: u32,
-    /// Who connects: service level, 0 … 15.
-    pub service_level: u8,
+    /// Who connects: service level, 0 … 15; `None`: that of the path, by the policy of the subnet, or else 0.
+    pub service_level: Option<u8>,
     /// Who connects: hop limit.
     pub hop_limit: u8,
     /// Enhanced connection establishment to offer, or to accept.
@@ -58,7 +63,7 @@ impl Default for ConnectionOptions {
             ack_timeout: message.ack_timeout,
             traffic_class: 0,
             flow_label: 0,
-            service_level: 0,
+            service_level: None,
             hop_limit: qp.hop_limit,
             ece: Ece::default(),
             private_data: Vec::new(),
@@ -166,24 +171,40 @@ impl Connector {
         };
         let limits = Limits::own(&manager.context, options);
         let port = manager.context.query_port()?;
+        let dgid = match to.ip() {
+            IpAddr::V4(ip) => ip.into(),
+            IpAddr::V6(ip) => ip.into(),
+        };
+        let service = header::service(to.port());
+        let path = self.path(&PathQuery {
+            sgid_index: own.index,
+            dgid,
+            service,
+            qos_class: options.traffic_class.into(),
+            pkey: None,
+        })?;
+        let mtu = port.active_mtu().number();
+        let pkey = path
+            .map(|path| path.pkey)
+            .or_else(|| port.pkeys().first().copied());
         let message = options.message(qp);
         let request = ConnectionMessage {
-            service: header::service(to.port()),
+            service,
             responder_resources: limits.responder,
             initiator_depth: limits.initiator,
-            path_mtu: port.active_mtu().number(),
-            pkey: port.pkeys().first().copied().unwrap_or(message.pkey),
+            path_mtu: path.map_or(mtu, |path| mtu.min(path.mtu)),
+            pkey: pkey.unwrap_or(message.pkey),
             address: AddressVector {
-                dgid: match to.ip() {
-                    IpAddr::V4(ip) => ip.into(),
-                    IpAddr::V6(ip) => ip.into(),
-                },
+                dgid,
                 dmac: None,
                 sgid_index: own.index,
                 flow_label: options.flow_label,
                 traffic_class: options.traffic_class,
                 hop_limit: options.hop_limit,
-                service_level: options.service_level,
+                service_level: options
+                    .service_level
+                    .or(path.map(|path| path.service_level))
+                    .unwrap_or(0),
             },
             private_data: [&header.emit()[..], &options.private_data].concat(),
             ..message
@@ -197,5 +218,18 @@ impl Connector {
             news,
         };
         Ok(Connecting::new(link, qp, options, Side::Active, (*to, local)))
+    }
+
+    /// The path that the subnet's policy has; `None`: there is no policy about it.
+    fn path(&self, query: &PathQuery) -> Result<Option<Path>, Error> {
+        let Connector { manager, to, .. } = self;
+        match lock(&manager.paths).find(&manager.context, query, PATIENCE)? {
+            PathAnswer::Path(path) => Ok(Some(path)),
+            PathAnswer::NoPolicy | PathAnswer::Stranger => Ok(None),
+            PathAnswer::NoPath => Err(Error::Setup(format!(
+                "the subnet's policy has no path to {to} (vnicctl subnet path)"
+            ))),
+            PathAnswer::Silence => Err(Error::NoAnswer(*to)),
+        }
     }
 }

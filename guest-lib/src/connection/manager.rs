@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
+use super::path::Paths;
 use super::{ConnectionEvent, ConnectionEventKind, ConnectionMessage, Connections};
 use crate::driver::{News, NoFork};
 use crate::sync::lock;
@@ -45,6 +46,7 @@ pub struct ConnectionManager(pub(super) Arc<Manager>);
 
 pub(super) struct Manager {
     pub context: Context,
+    pub paths: Mutex<Paths>,
     pub router: Arc<Router>,
     next_port: AtomicU16,
     stop: Arc<OwnedFd>,
@@ -75,6 +77,7 @@ impl ConnectionManager {
         let start = FIRST_PORT | std::process::id() as u16;
         Ok(ConnectionManager(Arc::new(Manager {
             context: context.clone(),
+            paths: Mutex::default(),
             router,
             next_port: AtomicU16::new(start),
             stop,

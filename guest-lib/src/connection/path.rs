@@ -1,7 +1,9 @@
 //! Paths to peers, as subnet administration tells them (IBTA volume 1, chapter 15): what an operator's policy says of a service.
 //!
-//! The questions are datagrams from a queue pair of the process to queue pair 1 of its own device. One is on its way at a time.
+//! The questions are datagrams from a queue pair of the process to queue pair 1 of its own device. One is on its way at a time. Without a
+//! policy nothing is asked but whether there is one, once a second at most; what is told is believed for a second, too.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use vnic_wire::gid::Gid as WireGid;
@@ -42,9 +44,13 @@ pub struct Path {
     pub packet_life: u8,
 }
 
-/// What subnet administration says of a path.
+/// What a policy says of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathAnswer {
+    /// There is no policy.
+    NoPolicy,
+    /// Nobody says in time.
+    Silence,
     /// The path.
     Path(Path),
     /// The policy allows none.
@@ -53,8 +59,84 @@ pub enum PathAnswer {
     Stranger,
 }
 
-/// Asks subnet administration. Made by [`Administration::new`].
-pub struct Administration {
+/// What the subnet administration of a device has said of paths.
+#[derive(Default)]
+pub struct Paths {
+    administration: Option<Administration>,
+    /// Whether there is a policy, and how long that is believed.
+    policy: Option<(bool, Instant)>,
+    known: HashMap<PathQuery, (PathAnswer, Instant)>,
+}
+
+/// How long an answer is believed.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// A device whose administration says nothing (that of an older daemon) is not asked again before.
+const SILENT: Duration = Duration::from_secs(10);
+/// How long it is waited whether there is a policy.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Answers that are known.
+const KNOWN: usize = 256;
+
+impl Paths {
+    /// What the policy of the device's subnet says of a path. `patience`: how long it is waited for.
+    ///
+    /// # Errors
+    /// The device is gone, or has no objects left for the questions. The next call begins anew.
+    pub fn find(
+        &mut self,
+        context: &Context,
+        query: &PathQuery,
+        patience: Duration,
+    ) -> Result<PathAnswer, Error> {
+        self.asked(context, query, patience, Instant::now())
+            .inspect_err(|_| (self.administration, self.policy) = (None, None))
+    }
+
+    fn asked(
+        &mut self,
+        context: &Context,
+        query: &PathQuery,
+        patience: Duration,
+        now: Instant,
+    ) -> Result<PathAnswer, Error> {
+        let there = match self.policy {
+            Some((there, until)) if now < until => there,
+            _ => self.look(context, query.sgid_index, now)?,
+        };
+        if let Some((answer, until)) = self.known.get(query)
+            && now < *until
+            && there
+        {
+            return Ok(*answer);
+        }
+        let Some(administration) = self.administration.as_mut().filter(|_| there) else {
+            return Ok(PathAnswer::NoPolicy);
+        };
+        let answer = administration.path(query, patience)?;
+        if self.known.len() >= KNOWN {
+            self.known.retain(|_, (_, until)| now < *until);
+        }
+        if answer != PathAnswer::Silence && self.known.len() < KNOWN {
+            self.known.insert(*query, (answer, now + BELIEVED));
+        }
+        Ok(answer)
+    }
+
+    /// Looks whether there is a policy.
+    fn look(&mut self, context: &Context, sgid_index: u16, now: Instant) -> Result<bool, Error> {
+        let administration = match &mut self.administration {
+            Some(administration) => administration,
+            none => none.insert(Administration::new(context)?),
+        };
+        let said = administration.has_policy(sgid_index, PATIENCE)?;
+        let there = said.unwrap_or(false);
+        self.policy = Some((there, now + said.map_or(SILENT, |_| BELIEVED)));
+        Ok(there)
+    }
+}
+
+/// Asks subnet administration.
+struct Administration {
     pd: ProtectionDomain,
     channel: CompletionChannel,
     cq: CompletionQueue,
@@ -73,11 +155,7 @@ const SENT: u64 = u64::MAX;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Administration {
-    /// Prepares to ask the administration of a device's subnet.
-    ///
-    /// # Errors
-    /// Those of its objects.
-    pub fn new(context: &Context) -> Result<Administration, Error> {
+    fn new(context: &Context) -> Result<Administration, Error> {
         let pd = context.alloc_pd()?;
         let channel = context.create_completion_channel()?;
         let cq = context.create_cq_with(CqBuilder::new(2 * RECEIVES as u32).channel(&channel))?;
@@ -105,21 +183,15 @@ impl Administration {
     }
 
     /// Whether an operator's policy says which quality of service a path has. `None`: nobody answers in time.
-    ///
-    /// # Errors
-    /// The device is gone, or refuses.
-    pub fn has_policy(&mut self, sgid_index: u16, patience: Duration) -> Result<Option<bool>, Error> {
+    fn has_policy(&mut self, sgid_index: u16, patience: Duration) -> Result<Option<bool>, Error> {
         let question = SaMad::new(method::GET, attribute::CLASS_PORT_INFO, 0);
         let answer = self.ask(sgid_index, question, patience)?;
         let info = answer.and_then(|answer| ClassPortInfo::parse(&answer.data).ok());
         Ok(info.map(|info| info.capabilities2 & ClassPortInfo::QOS != 0))
     }
 
-    /// The path to a peer. `None`: nobody answers in time.
-    ///
-    /// # Errors
-    /// The device is gone, or refuses.
-    pub fn path(&mut self, query: &PathQuery, patience: Duration) -> Result<Option<PathAnswer>, Error> {
+    /// The path to a peer.
+    fn path(&mut self, query: &PathQuery, patience: Duration) -> Result<PathAnswer, Error> {
         use MultiPathRecord as Multi;
         let own = self.qp.endpoint(query.sgid_index)?.gid;
         let mut wanted = Multi {
@@ -139,22 +211,22 @@ impl Administration {
             ..SaMad::new(method::GET_MULTI, attribute::MULTI_PATH_RECORD, 0).with(wanted.emit())
         };
         let Some(answer) = self.ask(query.sgid_index, question, patience)? else {
-            return Ok(None);
+            return Ok(PathAnswer::Silence);
         };
         if answer.status == status::REQ_INVALID_GID {
-            return Ok(Some(PathAnswer::Stranger));
+            return Ok(PathAnswer::Stranger);
         }
         let path = PathRecord::parse(&answer.data).ok();
         // (A table without records has zeros there.)
         let path = path.filter(|path| answer.status == status::OK && path.dgid.0 == query.dgid.0);
-        Ok(Some(path.map_or(PathAnswer::NoPath, |path| {
+        Ok(path.map_or(PathAnswer::NoPath, |path| {
             PathAnswer::Path(Path {
                 service_level: path.sl,
                 mtu: path.mtu.value,
                 pkey: path.pkey,
                 packet_life: path.packet_life.value,
             })
-        })))
+        }))
     }
 
     /// The answer to a question from this GID, which is asked again until `patience` is over.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vnic_backend::{
-    AdapterSpec, ConnectionOutcome, ConnectionState, Match, NicEventKind, PkeyTable, Policy, QosSpec,
+    AdapterSpec, ConnectionOutcome, ConnectionState, Match, NicEventKind, PkeyTable, Policy, QosSpec, subnet,
 };
 use vnic_tests::driver::rig::{PATIENCE, Rig, wait_for};
 use vnic_verbs::connection::{
@@ -239,6 +239,13 @@ fn arguments_that_cannot_be_are_refused() -> Result<()> {
 fn nothing_is_left_of_connections_that_are_dropped() -> Result<()> {
     let (rig, a, b) = pair()?;
     let listener = b.manager.listen(PORT, 16)?;
+    // The manager keeps what it asks for paths with: a queue pair, and what that needs.
+    drop(connected(&a, &b, &listener)?);
+    let alone = |side: &Side, qps: u32, ids: u32| {
+        let used = side.used().unwrap_or_default();
+        (used.get("qp"), used.get("cm_id")) == (Some(&qps), Some(&ids))
+    };
+    ensure!(wait_for(|| alone(&a, 1, 0) && alone(&b, 0, 1)));
     let before = (a.used()?, b.used()?);
     for round in 0..20 {
         let (at_a, at_b) = connected(&a, &b, &listener)?;
@@ -439,6 +446,85 @@ fn reasons_and_headers_are_those_of_the_wire() -> Result<()> {
     ensure!(header.source == a.ip()? && header.destination == b.ip()?);
     ensure!(header.source_port == request.peer().port());
     ensure!(header.emit()[..] == request.message().private_data[..ip::HEADER_LEN]);
+    Ok(())
+}
+
+/// Both ends get the service level and the partition that a policy has for the service, unless the program names one.
+#[test]
+fn a_connection_has_the_path_of_a_policy() -> Result<()> {
+    const POLICY: &str = "
+qos-levels
+    qos-level
+        name: DEFAULT
+        sl: 0
+    end-qos-level
+    qos-level
+        name: storage
+        sl: 11
+        mtu-limit: 2
+        pkey: 0x8002
+    end-qos-level
+    qos-level
+        name: nowhere
+        sl: 1
+        pkey: 0x9000
+    end-qos-level
+end-qos-levels
+qos-match-rules
+    qos-match-rule
+        qos-class: 8
+        qos-level-name: nowhere
+    end-qos-match-rule
+    qos-match-rule
+        service-id: 0x1064e20
+        qos-level-name: storage
+    end-qos-match-rule
+end-qos-match-rules
+";
+    let (rig, a, b) = pair()?;
+    for name in ["a", "b"] {
+        let spec = AdapterSpec {
+            pkeys: PkeyTable::new(&[0x8001, 0x8002])?,
+            ..rig.nic.adapter(name)?.wanted
+        };
+        rig.nic.update_adapter(spec)?;
+    }
+    let policy = subnet::parse(POLICY).map_err(|error| anyhow::anyhow!("{error}"))?;
+    rig.nic.set_subnet_policy(Some(std::sync::Arc::new(policy)));
+    let listener = b.manager.listen(PORT, 4)?;
+    for (named, level) in [(None, 11), (Some(2), 2)] {
+        let (qa, qb) = (a.qp()?, b.qp()?);
+        let options = ConnectionOptions {
+            service_level: named,
+            ..ConnectionOptions::default()
+        };
+        let asking = a.connector(&b)?.options(options).connect(&qa)?;
+        let request = listener.wait(Some(PATIENCE))?.context("a request")?;
+        let accepting = request.accept(&qb, &ConnectionOptions::default())?;
+        let _both = (asking.wait()?, accepting.wait()?);
+        for qp in [&qa, &qb] {
+            let said = qp.query()?;
+            let way = said.address().context("connected")?;
+            ensure!(
+                (
+                    way.service_level,
+                    said.attributes.pkey_index,
+                    said.attributes.path_mtu
+                ) == (level, 1, 2),
+                "{said:?}"
+            );
+        }
+        let data = Data::inline(b"by a path");
+        qa.post_send(&[SendWr::write(data, b.region.addr(), b.region.rkey()).signaled()])?;
+        a.completion()?;
+    }
+    let options = ConnectionOptions {
+        traffic_class: 8,
+        ..ConnectionOptions::default()
+    };
+    let refused = a.connector(&b)?.options(options).connect(&a.qp()?).err();
+    let said = refused.context("there is no path")?.to_string();
+    ensure!(said.contains("policy has no path"), "{said}");
     Ok(())
 }
 

@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io;
-use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage, Path, PathQuery};
+use vnic_verbs::connection::{ConnectionEventKind, ConnectionMessage, PathAnswer, PathQuery, Paths};
 use vnic_verbs::{
     AddressVector, ConnectionEvent, Connections, Error, GidEntry, NoFork, ProtectionDomain, block_signals,
 };
 
 use super::header::Header;
-use super::paths::Paths;
 use crate::abi::{
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr,
 };
@@ -287,10 +286,9 @@ impl CmDevice {
         Ok(mtu)
     }
 
-    /// The path that an operator's policy has for a connection; `None`: no policy is about it. ETIMEDOUT, ENETUNREACH: as
-    /// [`Paths::find`].
-    pub fn path(&self, query: &PathQuery, patience: Duration) -> Result<Option<Path>, Errno> {
-        lock(&self.paths).find(self.device(), query, patience)
+    /// What an operator's policy says of the path of a connection.
+    pub fn path(&self, query: &PathQuery, patience: Duration) -> Result<PathAnswer, Errno> {
+        Ok(lock(&self.paths).find(self.device(), query, patience)?)
     }
 
     /// The number of the port's MTU.

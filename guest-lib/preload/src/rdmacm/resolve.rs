@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vnic_verbs::connection::{PathQuery, Transport};
+use vnic_verbs::connection::{PathAnswer, PathQuery, Transport};
 use vnic_verbs::{AddressVector, GidEntry, NoFork, block_signals};
 
 use super::address::{any_like, gid, is_any, loopback_like, plain};
@@ -200,16 +200,24 @@ pub fn route(id: &Id, patience: Duration) -> Result<(), Errno> {
         };
         (query, inner.peer.is_some_and(|peer| peer.ip().is_multicast()))
     };
-    let asked = if to_group {
-        Ok(None)
-    } else {
-        device.path(&query, patience)
+    let answer = match to_group {
+        true => Ok(PathAnswer::NoPolicy),
+        false => device.path(&query, patience),
     };
-    let path = match asked {
-        Ok(path) => path,
-        Err(e @ Errno(libc::ETIMEDOUT | libc::ENETUNREACH)) => {
-            id.state.put(RDMA_CM_EVENT_ROUTE_ERROR, -e.0, Data::Nothing);
-            return Ok(());
+    let no_path = |status: i32| {
+        id.state.put(RDMA_CM_EVENT_ROUTE_ERROR, -status, Data::Nothing);
+        Ok(())
+    };
+    let path = match answer {
+        Ok(PathAnswer::Path(path)) => Some(path),
+        Ok(PathAnswer::NoPolicy | PathAnswer::Stranger) => None,
+        Ok(PathAnswer::Silence) => return no_path(libc::ETIMEDOUT),
+        Ok(PathAnswer::NoPath) => {
+            let (dgid, service) = (query.dgid, query.service);
+            complain(&format_args!(
+                "the subnet's policy has no path to {dgid} for service {service:#x}"
+            ));
+            return no_path(libc::ENETUNREACH);
         }
         Err(e) => {
             complain(&format_args!(

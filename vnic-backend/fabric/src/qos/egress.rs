@@ -72,6 +72,8 @@ pub struct Egress<T> {
     len: usize,
     /// Class by service level.
     class_of: [u8; LEVELS],
+    /// Whether service levels 8..=15 may have other classes than their priorities.
+    upper: bool,
     /// Class by service level of what some sources sent, by source.
     by_source: Vec<(u16, [u8; LEVELS])>,
     port: Bucket,
@@ -98,6 +100,7 @@ impl<T> Egress<T> {
             ahead: Ahead::default(),
             len: 0,
             class_of: [0; LEVELS],
+            upper: false,
             by_source: Vec::new(),
             port: Bucket::new(0, SLACK),
             limits: [Bucket::new(0, SLACK); LANES],
@@ -130,6 +133,7 @@ impl<T> Egress<T> {
             self.limited |= u16::from(classes.limit[c] != 0) << c;
         }
         self.order.configure(classes);
+        self.upper = classes.has_upper();
         let class_of = classes.of_level().map(|c| c % LANES as u8);
         let by_source = classes.by_source.iter();
         let by_source: Vec<_> = by_source
@@ -139,6 +143,12 @@ impl<T> Egress<T> {
             (self.class_of, self.by_source) = (class_of, by_source);
             self.reclass();
         }
+    }
+
+    /// Whether service levels 8..=15 may have other classes than their priorities.
+    #[inline(always)]
+    pub fn has_upper(&self) -> bool {
+        self.upper
     }
 
     /// Class of what a source sends with this service level, below [`LANES`].

@@ -100,8 +100,6 @@ pub struct Receiver {
     /// global pause if it was asked for by name (`*FlowControl` 4). On by default it does not make them wait: a guest that posts no
     /// buffers must not stop all its senders.
     pub(super) lossless: u8,
-    /// Whether the drop eligible indicator of a tag may name another class than that of the priority.
-    upper: bool,
     /// Priorities whose frames need [`Receiver::may_pass`] before they go at once, a bit each.
     careful: u8,
     /// Priorities that the peer on the wire has paused, a bit each.
@@ -127,7 +125,6 @@ impl Receiver {
             port,
             configured: qos.queues(),
             lossless: qos.pause.waiting(),
-            upper: qos.classes.has_upper(),
             careful: careful(qos, qos.pause.waiting()),
             closed: 0,
             blocked: 0,
@@ -165,7 +162,6 @@ impl Receiver {
         }
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
-        self.upper = change.qos.classes.has_upper();
         self.congestion.marks = change.qos.marks();
         self.congestion.colours = change.qos.has_colours();
         self.change = change;
@@ -214,7 +210,7 @@ impl Receiver {
     /// class, it is the priority.
     #[inline(always)]
     pub fn level(&self, head: &[u8], tag: TagEdit, priority: u8) -> u8 {
-        match self.upper {
+        match self.queues.has_upper() {
             true => priority | self.upper(head, tag),
             false => priority,
         }
@@ -253,7 +249,7 @@ impl Receiver {
         }
         let wire = f.len as u32 + WIRE_OVERHEAD;
         let closed = self.closed | self.blocked;
-        let passed = match self.upper {
+        let passed = match self.queues.has_upper() {
             false => self.queues.pass(now, priority, wire, closed),
             true => self.pass_upper(now, (f.head, priority), wire, closed),
         };
