@@ -98,7 +98,37 @@ async fn registers(access: Mlxreg, client: &Client, out: &Output) -> Result<(), 
         let changed = mlxreg::write(register, &indexes, fields, &mut now)?;
         now = update(client, now, changed).await?;
     }
-    out.message("Qos", &now, || mlxreg::text(register, &indexes, &now))
+    let mut seen = now.clone();
+    if register == Register::Pfcc
+        && let Some(pfc) = exchanged(client, &now, indexes.operation_type()).await?
+    {
+        seen.pfc = pfc;
+    }
+    out.message("Qos", &now, || mlxreg::text(register, &indexes, &seen))
+}
+
+/// Flow control of a port with data center bridging exchange, by `dcbx_operation_type`; nothing: that which the operator wants.
+async fn exchanged(client: &Client, now: &v1::Qos, kind: u32) -> Result<Option<Vec<bool>>, Failure> {
+    let Some(port) = now
+        .name
+        .strip_suffix("/qos")
+        .filter(|name| names::id(names::PORTS, name).is_some())
+    else {
+        return Ok(None);
+    };
+    let request = v1::GetPortRequest {
+        name: port.to_owned(),
+    };
+    let port = client.ports().await?.get_port(request).await?.into_inner();
+    let Some(state) = port.dcbx_state else {
+        return Ok(None);
+    };
+    let said = match kind {
+        mlxreg::OPERATIVE => state.operational,
+        mlxreg::REMOTE => Some(state.peer.unwrap_or_default()),
+        _ => None,
+    };
+    Ok(said.map(|said| (0..8).map(|p| said.pfc_priorities.contains(&p)).collect()))
 }
 
 /// Gets the quality of service of `adapters/{adapter}` or `ports/{port}`.

@@ -8,6 +8,60 @@ use vnic_appliance::config::{Environment, Overrides, Settings};
 use crate::common::lab::Lab;
 use crate::common::wires::Wires;
 
+/// Register PFCC tells what acts, what the operator wants and what the peer says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_register_of_flow_control_has_three_kinds() {
+    let Some(wires) = Wires::new("the_register_of_flow_control_has_three_kinds", 1) else {
+        return;
+    };
+    let lab = Lab::start(1).await;
+    let (one, other) = wires.ends(0);
+    for (port, end, willing, pfc) in [
+        ("p0", one, "pfc", "0,0,0,1,0,0,0,0"),
+        ("p1", other, "none", "0,0,0,0,0,1,0,0"),
+    ] {
+        let add = [
+            "port",
+            "add",
+            port,
+            "--packet",
+            end,
+            "--lldp",
+            "rx-and-tx",
+            "--speed",
+            "10G",
+        ];
+        let dcbx = ["--dcbx", "ieee", "--dcbx-willing", willing];
+        lab.said(&[&add[..], &dcbx].concat()).await;
+        lab.said(&["qos", "set", port, "--pfc", pfc]).await;
+    }
+    let register = ["qos", "mlxreg", "p0", "--reg_name", "PFCC"];
+    let field = async |name: &str, kind: &str| {
+        let indexes = format!("local_port=1,pnat=0,dcbx_operation_type={kind}");
+        let said = lab
+            .said(&[&register[..], &["--get", "--indexes", &indexes]].concat())
+            .await;
+        let row = said.lines().find(|line| line.starts_with(name)).expect("a row");
+        row.split_once("| ").expect("a value").1.to_owned()
+    };
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while field("pfctx", "0").await != "0x00000020" {
+        assert!(
+            std::time::Instant::now() < end,
+            "{}",
+            lab.said(&["dcbx", "show"]).await
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(field("pfctx", "1").await, "0x00000008");
+    assert_eq!(field("pfcrx", "2").await, "0x00000020");
+    assert_eq!(field("cap_remote_admin", "0").await, "0x00000001");
+    let write = ["--set", "pfctx=1,pfcrx=1", "--indexes", "dcbx_operation_type=2"];
+    let refused = lab.refused(2, &[&register[..], &write].concat()).await;
+    assert!(refused.contains("can only be read"), "{refused}");
+    lab.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_gives_a_port_is_shown_and_stored() {
     let Some(wires) = Wires::new("what_an_operator_gives_a_port_is_shown_and_stored", 1) else {

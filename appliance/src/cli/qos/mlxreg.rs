@@ -30,6 +30,11 @@ fn fields(register: Register) -> Vec<Field> {
     }
 }
 
+/// `dcbx_operation_type` of what acts.
+pub const OPERATIVE: u32 = 0;
+/// `dcbx_operation_type` of what the peer says.
+pub const REMOTE: u32 = 2;
+
 /// Indexes of an access.
 pub struct Indexes<'a>(&'a Given);
 
@@ -48,9 +53,9 @@ impl<'a> Indexes<'a> {
                 name if !known.contains(&name) => {
                     return Err(usage(format!("{name:?} is no index: {} are", known.join(", "))));
                 }
-                name if name.ends_with("operation_type") && *value != 0 => {
+                name if name.ends_with("operation_type") && *value > REMOTE => {
                     return Err(usage(format!(
-                        "{name} {value}: 0 (what acts) is the only one that is here"
+                        "{name} {value}: 0 is what acts, 1 what the operator wants, 2 what the peer says"
                     )));
                 }
                 name if *value > 7 => {
@@ -73,6 +78,11 @@ impl<'a> Indexes<'a> {
     fn get(&self, name: &str) -> Option<u32> {
         let of = self.0.iter().rev().find(|(n, _)| spelled(n) == name);
         of.map(|(_, value)| *value)
+    }
+
+    /// Whose parameters are meant: [`OPERATIVE`], what the operator wants (1), or [`REMOTE`].
+    pub fn operation_type(&self) -> u32 {
+        self.get("dcbx_operation_type").unwrap_or(OPERATIVE)
     }
 
     /// Traffic class or priority, 0 to 7.
@@ -98,6 +108,11 @@ pub fn write(
     qos: &mut v1::Qos,
 ) -> Result<Vec<&'static str>, Failure> {
     let chosen = Chosen::of(&fields(register), given)?;
+    if indexes.operation_type() == REMOTE {
+        return Err(usage(
+            "dcbx_operation_type 2 is what the peer says, and can only be read",
+        ));
+    }
     let changed = match register {
         Register::Cwtp | Register::Cwtpm => {
             congestion_point::write(register, indexes.eighth(), given, qos)?;
@@ -251,7 +266,7 @@ trust_state     | 0x00000004 |      0 |    3 | RW
             (Register::Cwtp, "traffic_class=8", "0 to 7"),
             (Register::Qtct, "local_port=1", "switch_prio is missing"),
             (Register::Qpts, "traffic_class=1", "no index"),
-            (Register::Pfcc, "dcbx_operation_type=2", "0 (what acts)"),
+            (Register::Pfcc, "dcbx_operation_type=3", "2 what the peer says"),
         ] {
             let given = read(indexes);
             let error = Indexes::of(register, &given).err();

@@ -62,7 +62,11 @@ pub(super) fn read(name: &str, qos: &v1::Qos) -> u32 {
         "device_stall_critical_watermark" => qos.storm_critical_ms,
         "device_stall_minor_watermark" => qos.storm_minor_ms,
         "cable_length" => cable(qos.cable_length_m),
-        // `cap_remote_admin`, `cap_local_admin`: what acts is the only kind of parameters.
+        // Where data center bridging exchange acts, what the operator wants and what the peer says may be another thing than what acts.
+        "cap_remote_admin" | "cap_local_admin" => {
+            let exchanges = qos.state.as_ref().is_some_and(|state| !state.dcbx.is_empty());
+            exchanges.into()
+        }
         _ => 0,
     }
 }
