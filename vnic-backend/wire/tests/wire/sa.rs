@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use vnic_wire::gid::Gid;
 use vnic_wire::sa::{
-    Bound, ClassPortInfo, DATA_LEN, McMemberRecord, MultiPathRecord, PathRecord, RmppType, SaMad, Selector,
-    attribute, method, status,
+    Bound, ClassPortInfo, DATA_LEN, McMemberRecord, MultiPathRecord, PathRecord, Rmpp, RmppType, SaMad,
+    Selector, attribute, method, status,
 };
 use vnic_wire::{Error, mad};
 
@@ -172,8 +172,50 @@ fn a_short_table_is_one_segment() {
     }
 }
 
-/// Flags, numbers and PayloadLengths as Linux writes and reads them (drivers/infiniband/core/mad_rmpp.c, `send_next_seg` and
-/// `get_mad_len`): 220 bytes of each segment count, of the last one fewer.
+/// Datagrams of `rmpp/record`: whether it comes from administration, and the datagram.
+fn recorded() -> Vec<(bool, SaMad)> {
+    let lines = include_str!("../rmpp/linux.txt").lines();
+    let read = lines.map(|line| {
+        let (from, hex) = line.split_once(' ').unwrap();
+        let mut bytes = [0; mad::LEN];
+        for (byte, i) in bytes.iter_mut().zip((0..hex.len()).step_by(2)) {
+            *byte = u8::from_str_radix(&hex[i..i + 2], 16).unwrap();
+        }
+        (from == "SA", SaMad::parse(&bytes).unwrap())
+    });
+    read.collect()
+}
+
+#[test]
+fn segments_are_those_of_linux() {
+    let all = recorded();
+    for (transaction, count) in [(all[0].1.transaction, 40), (all.last().unwrap().1.transaction, 5)] {
+        let of = |from| {
+            let mads = all
+                .iter()
+                .filter(move |(sa, mad)| *sa == from && mad.transaction == transaction);
+            mads.map(|(_, mad)| *mad)
+        };
+        let question = of(false).next().unwrap();
+        let records: Vec<[u8; 52]> = (1..=count).map(|n| [n; 52]).collect();
+        let mut ours = question.response(status::OK).segments(&records);
+        for segment in &mut ours {
+            // Linux says that it takes no time, we say nothing of it.
+            assert_eq!(segment.rmpp.response_time, Rmpp::NO_TIME);
+            segment.rmpp.response_time = 0;
+        }
+        assert_eq!(ours, of(true).collect::<Vec<_>>());
+        // Acknowledgements are of the question's method.
+        let acks: Vec<_> = of(false).skip(1).collect();
+        let rmpp = |mad: &SaMad| Rmpp {
+            response_time: 0,
+            ..Rmpp::ack(mad.rmpp.segment, 65)
+        };
+        assert!(acks.len() == 2 && acks.iter().all(|ack| ack.rmpp == rmpp(ack) && ack.method == 0x12));
+    }
+}
+
+/// 220 bytes of each segment count, of the last one fewer.
 #[test]
 fn a_long_table_goes_on_in_further_segments() {
     for count in 1..60_u8 {
