@@ -3,6 +3,7 @@
 
 pub mod fault;
 pub mod qos;
+pub mod subnet_group;
 mod suggest;
 pub mod verbs_fault;
 mod violations;

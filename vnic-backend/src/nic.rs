@@ -548,8 +548,7 @@ impl Inner {
                 let answer = subnet::answer(&mut state, &self.gids, port, &question.mad, vlan);
                 if let Some((core, answer)) = answer {
                     let number = question.number;
-                    self.workers[core]
-                        .post(move |w| w.functions.answer(port, place, number, answer.as_ref()));
+                    self.workers[core].post(move |w| w.functions.answer(port, place, number, &answer));
                 }
                 return;
             }

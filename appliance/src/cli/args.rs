@@ -185,7 +185,7 @@ pub enum Noun {
                       Only its owner can read the archive."
     )]
     SupportBundle(super::support::SupportArgs),
-    /// Print the ports, teams, adapters and fault rules that there are, as a configuration file
+    /// Print the ports, teams, adapters, multicast groups and fault rules that there are, as a configuration file
     #[command(
         after_help = "Example:\n  vnicctl export > nic.toml\n\nThe file goes into `vnicd --config`, `diff -f` and `apply -f`, here or on \
                       another machine. Keys with their default are left out; sockets are named where they are not in the directory of sockets."
@@ -197,7 +197,7 @@ pub enum Noun {
                       '.changes[].name'"
     )]
     Diff(super::config::FileArgs),
-    /// Make the ports, teams, adapters and fault rules of a configuration file; again, it changes nothing
+    /// Make the ports, teams, adapters, multicast groups and fault rules of a configuration file; again, it changes nothing
     #[command(
         after_help = "Examples:\n  vnicctl apply -f nic.toml --dry-run\n  vnicctl apply -f nic.toml --prune\n\nThe file is checked as a whole \
                       first. If a step is refused, those before it are undone. What is made is stored, as by `adapter add` and others. \
@@ -824,7 +824,7 @@ pub enum EventVerb {
 pub enum ServerVerb {
     /// Make the daemon read its configuration file, certificates and roles again, as SIGHUP does
     #[command(
-        after_help = "Example:\n  vnicctl server reload\n\nPorts, teams, adapters, fault rules and [access] act at once, what cannot change under \
+        after_help = "Example:\n  vnicctl server reload\n\nPorts, teams, adapters, multicast groups, fault rules and [access] act at once, what cannot change under \
                       traffic from a restart of its adapter on, other keys from the next start of the daemon on. A wrong file changes nothing."
     )]
     Reload,

@@ -20,7 +20,7 @@ pub struct FileArgs {
     /// The file; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Remove ports, teams, adapters and fault rules that the file does not have
+    /// Remove ports, teams, adapters, multicast groups and fault rules that the file does not have
     #[arg(long)]
     prune: bool,
 }

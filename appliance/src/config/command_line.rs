@@ -230,6 +230,7 @@ pub(super) fn settings(
         metrics: overrides.metrics.unwrap_or(Some(metrics_default())),
         events: Keep::default(),
         policy_file: None,
+        subnet_groups: Vec::new(),
         adapters,
         ports,
         meshes: std::collections::BTreeMap::new(),

@@ -19,6 +19,7 @@ use super::faults::{FaultTable, faults};
 use super::port::{PortTable, port};
 use super::reader::{self, Numbers, Texts};
 use super::settings::{CONTROL_MODE, Control, Given, Overrides, Settings, metrics_default};
+use super::subnet_groups::{SubnetGroupTable, subnet_groups};
 use super::taken::{Taken, limit};
 use super::teams::{TeamTable, teams};
 use super::verbs_faults::{VerbsFaultTable, verbs_faults};
@@ -89,6 +90,7 @@ struct EventsTable {
 #[serde(default, deny_unknown_fields)]
 struct SubnetTable {
     policy_file: Option<Spanned<String>>,
+    group: Vec<Spanned<SubnetGroupTable>>,
 }
 
 /// Parses and checks the text of a configuration file.
@@ -109,6 +111,7 @@ pub(super) fn parse(
     let traces = sink.text(tables.tracing.otlp, check::collector).flatten();
     let events = events(&sink, tables.events);
     let policy_file = sink.text(tables.subnet.policy_file, file);
+    let subnet_groups = subnet_groups(&sink, tables.subnet.group);
 
     let mut taken = Taken::default();
     limit(&sink, &mut tables.adapter, ADAPTERS_MAX, "adapters");
@@ -156,6 +159,7 @@ pub(super) fn parse(
         metrics: overrides.metrics.unwrap_or(metrics),
         events,
         policy_file,
+        subnet_groups,
         adapters,
         meshes: meshes.collect(),
         ports: ports.into_iter().map(|(port, _)| port).collect(),

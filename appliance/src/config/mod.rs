@@ -13,6 +13,7 @@ mod port;
 mod reader;
 mod scenario;
 mod settings;
+mod subnet_groups;
 mod taken;
 mod teams;
 mod verbs_faults;

@@ -1,10 +1,12 @@
-//! What a configuration file can have several of, as its tables say it: ports, teams, adapters and rules of faults.
+//! What a configuration file can have several of, as its tables say it: ports, teams, adapters, multicast groups and
+//! rules of faults.
 
 use std::path::Path;
 
 use toml::Value;
 use vnic_backend::fault::{ALWAYS, Action, Opcodes, opcode_name};
 use vnic_backend::lag::TeamType;
+use vnic_backend::subnet::GroupSpec;
 use vnic_backend::{
     AdapterSpec, ApplicationRow, DcbxSpec, FaultSpec, LldpMode, PkeyTable, PortKind, PortSpec,
     RDMA_MEMORY_DEFAULT, SocketAccess, SocketRole, VerbsFaultSpec, VlanMode, VmmLimits,
@@ -13,13 +15,14 @@ use vnic_backend::{
 use super::command_line::{eth_socket, rdma_socket};
 use super::keys::{Keys, list, number, path, text};
 use super::settings::Settings;
+use super::subnet_groups;
 use super::verbs_faults;
 use crate::check::{self, fault as limits};
 use crate::mesh::MeshSpec;
 use crate::names;
 use crate::teams::{TeamSettings, TeamSpec};
 
-/// A port, team, adapter or rule of faults.
+/// A port, team, adapter, multicast group or rule of faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// A port, with its mesh if it has one.
@@ -28,6 +31,8 @@ pub enum Object {
     Team(TeamSpec),
     /// An adapter.
     Adapter(AdapterSpec),
+    /// A multicast group of the subnet, with its name.
+    SubnetGroup(String, GroupSpec),
     /// A fault rule.
     Fault(FaultSpec),
     /// A rule for completions or commands.
@@ -35,15 +40,17 @@ pub enum Object {
 }
 
 impl Settings {
-    /// Ports, teams, adapters and rules of faults, in the order in which they are made.
+    /// Ports, teams, adapters, multicast groups and rules of faults, in the order in which they are made.
     pub fn objects(&self) -> Vec<Object> {
         let port = |port: &PortSpec| Object::Port(port.clone(), self.meshes.get(&port.name).cloned());
         let ports = self.ports.iter().map(port);
         let teams = self.teams.iter().cloned().map(Object::Team);
         let adapters = self.adapters.iter().cloned().map(Object::Adapter);
+        let groups = self.subnet_groups.iter().cloned();
+        let groups = groups.map(|(name, spec)| Object::SubnetGroup(name, spec));
         let faults = self.faults.iter().cloned().map(Object::Fault);
         let verbs_faults = self.verbs_faults.iter().cloned().map(Object::VerbsFault);
-        let owners = ports.chain(teams).chain(adapters);
+        let owners = ports.chain(teams).chain(adapters).chain(groups);
         owners.chain(faults).chain(verbs_faults).collect()
     }
 }
@@ -55,6 +62,7 @@ impl Object {
             Object::Port(port, _) => &port.name,
             Object::Team(team) => &team.name,
             Object::Adapter(adapter) => &adapter.name,
+            Object::SubnetGroup(name, _) => name,
             Object::Fault(fault) => &fault.name,
             Object::VerbsFault(fault) => &fault.name,
         }
@@ -66,6 +74,7 @@ impl Object {
             Object::Port(port, _) => names::of(names::PORTS, &port.name),
             Object::Team(team) => names::of(names::TEAMS, &team.name.to_lowercase()),
             Object::Adapter(adapter) => names::of(names::ADAPTERS, &adapter.name),
+            Object::SubnetGroup(name, _) => names::of(names::SUBNET_GROUPS, name),
             Object::Fault(fault) => names::of(names::FAULTS, &fault.name),
             Object::VerbsFault(fault) => names::of(names::VERBS_FAULTS, &fault.name),
         }
@@ -77,6 +86,7 @@ impl Object {
             Object::Port(..) => "[[port]]",
             Object::Team(_) => "[[team]]",
             Object::Adapter(_) => "[[adapter]]",
+            Object::SubnetGroup(..) => "[[subnet.group]]",
             Object::Fault(_) => "[[fault]]",
             Object::VerbsFault(_) => "[[verbs_fault]]",
         }
@@ -88,6 +98,7 @@ impl Object {
             Object::Port(spec, mesh) => port(spec, mesh.as_ref()),
             Object::Team(spec) => team(spec),
             Object::Adapter(spec) => adapter(spec, socket_dir),
+            Object::SubnetGroup(name, spec) => subnet_groups::keys(name, spec),
             Object::Fault(spec) => fault(spec),
             Object::VerbsFault(spec) => verbs_faults::keys(spec),
         }

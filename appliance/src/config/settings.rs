@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use vnic_backend::subnet::GroupSpec;
 use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec, VerbsFaultSpec};
 
 use super::environment::Environment;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub events: Keep,
     /// Policy of quality of service by path to start with.
     pub policy_file: Option<PathBuf>,
+    /// Multicast groups of the subnet to start with, by name.
+    pub subnet_groups: Vec<(String, GroupSpec)>,
     /// Adapters to start with.
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.

@@ -130,6 +130,11 @@ impl Declared<'_> {
                 object: Object::Adapter(adapter.wanted),
             }
         });
+        let groups = control.nic.groups().into_iter().map(|(name, group)| {
+            let object = Object::SubnetGroup(name, group.spec);
+            let configured = origin(&object.resource());
+            Known { object, configured }
+        });
         let faults = control.nic.faults().into_iter().map(|fault| {
             let object = Object::Fault(fault.spec);
             let configured = origin(&object.resource());
@@ -140,7 +145,7 @@ impl Declared<'_> {
             let configured = origin(&object.resource());
             Known { object, configured }
         });
-        let owners = ports.chain(teams).chain(adapters);
+        let owners = ports.chain(teams).chain(adapters).chain(groups);
         owners.chain(faults).chain(verbs_faults).collect()
     }
 

@@ -179,7 +179,7 @@ impl Control {
     }
 }
 
-/// Origins of adapters and ports, by name, and of fault rules, by resource name.
+/// Origins of adapters and ports, by name, and of fault rules and multicast groups, by resource name.
 pub struct Origins {
     /// Names from the configuration.
     configured: Mutex<BTreeSet<String>>,
@@ -200,14 +200,17 @@ impl Origins {
         let faults = settings.faults.iter().map(|f| names::of(names::FAULTS, &f.name));
         let verbs = settings.verbs_faults.iter();
         let verbs = verbs.map(|f| names::of(names::VERBS_FAULTS, &f.name));
+        let groups = settings.subnet_groups.iter();
+        let groups = groups.map(|(name, _)| names::of(names::SUBNET_GROUPS, name));
+        let all = adapters.chain(ports).chain(faults).chain(verbs).chain(groups);
         Origins {
-            configured: Mutex::new(adapters.chain(ports).chain(faults).chain(verbs).collect()),
+            configured: Mutex::new(all.collect()),
             stored: Mutex::default(),
             anywhere: Mutex::default(),
         }
     }
 
-    /// Whether the adapter, port or rule is of the configuration.
+    /// Whether the adapter, port, rule or group is of the configuration.
     pub fn is_configured(&self, name: &str) -> bool {
         lock(&self.configured).contains(name)
     }

@@ -1,11 +1,13 @@
 //! Multicast groups of the subnet.
 
-use vnic_backend::NicError;
+use std::collections::BTreeSet;
+
 use vnic_backend::subnet::{Group, GroupSpec};
 
 use super::Control;
 use super::refused::Refused;
 use crate::events::Owner;
+use crate::names;
 use crate::store::{Batch, StoreError};
 use crate::stored;
 
@@ -41,9 +43,20 @@ impl SubnetGroups<'_> {
 
     /// Makes a group and stores it, for a client. May block.
     pub fn create(&self, by: &str, name: &str, spec: GroupSpec) -> Result<Group, Refused> {
+        self.declare(name, spec, true)?;
+        self.0
+            .settings_changed(Owner::Nic, NAME, format!("{name} is made"), by);
+        self.get(name)
+    }
+
+    /// Makes a group of a file. One of the configuration file is not stored. May block.
+    pub fn declare(&self, name: &str, spec: GroupSpec, stored: bool) -> Result<(), Refused> {
         let _order = self.0.change_order();
         let row = stored::subnet_groups::encode(&spec);
         self.0.nic.create_group(name, spec).map_err(Refused::nic(path))?;
+        if !stored {
+            return Ok(());
+        }
         let mut batch = Batch::new();
         batch.put(TABLE, name.as_bytes(), row);
         if let Err(error) = self.0.store.commit(batch) {
@@ -51,38 +64,51 @@ impl SubnetGroups<'_> {
             let _ = self.0.nic.remove_group(name);
             return Err(error.into());
         }
-        self.0
-            .settings_changed(Owner::Nic, NAME, format!("{name} is made"), by);
-        self.get(name)
+        Ok(())
     }
 
     /// Removes a group and forgets it, for a client; returns what it was. May block.
     pub fn remove(&self, by: &str, name: &str) -> Result<Group, Refused> {
         let _order = self.0.change_order();
         let last = self.get(name)?;
-        let mut batch = Batch::new();
-        batch.delete(TABLE, name.as_bytes());
-        self.0.store.commit(batch)?;
-        self.0
-            .nic
-            .remove_group(name)
-            .map_err(Refused::nic(str::to_owned))?;
+        self.unstore(name)?;
+        self.take_out(name)?;
+        self.0.origins.forget(&names::of(names::SUBNET_GROUPS, name));
         self.0
             .settings_changed(Owner::Nic, NAME, format!("{name} is removed"), by);
         Ok(last)
     }
 
-    /// Makes the stored groups again. One that cannot be read is told, and left out. May block.
+    /// Removes a group; a stored one comes back when the daemon restarts. May block.
+    pub fn take_out(&self, name: &str) -> Result<(), Refused> {
+        let removed = self.0.nic.remove_group(name);
+        removed.map_err(Refused::nic(str::to_owned))
+    }
+
+    /// Forgets that a group was made. May block.
+    pub fn unstore(&self, name: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.delete(TABLE, name.as_bytes());
+        self.0.store.commit(batch)
+    }
+
+    /// Makes the groups of the configuration file, and those that are stored again; of two of one name the file's. One that cannot be
+    /// made is told, and left out. May block.
     pub fn bring_back(&self) -> Result<(), StoreError> {
-        for (name, row) in self.0.store.all(TABLE)? {
+        let stored = self.0.store.all(TABLE)?.into_iter().map(|(name, row)| {
             let name = String::from_utf8_lossy(&name).into_owned();
-            let made = stored::subnet_groups::decode(&name, &row).and_then(|spec| {
-                self.0
-                    .nic
-                    .create_group(&name, spec)
-                    .map_err(|e: NicError| e.to_string())
-            });
-            if let Err(problem) = made {
+            let spec = stored::subnet_groups::decode(&name, &row);
+            (name, spec)
+        });
+        let configured = self.0.settings.subnet_groups.iter().cloned();
+        let configured = configured.map(|(name, spec)| (name, Ok(spec)));
+        let mut made = BTreeSet::new();
+        for (name, spec) in configured.chain(stored) {
+            if !made.insert(name.clone()) {
+                continue;
+            }
+            let create = |spec| self.0.nic.create_group(&name, spec);
+            if let Err(problem) = spec.and_then(|spec| create(spec).map_err(|e| e.to_string())) {
                 self.0
                     .settings_refused(Owner::Nic, NAME, format!("{name}: {problem}"), "");
             }

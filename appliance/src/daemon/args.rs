@@ -55,7 +55,7 @@ When all sockets listen, one line with the word `ready` goes to standard output;
 and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more, and so does, \
 until the daemon ends, `vnicctl server log-level debug`. SIGTERM and SIGINT end the daemon; SIGHUP makes it read \
 the configuration file again, and certificates and lists of revoked ones, as `vnicctl server reload` does: ports, teams, \
-adapters, fault rules and [access] act at once, other keys from the next start on, and a wrong file changes nothing. Connections \
+adapters, multicast groups, fault rules and [access] act at once, other keys from the next start on, and a wrong file changes nothing. Connections \
 for which roles and certificates do not hold any more end.
 
 Adapters and ports made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \

@@ -228,7 +228,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes the ports, teams, adapters and fault rules of the configuration, and what is stored.
+    /// Makes the ports, teams, adapters, multicast groups and fault rules of the configuration, and what is stored.
     async fn populate(&self) -> Result<(), StartError> {
         let control = self.control.clone();
         let work = move || {

@@ -6,39 +6,14 @@ use prost::Message as _;
 use vnic_backend::subnet::{self, GroupSpec};
 use vnic_control::v1;
 
-use crate::check::{self, Violations};
-
-/// Queue key of a group that names none: that of OpenSM's.
-const QKEY: u32 = 0xb1b;
-/// Packet lifetime of a group that names none: 2^18 × 4.096 µs, as that of a path.
-const PACKET_LIFE: u32 = 18;
-
-/// Code of an MTU or a rate; 0: the default.
-fn code(value: u32, default: u32, of: fn(u8) -> Option<u32>) -> Result<u8, String> {
-    let value = if value == 0 { default } else { value };
-    let codes = || (1..=u8::MAX).filter_map(|code| Some((code, of(code)?)));
-    codes()
-        .find(|(_, named)| *named == value)
-        .map(|(code, _)| code)
-        .ok_or_else(|| {
-            let mut allowed: Vec<u32> = codes().map(|(_, named)| named).collect();
-            allowed.sort_unstable();
-            let allowed: Vec<_> = allowed.iter().map(u32::to_string).collect();
-            format!("{value}: {} are allowed", allowed.join(", "))
-        })
-}
-
-fn small<T: TryFrom<u32>>(value: u32, last: u32) -> Result<T, String> {
-    let fits = T::try_from(value).ok().filter(|_| value <= last);
-    fits.ok_or_else(|| format!("{value} is out of range: 0 to {last}"))
-}
+use crate::check::{self, Violations, subnet_group as values};
 
 /// Reads a message. `None`: a value is wrong, and was noted.
 pub fn read(id: &str, group: &v1::SubnetGroup, wrong: &mut Violations) -> Option<(String, GroupSpec)> {
     let name = wrong.check("subnet_group_id", check::name(id));
     let pkey = match group.pkey {
         0 => Err("required: the P_Key of its partition".to_owned()),
-        pkey => small(pkey, 0xffff),
+        pkey => u16::try_from(pkey).map_err(|_| format!("{pkey} is out of range: 0 to 65535")),
     };
     let pkey: Option<u16> = wrong.check("subnet_group.pkey", pkey);
     let mgid = match group.mgid.as_str() {
@@ -49,22 +24,22 @@ pub fn read(id: &str, group: &v1::SubnetGroup, wrong: &mut Violations) -> Option
             .map_err(|_| format!("{text:?} is no IPv6 address")),
     };
     let mgid = wrong.check("subnet_group.mgid", mgid);
-    let mtu = wrong.check(
-        "subnet_group.mtu_bytes",
-        code(group.mtu_bytes, 1024, subnet::mtu_bytes),
-    );
-    let rate = wrong.check(
-        "subnet_group.rate_mbps",
-        code(group.rate_mbps, 10_000, subnet::rate_mbps),
-    );
-    let life = group.packet_lifetime.unwrap_or(PACKET_LIFE);
-    let packet_life = wrong.check("subnet_group.packet_lifetime", small(life, 63));
-    let sl = wrong.check("subnet_group.service_level", small(group.service_level, 15));
+    // (0: the default, as of all numbers that a message leaves out.)
+    let or = |value: u32, default| if value == 0 { default } else { value };
+    let mtu = values::mtu(or(group.mtu_bytes, values::MTU_DEFAULT));
+    let mtu = wrong.check("subnet_group.mtu_bytes", mtu);
+    let rate = values::rate(or(group.rate_mbps, values::RATE_DEFAULT));
+    let rate = wrong.check("subnet_group.rate_mbps", rate);
+    let life = group.packet_lifetime.map(values::lifetime);
+    let packet_life = life.unwrap_or(Ok(values::LIFETIME_DEFAULT));
+    let packet_life = wrong.check("subnet_group.packet_lifetime", packet_life);
+    let sl = values::service_level(group.service_level);
+    let sl = wrong.check("subnet_group.service_level", sl);
     let pkey = pkey?;
     let spec = GroupSpec {
         mgid: mgid?.map_or_else(|| GroupSpec::broadcast_gid(pkey), Into::into),
         pkey,
-        qkey: group.qkey.unwrap_or(QKEY),
+        qkey: group.qkey.unwrap_or(values::QKEY_DEFAULT),
         mtu: mtu?,
         rate: rate?,
         packet_life: packet_life?,

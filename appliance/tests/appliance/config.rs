@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use vnic_appliance::config::{Environment, Overrides, Settings};
 use vnic_backend::lag::TeamType;
+use vnic_backend::subnet::GroupSpec;
 use vnic_backend::{PortKind, SocketRole, VlanMode};
 
 fn environment() -> Environment {
@@ -437,11 +438,12 @@ fn the_example_is_valid_and_complete() {
     let switched_on = parse(&all).expect("every setting of the example is valid");
     assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (3, 5));
     assert_eq!((switched_on.teams.len(), switched_on.verbs_faults.len()), (2, 14));
+    assert_eq!(switched_on.subnet_groups.len(), 1);
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
-        "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[tracing]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
+        "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[tracing]\n{probe}[subnet]\n{probe}[[subnet.group]]\nname = \"g\"\npartition = \"1\"\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
          \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\nnames = [\"*\"]\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}[[verbs_fault]]\nname = \"v\"\nadapter = \"a\"\nlose = true\n{probe}"
     ))
     .expect_err("unknown keys");
@@ -458,6 +460,90 @@ fn the_example_is_valid_and_complete() {
         }
     }
     assert!(keys > 40, "{told}");
+}
+
+#[test]
+fn multicast_groups_are_read() {
+    let text = "[subnet]\npolicy_file = \"/p\"\n[[subnet.group]]\nname = \"all\"\npartition = \"0xffff\"\n[[subnet.group]]\n\
+                name = \"v\"\npartition = \"0x8001\"\nmgid = \"ff15::1\"\nqkey = 7\nmtu = 256\nrate_mbps = 2500\nsl = 15\nlifetime = 0\n";
+    let settings = parse(text).expect("valid");
+    let [(all, first), (v, second)] = settings.subnet_groups.as_slice() else {
+        panic!("{:?}", settings.subnet_groups);
+    };
+    assert_eq!((all.as_str(), v.as_str()), ("all", "v"));
+    let plain = GroupSpec {
+        mgid: GroupSpec::broadcast_gid(0xffff),
+        pkey: 0xffff,
+        qkey: 0xb1b,
+        mtu: 3,
+        rate: 3,
+        packet_life: 18,
+        sl: 0,
+    };
+    assert_eq!(*first, plain);
+    assert_eq!((second.pkey, second.qkey, second.mtu), (0x8001, 7, 1));
+    assert_eq!((second.rate, second.sl, second.packet_life), (2, 15, 0));
+    assert_eq!(second.mgid.to_string(), "ff15::1");
+
+    let group = |name: &str, rest: &str| {
+        format!("[[subnet.group]]\nname = \"{name}\"\npartition = \"0x8001\"\n{rest}\n")
+    };
+    for (line, problem) in [
+        (
+            "mgid = \"x\"",
+            "4:8: subnet.group[0].mgid: \"x\" is no IPv6 address",
+        ),
+        (
+            "mgid = \"fe80::1\"",
+            "4:8: subnet.group[0].mgid: fe80::1 is no multicast address: a group's GID begins with ff",
+        ),
+        (
+            "qkey = 0x80000000",
+            "4:8: subnet.group[0].qkey: Q_Key 0x80000000 is out of range: 0 to 0x7fffffff",
+        ),
+        (
+            "qkey = -1",
+            "4:8: subnet.group[0].qkey: -1 is out of range: 0 to 0x7fffffff",
+        ),
+        (
+            "mtu = 1500",
+            "4:7: subnet.group[0].mtu: 1500: 256, 512, 1024, 2048, 4096 are allowed",
+        ),
+        ("sl = 16", "4:6: subnet.group[0].sl: 16 is out of range: 0 to 15"),
+        (
+            "lifetime = 64",
+            "4:12: subnet.group[0].lifetime: 64 is out of range: 0 to 63",
+        ),
+    ] {
+        errors(&group("a", line), &[&format!("x.toml:{problem}")]);
+    }
+    let told = parse(&group("a", "rate_mbps = 0")).expect_err("no such rate");
+    assert!(
+        told.starts_with("x.toml:4:13: subnet.group[0].rate_mbps: 0: 2500, 5000, 10000"),
+        "{told}"
+    );
+    errors(
+        "[[subnet.group]]\nname = \"a\"\n",
+        &["x.toml:1:1: subnet.group[0].partition: this key is required"],
+    );
+    errors(
+        "[[subnet.group]]\nname = \"a\"\npartition = \"0x8000\"\n",
+        &[
+            "x.toml:3:13: subnet.group[0].partition: P_Key 0x8000 is of no partition: 0x0001 to 0x7fff, with or without 0x8000, are allowed",
+        ],
+    );
+    let two = group("a", "") + &group("a", "mgid = \"ff15::1\"");
+    errors(
+        &two,
+        &[
+            "x.toml:6:8: subnet.group[1].name: the name a is taken by line 2; names are unique among multicast groups",
+        ],
+    );
+    let two = group("a", "") + &group("b", "");
+    errors(
+        &two,
+        &["x.toml:5:1: subnet.group[1].mgid: the group \"a\" has the GID ff12:401b:8001::ffff:ffff"],
+    );
 }
 
 #[test]

@@ -181,6 +181,20 @@ adapter = "vf2"
 post = "send"
 errno = "ENOMEM"
 operation = ["write", "send-imm"]
+
+[[subnet.group]]
+name = "all"
+partition = "0xffff"
+
+[[subnet.group]]
+name = "video"
+partition = "0x0001"
+mgid = "ff15::1:2"
+qkey = 7
+mtu = 4096
+rate_mbps = 40000
+sl = 3
+lifetime = 9
 "#;
 
 #[test]
@@ -199,7 +213,7 @@ fn every_key_is_written_as_it_is_read() {
         read.unwrap_or_else(|wrong| panic!("{wrong}\n{text}"))
     };
     let settings = read(ALL);
-    assert_eq!(settings.objects().len(), 32);
+    assert_eq!(settings.objects().len(), 34);
     let once = written(&settings, &settings.objects());
     let again = read(&once);
     assert_eq!(again.objects(), settings.objects(), "{once}");
@@ -357,6 +371,66 @@ fn what_the_file_does_not_have_stays_or_goes() {
     );
     let names = daemon.said(&["adapter", "list"]);
     assert!(names.contains("\nb ") && !names.contains("\nc "), "{names}");
+}
+
+#[test]
+fn multicast_groups_come_go_and_change() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = "[[subnet.group]]\nname = \"all\"\npartition = \"0xffff\"\n";
+    let daemon = process::start(dir.path(), config);
+    let made = |daemon: &Process, name: &str, key: &str| {
+        daemon.said(&["subnet", "group", "create", name, "--partition", key]);
+    };
+    made(&daemon, "blue", "0x8001");
+    made(&daemon, "red", "0x8002");
+    let export = tables(&daemon);
+    let blue = "[[subnet.group]]\nname = \"blue\"\npartition = \"0x8001\"\n";
+    assert!(export.contains(config) && export.contains(blue), "{export}");
+    let same = file(dir.path(), "same.toml", &export);
+    assert_eq!(
+        ends(&daemon.ctl(&["diff", "-f", &same, "--prune"]), 0),
+        "nothing to change\n"
+    );
+    // One changes, one comes, and has the GID of one that goes; one stays as it is.
+    let wanted = format!(
+        "{config}[[subnet.group]]\nname = \"blue\"\npartition = \"0x8001\"\nsl = 3\n\
+         [[subnet.group]]\nname = \"crimson\"\npartition = \"0x8002\"\n"
+    );
+    let wanted = file(dir.path(), "wanted.toml", &wanted);
+    let refused = ends(&daemon.ctl(&["apply", "-f", &wanted]), 1);
+    let taken = "subnetGroups/crimson: subnetGroups/red, which is not in the file and stays, has the mgid";
+    assert!(refused.contains(taken), "{refused}");
+    assert_eq!(tables(&daemon), export);
+    let applied = daemon.said(&["apply", "-f", &wanted, "--prune"]);
+    for line in [
+        "! subnetGroups/blue: remove and make anew: done\n    sl: 0 -> 3\n",
+        "+ subnetGroups/crimson: add: done\n",
+        "- subnetGroups/red: remove: done\n",
+    ] {
+        assert!(applied.contains(line), "{line}: {applied}");
+    }
+    let after = tables(&daemon);
+    assert!(after.contains("sl = 3") && !after.contains("red"), "{after}");
+    // What was made is stored, what the file has is the file's.
+    let daemon = again(daemon, dir.path(), config);
+    assert_eq!(tables(&daemon), after);
+    // The file takes over one, and leaves another one.
+    let daemon = again(
+        daemon,
+        dir.path(),
+        "[[subnet.group]]\nname = \"blue\"\npartition = \"0x8001\"\nmtu = 256\n",
+    );
+    let now = tables(&daemon);
+    assert!(
+        now.contains("mtu = 256") && now.contains("crimson") && !now.contains("\"all\""),
+        "{now}"
+    );
+    let said = daemon.said(&["server", "reload"]);
+    assert!(said.ends_with("nothing to change\n"), "{said}");
+    // Its own is not stored any more.
+    let daemon = again(daemon, dir.path(), "");
+    let left = tables(&daemon);
+    assert!(left.contains("crimson") && !left.contains("blue"), "{left}");
 }
 
 #[test]

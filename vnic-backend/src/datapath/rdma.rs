@@ -38,7 +38,8 @@ use wire::{Loopback, Wire, routed};
 /// A driver's place at the function of an adapter; `None`: it has the whole function.
 pub type Seat = (PortId, Option<Place>);
 
-/// Passes a question of a function's driver to subnet administration on to the control plane.
+/// Passes a question of a function's driver to subnet administration on to the control plane. (What it says of an answer that comes
+/// segment by segment is for the function itself.)
 #[cold]
 fn ask(
     core: &mut Core,
@@ -58,7 +59,7 @@ fn ask(
         vlan,
     };
     if !core.out.events.report(event) {
-        from.hear_administration(number, None);
+        from.hear_administration(number, &[]);
     }
 }
 
@@ -612,8 +613,8 @@ impl Functions {
         (of_a_turn(shared) - left).unsigned_abs() as usize
     }
 
-    /// Gives a function the answer to a question of its driver's to subnet administration.
-    pub fn answer(&mut self, port: PortId, place: Place, question: u32, answer: Option<&SaMad>) {
+    /// Gives a function the answer to a question of its driver's to subnet administration; none: nobody answers.
+    pub fn answer(&mut self, port: PortId, place: Place, question: u32, answer: &[SaMad]) {
         if let Some(function) = self.seat_mut((port, Some(place))) {
             function.hear_administration(question, answer);
         }

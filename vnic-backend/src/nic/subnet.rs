@@ -77,15 +77,15 @@ pub(super) fn remove_group(state: &mut State, name: &str) -> Result<(), NicError
     Ok(())
 }
 
-/// The answer to a question of a driver to subnet administration, and the data core that serves its adapter, which is who asks.
-/// `None`: the adapter is gone.
+/// The answer to a question of a driver to subnet administration, a datagram or the segments of a transfer, and the data core that
+/// serves its adapter, which is who asks. `None`: the adapter is gone.
 pub(super) fn answer(
     state: &mut State,
     gids: &GidRegistry,
     asker: PortId,
     question: &SaMad,
     vlan: Option<u16>,
-) -> Option<(usize, Option<SaMad>)> {
+) -> Option<(usize, Vec<SaMad>)> {
     let ports = ports(state);
     let mut adapters = state.adapters.iter();
     let (name, entry) = adapters.find(|(_, entry)| entry.adapter.id == asker)?;
@@ -101,5 +101,5 @@ pub(super) fn answer(
         groups: &mut state.subnet.groups,
     };
     let answer = asker.and_then(|asker| agent.answer(asker, question));
-    Some((core, answer))
+    Some((core, answer.unwrap_or_default()))
 }

@@ -210,8 +210,8 @@ impl Function {
         Some((question, vlan))
     }
 
-    /// Answers a question; `None`: nobody does.
-    pub fn hear_administration(&mut self, question: u32, answer: Option<&SaMad>) {
+    /// Answers a question by a datagram, or by the segments of a transfer; none: nobody does.
+    pub fn hear_administration(&mut self, question: u32, answer: &[SaMad]) {
         self.published.stale = true;
         self.device.answer(question, answer);
     }

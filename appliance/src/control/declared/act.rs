@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::plan::{Action, Plan};
 use crate::config::Object;
 use crate::control::refused::Refused;
-use crate::control::{Adapters, Control, Faults, Ports, Teams, VerbsFaults};
+use crate::control::{Adapters, Control, Faults, Ports, SubnetGroups, Teams, VerbsFaults};
 
 /// What carries actions out.
 pub struct Actor<'a> {
@@ -22,7 +22,7 @@ impl Actor<'_> {
     pub fn put(&self, before: Option<&Object>, after: Option<&Object>) -> Result<(), Refused> {
         let (adapters, ports) = (Adapters(self.control), Ports(self.control));
         let (teams, faults) = (Teams(self.control), Faults(self.control));
-        let verbs_faults = VerbsFaults(self.control);
+        let (verbs_faults, groups) = (VerbsFaults(self.control), SubnetGroups(self.control));
         let configured = |object: &Object| self.configured.contains(&object.resource());
         match (before, after) {
             (None, None) => {}
@@ -42,6 +42,10 @@ impl Actor<'_> {
             }
             (Some(_), Some(Object::Adapter(adapter))) => drop(adapters.bring(adapter)?),
             (Some(Object::Adapter(adapter)), None) => adapters.take_out(&adapter.name)?,
+            (_, Some(object @ Object::SubnetGroup(name, spec))) => {
+                groups.declare(name, spec.clone(), !configured(object))?;
+            }
+            (Some(Object::SubnetGroup(name, _)), None) => groups.take_out(name)?,
             (_, Some(Object::Fault(rule))) => drop(faults.create(vec![rule.clone()], |_| String::new())?),
             (Some(Object::Fault(rule)), None) => drop(faults.take_out(&rule.name)?),
             (_, Some(Object::VerbsFault(rule))) => drop(verbs_faults.create(rule.clone())?),
@@ -83,6 +87,7 @@ impl Actor<'_> {
         match object {
             Object::Port(port, _) => Ports(self.control).unstore(&port.name)?,
             Object::Adapter(adapter) => Adapters(self.control).unstore(&adapter.name)?,
+            Object::SubnetGroup(name, _) => SubnetGroups(self.control).unstore(name)?,
             Object::Team(_) | Object::Fault(_) | Object::VerbsFault(_) => {}
         }
         Ok(())
@@ -93,6 +98,7 @@ impl Actor<'_> {
         match object {
             Object::Port(port, _) => Ports(self.control).forget(&port.name)?,
             Object::Adapter(adapter) => Adapters(self.control).forget(&adapter.name)?,
+            Object::SubnetGroup(name, _) => SubnetGroups(self.control).unstore(name)?,
             Object::Team(_) | Object::Fault(_) | Object::VerbsFault(_) => {}
         }
         self.gone(object);
@@ -101,7 +107,9 @@ impl Actor<'_> {
 
     fn gone(&self, object: &Object) {
         match object {
-            Object::Fault(_) | Object::VerbsFault(_) => self.control.origins.forget(&object.resource()),
+            Object::SubnetGroup(..) | Object::Fault(_) | Object::VerbsFault(_) => {
+                self.control.origins.forget(&object.resource());
+            }
             _ => self.control.origins.forget(object.name()),
         }
     }
@@ -112,6 +120,10 @@ impl Actor<'_> {
         match object {
             Object::Team(team) => Teams(self.control).take_over(&team.name)?,
             Object::Fault(_) | Object::VerbsFault(_) => origins.set_configured(&object.resource()),
+            Object::SubnetGroup(name, _) => {
+                SubnetGroups(self.control).unstore(name)?;
+                origins.set_configured(&object.resource());
+            }
             _ => {
                 if origins.is_stored(object.name()) {
                     self.unstore(object)?;

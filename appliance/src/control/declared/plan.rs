@@ -171,7 +171,7 @@ impl Planner<'_> {
         self.steps.len() - 1
     }
 
-    /// Plans a port, an adapter or a rule of faults.
+    /// Plans a port, an adapter, a multicast group or a rule of faults.
     fn step(&mut self, before: Option<&Object>, after: Option<&Object>) {
         let keys = self.differences(before, after);
         let Some(object) = before.or(after).filter(|_| !keys.is_empty()) else {
@@ -180,7 +180,7 @@ impl Planner<'_> {
         let live = match object {
             Object::Adapter(_) | Object::Team(_) => true,
             Object::Port(..) => keys.iter().all(|d| LIVE.contains(&d.key)),
-            Object::Fault(_) | Object::VerbsFault(_) => false,
+            Object::SubnetGroup(..) | Object::Fault(_) | Object::VerbsFault(_) => false,
         };
         let what = match (before, after) {
             (None, _) => What::Add,
@@ -293,6 +293,7 @@ fn claims(object: &Object) -> Vec<(&'static str, String)> {
             let name = ("name", adapter.name.clone());
             std::iter::once(name).chain(macs).chain(sockets).collect()
         }
+        Object::SubnetGroup(_, spec) => vec![("mgid", spec.mgid.to_string())],
         Object::Fault(_) | Object::VerbsFault(_) => Vec::new(),
     }
 }

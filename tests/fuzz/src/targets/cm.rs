@@ -1,5 +1,5 @@
 //! Datagrams of communication management. What can be read can be written, and is the same then; so are the addresses in front of
-//! its private data. Datagrams of subnet administration are read, written and answered. Then bytes are a script: a device with a driver at random hears messages of any peer, about connections that
+//! its private data. Datagrams of subnet administration are read, written and answered, and a transfer of several is acknowledged at random. Then bytes are a script: a device with a driver at random hears messages of any peer, about connections that
 //! there are and are not. Nothing is left when the driver has destroyed what it knows.
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use arbitrary::{Result, Unstructured};
 use vnic_backend::subnet::{Agent, GroupSpec, Groups, Port};
 use vnic_engine::rdma::AddressVector;
 use vnic_engine::rdma::cm::{Cm, ConnectionId, Event, Limits, Timing};
+use vnic_engine::rdma::rmpp::Sender;
 use vnic_wire::cm::{Mad, Message, PortSpace, Rej, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, ip};
 use vnic_wire::gid::Gid;
-use vnic_wire::sa::{self, SaMad};
+use vnic_wire::sa::{self, Rmpp, RmppType, SaMad};
 use vnic_wire::time::Instant;
 use vnic_wire::{MacAddr, mad};
 
@@ -156,18 +157,63 @@ fn administration(bytes: &[u8]) {
         groups: &mut groups,
     };
     for asker in 0..ports.len() {
-        let Some(answer) = agent.answer(asker, &question) else {
-            continue;
-        };
-        assert_eq!(SaMad::parse(&answer.emit()), Ok(answer));
-        assert!(answer.method & sa::method::RESPONSE != 0 && answer.transaction == question.transaction);
+        let answer = agent.answer(asker, &question).unwrap_or_default();
+        for answer in &answer {
+            assert_eq!(SaMad::parse(&answer.emit()), Ok(*answer));
+            assert!(answer.method & sa::method::RESPONSE != 0 && answer.transaction == question.transaction);
+            // Whoever reads the table finds what is there, whatever the headers say.
+            assert!(answer.payload().len() <= sa::DATA_LEN && question.payload().len() <= sa::DATA_LEN);
+            assert!(question.table::<52>().count() <= sa::DATA_LEN / 52);
+        }
     }
+}
+
+/// Acknowledgements at random of a transfer: no segment beyond the window, nor twice without a timeout, and an end.
+fn transfer(u: &mut Unstructured<'_>) -> Result<()> {
+    let segments = u.int_in_range(1..=40)?;
+    let (mut sender, mut now) = (Sender::new(segments), Instant(0));
+    let (mut window, mut most) = (1, segments);
+    while !u.is_empty() {
+        match u.int_in_range(0..=3)? {
+            0 => {
+                let (segment, last) = (u.int_in_range(0..=41)?, u.int_in_range(0..=41)?);
+                let mut packet = Rmpp::ack(segment, last);
+                packet.response_time = u.int_in_range(0..=31)?;
+                if u.ratio(1, 8)? {
+                    packet = Rmpp::control(RmppType(u.arbitrary()?), u.arbitrary()?);
+                }
+                sender.hear(now, &packet);
+                window = window.max(last);
+            }
+            1 => now = now + Duration::from_millis(u.int_in_range(0..=3000)?),
+            2 => {
+                sender.handle_timeout(now);
+                most += segments;
+            }
+            _ => {
+                if let Some(number) = sender.next_segment() {
+                    assert!((1..=segments.min(window)).contains(&number));
+                    most = most.checked_sub(1).expect("no segment is sent too often");
+                }
+                sender.sent(now);
+            }
+        }
+    }
+    while let Some(at) = sender.next_timeout() {
+        assert!(!sender.state().over());
+        while sender.next_segment().is_some() {
+            sender.sent(at);
+        }
+        sender.handle_timeout(at);
+    }
+    Ok(())
 }
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
     read(bytes);
     administration(bytes);
+    let _ = transfer(&mut Unstructured::new(bytes));
     let mut rest = Unstructured::new(bytes);
     let _ = script(&mut rest);
 }

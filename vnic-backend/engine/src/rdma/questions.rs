@@ -26,11 +26,18 @@ pub struct Question {
 }
 
 /// Who has asked a question.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Asker {
     pub from: AddressVector,
     pub qp: u32,
     pub pkey: u16,
+}
+
+impl Asker {
+    /// Whether both are the same queue pair, by the same address.
+    pub fn is(&self, other: &Asker) -> bool {
+        (self.qp, self.from.dgid) == (other.qp, other.from.dgid)
+    }
 }
 
 /// The questions of a device.

@@ -17,4 +17,5 @@ mod rdma_objects;
 mod rdma_regions;
 mod rdma_regions_model;
 mod rdma_states;
+mod rmpp;
 mod settings;

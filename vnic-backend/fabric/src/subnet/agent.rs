@@ -1,13 +1,14 @@
 //! The agent of subnet administration: answers to datagrams (IBTA volume 1, chapter 15) of ports whose adapters are known. Paths are those
 //! of [`resolve`]; groups are the operator's.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use vnic_wire::gid::Gid;
 use vnic_wire::pkey::{admits, partition};
 use vnic_wire::sa::{
-    self, Bound, CLASS_VERSION, ClassPortInfo, McMemberRecord as Mc, MultiPathRecord as Multi,
-    PathRecord as Pr, RmppType, SaMad, attribute, method, status,
+    Bound, CLASS_VERSION, ClassPortInfo, McMemberRecord as Mc, MultiPathRecord as Multi, PathRecord as Pr,
+    RmppType, SaMad, attribute, method, status,
 };
 
 use super::bounds::Wanted;
@@ -104,26 +105,28 @@ fn known(mask: u64, components: u64) -> Result<(), Status> {
 }
 
 impl Agent<'_> {
-    /// Answers a question of the port at this index. `None`: it is no question, or comes from somebody who says to be a manager.
-    pub fn answer(&mut self, asker: usize, question: &SaMad) -> Option<SaMad> {
+    /// Answers a question of the port at this index by one datagram, or by the segments of a table in order. `None`: it is no question,
+    /// or comes from somebody who says to be a manager.
+    pub fn answer(&mut self, asker: usize, question: &SaMad) -> Option<Vec<SaMad>> {
         let response = question.method & method::RESPONSE != 0;
         let data = matches!(question.rmpp.kind, RmppType::DATA | RmppType(0));
         if response || !data || question.sm_key != 0 {
             return None;
         }
         if question.class_version != CLASS_VERSION {
-            return Some(question.response(status::BAD_VERSION));
+            return Some(vec![question.response(status::BAD_VERSION)]);
         }
         if !question.rmpp.is_alone() {
-            return Some(question.response(status::NO_RESOURCES));
+            return Some(vec![question.response(status::NO_RESOURCES)]);
         }
         let ports = self.ports;
         let asker = ports.get(asker)?;
         let answered = self.dispatch(asker, question);
-        Some(answered.unwrap_or_else(|refusal| question.response(refusal)))
+        Some(answered.unwrap_or_else(|refusal| vec![question.response(refusal)]))
     }
 
-    fn dispatch(&mut self, asker: &Port<'_>, question: &SaMad) -> Result<SaMad, Status> {
+    fn dispatch(&mut self, asker: &Port<'_>, question: &SaMad) -> Result<Vec<SaMad>, Status> {
+        let one = |answer: SaMad| Ok(vec![answer]);
         match (question.attribute, question.method) {
             (attribute::CLASS_PORT_INFO, method::GET) => {
                 let info = ClassPortInfo {
@@ -137,7 +140,7 @@ impl Agent<'_> {
                     },
                     response_time: RESPONSE_TIME,
                 };
-                Ok(question.response(status::OK).with(info.emit()))
+                one(question.response(status::OK).with(info.emit()))
             }
             (attribute::PATH_RECORD, method::GET | method::GET_TABLE) => {
                 let paths = self.paths(asker, question)?;
@@ -153,7 +156,7 @@ impl Agent<'_> {
             }
             (attribute::MCMEMBER_RECORD, method::SET | method::DELETE) => {
                 let record = self.change(asker, question)?;
-                Ok(question.response(status::OK).with(record.emit()))
+                one(question.response(status::OK).with(record.emit()))
             }
             (_, method::GET | method::SET | method::GET_TABLE | method::GET_MULTI | method::DELETE) => {
                 Err(status::BAD_METHOD_FOR_ATTRIBUTE)
@@ -379,22 +382,20 @@ fn record(group: &Group, member: Option<Member>) -> Mc {
     }
 }
 
-/// The answer with the records that were found: exactly one to Get, and otherwise as many as a datagram has room for, which may be none.
+/// The answer with the records that were found: exactly one to Get, and otherwise all, which may be none.
 fn records<R, const N: usize>(
     question: &SaMad,
     found: &[R],
     emit: impl Fn(&R) -> [u8; N],
-) -> Result<SaMad, Status> {
+) -> Result<Vec<SaMad>, Status> {
     let response = question.response(status::OK);
     match (question.method, found) {
         (method::GET, []) => Err(status::NO_RECORDS),
-        (method::GET, [one]) => Ok(response.with(emit(one))),
+        (method::GET, [one]) => Ok(vec![response.with(emit(one))]),
         (method::GET, _) => Err(status::TOO_MANY_RECORDS),
-        // (No more than these are written, however many there are.)
-        _ if found.len() > sa::DATA_LEN / N => Err(status::NO_RESOURCES),
         _ => {
             let records: Vec<_> = found.iter().map(emit).collect();
-            response.with_table(&records).ok_or(status::NO_RESOURCES)
+            Ok(response.segments(&records))
         }
     }
 }

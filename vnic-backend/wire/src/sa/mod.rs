@@ -21,7 +21,10 @@ pub use class_port_info::ClassPortInfo;
 pub use mcmember_record::McMemberRecord;
 pub use multi_path_record::MultiPathRecord;
 pub use path_record::PathRecord;
-pub use rmpp::{Rmpp, RmppType};
+pub use rmpp::{Rmpp, RmppType, rmpp_status};
+
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::mad::{self, Header};
 use crate::{Error, be16, be64};
@@ -220,26 +223,53 @@ impl SaMad {
         self
     }
 
-    /// Puts a table of records into the data, as the only segment of an RMPP transfer. `None`: they do not fit.
+    /// This response with a table of records: the segments of an RMPP transfer, in order. (Records go on in the next segment; each
+    /// segment has all headers.)
     #[must_use]
-    pub fn with_table<const N: usize>(mut self, records: &[[u8; N]]) -> Option<SaMad> {
+    pub fn segments<const N: usize>(self, records: &[[u8; N]]) -> Vec<SaMad> {
         let distance = N.next_multiple_of(8);
-        let len = distance * records.len();
-        let room = self.data.get_mut(..len)?;
-        for (slot, record) in room.chunks_exact_mut(distance).zip(records) {
+        let mut all = vec![0; distance * records.len()];
+        for (slot, record) in all.chunks_exact_mut(distance.max(1)).zip(records) {
             put(slot, 0, record);
         }
-        self.attribute_offset = (distance / 8) as u16;
-        self.rmpp = Rmpp::only_segment((SA_LEN + len) as u32);
-        Some(self)
+        let mut response = self;
+        response.attribute_offset = (distance / 8) as u16;
+        let count = all.len().div_ceil(DATA_LEN).max(1);
+        let mut segments = vec![response; count];
+        for (segment, data) in segments.iter_mut().zip(all.chunks(DATA_LEN)) {
+            put(&mut segment.data, 0, data);
+        }
+        for (segment, number) in segments.iter_mut().zip(1..) {
+            segment.rmpp = Rmpp::data(number, count as u32);
+        }
+        // The last one's counts where there is one segment.
+        if let Some(first) = segments.first_mut() {
+            first.rmpp.payload_len = (SA_LEN * count + all.len()) as u32;
+        }
+        if let Some(last) = segments.last_mut() {
+            last.rmpp.payload_len = (SA_LEN + all.len() - DATA_LEN * (count - 1)) as u32;
+        }
+        segments
+    }
+
+    /// Bytes of a table that this segment has: those of the last one as far as PayloadLength says.
+    pub fn payload(&self) -> &[u8] {
+        let len = match self.rmpp.flags & Rmpp::LAST {
+            0 => DATA_LEN,
+            _ => (self.rmpp.payload_len as usize).saturating_sub(SA_LEN),
+        };
+        &self.data[..len.min(DATA_LEN)]
     }
 
     /// Records of a table of this datagram, as far as it has them; `N` bytes of each.
     pub fn table<const N: usize>(&self) -> impl Iterator<Item = &[u8; N]> {
-        let payload = (self.rmpp.payload_len as usize).saturating_sub(SA_LEN);
+        self.records(self.payload())
+    }
+
+    /// Records of a table, of whose segments this is one, in the payload of all; `N` bytes of each.
+    pub fn records<'a, const N: usize>(&self, payload: &'a [u8]) -> impl Iterator<Item = &'a [u8; N]> {
         let distance = usize::from(self.attribute_offset) * 8;
-        let there = &self.data[..payload.min(DATA_LEN)];
-        let records = (distance >= N).then(|| there.chunks(distance.max(1)));
+        let records = (distance >= N).then(|| payload.chunks(distance.max(1)));
         records
             .into_iter()
             .flatten()

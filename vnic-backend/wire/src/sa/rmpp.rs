@@ -1,4 +1,4 @@
-//! Header of the reliable multi-packet transaction protocol (IBTA vol 1 section 13.6.2).
+//! Header of the reliable multi-packet transaction protocol, RMPP (IBTA vol 1 section 13.6.2).
 
 use super::put;
 use crate::{be32, mad};
@@ -25,20 +25,44 @@ pub struct Rmpp {
     pub version: u8,
     /// Type.
     pub kind: RmppType,
-    /// Response time, 5 bits.
+    /// Longest time until the sender of this packet answers another: 4.096 µs · 2^n, 5 bits; [`Rmpp::NO_TIME`]: it does not say.
     pub response_time: u8,
     /// Flags, 3 bits; without [`Rmpp::ACTIVE`] the datagram is alone.
     pub flags: u8,
     /// Status.
     pub status: u8,
-    /// Number of the segment, from 1 on.
+    /// DATA: number of the segment, from 1 on. ACK: that of the last one that came with all before it.
     pub segment: u32,
-    /// Bytes of this segment, if it is the last one, or of all: those behind this header count, with 20 of SM_Key, AttributeOffset and
-    /// ComponentMask for each segment.
+    /// DATA: bytes behind this header, of all segments in the first one, of this one in the last, with the 20 of SM_Key,
+    /// AttributeOffset and ComponentMask in each segment; in others 0. ACK: NewWindowLast, the last segment that may be sent.
     pub payload_len: u32,
 }
 
+/// Why a transfer ends early (section 13.6.2.1, table "RMPPStatus").
+pub mod rmpp_status {
+    /// ResX: the receiver has no room.
+    pub const NO_ROOM: u8 = 1;
+    /// T2L: the transfer takes too long.
+    pub const TOO_LONG: u8 = 118;
+    /// BadT: a type of packet that there is not.
+    pub const BAD_TYPE: u8 = 121;
+    /// W2S: a window that ends before what is acknowledged.
+    pub const WINDOW_TOO_SMALL: u8 = 122;
+    /// S2B: an acknowledgement of what was not to be sent yet.
+    pub const SEGMENT_TOO_BIG: u8 = 123;
+    /// A status that the type of packet does not have.
+    pub const ILLEGAL_STATUS: u8 = 124;
+    /// UnV: another version of the protocol.
+    pub const BAD_VERSION: u8 = 125;
+    /// TMR: nothing was acknowledged, however often it was sent.
+    pub const TOO_MANY_RETRIES: u8 = 126;
+}
+
 impl Rmpp {
+    /// Version of the protocol.
+    pub const VERSION: u8 = 1;
+    /// Response time of whoever says none.
+    pub const NO_TIME: u8 = 0x1f;
     /// Flag: the protocol is used.
     pub const ACTIVE: u8 = 1;
     /// Flag: the first segment.
@@ -57,23 +81,48 @@ impl Rmpp {
         payload_len: 0,
     };
 
-    /// The header of a transfer's only segment, of so many bytes behind this header.
-    pub const fn only_segment(payload_len: u32) -> Rmpp {
+    /// The header of the segment `segment` of `segments`; PayloadLength is 0.
+    pub const fn data(segment: u32, segments: u32) -> Rmpp {
+        let first = if segment == 1 { Rmpp::FIRST } else { 0 };
+        let last = if segment == segments { Rmpp::LAST } else { 0 };
         Rmpp {
-            version: 1,
-            kind: RmppType::DATA,
-            response_time: 0x1f,
-            flags: Rmpp::ACTIVE | Rmpp::FIRST | Rmpp::LAST,
-            status: 0,
-            segment: 1,
-            payload_len,
+            flags: Rmpp::ACTIVE | first | last,
+            segment,
+            ..Rmpp::control(RmppType::DATA, 0)
         }
+    }
+
+    /// The header of an acknowledgement of all segments up to `segment`, by a receiver that takes those up to `window`.
+    pub const fn ack(segment: u32, window: u32) -> Rmpp {
+        Rmpp {
+            segment,
+            payload_len: window,
+            ..Rmpp::control(RmppType::ACK, 0)
+        }
+    }
+
+    /// The header of a packet with a status and without a segment.
+    pub const fn control(kind: RmppType, status: u8) -> Rmpp {
+        Rmpp {
+            version: Rmpp::VERSION,
+            kind,
+            response_time: Rmpp::NO_TIME,
+            flags: Rmpp::ACTIVE,
+            status,
+            segment: 0,
+            payload_len: 0,
+        }
+    }
+
+    /// Whether the protocol is used.
+    pub const fn is_active(&self) -> bool {
+        self.flags & Rmpp::ACTIVE != 0
     }
 
     /// Whether the datagram is all of its transfer.
     pub fn is_alone(&self) -> bool {
         let ends = Rmpp::FIRST | Rmpp::LAST;
-        self.flags & Rmpp::ACTIVE == 0 || self.kind == RmppType::DATA && self.flags & ends == ends
+        !self.is_active() || self.kind == RmppType::DATA && self.flags & ends == ends
     }
 
     pub(super) fn read(b: &[u8; mad::LEN]) -> Rmpp {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use vnic_wire::gid::Gid;
 use vnic_wire::sa::{
-    Bound, ClassPortInfo, DATA_LEN, McMemberRecord, MultiPathRecord, PathRecord, Rmpp, SaMad, Selector,
-    attribute, method, status,
+    Bound, ClassPortInfo, DATA_LEN, McMemberRecord, MultiPathRecord, PathRecord, Rmpp, RmppType, SaMad,
+    Selector, attribute, method, status,
 };
 use vnic_wire::{Error, mad};
 
@@ -134,30 +134,123 @@ fn what_is_asked_of_many_paths_is_asked_of_each() {
     assert_eq!(M::default().each(1 << 16).1, 1);
 }
 
-#[test]
-fn a_table_is_one_segment_or_none() {
+/// A response with a table of MCMemberRecords.
+fn table(records: &[[u8; 52]]) -> Vec<SaMad> {
     let answer = SaMad::new(method::GET_TABLE, attribute::MCMEMBER_RECORD, 7).response(status::OK);
     assert_eq!((answer.method, answer.transaction), (0x92, 7));
+    answer.segments(records)
+}
+
+#[test]
+fn a_short_table_is_one_segment() {
     let records = [[1_u8; 52], [2; 52], [3; 52]];
-    let table = answer.with_table(&records).unwrap();
-    assert_eq!(
-        (table.attribute_offset, table.rmpp),
-        (7, Rmpp::only_segment(20 + 3 * 56))
-    );
-    assert!(table.rmpp.is_alone());
-    assert_eq!(table.table::<52>().copied().collect::<Vec<_>>(), records);
-    assert_eq!(answer.with_table(&[[0_u8; 52]; 4]), None);
+    let segments = table(&records);
+    let [one] = &segments[..] else {
+        panic!("{} segments", segments.len())
+    };
+    assert_eq!(one.attribute_offset, 7);
+    let rmpp = one.rmpp;
+    assert_eq!((rmpp.version, rmpp.kind, rmpp.flags), (1, RmppType::DATA, 7));
+    assert_eq!((rmpp.segment, rmpp.payload_len), (1, 20 + 3 * 56));
+    assert!(rmpp.is_alone());
+    assert_eq!(one.table::<52>().copied().collect::<Vec<_>>(), records);
+    // None is a table, too.
+    let none = table(&[]);
+    assert_eq!((none.len(), none[0].rmpp.payload_len), (1, 20));
+    assert_eq!(none[0].table::<52>().count(), 0);
     // A peer that lies about distance or length gets nothing that is not there.
     for (attribute_offset, payload_len) in [(0, 100), (6, 200), (7, u32::MAX), (u16::MAX, 220), (7, 0)] {
         let mut lies = SaMad {
             attribute_offset,
-            ..table
+            ..*one
         };
         lies.rmpp.payload_len = payload_len;
         assert!(
             lies.table::<52>().count() <= 3,
             "{attribute_offset} {payload_len}"
         );
+    }
+}
+
+/// Datagrams of `rmpp/record`: whether it comes from administration, and the datagram.
+fn recorded() -> Vec<(bool, SaMad)> {
+    let lines = include_str!("../rmpp/linux.txt").lines();
+    let read = lines.map(|line| {
+        let (from, hex) = line.split_once(' ').unwrap();
+        let mut bytes = [0; mad::LEN];
+        for (byte, i) in bytes.iter_mut().zip((0..hex.len()).step_by(2)) {
+            *byte = u8::from_str_radix(&hex[i..i + 2], 16).unwrap();
+        }
+        (from == "SA", SaMad::parse(&bytes).unwrap())
+    });
+    read.collect()
+}
+
+#[test]
+fn segments_are_those_of_linux() {
+    let all = recorded();
+    for (transaction, count) in [(all[0].1.transaction, 40), (all.last().unwrap().1.transaction, 5)] {
+        let of = |from| {
+            let mads = all
+                .iter()
+                .filter(move |(sa, mad)| *sa == from && mad.transaction == transaction);
+            mads.map(|(_, mad)| *mad)
+        };
+        let question = of(false).next().unwrap();
+        let records: Vec<[u8; 52]> = (1..=count).map(|n| [n; 52]).collect();
+        let mut ours = question.response(status::OK).segments(&records);
+        for segment in &mut ours {
+            // Linux says that it takes no time, we say nothing of it.
+            assert_eq!(segment.rmpp.response_time, Rmpp::NO_TIME);
+            segment.rmpp.response_time = 0;
+        }
+        assert_eq!(ours, of(true).collect::<Vec<_>>());
+        // Acknowledgements are of the question's method.
+        let acks: Vec<_> = of(false).skip(1).collect();
+        let rmpp = |mad: &SaMad| Rmpp {
+            response_time: 0,
+            ..Rmpp::ack(mad.rmpp.segment, 65)
+        };
+        assert!(acks.len() == 2 && acks.iter().all(|ack| ack.rmpp == rmpp(ack) && ack.method == 0x12));
+    }
+}
+
+/// 220 bytes of each segment count, of the last one fewer.
+#[test]
+fn a_long_table_goes_on_in_further_segments() {
+    for count in 1..60_u8 {
+        let records: Vec<[u8; 52]> = (0..count).map(|n| [n; 52]).collect();
+        let segments = table(&records);
+        let bytes = usize::from(count) * 56;
+        assert_eq!(segments.len(), bytes.div_ceil(200));
+        let (mut payload, last) = (Vec::new(), segments.len() as u32);
+        for (segment, number) in segments.iter().zip(1..) {
+            // Each has all headers.
+            let headers = SaMad {
+                rmpp: segments[0].rmpp,
+                data: segments[0].data,
+                ..*segment
+            };
+            assert_eq!(headers, segments[0]);
+            let rmpp = segment.rmpp;
+            assert_eq!((rmpp.version, rmpp.kind, rmpp.status), (1, RmppType::DATA, 0));
+            assert_eq!((rmpp.segment, rmpp.response_time), (number, 0x1f));
+            let ends = u8::from(number == 1) << 1 | u8::from(number == last) << 2;
+            assert_eq!(rmpp.flags, 1 | ends);
+            assert_eq!(rmpp.is_alone(), last == 1);
+            let pad = 200 * segments.len() - bytes;
+            let len = match number {
+                _ if number == last => 220 - pad,
+                1 => 220 * segments.len() - pad,
+                _ => 0,
+            };
+            assert_eq!(rmpp.payload_len as usize, len, "segment {number} of {last}");
+            payload.extend(segment.payload());
+            let again = SaMad::parse(&segment.emit()).unwrap();
+            assert_eq!(again, *segment);
+        }
+        let again: Vec<_> = segments[0].records::<52>(&payload).copied().collect();
+        assert_eq!(again, records);
     }
 }
 

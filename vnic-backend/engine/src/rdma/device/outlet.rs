@@ -47,7 +47,7 @@ impl Device {
             let shared = &mut self.shared;
             shared.notifier.send(&mut shared.counters, sink);
             if let Some(gsi) = &mut self.gsi {
-                gsi.send(&mut self.shared, sink);
+                gsi.send(&mut self.shared, now, sink);
             }
         }
         while !self.shared.ready.is_empty() {

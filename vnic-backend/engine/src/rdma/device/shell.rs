@@ -182,7 +182,7 @@ impl Device {
     }
 
     /// Takes a packet that this adapter has sent to its own queue pair 1, for subnet administration: only this adapter can be who
-    /// asks. Whoever gets the question answers it. `None`: there is nothing to answer.
+    /// asks. Whoever gets the question answers it. `None`: there is nothing to answer; an acknowledgement of an answer has been heard.
     pub fn ask(&mut self, now: Instant, packet: &Incoming<'_>) -> Option<Question> {
         self.shared.now = now;
         self.shared.counters.received(packet);
@@ -190,8 +190,9 @@ impl Device {
         gsi.ask(shared, packet)
     }
 
-    /// Answers a question; `None`: nobody does, and it is counted. What is no question of this device's life is left out.
-    pub fn answer(&mut self, question: u32, answer: Option<&SaMad>) {
+    /// Answers a question by a datagram, or by the segments of a transfer in order; none: nobody does, and it is counted. What is no
+    /// question of this device's life is left out.
+    pub fn answer(&mut self, question: u32, answer: &[SaMad]) {
         if let Some(gsi) = &mut self.gsi {
             gsi.answer(&mut self.shared, question, answer);
         }

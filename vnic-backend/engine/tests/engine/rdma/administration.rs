@@ -2,11 +2,12 @@
 //! and counted.
 
 use vnic_engine::rdma::{
-    Incoming, Payload, QUESTIONS_MAX, QUESTIONS_PER_SECOND, QpNumber, Question, SendOp, UdDestination,
+    Incoming, Payload, QUESTIONS_MAX, QUESTIONS_PER_SECOND, QpNumber, Question, SEGMENTS_MAX, SendOp,
+    TRANSFERS_MAX, TRANSFERS_PER_QP, UdDestination, rmpp,
 };
 use vnic_wire::mad::{self, GSI_QKEY, GSI_QP};
 use vnic_wire::pkey::PkeyTable;
-use vnic_wire::sa::{SaMad, attribute, method, status};
+use vnic_wire::sa::{Rmpp, RmppType, SaMad, attribute, method, rmpp_status, status};
 use vnic_wire::time::Instant;
 use vnic_wire::transport::Extended;
 
@@ -50,6 +51,61 @@ fn ask(side: &mut Side, packet: &Packet) -> Option<Question> {
     side.device.ask(Instant(0), &incoming)
 }
 
+/// What the first side sends now.
+fn transmitted(pair: &mut Pair) -> Vec<Packet> {
+    let mut out = Vec::new();
+    pair.send(|from, packet| {
+        out.extend((from == 0).then(|| packet.clone()));
+        false
+    });
+    out
+}
+
+/// The datagrams of packets to a queue pair.
+fn mads(packets: &[Packet], qp: QpNumber) -> Vec<SaMad> {
+    assert!(packets.iter().all(|p| p.headers.bth.destination_qp == qp.0));
+    packets
+        .iter()
+        .map(|p| SaMad::parse(&p.payload).unwrap())
+        .collect()
+}
+
+const TABLE: SaMad = SaMad::new(method::GET_TABLE, attribute::PATH_RECORD, 0x77);
+
+/// A table of so many records.
+fn table(question: &SaMad, count: u16) -> Vec<SaMad> {
+    let records: Vec<_> = (0..count)
+        .map(|n| {
+            let mut record = [n as u8; 64];
+            record[0] = (n >> 8) as u8;
+            record
+        })
+        .collect();
+    question.response(status::OK).segments(&records)
+}
+
+/// Asks, and is answered by a table of so many records.
+fn ask_for(pair: &mut Pair, question: &SaMad, count: u16) {
+    let packet = sent(pair, &question.emit());
+    let side = &mut pair.sides[0];
+    let number = ask(side, &packet).expect("a question").number;
+    side.device.answer(number, &table(question, count));
+}
+
+/// What Linux sends as an acknowledgement of a segment: its headers, with the question's method.
+fn ack(segment: &SaMad, last: u32, window: u32) -> SaMad {
+    let mut ack = *segment;
+    ack.method ^= method::RESPONSE;
+    ack.rmpp = Rmpp::ack(last, window);
+    ack
+}
+
+/// Acknowledges; there is nothing to answer.
+fn say(pair: &mut Pair, mad: &SaMad) {
+    let packet = sent(pair, &mad.emit());
+    assert_eq!(ask(&mut pair.sides[0], &packet), None);
+}
+
 /// A pair of which each queue pair has the key of queue pair 1.
 fn pair() -> Pair {
     let mut pair = datagrams();
@@ -69,9 +125,9 @@ fn a_question_is_given_out_and_its_answer_comes_to_who_asked() {
     let into = [side.sge(4096, 40 + mad::LEN as u32)];
     side.post_recv(9, &into);
     let answer = QUESTION.response(status::NO_RECORDS);
-    side.device.answer(question.number, Some(&answer));
+    side.device.answer(question.number, &[answer]);
     // Once.
-    side.device.answer(question.number, Some(&answer));
+    side.device.answer(question.number, &[answer]);
     let mut out = Vec::new();
     pair.send(|_, packet| {
         out.push(packet.clone());
@@ -109,7 +165,7 @@ fn a_limited_member_hears_its_answer() {
     let into = [side.sge(4096, 296)];
     side.post_recv(9, &into);
     side.device
-        .answer(question.number, Some(&QUESTION.response(status::OK)));
+        .answer(question.number, &[QUESTION.response(status::OK)]);
     let mut out = Vec::new();
     pair.send(|_, packet| {
         out.push(packet.clone());
@@ -191,7 +247,7 @@ fn only_so_many_questions_wait_and_one_that_nobody_answers_makes_room() {
         (counters.sa_questions, counters.sa_dropped),
         (QUESTIONS_MAX as u64 + 1, 1)
     );
-    side.device.answer(asked[3], None);
+    side.device.answer(asked[3], &[]);
     assert_eq!(side.device.counters().sa_dropped, 2);
     let again = ask(side, &packet).expect("there is room again").number;
     assert!(!asked.contains(&again));
@@ -212,7 +268,7 @@ fn only_so_many_come_in_a_second() {
         let question = side.device.ask(Instant(now), &incoming);
         if let Some(question) = &question {
             side.device
-                .answer(question.number, Some(&QUESTION.response(status::OK)));
+                .answer(question.number, &[QUESTION.response(status::OK)]);
         }
         question.is_some()
     };
@@ -222,4 +278,179 @@ fn only_so_many_come_in_a_second() {
         .count();
     assert_eq!(heard, QUESTIONS_PER_SECOND as usize);
     assert!(!ask_at(6 * second - 1) && ask_at(6 * second));
+}
+
+#[test]
+fn a_long_table_comes_segment_by_segment() {
+    let mut pair = pair();
+    ask_for(&mut pair, &TABLE, 40);
+    let qp = pair.sides[0].qp;
+    let (mut payload, mut expected) = (Vec::new(), 1);
+    let (mut window, mut rounds) = (1, 0);
+    let segments = loop {
+        rounds += 1;
+        let packets = transmitted(&mut pair);
+        let came = mads(&packets, qp);
+        let Some(last) = came.last() else {
+            panic!("nothing came behind {expected}")
+        };
+        // They come to the program's queue pair, as any datagram.
+        let side = &mut pair.sides[0];
+        for (packet, mad) in packets.iter().zip(&came) {
+            let into = [side.sge(4096, 40 + mad::LEN as u32)];
+            side.post_recv(9, &into);
+            deliver(side, Instant(0), packet);
+            assert!(side.completions().iter().any(|c| c.wr_id == 9));
+            assert_eq!(SaMad::parse(&side.bytes(4096 + 40, mad::LEN)), Ok(*mad));
+            // One segment is lost on its way.
+            if rounds != 2 || mad.rmpp.segment < 3 {
+                assert_eq!(mad.rmpp.segment, expected);
+                payload.extend(mad.payload());
+                expected += 1;
+            }
+            assert!(mad.rmpp.segment <= window);
+        }
+        if last.rmpp.flags & Rmpp::LAST != 0 {
+            say(&mut pair, &ack(last, expected - 1, window));
+            break expected - 1;
+        }
+        if rounds == 2 {
+            say(&mut pair, &ack(last, 2, window));
+            assert!(transmitted(&mut pair).is_empty());
+            let due = pair.sides[0].device.next_timeout().expect("a deadline");
+            pair.sides[0].device.handle_timeout(due);
+            continue;
+        }
+        window = last.rmpp.segment + 3;
+        say(&mut pair, &ack(last, last.rmpp.segment, window));
+    };
+    assert_eq!(segments, 13);
+    let answer = table(&TABLE, 40);
+    let records: Vec<_> = answer[0].records::<64>(&payload).copied().collect();
+    assert_eq!(records.len(), 40);
+    assert!(records.iter().enumerate().all(|(n, record)| record[1] == n as u8));
+    // It is over.
+    assert!(transmitted(&mut pair).is_empty());
+    let counters = pair.sides[0].device.counters();
+    assert_eq!((counters.sa_questions, counters.sa_dropped), (1, 0));
+    while let Some(due) = pair.sides[0].device.next_timeout() {
+        pair.sides[0].device.handle_timeout(due);
+        assert!(transmitted(&mut pair).is_empty());
+    }
+}
+
+#[test]
+fn a_question_that_comes_again_while_it_is_answered_begins_no_other_transfer() {
+    let mut pair = pair();
+    let question = sent(&mut pair, &TABLE.emit());
+    // Twice before the answer, once after it.
+    let side = &mut pair.sides[0];
+    let numbers = [(); 2].map(|()| ask(side, &question).expect("a question").number);
+    for number in numbers {
+        side.device.answer(number, &table(&TABLE, 9));
+    }
+    assert_eq!(ask(side, &question), None);
+    assert_eq!(transmitted(&mut pair).len(), 1);
+    let counters = pair.sides[0].device.counters();
+    assert_eq!((counters.sa_questions, counters.sa_dropped), (3, 2));
+    // Another transaction is another question; when the first is over, so is its.
+    let other = SaMad {
+        transaction: 0x78,
+        ..TABLE
+    };
+    ask_for(&mut pair, &other, 9);
+    let qp = pair.sides[0].qp;
+    assert_eq!(mads(&transmitted(&mut pair), qp)[0].transaction, 0x78);
+    let stop = SaMad {
+        rmpp: Rmpp::control(RmppType::STOP, rmpp_status::NO_ROOM),
+        ..TABLE
+    };
+    say(&mut pair, &stop);
+    ask_for(&mut pair, &TABLE, 9);
+    assert_eq!(mads(&transmitted(&mut pair), qp)[0].transaction, 0x77);
+}
+
+#[test]
+fn who_does_not_acknowledge_is_given_up() {
+    let mut pair = pair();
+    let qp = pair.sides[0].qp;
+    ask_for(&mut pair, &TABLE, 9);
+    let mut came = mads(&transmitted(&mut pair), qp);
+    while let Some(due) = pair.sides[0].device.next_timeout() {
+        pair.now = due;
+        pair.sides[0].device.handle_timeout(due);
+        came.extend(mads(&transmitted(&mut pair), qp));
+    }
+    let [first @ .., abort] = &came[..] else {
+        panic!("{came:?}")
+    };
+    assert_eq!(first.len(), rmpp::TRIES.into());
+    assert!(first.iter().all(|mad| *mad == table(&TABLE, 9)[0]));
+    assert_eq!(
+        abort.rmpp,
+        Rmpp::control(RmppType::ABORT, rmpp_status::TOO_MANY_RETRIES)
+    );
+    assert_eq!((abort.method, abort.transaction), (0x92, 0x77));
+    let counters = pair.sides[0].device.counters();
+    assert_eq!((counters.sa_questions, counters.sa_dropped), (1, 1));
+}
+
+#[test]
+fn a_wrong_acknowledgement_is_answered_by_an_abort() {
+    let mut pair = pair();
+    let qp = pair.sides[0].qp;
+    ask_for(&mut pair, &TABLE, 9);
+    let [first] = mads(&transmitted(&mut pair), qp)[..] else {
+        panic!("not one segment")
+    };
+    // Of another transaction: of no transfer.
+    let mut other = ack(&first, 9, 9);
+    other.transaction += 1;
+    say(&mut pair, &other);
+    assert!(transmitted(&mut pair).is_empty());
+    say(&mut pair, &ack(&first, 2, 9));
+    let came = mads(&transmitted(&mut pair), qp);
+    let wanted = Rmpp::control(RmppType::ABORT, rmpp_status::SEGMENT_TOO_BIG);
+    assert_eq!(came.iter().map(|mad| mad.rmpp).collect::<Vec<_>>(), [wanted]);
+    // Nobody answers the answer to that.
+    say(&mut pair, &ack(&first, 1, 9));
+    assert!(transmitted(&mut pair).is_empty());
+}
+
+#[test]
+fn only_so_many_transfers_go_on_and_only_so_long_ones() {
+    let mut pair = pair();
+    let mut transaction = 0;
+    let mut begin = |pair: &mut Pair, count| {
+        transaction += 1;
+        let question = SaMad { transaction, ..TABLE };
+        ask_for(pair, &question, count);
+        let qp = pair.sides[0].qp;
+        let [only] = mads(&transmitted(pair), qp)[..] else {
+            panic!("not one datagram")
+        };
+        assert_eq!(only.transaction, transaction);
+        only
+    };
+    let longest = (SEGMENTS_MAX * 200 / 64) as u16;
+    let refused = begin(&mut pair, longest + 1);
+    assert_eq!((refused.status, refused.rmpp), (status::NO_RESOURCES, Rmpp::NONE));
+    assert_eq!(begin(&mut pair, longest).status, status::OK);
+    for _ in 1..TRANSFERS_PER_QP {
+        assert_eq!(begin(&mut pair, 4).status, status::OK);
+    }
+    assert_eq!(begin(&mut pair, 4).status, status::NO_RESOURCES);
+    // A short table is none.
+    assert_eq!(begin(&mut pair, 3).status, status::OK);
+    for transfers in TRANSFERS_PER_QP..=TRANSFERS_MAX {
+        if transfers % TRANSFERS_PER_QP == 0 {
+            let side = &mut pair.sides[0];
+            side.qp = datagram_qp_with(side, GSI_QKEY);
+        }
+        let wanted = match transfers {
+            TRANSFERS_MAX => status::NO_RESOURCES,
+            _ => status::OK,
+        };
+        assert_eq!(begin(&mut pair, 4).status, wanted, "{transfers}");
+    }
 }
