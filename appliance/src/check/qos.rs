@@ -516,7 +516,9 @@ mod tests {
             Ok((5_000_000_000, 64_000))
         );
         assert!(classes("1,2").is_err_and(|e| e.contains("2 values; 8 are needed")));
-        assert!(classes("8,0,0,0,0,0,0,0").is_err_and(|e| e == "priority 0: \"8\" is out of range: 0 to 7"));
+        assert!(
+            classes("15,0,0,0,0,0,0,0").is_err_and(|e| e == "priority 0: \"15\" is out of range: 0 to 14")
+        );
         assert!(switches("2,0,0,0,0,0,0,0", "priority").is_err_and(|e| e.contains("0 and 1")));
         assert!(percents("101,0,0,0,0,0,0,0").is_err_and(|e| e.contains("0 to 100")));
     }
