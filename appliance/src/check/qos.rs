@@ -142,6 +142,11 @@ pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
     eight(text, "priority", |t| up_to(t, LANE_MAX))
 }
 
+/// Number of each priority: eight of 0 to 7.
+pub fn eighths(text: &str) -> Checked<[u32; COUNT]> {
+    eight(text, "priority", |t| up_to(t, 7))
+}
+
 /// Traffic class or virtual lane of each service level: sixteen of 0 to 14, or eight, for which those of 8 to 15 are the same.
 pub fn levels(text: &str) -> Checked<Vec<u32>> {
     match text.trim_end_matches(',').split(',').count() {
@@ -519,6 +524,7 @@ mod tests {
         assert!(
             classes("15,0,0,0,0,0,0,0").is_err_and(|e| e == "priority 0: \"15\" is out of range: 0 to 14")
         );
+        assert!(eighths("8,0,0,0,0,0,0,0").is_err_and(|e| e == "priority 0: \"8\" is out of range: 0 to 7"));
         assert!(switches("2,0,0,0,0,0,0,0", "priority").is_err_and(|e| e.contains("0 and 1")));
         assert!(percents("101,0,0,0,0,0,0,0").is_err_and(|e| e.contains("0 to 100")));
     }

@@ -374,7 +374,7 @@ flags! { |now, v|
         #[arg(long, value_name = "ORDER", value_parser = dscp_color, help_heading = "Priorities")]
         dscp2color: Vec<DscpColor> => dscp_to_color { v.put(&mut now.dscp_to_color) };
         /// Priority code point by priority, in tags that the NIC writes and in pause frames: eight of 0 to 7
-        #[arg(long, value_name = "LIST", value_parser = eight(read::classes), help_heading = "Priorities")]
+        #[arg(long, value_name = "LIST", value_parser = eight(read::eighths), help_heading = "Priorities")]
         prio2pcp: Option<Eight<u32>> => priority_to_pcp { now.priority_to_pcp = v.to_vec() };
         /// Priority by a socket's priority (kernel priority), of RDMA packets whose program names no service level: sixteen of 0 to 7, as
         /// tc_wrap has it; flush
@@ -450,7 +450,7 @@ flags! { |now, v|
         #[arg(long, value_name = "LIST", value_parser = buffer_sizes, help_heading = "Flow control")]
         buffer_sizes: Option<Sizes> => receive_buffers { v.put(&mut now.receive_buffers) };
         /// Receive buffer by priority: eight of 0 to 7
-        #[arg(long, value_name = "LIST", value_parser = eight(read::classes), help_heading = "Flow control")]
+        #[arg(long, value_name = "LIST", value_parser = eight(read::eighths), help_heading = "Flow control")]
         prio2buffer: Option<Eight<u32>> => receive_buffers { put_buffers(v, &mut now.receive_buffers)? };
         /// Bytes of one sender and priority from which on it is told to wait
         #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
