@@ -8,14 +8,14 @@ use super::super::MAX_CORES;
 use crate::types::SWITCH_PORTS_MAX as PORTS;
 
 /// Cores in one word, with 8 priorities each.
-const LANES: usize = 8;
+const CORES_IN_WORD: usize = 8;
 
 /// Pause states of all sources.
 pub struct Pauses {
     /// Number of pairs of a source and a core that pauses it.
     any: AtomicU32,
     /// Paused priorities by source, a byte for each receiver's core.
-    priorities: [[AtomicU64; MAX_CORES / LANES]; PORTS],
+    priorities: [[AtomicU64; MAX_CORES / CORES_IN_WORD]; PORTS],
     /// Global pause by source, a bit for each receiver's core.
     global: [AtomicU16; PORTS],
 }
@@ -24,7 +24,7 @@ impl Default for Pauses {
     fn default() -> Self {
         Pauses {
             any: AtomicU32::new(0),
-            priorities: [const { [const { AtomicU64::new(0) }; MAX_CORES / LANES] }; PORTS],
+            priorities: [const { [const { AtomicU64::new(0) }; MAX_CORES / CORES_IN_WORD] }; PORTS],
             global: [const { AtomicU16::new(0) }; PORTS],
         }
     }
@@ -68,7 +68,7 @@ impl Pauses {
         let (Some(words), bit) = (self.priorities.get(i), 1u16 << core) else {
             return;
         };
-        let (word, shift) = (&words[core / LANES], 8 * (core % LANES) as u32);
+        let (word, shift) = (&words[core / CORES_IN_WORD], 8 * (core % CORES_IN_WORD) as u32);
         let before = word.load(Ordering::Relaxed);
         let old = (before >> shift) as u8;
         let was = old != 0 || self.global[i].load(Ordering::Relaxed) & bit != 0;
