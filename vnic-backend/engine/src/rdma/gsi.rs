@@ -155,6 +155,8 @@ impl Gsi {
     }
 
     /// Sends datagrams that wait and segments of transfers, as far as priorities are open.
+    #[cold]
+    #[inline(never)]
     pub fn send(&mut self, shared: &mut Shared, now: Instant, sink: &mut dyn Sink) {
         loop {
             let open = sink.open();
@@ -184,6 +186,7 @@ impl Gsi {
     }
 
     /// Sends a datagram.
+    #[inline(never)]
     fn emit(
         &mut self,
         shared: &mut Shared,
@@ -234,6 +237,7 @@ impl Gsi {
 
     /// A packet came from this adapter's own queue pair to subnet administration: a question, or what the receiver of an answer says
     /// of it. `None`: there is nothing to answer.
+    #[inline(never)]
     pub fn ask(&mut self, shared: &mut Shared, packet: &Incoming<'_>) -> Option<Question> {
         let pkey = packet.headers.bth.pkey;
         if partition(pkey) == 0 {
