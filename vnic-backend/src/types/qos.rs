@@ -102,7 +102,7 @@ pub struct QosStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueStatus {
     /// Bytes that wait to be sent to the guest or the wire, by traffic class and virtual lane.
-    pub bytes: [u64; 15],
+    pub bytes: [u64; vnic_fabric::qos::LANES],
     /// Frames that wait.
     pub frames: u64,
     /// Priorities on which senders are paused, a bit each.

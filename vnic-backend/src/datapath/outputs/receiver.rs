@@ -37,8 +37,6 @@ pub use signals::PauseSignals;
 
 /// Traffic classes.
 pub(super) const CLASSES: usize = 8;
-/// Virtual lanes, of which the traffic classes are the first.
-pub(super) const LANES: usize = vnic_fabric::qos::LANES;
 
 /// Counters of a port.
 pub(super) enum Counted {

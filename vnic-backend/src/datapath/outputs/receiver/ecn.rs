@@ -1,12 +1,12 @@
 //! Congestion point of a port: marks or drops packets of a class in which much waits.
 
 use vnic_engine::counters::PriorityCounter as P;
+use vnic_fabric::qos::LANES;
 use vnic_fabric::qos::{Colour, Entry, MarkAt, Pick, Verdict};
 use vnic_fabric::{Instant, TagEdit};
 use vnic_wire::roce::{Ecn, ecn, set_ce};
 
 use super::super::super::frame::OwnedFrame;
-use super::LANES;
 use super::{Receiver, with_tag};
 
 impl Receiver {

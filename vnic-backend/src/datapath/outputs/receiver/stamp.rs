@@ -1,12 +1,12 @@
 //! Telemetry of a port with a rate: what HPCC's flows hear of its queues (Li et al., SIGCOMM 2019, section 4.1).
 
 use vnic_fabric::Instant;
+use vnic_fabric::qos::LANES;
 use vnic_wire::int::Hop;
 use vnic_wire::roce;
 
 use super::super::super::frame::RawFrame;
 use super::super::concern::is_roce;
-use super::LANES;
 use super::Receiver;
 
 impl Receiver {

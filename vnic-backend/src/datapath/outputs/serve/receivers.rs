@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use vnic_engine::counters::LinkCounter as L;
+use vnic_fabric::qos::LANES;
 use vnic_fabric::qos::{Away, StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -15,7 +16,7 @@ use super::super::super::rx::RxQueue;
 use super::super::super::weight::{self, HEAVY};
 use super::super::Outputs;
 use super::super::concern::is_roce;
-use super::super::receiver::{CLASSES, Counted, LANES, Receiver, classifies};
+use super::super::receiver::{CLASSES, Counted, Receiver, classifies};
 use super::super::slot::Slot;
 use crate::types::QueueStatus;
 
